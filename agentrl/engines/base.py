@@ -1,0 +1,89 @@
+"""What an engine is: token ids in, sampled token ids with their log-probabilities out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from agentrl.episode.record import VersionSpan
+from agentrl.task import Message, Task
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """How to sample.
+
+    Attributes:
+        temperature: 0 is greedy; the log-probabilities returned are under this temperature (greedy: under 1).
+        top_p: nucleus mass. Log-probabilities are those of the renormalised distribution.
+        max_tokens: at most so many new tokens.
+        stop_token_ids: sampling ends after one of these, which is part of the completion.
+        seed: fixes the draw of this one completion, whatever else is in the batch.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_tokens: int = 256
+    stop_token_ids: tuple[int, ...] = ()
+    seed: int | None = None
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine sampled. `logprobs` is as long as `token_ids`."""
+
+    token_ids: list[int]
+    logprobs: list[float]
+    finish: Literal["stop", "length", "abort"]
+    versions: list[VersionSpan]
+
+
+class Engine(Protocol):
+    """A source of completions.
+
+    Attributes:
+        name: for records and messages.
+        trainable: whether tokens and log-probabilities are exact, so that episodes may be trained on.
+        max_context: prompt and completion together hold at most so many tokens.
+    """
+
+    name: str
+    trainable: bool
+    max_context: int
+
+    def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
+        """Tells that an episode starts.
+
+        Args:
+            messages: the live conversation; grows while the episode runs. Only scripts read it.
+            seed: of the episode.
+        """
+        ...
+
+    async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
+        """Samples a continuation.
+
+        Args:
+            token_ids: the whole prompt.
+            session: episode id; calls of one session share a prefix, and an engine may keep its cache.
+
+        Raises:
+            EngineError: the engine failed (not the model): the episode is retried.
+        """
+        ...
+
+    async def score(self, prefix: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Log-probabilities (temperature 1) of each continuation's tokens after the shared `prefix`."""
+        ...
+
+    async def update(self, weights: Any, version: int) -> None:
+        """Takes new weights; completions that start afterwards carry `version`."""
+        ...
+
+    def end_session(self, session: str) -> None:
+        """Drops what is kept for `session`. Never raises."""
+        ...
+
+    async def close(self) -> None:
+        """Frees everything. May be called twice."""
+        ...

@@ -1,0 +1,83 @@
+"""The scripted engine: a policy written in Python, for oracles, random agents and demonstrations.
+
+A script is a generator function. It yields what the model would say and receives the messages that came back:
+
+    def oracle(task, rng):
+        page = yield Say(calls=[("search", {"query": task.data["city"]})])
+        yield Say("<answer>Paris</answer>")
+
+The text becomes tokens through the renderer, and the episode runs through the same runner, tools, rewards and
+store as any other. Log-probabilities are 0: the script says what it says with probability one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentrl.chat.parsers import Parser
+from agentrl.chat.renderer import Renderer
+from agentrl.engines.base import Completion, Sampling
+from agentrl.episode.record import VersionSpan
+from agentrl.task import Message, Task
+
+
+@dataclass(frozen=True)
+class Say:
+    """What a script says in one turn: text, tool calls as (name, arguments), or both."""
+
+    text: str = ""
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+
+Script = Callable[[Task, random.Random], Generator[Say, list[Message], None]]
+
+
+class ScriptedEngine:
+    """Plays one script per episode."""
+
+    name = "scripted"
+    trainable = False
+    max_context = 1_000_000
+
+    def __init__(self, script: Script, renderer: Renderer, parser: Parser) -> None:
+        self.script, self.renderer, self.parser = script, renderer, parser
+        self._live: dict[str, tuple[Generator[Say, list[Message], None], list[Message], int]] = {}
+
+    def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
+        """Starts the script of an episode. `messages` is the live conversation."""
+        self._live[session] = (self.script(task, random.Random(seed)), messages, 0)
+
+    async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
+        """What the script says next. A script that has ended says nothing, which ends the episode."""
+        script, messages, seen = self._live[session]
+        try:
+            said = next(script) if seen == 0 else script.send(messages[seen:])
+        except StopIteration:
+            said = Say()
+        self._live[session] = (script, messages, len(messages) + 1)
+        text = self.parser.format(said.text, said.calls) if said.calls else said.text
+        ids = self.renderer.demonstrate(text)
+        return Completion(
+            token_ids=ids, logprobs=[0.0] * len(ids), finish="stop", versions=[VersionSpan(0, 0, len(ids))]
+        )
+
+    async def score(self, prefix: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[list[float]]:
+        """A script has no probabilities to give."""
+        raise TypeError("the scripted engine cannot score: use a model")
+
+    async def update(self, weights: Any, version: int) -> None:
+        """A script has no weights."""
+        raise TypeError("the scripted engine cannot be trained: use a model")
+
+    def end_session(self, session: str) -> None:
+        """Closes the script of an episode."""
+        if (live := self._live.pop(session, None)) is not None:
+            live[0].close()
+
+    async def close(self) -> None:
+        """Closes all scripts."""
+        for session in list(self._live):
+            self.end_session(session)

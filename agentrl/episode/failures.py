@@ -1,0 +1,51 @@
+"""What each kind of failure makes of an episode: the failure table of the design, in code.
+
+Failures are never data. An episode that the machinery broke has no reward, enters no baseline and is tried again
+from the start; an error of a tool is an observation and ends nothing; a bug in user code is reported once, with
+its traceback, and a budget decides when the run stops.
+"""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+
+from agentrl.engines.base import ContextOverflow
+from agentrl.episode.record import ErrorRecord, Status
+from agentrl.errors import InfraError
+
+
+class LimitReached(Exception):
+    """A limit of the episode ended it. `stop` says which: `turns`, `tokens` or `wall`."""
+
+    def __init__(self, stop: str) -> None:
+        super().__init__(stop)
+        self.stop = stop
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an exception makes of the episode."""
+
+    status: Status
+    retry: bool
+    stop: str = ""
+
+
+def verdict(error: BaseException) -> Verdict:
+    """Looks the exception up in the table: first row that fits."""
+    match error:
+        case LimitReached():
+            return Verdict("truncated", retry=False, stop=error.stop)
+        case ContextOverflow():
+            return Verdict("truncated", retry=False, stop="tokens")
+        case InfraError():
+            return Verdict("infra_error", retry=True)
+        case _:
+            return Verdict("user_error", retry=False)
+
+
+def describe(error: BaseException, stage: str) -> ErrorRecord:
+    """The record of an exception, with its traceback from user code on."""
+    text = "".join(traceback.format_exception(error))
+    return ErrorRecord(kind=type(error).__name__, message=str(error), stage=stage, traceback=text[-8000:])

@@ -1,0 +1,171 @@
+"""The record of an episode: what was said, done, sampled and scored.
+
+Frozen when it leaves the runner. Credit is kept apart (`store`): an episode can be re-credited, never rewritten.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from agentrl.task import Message, Task
+
+Status = Literal["done", "truncated", "infra_error", "user_error"]
+"""`done` and `truncated` are data; the other two are never scored (design: failures are never data)."""
+
+CallOutcome = Literal["ok", "error", "timeout", "malformed"]
+
+
+class VersionSpan(msgspec.Struct, frozen=True, array_like=True):
+    """Tokens `start` (inclusive) to `end` (exclusive) of a node were sampled by policy `version`."""
+
+    version: int
+    start: int
+    end: int
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A node of the token graph: the tokens that one step ADDED to its parent's.
+
+    Attributes:
+        parent: index of the parent node, -1 for a root.
+        kind: `prompt` and `observation` tokens were rendered, `sampled` tokens came from the engine and are
+            the only ones that are trained on.
+        logprobs: of the sampled tokens, under the sampling temperature, natural logarithm.
+    """
+
+    parent: int
+    kind: Literal["prompt", "observation", "sampled"]
+    token_ids: list[int]
+    logprobs: list[float] | None = None
+    versions: list[VersionSpan] = []
+
+
+class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One tool call of a turn and what came of it.
+
+    Attributes:
+        outcome: `malformed` calls never reached a tool; `error` and `timeout` are the tool's.
+        result: what the model was shown.
+        dropped: characters cut from the middle of `result`.
+        blob: hash of the whole output in the run directory's `blobs/`, when some of it was cut.
+    """
+
+    id: str
+    name: str
+    arguments: dict[str, object]
+    outcome: CallOutcome
+    result: str
+    duration_s: float
+    dropped: int = 0
+    blob: str | None = None
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One model turn and what followed it until the next.
+
+    Attributes:
+        node: index of the node that holds the sampled tokens.
+        state: anchor key of the state that the turn acted on (joined `state_key()` of the tools), None if none.
+        agent: the role that spoke, for agents with several.
+        text: the sampled text, special tokens included.
+        observations: the messages that were appended after the turn.
+        rewards: immediate reward components of this turn (None = never scored).
+        finish: why sampling stopped: `stop`, `length` or `abort`.
+    """
+
+    index: int
+    node: int
+    text: str
+    finish: str
+    state: str | None = None
+    agent: str = "agent"
+    calls: list[CallRecord] = []
+    observations: list[Message] = []
+    rewards: dict[str, float | None] = {}
+    generate_s: float = 0.0
+    tools_s: float = 0.0
+
+    @property
+    def valid(self) -> bool:
+        """Whether every call of the turn could be parsed."""
+        return all(call.outcome != "malformed" for call in self.calls)
+
+
+class Drift(msgspec.Struct, frozen=True, kw_only=True):
+    """A place where the next prompt did not extend the tokens so far: a new branch starts there."""
+
+    turn: int
+    kind: Literal["template", "retokenisation", "context_edit"]
+    at_token: int
+
+
+class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an episode is not data, or what cut it short."""
+
+    kind: str
+    message: str
+    stage: str
+    traceback: str = ""
+
+
+class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One episode, whole.
+
+    Attributes:
+        id: unique in a run; planned before the episode starts, so that resume is a set difference.
+        group_id: episodes of one group tried the same task under the same policy.
+        iteration: training iteration that asked for it (0 outside training).
+        split: `train`, `eval` or `demo`.
+        attempt: 0, or how many infrastructure failures came before.
+        prompt: messages that opened the episode, the system message included.
+        nodes: the token graph. A node's parent has a smaller index.
+        stop: why it ended: `answer`, `tool` (a tool said so), `turns`, `tokens`, `wall`, or "" after an error.
+        components: reward components by name; None = never scored, which is not 0.0.
+        reward: their combination; None unless the status is `done` or `truncated`.
+        timings: seconds by stage: `queue`, `sandbox`, `open`, `generate`, `tools`, `score`, `total`.
+        created_at: Unix time when the episode started.
+    """
+
+    id: str
+    group_id: str
+    task: Task
+    status: Status
+    iteration: int = 0
+    split: str = "train"
+    attempt: int = 0
+    prompt: list[Message] = []
+    nodes: list[Node] = []
+    turns: list[Turn] = []
+    answer: str | None = None
+    stop: str = ""
+    components: dict[str, float | None] = {}
+    reward: float | None = None
+    drift: list[Drift] = []
+    error: ErrorRecord | None = None
+    temperature: float = 1.0
+    timings: dict[str, float] = {}
+    created_at: float = 0.0
+
+    @property
+    def scored(self) -> bool:
+        """Whether the episode is data: it ended by its own or was truncated, and has a reward."""
+        return self.status in ("done", "truncated") and self.reward is not None
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Number of tokens that the engine sampled."""
+        return sum(len(node.token_ids) for node in self.nodes if node.kind == "sampled")
+
+    def leaves(self) -> list[int]:
+        """Indices of the nodes that no other node extends: one branch each, in order of creation."""
+        parents = {node.parent for node in self.nodes}
+        return [index for index in range(len(self.nodes)) if index not in parents]
+
+    def path(self, leaf: int) -> list[int]:
+        """Node indices from the root to `leaf`."""
+        path = [leaf]
+        while (parent := self.nodes[path[-1]].parent) >= 0:
+            path.append(parent)
+        return path[::-1]

@@ -1,0 +1,281 @@
+"""The runner: many episodes at once, each dispatched one emitted exactly once.
+
+One task per running episode, no lock-step: a slow episode delays nobody. Every stage has a deadline
+(`Limits`). Cancelling the run writes nothing for the episodes in flight; resume runs them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from agentrl.agent import Agent
+from agentrl.chat.parsers import Parser
+from agentrl.chat.renderer import Renderer
+from agentrl.engines.base import Engine, Sampling
+from agentrl.episode.failures import Verdict, describe, verdict
+from agentrl.episode.limits import Limits
+from agentrl.episode.record import Episode
+from agentrl.episode.session import Outcome, Session
+from agentrl.errors import AgentRLError
+from agentrl.rewards.components import RewardSet
+from agentrl.sandbox.contract import Backend, Sandbox, SandboxSpec, SandboxStartFailed
+from agentrl.seeds import derive_seed
+from agentrl.task import Task
+from agentrl.tools.base import Tool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An episode to come. Its id is known before it runs: resume is a set difference."""
+
+    id: str
+    group_id: str
+    task: Task
+    iteration: int = 0
+    split: str = "train"
+
+
+@dataclass(frozen=True)
+class Harness:
+    """Everything that episodes of one run share.
+
+    Attributes:
+        make_tools: fresh tool instances for an episode.
+        make_agent: a fresh agent for an episode.
+        backend: None when no tool needs a sandbox.
+        put_blob: keeps a long output, returns its hash.
+    """
+
+    engine: Engine
+    renderer: Renderer
+    parser: Parser
+    make_tools: Callable[[], list[Tool]]
+    make_agent: Callable[[], Agent]
+    rewards: RewardSet
+    sampling: Sampling
+    limits: Limits
+    max_turns: int
+    seed: int
+    system: str | None = None
+    backend: Backend | None = None
+    sandbox_spec: SandboxSpec | None = None
+    put_blob: Callable[[bytes], str] | None = None
+
+
+class TooManyUserErrors(AgentRLError):
+    """The budget for bugs in user code is spent. What ran is stored."""
+
+
+class Runner:
+    """Runs planned episodes.
+
+    Args:
+        concurrency: episodes in flight at most.
+        on_failure: is told of every failed attempt, retried or not (a dict for `failures.jsonl`).
+        on_phase: is told when an episode enters a phase: (episode id, phase or None when it ended).
+    """
+
+    def __init__(
+        self,
+        harness: Harness,
+        *,
+        concurrency: int,
+        on_failure: Callable[[dict[str, Any]], None] | None = None,
+        on_phase: Callable[[str, str | None], None] | None = None,
+    ) -> None:
+        self.harness, self.concurrency = harness, concurrency
+        self._on_failure = on_failure or (lambda failure: None)
+        self._on_phase = on_phase or (lambda episode, phase: None)
+
+    async def run(self, plans: Iterable[Plan]) -> AsyncIterator[Episode]:
+        """Yields every planned episode once, in order of completion.
+
+        Raises:
+            TooManyUserErrors: after the episode that spent the budget was yielded.
+        """
+        waiting = iter(plans)
+        running: set[asyncio.Task[Episode]] = set()
+        user_errors = 0
+        try:
+            while True:
+                while len(running) < self.concurrency and (plan := next(waiting, None)) is not None:
+                    running.add(asyncio.create_task(self.play(plan), name=plan.id))
+                if not running:
+                    return
+                finished, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in finished:
+                    episode = task.result()
+                    yield episode
+                    user_errors += episode.status == "user_error"
+                    if user_errors > self.harness.limits.user_errors:
+                        assert episode.error is not None
+                        raise TooManyUserErrors(
+                            f"{user_errors} episodes failed by a bug in user code; the last: "
+                            f"{episode.error.kind}: {episode.error.message}\n{episode.error.traceback}",
+                            place=f"episode {episode.id}, stage {episode.error.stage}",
+                            remedy="fix it and run the same command again; or raise limits.user_errors",
+                        )
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def play(self, plan: Plan) -> Episode:
+        """One episode, with fresh attempts after infrastructure failures."""
+        limits = self.harness.limits
+        for attempt in range(limits.retries + 1):
+            episode, judged = await self._attempt(plan, attempt)
+            if episode.error is not None:
+                final = not judged.retry or attempt == limits.retries
+                self._on_failure(
+                    {
+                        "episode": plan.id, "attempt": attempt, "status": judged.status, "stage": episode.error.stage,
+                        "kind": episode.error.kind, "message": episode.error.message,
+                        "traceback": episode.error.traceback, "final": final, "time": time.time(),
+                    }
+                )
+                if not final:
+                    await asyncio.sleep(limits.backoff_s * 2**attempt)
+                    continue
+            break
+        self._on_phase(plan.id, None)
+        return episode
+
+    async def _attempt(self, plan: Plan, attempt: int) -> tuple[Episode, Verdict]:
+        play = _Attempt(self.harness, plan, attempt, self._on_phase)
+        judged = Verdict("done", retry=False)
+        failure: Exception | None = None
+        try:
+            await play.run()
+        except Exception as error:
+            judged = verdict(error)
+            failure = error if judged.status not in ("done", "truncated") else None
+            play.stop = judged.stop
+        try:
+            if failure is None:
+                await play.score()
+        except Exception as error:
+            judged, failure = verdict(error), error
+            if judged.status == "truncated":
+                judged = Verdict("user_error", retry=False)
+        finally:
+            await play.close()
+        return play.episode(judged, failure), judged
+
+
+class _Attempt:
+    """One attempt at an episode: sandbox, tools, agent, rewards, in that order."""
+
+    def __init__(
+        self, harness: Harness, plan: Plan, attempt: int, on_phase: Callable[[str, str | None], None]
+    ) -> None:
+        self.harness, self.plan, self.attempt = harness, plan, attempt
+        self.session: Session | None = None
+        self.sandbox: Sandbox | None = None
+        self.tools: list[Tool] = []
+        self.opened: list[Tool] = []
+        self.stage, self.stop = "start", ""
+        self.components: dict[str, float | None] = {}
+        self.reward: float | None = None
+        self.timings: dict[str, float] = {}
+        self.created_at, self.started = time.time(), time.perf_counter()
+        self._on_phase = on_phase
+
+    async def run(self) -> None:
+        harness, limits = self.harness, self.harness.limits
+        self.tools = harness.make_tools()
+        if harness.backend is not None and harness.sandbox_spec is not None:
+            self._enter("sandbox")
+            try:
+                async with asyncio.timeout(limits.sandbox_s):
+                    self.sandbox = await harness.backend.create(harness.sandbox_spec, label=self.plan.id)
+            except TimeoutError:
+                raise SandboxStartFailed(f"no sandbox within {limits.sandbox_s:g} s") from None
+        self._enter("open")
+        async with asyncio.timeout(limits.open_s):
+            for tool in self.tools:
+                self.opened.append(tool)
+                await tool.open(self.plan.task, self.sandbox)
+        seed = derive_seed(harness.seed, "episode", self.plan.id)
+        self.session = session = Session(
+            self.plan.id, self.plan.task, engine=harness.engine, renderer=harness.renderer, parser=harness.parser,
+            tools=self.tools, sandbox=self.sandbox, sampling=harness.sampling, limits=limits,
+            max_turns=harness.max_turns, seed=seed, put_blob=harness.put_blob,
+        )  # fmt: skip
+        agent = harness.make_agent()
+        self._enter("agent")
+        session.begin(agent.opening(session, harness.system))
+        harness.engine.begin_session(self.plan.id, self.plan.task, session.messages, seed)
+        try:
+            async with asyncio.timeout(limits.episode_s) as wall:
+                await agent.run(session)
+        except TimeoutError:
+            if not wall.expired():
+                raise
+            session.outcome = Outcome("wall")
+            self.stop = "wall"
+        finally:
+            harness.engine.end_session(self.plan.id)
+
+    async def score(self) -> None:
+        """Rewards; the sandbox is still alive for verifiers that look into it."""
+        self._enter("score")
+        # Components see the episode as it will be stored, only without its reward.
+        async with asyncio.timeout(self.harness.limits.score_s):
+            scored = await self.harness.rewards.score(self.plan.task, self.episode(), self.sandbox)
+        self.components, self.reward = scored.components, scored.total
+
+    async def close(self) -> None:
+        """Frees tools and sandbox; a failure here cannot change what the episode was."""
+        self._enter("close")
+        closers = [tool.close() for tool in reversed(self.opened)]
+        if self.sandbox is not None:
+            closers.append(self.sandbox.close())
+        for closer in closers:
+            try:
+                async with asyncio.timeout(self.harness.limits.close_s):
+                    await closer
+            except Exception as error:
+                self.timings["close_failed"] = self.timings.get("close_failed", 0.0) + 1
+                if self.session is not None:
+                    self.session.stage = f"close: {error}"
+        self._enter("end")
+
+    def episode(self, judged: Verdict | None = None, failure: Exception | None = None) -> Episode:
+        """The record as it stands."""
+        session, plan = self.session, self.plan
+        outcome = session.outcome if session is not None else None
+        status = judged.status if judged is not None else "done"
+        if status == "done" and self.stop == "wall":
+            status = "truncated"
+        timings = dict(self.timings, total=time.perf_counter() - self.started)
+        if session is not None:
+            timings.update(session.seconds)
+        stage = self.stage if session is None or self.stage != "agent" else session.stage
+        return Episode(
+            id=plan.id, group_id=plan.group_id, task=plan.task, iteration=plan.iteration, split=plan.split,
+            attempt=self.attempt, status=status,
+            prompt=session.opening if session else [],
+            nodes=session.graph.nodes if session else [],
+            turns=session.turns if session else [],
+            drift=session.graph.drift if session else [],
+            answer=outcome.answer if outcome else None,
+            stop=self.stop or (outcome.stop if outcome else ""),
+            components=self.components if failure is None else {},
+            reward=self.reward if failure is None else None,
+            error=describe(failure, stage) if failure is not None else None,
+            temperature=self.harness.sampling.temperature,
+            timings={name: round(value, 6) for name, value in timings.items()},
+            created_at=self.created_at,
+        )  # fmt: skip
+
+    def _enter(self, stage: str) -> None:
+        now = time.perf_counter()
+        if self.stage != "start":
+            self.timings[self.stage] = self.timings.get(self.stage, 0.0) + now - self._since
+        self.stage, self._since = stage, now
+        self._on_phase(self.plan.id, stage)

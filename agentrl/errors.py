@@ -1,0 +1,76 @@
+"""Errors that a person reads: what is wrong, where, and what to do about it.
+
+Three families decide what happens to an episode (the table is in `episode/failures.py`): `InfraError` is
+retried and never becomes data, `ToolError` becomes the observation, everything else that user code raises is a
+`user_error`.
+"""
+
+from __future__ import annotations
+
+
+class AgentRLError(Exception):
+    """Base of all errors that agentrl raises on purpose.
+
+    Args:
+        message: what is wrong, with the value that was found.
+        place: where, for example `recipes/shop.yaml:12`.
+        remedy: what to do about it.
+    """
+
+    def __init__(self, message: str, *, place: str | None = None, remedy: str | None = None) -> None:
+        self.message = message
+        self.place = place
+        self.remedy = remedy
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        where = f"{self.place}: " if self.place else ""
+        fix = f"\n  -> {self.remedy}" if self.remedy else ""
+        return f"{where}{self.message}{fix}"
+
+
+class RecipeError(AgentRLError):
+    """A recipe (or an override on the command line) is wrong."""
+
+
+class TaskError(AgentRLError):
+    """A data set, or one row of it, is wrong."""
+
+
+class RenderError(AgentRLError):
+    """A chat template cannot be used token-exactly."""
+
+
+class StoreError(AgentRLError):
+    """A run directory is damaged or does not fit what is asked of it."""
+
+
+class CreditError(AgentRLError):
+    """An estimator and the episodes that it was given do not fit."""
+
+
+class TrainError(AgentRLError):
+    """Training cannot go on, for example because the loss is not finite."""
+
+
+class MissingExtra(AgentRLError):
+    """An optional part is used that is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} is not installed", remedy=f"pip install 'agentrl[{extra}]'")
+
+
+class InfraError(AgentRLError):
+    """The machinery failed, not the model: the episode is retried from the start and never scored."""
+
+
+class EngineError(InfraError):
+    """The engine cannot be reached or broke off."""
+
+
+class SandboxError(InfraError):
+    """Base of what a sandbox raises. A command that fails or times out is a result, not one of these."""
+
+
+class ToolError(Exception):
+    """Raised inside a tool for a failure that the model should read: the text becomes the observation."""

@@ -1,0 +1,79 @@
+"""The row: what the trainer takes. Flat, one per branch of an episode, no split into prompt and completion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentrl.episode.record import Episode, VersionSpan
+
+
+@dataclass(frozen=True)
+class Row:
+    """One branch of one episode.
+
+    Attributes:
+        token_ids: int64 [n].
+        loss_mask: bool [n]; true where the policy sampled the token AND this row is the one that trains it
+            (a node shared by several branches trains once).
+        logprobs: float32 [n], the engine's behaviour log-probabilities; 0 where the mask is false.
+        advantages: float32 [n]; 0 where the mask is false.
+        turn_spans: (turn index, start, end) of every trained turn.
+        temperature: the sampling temperature; the trainer's log-probabilities are taken under the same.
+    """
+
+    token_ids: NDArray[np.int64]
+    loss_mask: NDArray[np.bool_]
+    logprobs: NDArray[np.float32]
+    advantages: NDArray[np.float32]
+    episode_id: str
+    group_id: str
+    branch_id: int
+    temperature: float = 1.0
+    turn_spans: list[tuple[int, int, int]] = field(default_factory=list)
+    versions: list[VersionSpan] = field(default_factory=list)
+
+
+def rows_of(episode: Episode, turn_advantages: Sequence[float]) -> list[Row]:
+    """The rows of an episode: one per branch that trains at least one token.
+
+    Args:
+        turn_advantages: one per turn of the episode, broadcast to the tokens that the turn sampled.
+
+    The trained tokens of all rows together are exactly the sampled tokens of the episode.
+    """
+    turn_of_node = {turn.node: turn.index for turn in episode.turns}
+    trained: set[int] = set()
+    rows: list[Row] = []
+    for branch_id, leaf in enumerate(episode.leaves()):
+        path = episode.path(leaf)
+        length = sum(len(episode.nodes[node].token_ids) for node in path)
+        ids = np.zeros(length, np.int64)
+        mask = np.zeros(length, np.bool_)
+        logprobs = np.zeros(length, np.float32)
+        advantages = np.zeros(length, np.float32)
+        spans: list[tuple[int, int, int]] = []
+        versions: list[VersionSpan] = []
+        at = 0
+        for index in path:
+            node = episode.nodes[index]
+            end = at + len(node.token_ids)
+            ids[at:end] = node.token_ids
+            if node.kind == "sampled" and index not in trained:
+                trained.add(index)
+                mask[at:end] = True
+                logprobs[at:end] = node.logprobs
+                turn = turn_of_node[index]
+                advantages[at:end] = turn_advantages[turn]
+                spans.append((turn, at, end))
+                versions += [VersionSpan(v.version, at + v.start, at + v.end) for v in node.versions]
+            at = end
+        if mask.any():
+            rows.append(
+                Row(ids, mask, logprobs, advantages, episode.id, episode.group_id, branch_id,
+                    episode.temperature, spans, versions)
+            )
+    return rows
