@@ -1,0 +1,292 @@
+"""`agentrl check RUN`: proves that a run directory is sound, record by record, from the shards up."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentrl.episode.record import Episode, Node
+from agentrl.store.codec import decode_credit, decode_episode
+from agentrl.store.index import blobs_of, row_of
+from agentrl.store.lock import is_held
+from agentrl.store.run_dir import RunDir
+from agentrl.store.shards import Shards
+from agentrl.train.row import rows_of
+
+FIRST = 5
+"""So many offenders are named for each invariant."""
+
+
+@dataclass
+class Finding:
+    """One invariant: how often it held, how often not, and the first places where it did not."""
+
+    about: str
+    ok: int = 0
+    failed: int = 0
+    offenders: list[str] = field(default_factory=list)
+
+    def passed(self, count: int = 1) -> None:
+        self.ok += count
+
+    def broken(self, offender: str) -> None:
+        self.failed += 1
+        if len(self.offenders) < FIRST:
+            self.offenders.append(offender)
+
+    def take(self, problem: str | None, name: str) -> None:
+        """Counts one case: broken if there is a `problem`."""
+        if problem is None:
+            self.ok += 1
+        else:
+            self.broken(f"{name}: {problem}")
+
+
+@dataclass
+class Report:
+    """What `check` found.
+
+    Attributes:
+        findings: by name of the invariant.
+        notes: what is no failure but worth knowing.
+    """
+
+    run: str
+    episodes: int
+    findings: dict[str, Finding]
+    notes: list[str]
+
+    @property
+    def ok(self) -> bool:
+        return not any(finding.failed for finding in self.findings.values())
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.ok else 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        findings: dict[str, Any] = msgspec.to_builtins(self.findings)
+        return {"run": self.run, "ok": self.ok, "episodes": self.episodes, "invariants": findings, "notes": self.notes}
+
+    def as_text(self) -> str:
+        """For people: a line per invariant, offenders below it."""
+        lines = []
+        for name, finding in self.findings.items():
+            mark = "FAIL" if finding.failed else "ok"
+            lines.append(f"{mark:4}  {name:20} {finding.ok:8} ok {finding.failed:6} failed   {finding.about}")
+            lines += [f"        {offender}" for offender in finding.offenders]
+        lines += [f"note  {note}" for note in self.notes]
+        lines.append(f"{self.run}: {self.episodes} episodes, {'sound' if self.ok else 'NOT SOUND'}")
+        return "\n".join(lines)
+
+
+_ABOUT = {
+    "readable": "every record in the shards can be read",
+    "exactly_once": "no episode is stored twice; in a finished run none that was planned is missing",
+    "index": "the index has a row for every record, and no other",
+    "graph": "parents precede their children, and every turn names the node that holds its tokens",
+    "tokens": "the trained tokens of all rows are exactly the sampled tokens",
+    "logprobs": "every sampled token has a log-probability, finite and at most 0",
+    "versions": "the version spans of a sampled node cover it without gap or overlap",
+    "rewards": "what failed has no reward, what is data and was scored has one",
+    "credit": "credit belongs to a stored episode and has a number per turn",
+    "blobs": "every blob that is named is there, whole, and no other",
+}
+
+
+def check(path: str | Path) -> Report:
+    """Checks a run directory; changes nothing. A run that is being written may be checked too.
+
+    Raises:
+        StoreError: it is not a run.
+    """
+    path = Path(path)
+    findings = {name: Finding(about) for name, about in _ABOUT.items()}
+    notes: list[str] = []
+    with RunDir.read(path) as run:
+        live = is_held(path / "lock")
+        if live:
+            notes.append("the run is being written: missing episodes and unnamed blobs are not failures yet")
+        turns, blobs = _check_episodes(run, findings, notes)
+        _check_planned(run, set(turns), findings["exactly_once"], notes, live)
+        _check_credit(run, turns, findings, notes)
+        _check_blobs(run, blobs, findings["blobs"], live)
+        _note_repairs(run, notes)
+    return Report(str(path), len(turns), findings, notes)
+
+
+def _check_episodes(
+    run: RunDir, findings: dict[str, Finding], notes: list[str]
+) -> tuple[dict[str, int], dict[str, str]]:
+    """Goes through the shards. Returns the number of turns by episode, and an episode by blob."""
+    indexed = {row.id: row for row in run.rows()}
+    turns: dict[str, int] = {}
+    blobs: dict[str, str] = {}
+    for place, line in _lines(run.path / "episodes", findings["readable"], notes):
+        try:
+            episode = decode_episode(line)
+        except msgspec.DecodeError as error:
+            findings["readable"].broken(f"{place}: {error}")
+            continue
+        findings["readable"].passed()
+        if episode.id in turns:
+            findings["exactly_once"].broken(f"{episode.id}: stored again at {place}")
+            continue
+        findings["exactly_once"].passed()
+        turns[episode.id] = len(episode.turns)
+        blobs.update(dict.fromkeys(blobs_of(episode), episode.id))
+        row = indexed.pop(episode.id, None)
+        if row is None:
+            findings["index"].broken(f"{episode.id}: not in the index")
+        else:
+            same = row_of(episode, row.location) == row and str(row.location) == place
+            findings["index"].take(None if same else f"the index differs from {place}", episode.id)
+        for name, problem_of in _OF_AN_EPISODE.items():
+            findings[name].take(_safely(problem_of, episode), episode.id)
+    for id, row in indexed.items():
+        findings["index"].broken(f"{id}: indexed, but not readable at {row.location}")
+    return turns, blobs
+
+
+def _lines(folder: Path, readable: Finding, notes: list[str]) -> Iterator[tuple[str, bytes]]:
+    for frame in Shards(folder).scan():
+        if frame.data is not None:
+            yield str(frame.location), frame.data
+        elif frame.state == "torn":
+            notes.append(f"torn last record: {folder.name}/{frame.location}; the next writer drops it")
+        else:
+            readable.broken(f"{folder.name}/{frame.location}: damaged, {frame.location.length} bytes")
+
+
+def _check_planned(run: RunDir, ids: set[str], once: Finding, notes: list[str], live: bool) -> None:
+    planned = run.info.get("planned")
+    if planned is None:
+        return
+    missing = sorted(set(planned) - ids) if isinstance(planned, list) else []
+    count = len(missing) if isinstance(planned, list) else max(0, int(planned) - len(ids))
+    if count and run.info.get("finished") and not live:
+        names = missing or [f"{count} of {planned} planned episodes"]
+        for name in names:
+            once.broken(f"{name}: missing")
+    elif count:
+        notes.append(f"{count} planned episodes are not stored yet")
+
+
+def _check_credit(run: RunDir, turns: dict[str, int], findings: dict[str, Finding], notes: list[str]) -> None:
+    for place, line in _lines(run.path / "credit", findings["readable"], notes):
+        try:
+            credit = decode_credit(line)
+        except msgspec.DecodeError as error:
+            findings["readable"].broken(f"credit/{place}: {error}")
+            continue
+        findings["readable"].passed()
+        expected = turns.get(credit.episode_id)
+        lengths = {len(credit.turn_advantages), *map(len, credit.parts.values())}
+        problem = None
+        if expected is None:
+            problem = "no such episode"
+        elif lengths != {expected}:
+            problem = f"{sorted(lengths)} numbers for {expected} turns"
+        findings["credit"].take(problem, credit.episode_id)
+
+
+def _check_blobs(run: RunDir, named: dict[str, str], finding: Finding, live: bool) -> None:
+    there = {path.name: path for path in run.path.glob("blobs/*/*") if not path.name.startswith(".")}
+    for sha, episode in named.items():
+        path = there.pop(sha, None)
+        if path is None:
+            finding.broken(f"{sha}: missing, named by {episode}")
+        else:
+            whole = hashlib.sha256(path.read_bytes()).hexdigest() == sha
+            finding.take(None if whole else "its content has another hash", sha)
+    for sha in [] if live else sorted(there):
+        finding.broken(f"{sha}: named by no episode")
+
+
+def _note_repairs(run: RunDir, notes: list[str]) -> None:
+    counts: dict[str, int] = {}
+    for repair in run.repairs():
+        counts[repair["kind"]] = counts.get(repair["kind"], 0) + int(repair.get("records", 1))
+    words = {
+        "torn": "torn last records were dropped when the run was resumed",
+        "torn_line": "torn last lines of metrics or failures were dropped when the run was resumed",
+        "damaged": "damaged records were met when the run was resumed",
+        "lost": "indexed records were gone from their shards when the run was resumed",
+    }
+    notes += [f"{count} {words[kind]}" for kind, count in sorted(counts.items())]
+
+
+def _safely(problem_of: Callable[[Episode], str | None], episode: Episode) -> str | None:
+    """A broken graph may break a check of something else: that is a finding, not a crash."""
+    try:
+        return problem_of(episode)
+    except Exception as error:
+        return f"cannot be checked: {type(error).__name__}: {error}"
+
+
+def _sampled(episode: Episode) -> Iterator[tuple[int, Node]]:
+    return ((index, node) for index, node in enumerate(episode.nodes) if node.kind == "sampled")
+
+
+def _graph(episode: Episode) -> str | None:
+    for index, node in enumerate(episode.nodes):
+        if not -1 <= node.parent < index:
+            return f"node {index} has parent {node.parent}"
+    sampled = {index for index, _ in _sampled(episode)}
+    named = [turn.node for turn in episode.turns]
+    if episode.nodes and (len(set(named)) < len(named) or set(named) != sampled):
+        return f"turns name nodes {named}, sampled are {sorted(sampled)}"
+    if [turn.index for turn in episode.turns] != list(range(len(episode.turns))):
+        return "turns are not numbered from 0"
+    return None
+
+
+def _tokens(episode: Episode) -> str | None:
+    trained = sum(int(row.loss_mask.sum()) for row in rows_of(episode, [0.0] * len(episode.turns)))
+    return None if trained == episode.sampled_tokens else f"{trained} trained, {episode.sampled_tokens} sampled"
+
+
+def _logprobs(episode: Episode) -> str | None:
+    for index, node in _sampled(episode):
+        values = node.logprobs
+        if values is None or len(values) != len(node.token_ids):
+            return f"node {index} has {len(values or [])} log-probabilities for {len(node.token_ids)} tokens"
+        for at, value in enumerate(values):
+            if not (math.isfinite(value) and value <= 0):
+                return f"node {index}, token {at}: log-probability {value}"
+    return None
+
+
+def _versions(episode: Episode) -> str | None:
+    for index, node in _sampled(episode):
+        at = 0
+        for span in node.versions:
+            if span.start != at or span.end <= span.start:
+                break
+            at = span.end
+        if at != len(node.token_ids):
+            return f"node {index} of {len(node.token_ids)} tokens has spans {[(s.start, s.end) for s in node.versions]}"
+    return None
+
+
+def _rewards(episode: Episode) -> str | None:
+    if episode.status in ("infra_error", "user_error"):
+        return None if episode.reward is None else f"{episode.status} with reward {episode.reward}"
+    scored = any(value is not None for value in episode.components.values())
+    return f"{episode.status}, scored, but without a reward" if scored and episode.reward is None else None
+
+
+_OF_AN_EPISODE: dict[str, Callable[[Episode], str | None]] = {
+    "graph": _graph,
+    "tokens": _tokens,
+    "logprobs": _logprobs,
+    "versions": _versions,
+    "rewards": _rewards,
+}

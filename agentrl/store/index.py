@@ -1,0 +1,238 @@
+"""The index: a row per episode in SQLite, so that a grid opens without reading a shard.
+
+The shards are the truth. The index may lag behind them (rows are committed in batches) or be lost, and is caught
+up from the shards. A reader never writes the file: it keeps the rows that the file lacks in a temporary table.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+
+from agentrl.episode.record import Episode
+from agentrl.store.shards import Location
+
+FORMAT = 1
+"""Raised when a column changes; an index of another format is built anew."""
+
+
+class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What the index knows of an episode.
+
+    Attributes:
+        turns: number of turns; `sampled_tokens`, `calls` and `drift` are counts too.
+        duration_s: `timings["total"]`, else the sum of generation and tools.
+        error: kind of the error, if there was one.
+        shard, offset, length: where the record is.
+    """
+
+    id: str
+    group_id: str
+    task_id: str
+    iteration: int
+    split: str
+    status: str
+    stop: str
+    attempt: int
+    reward: float | None
+    turns: int
+    calls: int
+    sampled_tokens: int
+    drift: int
+    duration_s: float
+    created_at: float
+    answer: str | None
+    error: str | None
+    shard: str
+    offset: int
+    length: int
+
+    @property
+    def location(self) -> Location:
+        return Location(self.shard, self.offset, self.length)
+
+
+class CreditRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a credit of episode `id` is. An episode that was re-credited has several; the last one counts."""
+
+    id: str
+    estimator: str
+    iteration: int
+    shard: str
+    offset: int
+    length: int
+
+    @property
+    def location(self) -> Location:
+        return Location(self.shard, self.offset, self.length)
+
+
+class BlobRow(msgspec.Struct, frozen=True):
+    """Episode `id` names the blob `sha`."""
+
+    id: str
+    sha: str
+
+
+Record = EpisodeRow | CreditRow | BlobRow
+_TABLES: dict[str, type[Record]] = {"episodes": EpisodeRow, "credit": CreditRow, "blobs": BlobRow}
+_KEYS = {"episodes": "id", "credit": "shard, offset", "blobs": "id, sha"}
+_SQL_TYPES = {str: "TEXT", int: "INTEGER", float: "REAL"}
+_INDEXED = {"episodes": ("group_id", "iteration", "created_at"), "credit": ("id",)}
+
+
+def row_of(episode: Episode, location: Location) -> EpisodeRow:
+    """The index row of an episode that is stored at `location`."""
+    spent = sum(turn.generate_s + turn.tools_s for turn in episode.turns)
+    return EpisodeRow(
+        id=episode.id,
+        group_id=episode.group_id,
+        task_id=episode.task.id,
+        iteration=episode.iteration,
+        split=episode.split,
+        status=episode.status,
+        stop=episode.stop,
+        attempt=episode.attempt,
+        reward=episode.reward,
+        turns=len(episode.turns),
+        calls=sum(len(turn.calls) for turn in episode.turns),
+        sampled_tokens=episode.sampled_tokens,
+        drift=len(episode.drift),
+        duration_s=episode.timings.get("total", spent),
+        created_at=episode.created_at,
+        answer=episode.answer,
+        error=episode.error.kind if episode.error else None,
+        shard=location.shard,
+        offset=location.offset,
+        length=location.length,
+    )
+
+
+def blobs_of(episode: Episode) -> set[str]:
+    """Hashes of the blobs that an episode names: outputs of calls, and `blob` parts of messages (pictures)."""
+    named = {call.blob for turn in episode.turns for call in turn.calls if call.blob}
+    messages = [*episode.prompt, *(message for turn in episode.turns for message in turn.observations)]
+    parts = (part for message in messages if isinstance(message.get("content"), list) for part in message["content"])
+    return named | {part["blob"] for part in parts if isinstance(part, dict) and isinstance(part.get("blob"), str)}
+
+
+class Index:
+    """The tables `episodes`, `credit` and `blobs`.
+
+    Args:
+        path: `index.sqlite`.
+        write: make it if it is missing or of no use. Otherwise the file is only read, and rows are added in memory.
+    """
+
+    def __init__(self, path: Path, *, write: bool) -> None:
+        self._db = _open_for_writing(path) if write else _open_for_reading(path)
+        self._target = "main" if write else "temp"
+        if not write:
+            _create_tables(self._db, "temp")
+        for table, key in _KEYS.items():
+            view = f"CREATE TEMP VIEW all_{table} AS SELECT * FROM main.{table} m"
+            if not write:  # the writer may have committed meanwhile what the temporary table holds
+                twice = f"SELECT 1 FROM temp.{table} t WHERE {_same(key)}"
+                view += f" WHERE NOT EXISTS ({twice}) UNION ALL SELECT * FROM temp.{table}"
+            self._db.execute(view)
+
+    def put(self, rows: Mapping[str, Sequence[Record]]) -> None:
+        """Adds rows by table and commits. A row whose key is there already is left out: the first one stands."""
+        with self._db:
+            for table, new in rows.items():
+                sql = f"INSERT OR IGNORE INTO {self._target}.{table} VALUES ({', '.join('?' * len(_columns(table)))})"
+                self._db.executemany(sql, map(msgspec.structs.astuple, new))
+
+    def forget_tail(self) -> None:
+        """Empties a reader's temporary tables."""
+        with self._db:
+            for table in _TABLES:
+                self._db.execute(f"DELETE FROM temp.{table}")
+
+    def find(self, table: str, tail: str = "", values: Iterable[Any] = ()) -> list[Any]:
+        """The rows of a table as structs. `tail` is SQL: WHERE, ORDER BY, LIMIT."""
+        make, names = _TABLES[table], _columns(table)
+        found = self.select(f"{', '.join(names)} FROM all_{table} {tail}", values)
+        return [make(**dict(zip(names, row, strict=True))) for row in found]
+
+    def select(self, what: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
+        """`SELECT what`, over `all_episodes`, `all_credit` and `all_blobs`."""
+        return self._db.execute(f"SELECT {what}", tuple(values)).fetchall()
+
+    def ends(self, table: str) -> dict[str, int]:
+        """Up to which byte each shard is indexed."""
+        return dict(self._db.execute(f"SELECT shard, MAX(offset + length) FROM all_{table} GROUP BY shard"))
+
+    def drop_beyond(self, table: str, shard: str, size: int) -> int:
+        """Deletes the rows of records that lie beyond the end of their shard. Returns how many."""
+        with self._db:
+            sql = f"DELETE FROM {self._target}.{table} WHERE shard = ? AND offset + length > ?"
+            return self._db.execute(sql, (shard, size)).rowcount
+
+    def close(self) -> None:
+        self._db.close()
+
+
+def _columns(table: str) -> tuple[str, ...]:
+    return _TABLES[table].__struct_fields__
+
+
+def _same(key: str) -> str:
+    return " AND ".join(f"t.{name} = m.{name}" for name in key.split(", "))
+
+
+def _open_for_writing(path: Path) -> sqlite3.Connection:
+    for attempt in (1, 2):
+        db = sqlite3.connect(path, check_same_thread=False, timeout=30)
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = NORMAL")
+            found = db.execute("PRAGMA user_version").fetchone()[0]
+            if found == FORMAT:
+                return db
+            if found == 0 and not db.execute("SELECT 1 FROM sqlite_master").fetchone():
+                _create_tables(db, "main")
+                db.execute(f"PRAGMA user_version = {FORMAT}")
+                return db
+        except sqlite3.DatabaseError:
+            if attempt == 2:
+                raise
+        db.close()
+        for suffix in ("", "-wal", "-shm"):  # of no use: the shards hold all that it held
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+    raise AssertionError("a fresh index is always of the current format")
+
+
+def _open_for_reading(path: Path) -> sqlite3.Connection:
+    # `immutable` is for read-only media, where the shared-memory file of the log cannot be made.
+    for option in ("mode=ro", "mode=ro&immutable=1"):
+        try:
+            db = sqlite3.connect(f"{path.resolve().as_uri()}?{option}", uri=True, check_same_thread=False, timeout=30)
+            if db.execute("PRAGMA user_version").fetchone()[0] == FORMAT:
+                db.execute("SELECT COUNT(*) FROM episodes WHERE rowid < 0").fetchone()
+                return db
+            db.close()
+        except sqlite3.DatabaseError:
+            continue
+    db = sqlite3.connect(":memory:", check_same_thread=False)
+    _create_tables(db, "main")
+    return db
+
+
+def _create_tables(db: sqlite3.Connection, schema: str) -> None:
+    for table, struct in _TABLES.items():
+        hints = get_type_hints(struct)
+        columns = [f"{name} {_sql_type(hints[name])}" for name in struct.__struct_fields__]
+        db.execute(f"CREATE TABLE {schema}.{table} ({', '.join(columns)}, PRIMARY KEY ({_KEYS[table]}))")
+        for name in _INDEXED.get(table, ()):
+            db.execute(f"CREATE INDEX {schema}.{table}_{name} ON {table} ({name})")
+
+
+def _sql_type(hint: Any) -> str:
+    """`float` and `float | None` are both REAL."""
+    bare = next((arm for arm in getattr(hint, "__args__", ()) if arm is not type(None)), hint)
+    return _SQL_TYPES[bare]

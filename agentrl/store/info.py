@@ -1,0 +1,57 @@
+"""`run.json`: what a run was told to do, and with what."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+FORMAT = 1
+_VERSIONS_OF = ("agentrl", "numpy", "torch", "transformers", "vllm")
+
+
+def circumstances() -> dict[str, Any]:
+    """Format, time, versions, command line and git commit."""
+    versions = {"python": platform.python_version()}
+    for name in _VERSIONS_OF:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    noted = {"format": FORMAT, "created_at": time.time(), "versions": versions, "argv": sys.argv}
+    if commit := _git("rev-parse", "HEAD"):
+        noted["git"] = {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
+    return noted
+
+
+def _git(*command: str) -> str:
+    try:
+        done = subprocess.run(["git", *command], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes a JSON file that people may read."""
+    replace(path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+
+
+def replace(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Writes a file whole or not at all; `durable`: even if the power fails."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    with open(part, "wb") as file:
+        file.write(data)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    os.replace(part, path)

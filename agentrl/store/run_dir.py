@@ -1,0 +1,490 @@
+"""The run directory: what a run is, did and learned.
+
+run.json                 resolved recipe, versions, seeds, git, command line
+episodes/*.jsonl.zst     the episodes, and the truth
+credit/*.jsonl.zst       advantages per turn, kept apart: an episode is re-credited, never rewritten
+index.sqlite             a row per episode; rebuilt from the shards when it is lost or behind
+blobs/ab/ab12...         long outputs by SHA-256
+metrics.jsonl  failures.jsonl  repairs.jsonl
+checkpoints/             the trainer's
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentrl.episode.record import Episode
+from agentrl.errors import StoreError
+from agentrl.store.codec import Credit, decode_credit, decode_episode, encode_credit, encode_episode
+from agentrl.store.index import BlobRow, CreditRow, EpisodeRow, Index, Record, blobs_of, row_of
+from agentrl.store.info import circumstances, replace, write_json
+from agentrl.store.lines import append_line, cut_torn_line, read_lines
+from agentrl.store.lock import Lock
+from agentrl.store.shards import Frame, Location, Shards
+
+_COMMIT_ROWS = 256
+_COMMIT_SECONDS = 0.5
+
+
+class RunDir:
+    """A run on disk. Made by `create`, gone on with by `open`, looked at by `read`.
+
+    One process may write it (threads may share the object), any number may read it meanwhile. What `add` returned
+    from survives a kill -9; what `flush` returned from survives a power cut.
+
+    Attributes:
+        path: the folder.
+        info: what `run.json` holds.
+        damage: unreadable records that were met, as "shard@offset".
+    """
+
+    def __init__(self, path: Path, *, write: bool) -> None:
+        self.path = path
+        self.damage: list[str] = []
+        self._write = write
+        self._mutex = threading.RLock()
+        self.info: dict[str, Any] = _read_info(path)
+        self._lock = Lock(path / "lock") if write else None
+        self._episodes = Shards(path / "episodes")
+        self._credit = Shards(path / "credit")
+        self._pending: dict[str, list[Record]] = {"episodes": [], "credit": [], "blobs": []}
+        self._pending_ids: set[str] = set()
+        self._committed_at = time.monotonic()
+        try:
+            self._index = Index(path / "index.sqlite", write=write)
+            if write:
+                self._repair()
+            self._catch_up()
+            if write:
+                self._sweep_blobs()
+        except BaseException:
+            if self._lock:
+                self._lock.release()
+            raise
+
+    @classmethod
+    def create(cls, path: str | Path, info: Mapping[str, Any] | None = None) -> RunDir:
+        """Begins a run.
+
+        Args:
+            info: for `run.json`, beside what is noted anyway (versions, command line, git). `agentrl check` knows
+                `planned` (ids or their number) and `finished`.
+
+        Raises:
+            StoreError: there is a run already.
+        """
+        path = Path(path)
+        if (path / "run.json").exists():
+            raise StoreError("there is a run already", place=str(path), remedy="resume it, or choose another folder")
+        path.mkdir(parents=True, exist_ok=True)
+        write_json(path / "run.json", {**circumstances(), **(info or {})})
+        return cls(path, write=True)
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunDir:
+        """Goes on with a run: repairs what a killed writer left.
+
+        Raises:
+            StoreError: it is not a run, or another process writes it.
+        """
+        return cls(_checked(path), write=True)
+
+    @classmethod
+    def read(cls, path: str | Path) -> RunDir:
+        """Looks at a run, also while it is written (see `refresh`). Changes nothing.
+
+        Raises:
+            StoreError: it is not a run.
+        """
+        return cls(_checked(path), write=False)
+
+    # -- writing
+
+    def add(self, episode: Episode) -> None:
+        """Stores an episode.
+
+        Raises:
+            StoreError: its id is stored already, it holds NaN or infinity, or the disk is full.
+        """
+        line, episode = encode_episode(episode)
+        with self._mutex:
+            self._must_write()
+            if self._has(episode.id):
+                raise StoreError(
+                    f"episode {episode.id!r} is stored already",
+                    place=str(self.path),
+                    remedy="plan only the ids that `RunDir.ids()` lacks",
+                )
+            location = self._episodes.append(line)
+            self._pending["episodes"].append(row_of(episode, location))
+            self._pending["blobs"] += [BlobRow(episode.id, sha) for sha in sorted(blobs_of(episode))]
+            self._pending_ids.add(episode.id)
+            self._commit_when_due()
+
+    def add_credit(
+        self,
+        episode_id: str,
+        estimator: str,
+        turn_advantages: Sequence[float],
+        parts: Mapping[str, Sequence[float]] | None = None,
+        iteration: int = 0,
+    ) -> None:
+        """Stores the credit of an episode's turns; it replaces an earlier one.
+
+        Raises:
+            StoreError: a number is not finite.
+        """
+        credit = Credit(
+            episode_id=episode_id,
+            estimator=estimator,
+            turn_advantages=[float(value) for value in turn_advantages],
+            parts={name: [float(value) for value in values] for name, values in (parts or {}).items()},
+            iteration=iteration,
+        )
+        line = encode_credit(credit)
+        with self._mutex:
+            self._must_write()
+            location = self._credit.append(line)
+            self._pending["credit"].append(_credit_row(credit, location))
+            self._commit_when_due()
+
+    def add_failure(self, failure: Mapping[str, Any]) -> None:
+        """Notes a failure (an attempt that was retried, for example) in `failures.jsonl`."""
+        self._must_write()
+        append_line(self.path / "failures.jsonl", {"at": time.time(), **failure})
+
+    def add_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Appends a line to `metrics.jsonl`. NaN becomes null."""
+        self._must_write()
+        append_line(self.path / "metrics.jsonl", dict(metrics))
+
+    def put_blob(self, data: bytes) -> str:
+        """Stores bytes under their SHA-256, once. A blob that no stored episode names is swept at the end."""
+        self._must_write()
+        sha = hashlib.sha256(data).hexdigest()
+        path = self._blob_path(sha)
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace(path, data, durable=False)
+        return sha
+
+    def update_info(self, **fields: Any) -> None:
+        """Sets fields of `run.json`."""
+        with self._mutex:
+            self._must_write()
+            self.info = {**self.info, **fields}
+            write_json(self.path / "run.json", self.info)
+
+    def flush(self) -> None:
+        """Brings all to disk: what was added so far survives a power cut."""
+        with self._mutex:
+            self._episodes.sync()
+            self._credit.sync()
+            self._commit()
+
+    def close(self) -> None:
+        """Flushes and lets go of the run. May be called twice."""
+        with self._mutex:
+            if self._lock is not None and self._write:
+                self._commit()
+                self._episodes.close()
+                self._credit.close()
+                self._sweep_blobs()
+                self._write = False
+                self._lock.release()
+            self._index.close()
+
+    def __enter__(self) -> RunDir:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # -- reading
+
+    def refresh(self) -> None:
+        """Takes in what another process has written since."""
+        with self._mutex:
+            if not self._write:
+                self.info = _read_info(self.path)
+                self._index.forget_tail()
+                self._catch_up()
+
+    def ids(self, *, split: str | None = None, iteration: int | None = None) -> set[str]:
+        """Ids of the stored episodes. Resume is a set difference with these."""
+        where, values = _where({"split = ?": split, "iteration = ?": iteration})
+        return {row[0] for row in self._select(f"id FROM all_episodes {where}", values)}
+
+    def rows(
+        self,
+        *,
+        split: str | None = None,
+        iteration: int | None = None,
+        status: str | None = None,
+        group_id: str | None = None,
+        min_reward: float | None = None,
+        order: str = "created_at",
+        descending: bool = False,
+        limit: int | None = None,
+    ) -> list[EpisodeRow]:
+        """Index rows, without reading a shard.
+
+        Args:
+            order: a field of `EpisodeRow`; rows without a value come last.
+
+        Raises:
+            StoreError: `order` is not a field.
+        """
+        if order not in EpisodeRow.__struct_fields__:
+            known = ", ".join(EpisodeRow.__struct_fields__)
+            raise StoreError(f"episodes cannot be sorted by {order!r}", remedy=f"sort by one of: {known}")
+        where, values = _where(
+            {
+                "split = ?": split,
+                "iteration = ?": iteration,
+                "status = ?": status,
+                "group_id = ?": group_id,
+                "reward >= ?": min_reward,
+            }
+        )
+        sort = f"ORDER BY {order} {'DESC' if descending else 'ASC'} NULLS LAST, id"
+        with self._mutex:
+            self._commit()
+            rows: list[EpisodeRow] = self._index.find(
+                "episodes", f"{where} {sort} LIMIT {-1 if limit is None else int(limit)}", values
+            )
+        return rows
+
+    def get(self, id: str) -> Episode:
+        """One episode.
+
+        Raises:
+            StoreError: it is not stored, or its record is damaged.
+        """
+        return self._read_episode(self._location(id))
+
+    def resolve(self, name: str) -> str:
+        """The id that is `name`, or the only one that begins or ends with it.
+
+        Raises:
+            StoreError: there is none, or several.
+        """
+        size = len(name)
+        ends = "substr(id, 1, ?) = ? OR substr(id, -?) = ?"
+        found = self._select(f"id FROM all_episodes WHERE {ends} ORDER BY id", [size, name, size, name])
+        ids = [row[0] for row in found]
+        if name in ids or len(ids) == 1:
+            return name if name in ids else str(ids[0])
+        if not ids:
+            raise StoreError(f"no episode {name!r}", place=str(self.path), remedy="`agentrl show RUN` lists them")
+        some = ", ".join(ids[:4]) + (", ..." if len(ids) > 4 else "")
+        raise StoreError(f"{name!r} fits {len(ids)} episodes: {some}", remedy="give more of the id")
+
+    def episodes(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        split: str | None = None,
+        iteration: int | None = None,
+        damaged: list[StoreError] | None = None,
+    ) -> Iterator[Episode]:
+        """Episodes, one at a time: those of `ids` in their order, else all of the split and iteration as stored.
+
+        Args:
+            damaged: takes the errors of records that cannot be read. Without it the first one is raised.
+        """
+        if ids is None:
+            where, values = _where({"split = ?": split, "iteration = ?": iteration})
+            found = self._select(f"shard, offset, length FROM all_episodes {where} ORDER BY shard, offset", values)
+            places: Iterable[Location] = (Location(*row) for row in found)
+        else:
+            places = (self._location(id) for id in ids)
+        for location in places:
+            try:
+                yield self._read_episode(location)
+            except StoreError as error:
+                if damaged is None:
+                    raise
+                damaged.append(error)
+
+    def credit(self, id: str) -> Credit | None:
+        """The latest credit of an episode, None if it has none."""
+        last = "WHERE id = ? ORDER BY shard DESC, offset DESC LIMIT 1"
+        with self._mutex:
+            self._commit()
+            rows: list[CreditRow] = self._index.find("credit", last, [id])
+        return decode_credit(self._credit.read(rows[0].location)) if rows else None
+
+    def get_blob(self, sha: str) -> bytes:
+        """The bytes of a blob.
+
+        Raises:
+            StoreError: it is missing.
+        """
+        path = self._blob_path(sha)
+        if not path.exists():
+            raise StoreError(f"no blob {sha}", place=str(self.path), remedy="`agentrl check RUN` lists what is missing")
+        return path.read_bytes()
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of `metrics.jsonl`."""
+        return read_lines(self.path / "metrics.jsonl")
+
+    def failures(self) -> list[dict[str, Any]]:
+        """The lines of `failures.jsonl`."""
+        return read_lines(self.path / "failures.jsonl")
+
+    def repairs(self) -> list[dict[str, Any]]:
+        """What `open` had to repair so far: `kind` is `torn`, `damaged`, `lost` or `torn_line`."""
+        return read_lines(self.path / "repairs.jsonl")
+
+    # -- within
+
+    def _must_write(self) -> None:
+        if not self._write:
+            raise StoreError("the run is not open for writing", place=str(self.path), remedy="use `RunDir.open`")
+
+    def _has(self, id: str) -> bool:
+        return id in self._pending_ids or bool(self._index.select("1 FROM all_episodes WHERE id = ?", [id]))
+
+    def _select(self, what: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._mutex:
+            self._commit()
+            return self._index.select(what, values)
+
+    def _location(self, id: str) -> Location:
+        found = self._select("shard, offset, length FROM all_episodes WHERE id = ?", [id])
+        if not found:
+            raise StoreError(f"no episode {id!r}", place=str(self.path), remedy="`agentrl show RUN` lists them")
+        return Location(*found[0])
+
+    def _read_episode(self, location: Location) -> Episode:
+        line = self._episodes.read(location)
+        try:
+            return decode_episode(line)
+        except msgspec.DecodeError as error:
+            raise StoreError(
+                f"not an episode: {error}",
+                place=f"{self._episodes.folder}/{location}",
+                remedy="it was written by another version of agentrl; read it with that one",
+            ) from None
+
+    def _blob_path(self, sha: str) -> Path:
+        return self.path / "blobs" / sha[:2] / sha
+
+    def _commit_when_due(self) -> None:
+        waiting = len(self._pending["episodes"]) + len(self._pending["credit"])
+        if waiting >= _COMMIT_ROWS or time.monotonic() - self._committed_at > _COMMIT_SECONDS:
+            self._commit()
+
+    def _commit(self) -> None:
+        if any(self._pending.values()):
+            self._index.put(self._pending)
+            for rows in self._pending.values():
+                rows.clear()
+            self._pending_ids.clear()
+        self._committed_at = time.monotonic()
+
+    def _repair(self) -> None:
+        """Makes files end with a whole record, and the index no longer than the shards."""
+        for name in ("metrics.jsonl", "failures.jsonl", "repairs.jsonl"):
+            if size := cut_torn_line(self.path / name):
+                self._note_repair(kind="torn_line", file=name, bytes=size)
+        for table, shards in self._logs():
+            for shard, end in self._index.ends(table).items():
+                if end > (size := shards.size(shard)):
+                    rows = self._index.drop_beyond(table, shard, size)
+                    self._note_repair(kind="lost", file=f"{table}/{shard}", records=rows)
+
+    def _catch_up(self) -> None:
+        """Indexes the records that the index lacks."""
+        self.damage = []
+        for table, shards in self._logs():
+            for frame in shards.scan(self._index.ends(table)):
+                if frame.state == "whole":
+                    self._index_frame(table, frame)
+                elif self._write:
+                    where = frame.location
+                    kind = frame.state
+                    self._note_repair(kind=kind, file=f"{table}/{where.shard}", offset=where.offset, bytes=where.length)
+                    if kind == "torn":
+                        shards.cut(where)
+                if frame.state == "damaged":
+                    self.damage.append(f"{table}/{frame.location}")
+                if len(self._pending[table]) >= _COMMIT_ROWS:
+                    self._commit()
+        self._commit()
+
+    def _index_frame(self, table: str, frame: Frame) -> None:
+        assert frame.data is not None
+        try:
+            if table == "credit":
+                self._pending["credit"].append(_credit_row(decode_credit(frame.data), frame.location))
+                return
+            episode = decode_episode(frame.data)
+        except msgspec.DecodeError:
+            self.damage.append(f"{table}/{frame.location}")
+            return
+        self._pending["episodes"].append(row_of(episode, frame.location))
+        self._pending["blobs"] += [BlobRow(episode.id, sha) for sha in sorted(blobs_of(episode))]
+
+    def _logs(self) -> list[tuple[str, Shards]]:
+        return [("episodes", self._episodes), ("credit", self._credit)]
+
+    def _note_repair(self, **what: Any) -> None:
+        # A kill between the note and the repair makes both happen again: the same note is not repeated.
+        if not any(what.items() <= noted.items() for noted in self.repairs()):
+            append_line(self.path / "repairs.jsonl", {"at": time.time(), **what})
+
+    def _sweep_blobs(self) -> None:
+        """Deletes blobs of episodes that were never stored (cancelled, retried, killed).
+
+        Not in a run with damaged records: what these name is unknown.
+        """
+        if self.damage or any(noted["kind"] in ("damaged", "lost") for noted in self.repairs()):
+            return
+        named = {row[0] for row in self._select("DISTINCT sha FROM all_blobs")}
+        for path in self.path.glob("blobs/*/*"):
+            if path.name not in named:
+                path.unlink()
+
+
+def _checked(path: str | Path) -> Path:
+    path = Path(path)
+    if not (path / "run.json").exists():
+        what = "this is not a run directory (it has no run.json)" if path.exists() else "there is no such folder"
+        raise StoreError(what, place=str(path), remedy="name the folder that `agentrl train` or `rollout` wrote")
+    return path
+
+
+def _read_info(path: Path) -> dict[str, Any]:
+    try:
+        info: dict[str, Any] = json.loads((path / "run.json").read_bytes())
+    except ValueError as error:
+        raise StoreError(f"not JSON: {error}", place=str(path / "run.json"), remedy="restore the file") from None
+    return info
+
+
+def _where(conditions: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """`WHERE` with the conditions that have a value."""
+    given = {sql: value for sql, value in conditions.items() if value is not None}
+    return ("WHERE " + " AND ".join(given) if given else ""), list(given.values())
+
+
+def _credit_row(credit: Credit, at: Location) -> CreditRow:
+    return CreditRow(
+        id=credit.episode_id,
+        estimator=credit.estimator,
+        iteration=credit.iteration,
+        shard=at.shard,
+        offset=at.offset,
+        length=at.length,
+    )

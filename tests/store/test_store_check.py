@@ -1,0 +1,152 @@
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agentrl.episode.record import Node, VersionSpan
+from agentrl.errors import StoreError
+from agentrl.store import RunDir, check
+from agentrl.store.shards import Shards
+from tests.store.make import make_episode
+
+
+def with_node(episode, index, **change):
+    nodes = list(episode.nodes)
+    nodes[index] = msgspec.structs.replace(nodes[index], **change)
+    return msgspec.structs.replace(episode, nodes=nodes)
+
+
+GOOD = make_episode("bad", branch=True)
+COUNT = len(GOOD.nodes[1].token_ids)
+
+
+def test_a_sound_run_is_sound(tmp_path: Path):
+    ids = [f"e{i}" for i in range(6)]
+    with RunDir.create(tmp_path / "run", {"planned": ids}) as run:
+        for i, id in enumerate(ids[:5]):
+            run.add(make_episode(id, branch=i % 2 == 0, blob=run.put_blob(b"long output")))
+            run.add_credit(id, "grpo", [0.0] * 4)
+        run.add(make_episode("e5", status="infra_error"))
+        run.update_info(finished=True)
+    report = check(tmp_path / "run")
+    assert report.exit_code == 0
+    assert report.episodes == 6
+    assert json.loads(json.dumps(report.as_dict()))["ok"] is True
+    assert all(finding.ok for finding in report.findings.values()), "every invariant saw a case"
+
+
+@pytest.mark.parametrize(
+    ("invariant", "episode"),
+    [
+        ("graph", with_node(GOOD, 3, parent=7)),
+        ("graph", msgspec.structs.replace(GOOD, turns=GOOD.turns[:-1])),
+        ("tokens", msgspec.structs.replace(GOOD, turns=GOOD.turns[:-1])),
+        ("logprobs", with_node(GOOD, 1, logprobs=None)),
+        ("logprobs", with_node(GOOD, 1, logprobs=[-0.1] * (COUNT - 1))),
+        ("logprobs", with_node(GOOD, 1, logprobs=[0.5] * COUNT)),
+        ("versions", with_node(GOOD, 1, versions=[])),
+        ("versions", with_node(GOOD, 1, versions=[VersionSpan(0, 0, 1), VersionSpan(0, 2, COUNT)])),
+        ("rewards", make_episode("bad", status="user_error", reward=0.0)),
+        ("rewards", make_episode("bad", reward=None)),
+        ("blobs", make_episode("bad", blob="ab" * 32)),
+    ],
+)
+def test_a_broken_episode_is_named(tmp_path, invariant, episode):
+    with RunDir.create(tmp_path / "run") as run:
+        run.add(make_episode("fine"))
+        run.add(episode)
+    report = check(tmp_path / "run")
+    assert report.exit_code == 1
+    finding = report.findings[invariant]
+    assert finding.failed == 1
+    assert "bad" in finding.offenders[0]
+    assert "NOT SOUND" in report.as_text()
+
+
+def test_an_episode_that_is_stored_twice(tmp_path):
+    path = tmp_path / "run"
+    with RunDir.create(path) as run:
+        run.add(make_episode("e"))
+    (path / "episodes" / "00001.jsonl.zst").write_bytes((path / "episodes" / "00000.jsonl.zst").read_bytes())
+    assert check(path).findings["exactly_once"].offenders == ["e: stored again at 00001.jsonl.zst@0"]
+
+
+def test_missing_episodes_count_once_the_run_is_finished(tmp_path):
+    with RunDir.create(tmp_path / "run", {"planned": ["a", "b", "c"]}) as run:
+        run.add(make_episode("a"))
+    report = check(tmp_path / "run")
+    assert report.ok
+    assert report.notes == ["2 planned episodes are not stored yet"]
+    with RunDir.open(tmp_path / "run") as run:
+        run.update_info(finished=True)
+    assert check(tmp_path / "run").findings["exactly_once"].offenders == ["b: missing", "c: missing"]
+    with RunDir.open(tmp_path / "run") as run:
+        run.update_info(planned=2)
+    assert check(tmp_path / "run").findings["exactly_once"].failed == 1
+
+
+def test_blobs_of_episodes_that_were_never_stored_are_swept(tmp_path):
+    path = tmp_path / "run"
+    run = RunDir.create(path)
+    run.add(make_episode("e", blob=run.put_blob(b"kept")))
+    run.put_blob(b"of a cancelled episode")
+    assert check(path).ok, "while the run is written, its episode may still come"
+    run.close()
+    with RunDir.read(path) as run:
+        assert [path.read_bytes() for path in path.glob("blobs/*/*")] == [b"kept"]
+    assert check(path).ok
+
+
+def test_blobs_that_are_foreign_or_changed(tmp_path):
+    path = tmp_path / "run"
+    with RunDir.create(path) as run:
+        sha = run.put_blob(b"x")
+        run.add(make_episode("e", blob=sha))
+        assert run.get_blob(sha) == b"x"
+    (path / "blobs" / sha[:2] / sha).write_bytes(b"y")
+    (path / "blobs" / "00").mkdir()
+    (path / "blobs" / "00" / ("00" * 32)).write_bytes(b"z")
+    offenders = check(path).findings["blobs"].offenders
+    assert offenders == [f"{sha}: its content has another hash", f"{'00' * 32}: named by no episode"]
+    with RunDir.read(path) as run, pytest.raises(StoreError, match="no blob"):
+        run.get_blob("11" * 32)
+
+
+def test_credit_must_fit(tmp_path):
+    with RunDir.create(tmp_path / "run") as run:
+        run.add(make_episode("e", turns=2))
+        run.add_credit("e", "grpo", [0.0])
+        run.add_credit("x", "grpo", [0.0])
+    assert check(tmp_path / "run").findings["credit"].offenders == ["e: [1] numbers for 2 turns", "x: no such episode"]
+
+
+def test_an_index_that_lies_is_found(tmp_path):
+    path = tmp_path / "run"
+    with RunDir.create(path) as run:
+        run.add(make_episode("e"))
+        run._select("1")
+        run._index._db.execute("UPDATE episodes SET reward = 9")
+        run._index._db.commit()
+    assert check(path).findings["index"].failed == 1
+
+
+def test_a_record_of_another_kind_is_not_readable(tmp_path):
+    path = tmp_path / "run"
+    with RunDir.create(path) as run:
+        run.add(make_episode("e"))
+    foreign = Shards(path / "episodes")
+    foreign.append(b'{"id": 3}')
+    foreign.close()
+    assert check(path).findings["readable"].failed == 1
+    with RunDir.open(path) as run:
+        assert run.damage == ["episodes/00001.jsonl.zst@0"]
+        assert run.ids() == {"e"}
+
+
+def test_text_only_nodes_need_no_tokens(tmp_path):
+    bare = msgspec.structs.replace(make_episode("e"), nodes=[])
+    with RunDir.create(tmp_path / "run") as run:
+        run.add(bare)
+    assert check(tmp_path / "run").ok
+    assert Node(parent=-1, kind="prompt", token_ids=[]).logprobs is None
