@@ -8,7 +8,12 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from agentrl.episode.record import VersionSpan
+from agentrl.errors import AgentRLError
 from agentrl.task import Message, Task
+
+
+class ContextOverflow(AgentRLError):
+    """The prompt leaves no room for a single new token: the episode ends as truncated."""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
