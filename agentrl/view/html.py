@@ -1,0 +1,109 @@
+"""A run as ONE static page: no server, nothing from outside, fit to be mailed or kept beside a paper."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentrl.episode.record import Episode
+from agentrl.errors import StoreError
+from agentrl.store.index import EpisodeRow
+from agentrl.store.run_dir import RunDir
+from agentrl.view.summary import series, summarise
+
+_MARK = "/*RUN-DATA*/"
+_FAILURES = 500
+
+
+def export_html(
+    run: RunDir, out: str | Path, *, episodes: int = 200, decode: Callable[[int], str] | None = None
+) -> Path:
+    """Writes the page.
+
+    Args:
+        episodes: at most so many are put in, in whole groups, spread evenly over the run.
+        decode: token id -> text, for the token view; without it ids are shown.
+
+    Returns:
+        The path of the page.
+    """
+    rows = run.rows()
+    chosen = _sample(rows, episodes)
+    damaged: list[StoreError] = []
+    records = [_record(run, episode) for episode in run.episodes([row.id for row in chosen], damaged=damaged)]
+    data = {
+        "name": _name(run),
+        "info": run.info,
+        "summary": msgspec.to_builtins(summarise(run)),
+        "curves": series(run.metrics()),
+        "total": len(rows),
+        "episodes": records,
+        "failures": run.failures()[-_FAILURES:],
+        "damaged": [*run.damage, *(str(error) for error in damaged)],
+        "vocabulary": _vocabulary(records, decode),
+    }
+    page = resources.files("agentrl.view").joinpath("page.html").read_text(encoding="utf-8")
+    out = Path(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(page.replace(_MARK, _embeddable(data)), encoding="utf-8")
+    return out
+
+
+def _embeddable(data: Any) -> str:
+    """JSON that no content can break out of: `</script>` and `<!--` cannot occur without a `<`."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=str).replace("<", "\\u003c")
+
+
+def _sample(rows: list[EpisodeRow], limit: int) -> list[EpisodeRow]:
+    """Whole groups, evenly spread over the run, in its order."""
+    groups: dict[str, list[EpisodeRow]] = {}
+    for row in rows:
+        groups.setdefault(row.group_id, []).append(row)
+    members = list(groups.values())
+    # The last and the first group, then the middle, then the quarters: any prefix is spread evenly.
+    chosen: list[EpisodeRow] = []
+    for place in _spread(len(members)):
+        room = limit - len(chosen)
+        if len(members[place]) <= room or not chosen:
+            chosen += members[place][:room]
+    wanted = {row.id for row in chosen}
+    return [row for row in rows if row.id in wanted]
+
+
+def _spread(count: int) -> list[int]:
+    """0 .. count - 1, ends first, then ever finer between them."""
+    order = dict.fromkeys([count - 1, 0]) if count else {}
+    step = count / 2
+    while step >= 0.5:
+        order.update(dict.fromkeys(min(count - 1, int(k * step)) for k in range(int(count / step) + 1)))
+        step /= 2
+    return list(order)
+
+
+def _record(run: RunDir, episode: Episode) -> dict[str, Any]:
+    """An episode as the page takes it: as stored, log-probabilities rounded, its credit beside it."""
+    record: dict[str, Any] = msgspec.to_builtins(episode)
+    for node in record["nodes"]:
+        if node.get("logprobs"):
+            node["logprobs"] = [round(value, 3) for value in node["logprobs"]]
+    credit = run.credit(episode.id)
+    record["credit"] = msgspec.to_builtins(credit) if credit else None
+    record["sampled"] = episode.sampled_tokens
+    return record
+
+
+def _vocabulary(records: list[dict[str, Any]], decode: Callable[[int], str] | None) -> dict[int, str]:
+    if decode is None:
+        return {}
+    used = {token for record in records for node in record["nodes"] for token in node["token_ids"]}
+    return {token: decode(token) for token in sorted(used)}
+
+
+def _name(run: RunDir) -> str:
+    recipe = run.info.get("recipe")
+    return str((recipe.get("name") if isinstance(recipe, dict) else None) or run.path.resolve().name)

@@ -1,0 +1,223 @@
+"""A run, or one of its episodes, as text: for a terminal, for ssh, for `| less` (plain when it is not a terminal)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from agentrl.episode.record import CallRecord, Episode, Node, Turn
+from agentrl.store.codec import Credit
+from agentrl.store.run_dir import RunDir
+from agentrl.view.summary import summarise
+
+Decode = Callable[[int], str]
+
+STATUS_STYLE = {"done": "green", "truncated": "yellow", "infra_error": "red", "user_error": "bold red"}
+_OUTCOME_STYLE = {"ok": "green", "error": "red", "timeout": "yellow", "malformed": "magenta"}
+# Upper bound of the log-probability -> how surprised the policy was by its own token.
+_SURPRISE = [(-4.0, "white on red3"), (-1.5, "black on dark_orange"), (-0.4, "black on khaki1"), (0.0, "green")]
+_BAR = 12
+
+
+def show_run(
+    run: RunDir,
+    console: Console | None = None,
+    *,
+    status: str | None = None,
+    min_reward: float | None = None,
+    sort: str = "created_at",
+    limit: int = 20,
+) -> None:
+    """Prints what a run came to, and its episodes.
+
+    Args:
+        sort: a column of the index, `-` in front for descending: `-reward`.
+
+    Raises:
+        StoreError: there is no such column.
+    """
+    console = console or Console()
+    console.print(_summary(run))
+    rows = run.rows(
+        status=status, min_reward=min_reward, order=sort.removeprefix("-"), descending=sort.startswith("-"), limit=limit
+    )
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("episode", overflow="fold", ratio=1)
+    for name, justify in [("status", "left"), ("stop", "left"), ("reward", "right"), ("turns", "right")]:
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for name in ("tokens", "seconds", "drift"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("answer", overflow="ellipsis", no_wrap=True, max_width=28)
+    for row in rows:
+        table.add_row(
+            Text(row.id),
+            Text(row.status, STATUS_STYLE.get(row.status, "")),
+            Text(row.error or row.stop),
+            _number(row.reward),
+            str(row.turns),
+            str(row.sampled_tokens),
+            f"{row.duration_s:.1f}",
+            Text(str(row.drift), "yellow") if row.drift else Text("-", "dim"),
+            Text(_one_line(row.answer or "")),
+        )
+    console.print(table if rows else Text("no episode fits", "dim"))
+    if limit is not None and len(rows) == limit:
+        console.print(Text(f"(the first {limit}; --limit shows more)", "dim"))
+
+
+def show_episode(
+    run: RunDir, name: str, console: Console | None = None, *, tokens: bool = False, decode: Decode | None = None
+) -> None:
+    """Prints one episode: messages, calls, results, rewards, credit.
+
+    Args:
+        name: the id, or a prefix or suffix that only one episode has.
+        tokens: the tokens too, coloured by log-probability.
+        decode: token id -> text; without it ids are shown.
+
+    Raises:
+        StoreError: no episode is called so, or several are.
+    """
+    console = console or Console()
+    episode = run.get(run.resolve(name))
+    credit = run.credit(episode.id)
+    console.print(_episode_head(episode, credit))
+    for message in episode.prompt:
+        console.print(_message(message))
+    drift = {item.turn: item for item in episode.drift}
+    scale = max((abs(value) for value in credit.turn_advantages), default=0.0) if credit else 0.0
+    for turn in episode.turns:
+        if turn.index in drift:
+            mark = drift[turn.index]
+            console.print(Rule(Text(f"drift: {mark.kind} at token {mark.at_token}", "yellow"), style="yellow"))
+        console.print(_turn_head(turn, credit, scale))
+        console.print(Text(turn.text))
+        for call in turn.calls:
+            console.print(_call(call))
+        shown = {call.result for call in turn.calls}
+        for message in turn.observations:
+            if message.get("content") not in shown:
+                console.print(_message(message))
+    if episode.error:
+        text = f"{episode.error.message}\n{episode.error.traceback}".strip()
+        console.print(Panel(Text(text), title=f"{episode.error.kind} in {episode.error.stage}", border_style="red"))
+    if tokens:
+        console.print(Rule("tokens"))
+        for index, node in enumerate(episode.nodes):
+            console.print(_node(index, node, decode))
+
+
+def signed_bar(value: float, scale: float) -> Text:
+    """A bar to the left (pushed down) or to the right (pushed up) of a middle line, with its number."""
+    length = round(_BAR * min(1.0, abs(value) / scale)) if scale else 0
+    left, right = ("█" * length, "") if value < 0 else ("", "█" * length)
+    bar = Text.assemble((f"{left:>{_BAR}}", "red"), ("│", "dim"), (f"{right:<{_BAR}}", "green"))
+    return bar.append(f" {value:+.3f}", "bold")
+
+
+def _summary(run: RunDir) -> Group:
+    summary = summarise(run)
+    recipe = run.info.get("recipe")
+    title = recipe.get("name") if isinstance(recipe, dict) else None
+    lines = [Text.assemble((str(title or run.path.name), "bold"), f"  {run.path}")]
+    statuses = Text("  ").join(
+        Text(f"{count} {name}", STATUS_STYLE.get(name, "")) for name, count in summary.statuses.items()
+    )
+    lines.append(Text.assemble(f"{summary.episodes} episodes in {summary.groups} groups   ", statuses))
+    if summary.reward:
+        mean, least, most = summary.reward
+        lines.append(Text(f"reward mean {mean:.3f}  from {least:.3f} to {most:.3f}"))
+    lines.append(
+        Text(
+            f"{summary.turns:.1f} turns an episode  {summary.sampled_tokens} sampled tokens  "
+            f"{summary.duration_s:.1f} s an episode"
+        )
+    )
+    lines.append(Text(f"drift in {summary.drift} episodes", "yellow" if summary.drift else "dim"))
+    if summary.failures:
+        kinds = "  ".join(f"{count} {kind}" for kind, count in summary.failures.items())
+        lines.append(Text(f"failures: {kinds}", "red"))
+    if run.damage:
+        lines.append(Text(f"damaged records: {', '.join(run.damage[:3])} (see `agentrl check`)", "bold red"))
+    return Group(*lines, Text())
+
+
+def _episode_head(episode: Episode, credit: Credit | None) -> Panel:
+    head = Text.assemble((episode.status, STATUS_STYLE[episode.status]), f"  {episode.stop}".rstrip())
+    head.append("  reward ").append_text(_number(episode.reward))
+    for name, value in episode.components.items():
+        head.append(f"  {name} ", "dim").append_text(_number(value))
+    about = [f"group {episode.group_id}", f"task {episode.task.id}", f"{episode.split}, iteration {episode.iteration}"]
+    if credit:
+        about.append(f"credit by {credit.estimator}")
+    lines = [head, Text("  ".join(about), "dim")]
+    if episode.answer is not None:
+        lines.append(Text(f"answer: {episode.answer}"))
+    times = "  ".join(f"{stage} {seconds:.2f}" for stage, seconds in episode.timings.items())
+    if times:
+        lines.append(Text(f"seconds: {times}", "dim"))
+    return Panel(Group(*lines), title=Text(episode.id, "bold"), title_align="left")
+
+
+def _turn_head(turn: Turn, credit: Credit | None, scale: float) -> Text:
+    head = Text.assemble((f"\n● turn {turn.index}", "bold cyan"), f" {turn.agent}" if turn.agent != "agent" else "")
+    if credit and turn.index < len(credit.turn_advantages):
+        head.append("  ").append_text(signed_bar(credit.turn_advantages[turn.index], scale))
+        parts = "  ".join(f"{name} {values[turn.index]:+.3f}" for name, values in credit.parts.items())
+        head.append(f"  {parts}", "dim")
+    for name, value in turn.rewards.items():
+        head.append(f"  {name} ", "dim").append_text(_number(value))
+    if turn.finish != "stop":
+        head.append(f"  [{turn.finish}]", "yellow")
+    return head
+
+
+def _message(message: dict[str, Any]) -> Text:
+    content = message.get("content")
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    return Text.assemble((f"{message.get('role', '?')}: ", "bold blue"), text)
+
+
+def _call(call: CallRecord) -> Text:
+    arguments = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.arguments.items())
+    text = Text.assemble(("  → ", "dim"), (call.name, "bold"), f"({arguments})  ")
+    text.append(call.outcome, _OUTCOME_STYLE[call.outcome]).append(f"  {call.duration_s:.2f} s\n", "dim")
+    text.append("\n".join(f"    {line}" for line in call.result.splitlines()))
+    if call.dropped:
+        text.append(f"\n    ({call.dropped} characters cut; whole in blob {(call.blob or '?')[:12]})", "yellow")
+    return text
+
+
+def _node(index: int, node: Node, decode: Decode | None) -> Text:
+    parent = f" after {node.parent}" if node.parent >= 0 else " root"
+    text = Text.assemble((f"node {index}{parent}, {node.kind}, {len(node.token_ids)} tokens", "bold"))
+    if node.logprobs:
+        versions = ", ".join(str(span.version) for span in node.versions)
+        text.append(f", mean log-prob {sum(node.logprobs) / len(node.logprobs):.3f}, version {versions}")
+    text.append("\n  ")
+    for at, token in enumerate(node.token_ids):
+        shown = decode(token) if decode else f"{token} "
+        style = _surprise(node.logprobs[at]) if node.logprobs else "dim"
+        text.append(shown, style)
+    return text
+
+
+def _surprise(logprob: float) -> str:
+    return next(style for bound, style in _SURPRISE if logprob <= bound or bound == 0.0)
+
+
+def _number(value: float | None) -> Text:
+    if value is None:
+        return Text("none", "dim")
+    return Text(f"{value:.3f}", "green" if value > 0 else "red" if value < 0 else "")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

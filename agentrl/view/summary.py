@@ -1,0 +1,99 @@
+"""What a run came to, in numbers: read from the index, without opening a shard."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from agentrl.store.index import EpisodeRow
+from agentrl.store.run_dir import RunDir
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts and means of a run.
+
+    Attributes:
+        statuses, stops, splits: episodes by each.
+        reward: mean, least and greatest over scored episodes; None if there is none.
+        turns: mean per episode that is data.
+        sampled_tokens: over all episodes.
+        drift: episodes in which the tokens drifted at least once.
+        failures: by kind: episodes that ended in an error, and attempts that were retried.
+    """
+
+    episodes: int
+    groups: int
+    statuses: dict[str, int]
+    stops: dict[str, int]
+    splits: dict[str, int]
+    reward: tuple[float, float, float] | None
+    turns: float
+    sampled_tokens: int
+    duration_s: float
+    drift: int
+    failures: dict[str, int]
+
+
+def summarise(run: RunDir) -> Summary:
+    """The summary of all episodes that are stored."""
+    rows = run.rows()
+    data = [row for row in rows if row.status in ("done", "truncated")]
+    rewards = [row.reward for row in data if row.reward is not None]
+    failures = Counter(row.error for row in rows if row.error)
+    failures.update(str(entry.get("kind", "unknown")) for entry in run.failures())
+    return Summary(
+        episodes=len(rows),
+        groups=len({row.group_id for row in rows}),
+        statuses=_counts(rows, "status"),
+        stops=_counts(data, "stop"),
+        splits=_counts(rows, "split"),
+        reward=(sum(rewards) / len(rewards), min(rewards), max(rewards)) if rewards else None,
+        turns=sum(row.turns for row in data) / len(data) if data else 0.0,
+        sampled_tokens=sum(row.sampled_tokens for row in rows),
+        duration_s=sum(row.duration_s for row in rows) / len(rows) if rows else 0.0,
+        drift=sum(row.drift > 0 for row in rows),
+        failures=dict(failures.most_common()),
+    )
+
+
+def series(metrics: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[float, float]]]:
+    """Metrics as curves: name -> (iteration, value), in order of iteration.
+
+    Nested mappings become `outer/inner`; entries with a `split` other than `train` become `split/name`. A resumed
+    run may repeat an iteration: the last value counts.
+    """
+    curves: dict[str, dict[float, float]] = {}
+    for number, entry in enumerate(metrics):
+        x = float(entry.get("iteration", entry.get("step", number)))
+        split = entry.get("split", "train")
+        prefix = "" if split == "train" else f"{split}/"
+        for name, value in _flat(entry, prefix):
+            curves.setdefault(name, {})[x] = value
+    return {name: sorted(points.items()) for name, points in curves.items()}
+
+
+def headline(curves: Mapping[str, Sequence[tuple[float, float]]]) -> str | None:
+    """The curve that tells whether a run learns: success if there is one, else reward."""
+    for word in ("success", "reward"):
+        names = [name for name in curves if word in name.rsplit("/", 1)[-1]]
+        if names:
+            return min(names, key=lambda name: ("/" in name, len(name)))
+    return None
+
+
+def _flat(entry: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, float]]:
+    for name, value in entry.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}/")
+        elif name in ("iteration", "step", "split") or isinstance(value, bool):
+            continue
+        elif isinstance(value, int | float) and math.isfinite(value):
+            yield f"{prefix}{name}", float(value)
+
+
+def _counts(rows: Iterable[EpisodeRow], field: str) -> dict[str, int]:
+    return dict(Counter(str(getattr(row, field)) or "-" for row in rows).most_common())
