@@ -1,0 +1,149 @@
+"""What an estimator is: a function of a credit table and its own settings."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from agentrl.credit.table import CreditTable
+from agentrl.errors import CreditError
+
+Granularity = Literal["trajectory", "turn", "token"]
+Certainty = Literal["A", "B", "C"]
+Need = Literal["state"]
+
+NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
+    "state": (
+        lambda table: bool((table.state >= 0).any()),
+        "no turn has a state key",
+        "give the tool a state_key() method that returns the state as text, or take an estimator without anchors",
+    ),
+}
+"""By need: whether the table meets it, what is wrong if not, and the remedy."""
+
+
+@dataclass(frozen=True)
+class Advantages:
+    """What an estimator returns.
+
+    Attributes:
+        turn: float64 [n_turns]. Of a token estimator: the mean over the turn's tokens, for people to look at.
+        token: float64 [n_tokens], where the estimator tells the tokens of a turn apart.
+        parts: summands of `turn` by name, float64 [n_turns] each: why a turn was pushed.
+        metrics: numbers worth a curve.
+    """
+
+    turn: NDArray[np.float64]
+    token: NDArray[np.float64] | None = None
+    parts: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class NoSettings(BaseModel):
+    """Settings of an estimator that has none."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """An estimator with what is known about it. Call it with a table and its settings.
+
+    Attributes:
+        settings: pydantic model of the settings.
+        source: paper or code that the formula comes from.
+        certainty: A: read in the authors' code; B: paper rule, confirmed by a second source; C: reconstructed.
+        needs: columns that must hold something.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    settings: type[BaseModel]
+    granularity: Granularity = "turn"
+    source: str = "user code"
+    certainty: Certainty | None = None
+    needs: frozenset[Need] = frozenset()
+
+    def __call__(self, table: CreditTable, settings: BaseModel | None = None) -> Advantages:
+        """Runs it.
+
+        Raises:
+            CreditError: the table lacks what the estimator needs, or the result does not fit the table.
+        """
+        if not table.n_turns:
+            return Advantages(np.zeros(0))
+        for need in sorted(self.needs):
+            met, wrong, remedy = NEEDS[need]
+            if not met(table):
+                raise CreditError(f"{wrong}, which estimator {self.name!r} needs", remedy=remedy)
+        arguments = [] if self.settings is NoSettings else [settings if settings is not None else self.settings()]
+        result = self.function(table, *arguments)
+        if not isinstance(result, Advantages):
+            result = Advantages(np.asarray(result, np.float64))
+        self._check(table, result)
+        return result
+
+    def _check(self, table: CreditTable, result: Advantages) -> None:
+        """Refuses wrong lengths and numbers that would poison the policy."""
+        columns = {"turn": result.turn} | {f"parts[{name!r}]": part for name, part in result.parts.items()}
+        for name, column in columns.items():
+            if column.shape != (table.n_turns,):
+                raise CreditError(f"estimator {self.name!r}: {name} has shape {column.shape}, not ({table.n_turns},)")
+            if not np.isfinite(column).all():
+                at = int(np.argmin(np.isfinite(column)))
+                raise CreditError(
+                    f"estimator {self.name!r}: {name} is {column[at]}",
+                    place=f"episode {table.episode_ids[table.trajectory[at]]}, turn {table.turn[at]}",
+                )
+        if result.token is not None and (
+            result.token.shape != (table.n_tokens,) or not np.isfinite(result.token).all()
+        ):
+            raise CreditError(
+                f"estimator {self.name!r}: token has shape {result.token.shape} or is not finite; "
+                f"expected ({table.n_tokens},)"
+            )
+
+
+def estimator(
+    *,
+    granularity: Granularity = "turn",
+    source: str = "user code",
+    certainty: Certainty | None = None,
+    needs: Iterable[Need] = (),
+) -> Callable[[Callable[..., Any]], Estimator]:
+    """Makes an `Estimator` of a function `(table)` or `(table, settings: Model)`.
+
+    The function returns `Advantages`, or only an array [n_turns].
+    """
+
+    def wrap(function: Callable[..., Any]) -> Estimator:
+        name = getattr(function, "__name__", type(function).__name__)
+        settings = _settings_model(function, name)
+        return Estimator(name, function, settings, granularity, source, certainty, frozenset(needs))
+
+    return wrap
+
+
+def _settings_model(function: Callable[..., Any], name: str) -> type[BaseModel]:
+    """The model that the second parameter is annotated with."""
+    parameters = inspect.signature(function).parameters
+    if len(parameters) == 1:
+        return NoSettings
+    model = list(parameters.values())[1].annotation if len(parameters) == 2 else None
+    if isinstance(model, str):  # only this one: the others may exist for type checkers only
+        module = sys.modules[function.__module__]
+        model = getattr(module, model, None)
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        raise CreditError(
+            f"estimator {name!r} takes ({', '.join(map(str, parameters.values()))})",
+            remedy="write it as mine(table) or mine(table, settings: MySettings), MySettings a pydantic model that is "
+            "defined in its module",
+        )
+    return model

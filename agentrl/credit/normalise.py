@@ -1,0 +1,93 @@
+"""The normaliser that all group-relative estimators share, with the three switches that published codes set
+differently without saying so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from agentrl.credit.table import Weighting
+from agentrl.errors import CreditError
+
+Std = Literal["sample", "population", "none"]
+Singleton = Literal["zero", "raw", "error"]
+Discount = Annotated[float, Field(ge=0, le=1)]
+
+
+class Normalisation(BaseModel):
+    """Settings of a group-relative estimator.
+
+    Attributes:
+        weighting: what counts once in mean and deviation: a trajectory, a turn (a trajectory of ten turns counts ten
+            times; what codes with one row per turn do), or a token.
+        singleton: what a group of one gets. `zero`: nothing, it has no baseline. `raw`: its score, as verl gives, where
+            the group is a single observation under `weighting`. `error`: refuse.
+        std: divide by the deviation with Bessel's correction, by that of the population, or not at all.
+        eps: added to the deviation.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    weighting: Weighting = "trajectory"
+    singleton: Singleton = "zero"
+    std: Std = "sample"
+    eps: float = Field(1e-6, ge=0, allow_inf_nan=False)
+
+
+def normalise(
+    values: NDArray[np.float64],
+    groups: NDArray[np.int64],
+    weights: NDArray[np.float64] | None = None,
+    *,
+    std: Std = "sample",
+    singleton: Singleton = "zero",
+    eps: float = 1e-6,
+    members: NDArray[np.int64] | None = None,
+    names: Sequence[str] = (),
+) -> NDArray[np.float64]:
+    """(x - mean) / (deviation + eps) inside each group; 0 where all values of a group are equal.
+
+    Args:
+        values: [n].
+        groups: [n], group index of each value.
+        weights: [n], how often each value counts, 1 by default. Frequencies: the sample variance divides by their
+            sum minus one, so that a value of weight 3 is the same as three equal values.
+        members: [n_groups], independent members of each group, where they are fewer than the values (several turns of
+            one trajectory). By default the number of values with a positive weight.
+        names: of the groups, for the message.
+
+    Raises:
+        CreditError: `singleton` is `error` and some group has one member.
+    """
+    size = int(groups.max(initial=-1)) + 1
+    weights = np.ones(len(values)) if weights is None else weights
+    total = np.bincount(groups, weights, size)
+    members = np.bincount(groups, weights > 0, size) if members is None else members[:size]
+    alone = members <= 1
+    if singleton == "error" and alone[groups].any():
+        first = int(groups[np.argmax(alone[groups])])
+        raise CreditError(
+            f"group {names[first] if names else first!r} has one member and so no baseline",
+            remedy="credit.singleton: zero (no signal) or raw (its own score)",
+        )
+    # Deviations are taken from one of the group's own values first: equal values then give exactly zero.
+    anchor = np.zeros(size)
+    anchor[groups] = values
+    shifted = values - anchor[groups]
+    mean = np.bincount(groups, weights * shifted, size) / np.where(total > 0, total, 1)
+    result = shifted - mean[groups]
+    if std != "none":
+        freedom = total - 1 if std == "sample" else total
+        variance = np.bincount(groups, weights * result**2, size) / np.where(freedom > 0, freedom, 1)
+        scale = np.sqrt(variance) + eps
+        result = result / np.where(scale > 0, scale, 1)[groups]
+    result = np.where(alone[groups], 0.0, result)
+    if singleton == "raw":
+        single = alone & np.isclose(total, 1)
+        # Published codes take mean 0 and deviation 1 here, so the raw score is divided by 1 + eps.
+        result = np.where(single[groups], values / (1 if std == "none" else 1 + eps), result)
+    return result

@@ -1,0 +1,150 @@
+"""Estimators by name, and the `credit` section of a recipe."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.json_schema import SkipJsonSchema
+
+from agentrl.credit.estimator import Advantages, Estimator, estimator
+from agentrl.credit.gigpo import gigpo
+from agentrl.credit.grpo import grpo
+from agentrl.credit.returns import returns
+from agentrl.credit.table import CreditTable
+from agentrl.episode.record import Episode
+from agentrl.errors import CreditError
+from agentrl.imports import is_reference, load_object
+
+BUILT_IN: dict[str, Estimator] = {built_in.name: built_in for built_in in (grpo, returns, gigpo)}
+
+
+def find_estimator(what: str | Callable[..., Any], base: Path = Path()) -> Estimator:
+    """The estimator of a name, a reference to user code, or a function.
+
+    Args:
+        what: a built-in name; `pkg.module:function` or `./task.py:function`; an estimator or a plain function.
+        base: folder that `./task.py` is relative to.
+
+    Raises:
+        CreditError: no built-in of that name, or the object is no estimator.
+        RecipeError: the reference cannot be loaded.
+    """
+    if isinstance(what, str) and not is_reference(what):
+        if what not in BUILT_IN:
+            raise CreditError(
+                f"there is no estimator {what!r}", place="credit.estimator", remedy=_allowed(what, BUILT_IN)
+            )
+        return BUILT_IN[what]
+    loaded = load_object(what, base) if isinstance(what, str) else what
+    if isinstance(loaded, Estimator):
+        return loaded
+    if not callable(loaded):
+        raise CreditError(f"{what!r} is a {type(loaded).__name__}, not a function", place="credit.estimator")
+    return estimator()(loaded)
+
+
+class EpisodeCredit(msgspec.Struct, frozen=True, kw_only=True):
+    """Credit of one episode, as it is stored.
+
+    Attributes:
+        turns: one advantage per turn.
+        parts: summands of `turns` by name.
+        tokens: one advantage per sampled token, turn after turn, where the estimator tells tokens apart.
+    """
+
+    episode_id: str
+    estimator: str
+    turns: list[float]
+    parts: dict[str, list[float]] = {}
+    tokens: list[float] | None = None
+
+
+@dataclass(frozen=True)
+class Credit:
+    """An estimator with its settings: episodes in, credit out."""
+
+    estimator: Estimator
+    settings: BaseModel
+
+    def __call__(self, table: CreditTable) -> Advantages:
+        return self.estimator(table, self.settings)
+
+    def assign(self, episodes: Iterable[Episode]) -> tuple[list[EpisodeCredit], dict[str, float]]:
+        """Credit of every scored episode, in order, and metrics of the batch.
+
+        Episodes that were never scored are in no baseline and get no credit.
+
+        Raises:
+            CreditError: the estimator cannot work with these episodes.
+        """
+        table = CreditTable.from_episodes(episodes)
+        advantages = self(table)
+        return split_by_episode(table, advantages, self.estimator.name), {**table.metrics(), **advantages.metrics}
+
+
+def split_by_episode(table: CreditTable, advantages: Advantages, name: str) -> list[EpisodeCredit]:
+    """Cuts the columns at the episodes' borders."""
+    turns = advantages.turn.tolist()
+    parts = {part: column.tolist() for part, column in advantages.parts.items()}
+    tokens = None if advantages.token is None else advantages.token.tolist()
+    turn_borders = pairwise(table.offsets.tolist())
+    token_borders = pairwise(table.token_offsets[table.offsets].tolist())
+    return [
+        EpisodeCredit(
+            episode_id=episode_id,
+            estimator=name,
+            turns=turns[start:end],
+            parts={part: column[start:end] for part, column in parts.items()},
+            tokens=None if tokens is None else tokens[slice(*span)],
+        )
+        for episode_id, (start, end), span in zip(table.episode_ids, turn_borders, token_borders, strict=True)
+    ]
+
+
+class CreditSettings(BaseModel):
+    """The `credit` section: which estimator, and that estimator's own settings beside it.
+
+    For example `{estimator: gigpo, gamma: 0.95, std: none}`.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    estimator: str | SkipJsonSchema[Callable[..., Any]] = "grpo"
+
+    def load(self, base: Path = Path()) -> Credit:
+        """Finds the estimator and checks its settings.
+
+        Raises:
+            CreditError: no such estimator, no such setting, or a value that does not fit.
+            RecipeError: the estimator is a reference that cannot be loaded.
+        """
+        chosen = find_estimator(self.estimator, base)
+        try:
+            settings = chosen.settings.model_validate(self.model_extra or {})
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(map(str, first["loc"]))
+            place = f"credit.{key}" if key else "credit"
+            if first["type"] == "extra_forbidden":
+                raise CreditError(
+                    f"estimator {chosen.name!r} has no setting {key!r}",
+                    place=place,
+                    remedy=_allowed(key, chosen.settings.model_fields),
+                ) from None
+            found = "" if first["type"] == "missing" else f", found {first['input']!r}"
+            raise CreditError(f"{first['msg'][:1].lower()}{first['msg'][1:]}{found}", place=place) from None
+        return Credit(chosen, settings)
+
+
+def _allowed(name: str, names: Iterable[str]) -> str:
+    allowed = sorted(names)
+    near = difflib.get_close_matches(name, allowed, 1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}allowed: {', '.join(allowed) or 'none'}"

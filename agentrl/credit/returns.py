@@ -1,0 +1,39 @@
+"""Reward-to-go against the group: what the rest of the episode brought, compared with the group's average."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agentrl.credit.estimator import Advantages, estimator
+from agentrl.credit.normalise import Discount, Normalisation, normalise
+from agentrl.credit.table import CreditTable
+
+
+class ReturnsSettings(Normalisation):
+    """Settings of `returns`.
+
+    Attributes:
+        gamma: discount per turn.
+    """
+
+    gamma: Discount = 0.95
+
+
+@estimator(granularity="turn", source="REINFORCE with a group baseline (textbook; no golden numbers)", certainty="B")
+def returns(table: CreditTable, settings: ReturnsSettings) -> Advantages:
+    """A_{i,t} = (G_{i,t} - mean) / (std + eps), where mean and std are over all turns of the group.
+
+    G_{i,t} = rho_{i,t} + gamma * G_{i,t+1}, rho being the step rewards (outcome on the last turn). Under
+    `weighting: trajectory` the turns of one trajectory together count once.
+    """
+    advantage = normalise(
+        table.returns(settings.gamma),
+        table.turn_group,
+        table.turn_weights(settings.weighting),
+        std=settings.std,
+        singleton=settings.singleton,
+        eps=settings.eps,
+        members=np.bincount(table.group[table.length > 0], minlength=table.n_groups),
+        names=table.group_ids,
+    )
+    return Advantages(advantage, parts={"return": advantage})

@@ -1,0 +1,244 @@
+"""The credit table: groups of trajectories of turns, as flat NumPy columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from agentrl.credit.discount import discounted
+from agentrl.episode.record import Episode, Turn
+from agentrl.errors import CreditError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Weighting = Literal["trajectory", "turn", "token"]
+
+
+@dataclass(frozen=True, eq=False)
+class CreditTable:
+    """What estimators read. Turns lie trajectory by trajectory, in order; members that failed are absent.
+
+    Group columns [n_groups]:
+        group_ids: in order of first appearance.
+
+    Trajectory columns [n_trajectories]:
+        episode_ids: unique.
+        group: index into `group_ids`.
+        score: the outcome reward R_i of the whole trajectory.
+        length: number of turns T_i; 0 for an episode that ended before its first turn.
+
+    Turn columns [n_turns]:
+        reward: immediate reward r_{i,t}, WITHOUT the outcome (see `step_reward`).
+        state: key of the state that the turn acted on, an index into `states`; -1 where none is known. Equal text,
+            equal index, in the whole table; anchor groups are formed inside a group.
+        tokens: how many tokens the policy sampled.
+        valid: whether all calls of the turn could be parsed.
+    """
+
+    group_ids: list[str]
+    episode_ids: list[str]
+    group: Ints
+    score: Floats
+    length: Ints
+    reward: Floats
+    state: Ints
+    tokens: Ints
+    valid: NDArray[np.bool_]
+    states: list[str]
+
+    @classmethod
+    def from_columns(
+        cls,
+        *,
+        episode: Sequence[str],
+        group: Sequence[str],
+        score: ArrayLike,
+        length: ArrayLike,
+        reward: ArrayLike,
+        tokens: ArrayLike,
+        state: Sequence[str | None] | None = None,
+        valid: ArrayLike | None = None,
+    ) -> CreditTable:
+        """Makes a table of plain columns.
+
+        Args:
+            episode, group, score, length: one entry per trajectory; `group` is the group's id.
+            reward, tokens, state, valid: one entry per turn, trajectory by trajectory. `state` None: no keys.
+
+        Raises:
+            CreditError: columns differ in length, a reward is not finite, or an episode is there twice.
+        """
+        lengths = np.asarray(length, np.int64)
+        turns = int(lengths.sum())
+        group_index: dict[str, int] = {}
+        state_index: dict[str, int] = {}
+        groups = [group_index.setdefault(name, len(group_index)) for name in group]
+        keys = [-1 if s is None else state_index.setdefault(s, len(state_index)) for s in state or [None] * turns]
+        table = cls(
+            group_ids=list(group_index),
+            episode_ids=list(episode),
+            group=np.array(groups, np.int64),
+            score=np.asarray(score, np.float64),
+            length=lengths,
+            reward=np.asarray(reward, np.float64),
+            state=np.array(keys, np.int64),
+            tokens=np.asarray(tokens, np.int64),
+            valid=np.ones(turns, np.bool_) if valid is None else np.asarray(valid, np.bool_),
+            states=list(state_index),
+        )
+        table._check()
+        return table
+
+    @classmethod
+    def from_episodes(cls, episodes: Iterable[Episode]) -> CreditTable:
+        """Makes a table of the scored episodes; the others are left out, as if they had never been planned.
+
+        Raises:
+            CreditError: a reward is NaN or infinite, or an episode is given twice.
+        """
+        scored = [episode for episode in episodes if episode.scored]
+        pairs = [(episode, turn) for episode in scored for turn in episode.turns]
+        return cls.from_columns(
+            episode=[episode.id for episode in scored],
+            group=[episode.group_id for episode in scored],
+            score=np.array([episode.reward for episode in scored], np.float64),
+            length=[len(episode.turns) for episode in scored],
+            reward=[immediate(turn) for _, turn in pairs],
+            state=[turn.state for _, turn in pairs],
+            tokens=[len(episode.nodes[turn.node].token_ids) for episode, turn in pairs],
+            valid=[turn.valid for _, turn in pairs],
+        )
+
+    @property
+    def n_groups(self) -> int:
+        return len(self.group_ids)
+
+    @property
+    def n_trajectories(self) -> int:
+        return len(self.episode_ids)
+
+    @property
+    def n_turns(self) -> int:
+        return len(self.reward)
+
+    @property
+    def n_tokens(self) -> int:
+        return int(self.token_offsets[-1])
+
+    @cached_property
+    def trajectory(self) -> Ints:
+        """Trajectory index of every turn [n_turns]."""
+        return np.repeat(np.arange(self.n_trajectories), self.length)
+
+    @cached_property
+    def offsets(self) -> Ints:
+        """Turns of trajectory i are `offsets[i]` to `offsets[i + 1]` [n_trajectories + 1]."""
+        return np.concatenate([[0], np.cumsum(self.length)])
+
+    @cached_property
+    def token_offsets(self) -> Ints:
+        """Sampled tokens of turn k are `token_offsets[k]` to `token_offsets[k + 1]` [n_turns + 1]."""
+        return np.concatenate([[0], np.cumsum(self.tokens)])
+
+    @cached_property
+    def turn(self) -> Ints:
+        """Index of every turn in its trajectory [n_turns]."""
+        return np.arange(self.n_turns) - self.offsets[self.trajectory]
+
+    @cached_property
+    def turn_group(self) -> Ints:
+        """Group index of every turn [n_turns]."""
+        return self.group[self.trajectory]
+
+    @cached_property
+    def group_size(self) -> Ints:
+        """Trajectories of every group [n_groups]."""
+        return np.bincount(self.group, minlength=self.n_groups)
+
+    @cached_property
+    def step_reward(self) -> Floats:
+        """Immediate reward, plus the outcome on the last turn [n_turns]."""
+        steps = self.reward.copy()
+        played = self.length > 0
+        steps[self.offsets[1:][played] - 1] += self.score[played]
+        return steps
+
+    @cached_property
+    def total_reward(self) -> Floats:
+        """Outcome plus all immediate rewards, not discounted [n_trajectories]."""
+        return self.score + np.bincount(self.trajectory, self.reward, minlength=self.n_trajectories)
+
+    def returns(self, gamma: float) -> Floats:
+        """Reward-to-go of every turn, discounted by `gamma` per turn [n_turns]."""
+        left = self.length[self.trajectory] - self.turn - 1
+        return discounted(self.step_reward, left, gamma)
+
+    def trajectory_weights(self, weighting: Weighting) -> Floats:
+        """How often each trajectory counts in a statistic over trajectories [n_trajectories]."""
+        match weighting:
+            case "trajectory":
+                return np.ones(self.n_trajectories)
+            case "turn":
+                return self.length.astype(np.float64)
+            case "token":
+                return np.diff(self.token_offsets[self.offsets]).astype(np.float64)
+
+    def turn_weights(self, weighting: Weighting) -> Floats:
+        """How often each turn counts in a statistic over turns; sums to `trajectory_weights` [n_turns]."""
+        match weighting:
+            case "trajectory":
+                return 1.0 / self.length[self.trajectory]
+            case "turn":
+                return np.ones(self.n_turns)
+            case "token":
+                return self.tokens.astype(np.float64)
+
+    def metrics(self) -> dict[str, float]:
+        """What the groups look like: how many, how large, and how many can teach nothing.
+
+        `flat_groups` is the share of groups of two or more whose scores are all equal, `single_groups` the share of
+        groups with one member.
+        """
+        if not self.n_groups:
+            return {"groups": 0.0, "trajectories": 0.0}
+        low, high = np.full(self.n_groups, np.inf), np.full(self.n_groups, -np.inf)
+        np.minimum.at(low, self.group, self.score)
+        np.maximum.at(high, self.group, self.score)
+        return {
+            "groups": float(self.n_groups),
+            "trajectories": float(self.n_trajectories),
+            "flat_groups": float(np.mean((low == high) & (self.group_size > 1))),
+            "single_groups": float(np.mean(self.group_size == 1)),
+        }
+
+    def _check(self) -> None:
+        n, turns = self.n_trajectories, int(self.length.sum())
+        sizes = {"group": n, "score": n, "length": n, "reward": turns, "state": turns, "tokens": turns, "valid": turns}
+        for name, size in sizes.items():
+            if getattr(self, name).shape != (size,):
+                raise CreditError(f"column {name!r} has shape {getattr(self, name).shape}, expected ({size},)")
+        if len(set(self.episode_ids)) < n:
+            twice = next(name for name in self.episode_ids if self.episode_ids.count(name) > 1)
+            raise CreditError(f"episode {twice!r} is given twice", remedy="credit takes every episode once")
+        for value, owner, what in (
+            (self.score, np.arange(n), "reward"),
+            (self.reward, self.trajectory, "immediate reward"),
+        ):
+            if not np.isfinite(value).all():
+                at = int(np.argmin(np.isfinite(value)))
+                where = f", turn {self.turn[at]}" if value is self.reward else ""
+                raise CreditError(
+                    f"{what} {value[at]} is not finite",
+                    place=f"episode {self.episode_ids[owner[at]]}{where}",
+                    remedy="a reward is a finite number, or None where nothing could be scored",
+                )
+
+
+def immediate(turn: Turn) -> float:
+    """Sum of the components of a turn that were scored."""
+    return sum(value for value in turn.rewards.values() if value is not None) if turn.rewards else 0.0

@@ -1,0 +1,169 @@
+"""Episodes in, credit out; what is refused; how recipes name estimators."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from pydantic import BaseModel
+
+from agentrl.credit import Advantages, CreditSettings, CreditTable, estimator
+from agentrl.credit.registry import find_estimator
+from agentrl.errors import CreditError, RecipeError
+from agentrl.train.row import rows_of
+
+
+def two_groups(make_episode):
+    return [
+        make_episode("a0", "a", 1.0, [("s", 2, 0.5), ("t", 3, None)]),
+        make_episode("a1", "a", 0.0, [("s", 1, None)]),
+        make_episode("b0", "b", 0.25, [("s", 4, None)]),
+        make_episode("b1", "b", 0.75, []),
+    ]
+
+
+def test_columns_of_real_episodes(make_episode):
+    table = CreditTable.from_episodes(two_groups(make_episode))
+    assert (table.group_ids, table.episode_ids) == (["a", "b"], ["a0", "a1", "b0", "b1"])
+    assert table.step_reward.tolist() == [0.5, 1.0, 0.0, 0.25]
+    assert table.total_reward.tolist() == [1.5, 0.0, 0.25, 0.75]
+    assert table.returns(0.5).tolist() == [1.0, 1.0, 0.0, 0.25]
+    assert table.turn.tolist() == [0, 1, 0, 0]
+    assert table.state.tolist() == [0, 1, 0, 0]
+    assert table.token_offsets.tolist() == [0, 2, 5, 6, 10]
+    assert table.trajectory_weights("token").tolist() == [5, 1, 4, 0]
+    assert table.metrics() == {"groups": 2, "trajectories": 4, "flat_groups": 0, "single_groups": 0}
+
+
+@pytest.mark.parametrize("name", ["grpo", "returns", "gigpo"])
+@pytest.mark.parametrize("status", ["infra_error", "user_error"])
+def test_a_lost_member_is_absent_not_zero(make_episode, name, status):
+    credit = CreditSettings(estimator=name).load()
+    lost = make_episode("a9", "a", None, [("s", 2, None)], status=status)
+    kept = two_groups(make_episode)
+    assert credit.assign([kept[0], lost, *kept[1:]]) == credit.assign(kept)
+
+
+@pytest.mark.parametrize("reward", [math.nan, math.inf])
+def test_a_reward_that_is_no_number_names_the_episode(make_episode, reward):
+    with pytest.raises(CreditError, match="episode a1: reward"):
+        CreditTable.from_episodes([make_episode("a0", "a", 0.0), make_episode("a1", "a", reward)])
+    steps = [("s", 1, 0.0), ("s", 1, reward)]
+    with pytest.raises(CreditError, match="episode a1, turn 1: immediate reward"):
+        CreditTable.from_episodes([make_episode("a0", "a", 0.0), make_episode("a1", "a", 0.0, steps)])
+
+
+def test_an_episode_counts_once(make_episode):
+    with pytest.raises(CreditError, match="'a0' is given twice"):
+        CreditTable.from_episodes([make_episode("a0", "a", 0.0)] * 2)
+
+
+def test_columns_must_fit():
+    with pytest.raises(CreditError, match=r"'tokens' has shape \(1,\), expected \(2,\)"):
+        CreditTable.from_columns(episode=["e"], group=["g"], score=[1.0], length=[2], reward=[0, 0], tokens=[1])
+
+
+def test_credit_fits_the_rows_of_its_episode(make_episode):
+    episodes = two_groups(make_episode)
+    credits, metrics = CreditSettings(estimator="gigpo", std="none", gamma=1.0).load().assign(episodes)
+    assert [credit.episode_id for credit in credits] == [episode.id for episode in episodes]
+    # Group a: scores 1.5 and 0; state s was acted on with 1.5 to go, and with 0 to go; t only once.
+    assert credits[0].turns == [0.75 + 0.75, 0.75]
+    assert credits[0].parts == {"episode": [0.75, 0.75], "step": [0.75, 0.0]}
+    assert credits[1].turns == [-1.5]
+    assert (credits[2].turns, credits[3].turns) == ([-0.25], [])
+    assert metrics["step_group_size"] == pytest.approx(4 / 3)
+    (row,) = rows_of(episodes[0], credits[0].turns)
+    assert row.advantages[row.loss_mask].tolist() == [1.5, 1.5, 0.75, 0.75, 0.75]
+
+
+def test_no_scored_episode_is_no_error(make_episode):
+    credits, metrics = (
+        CreditSettings(estimator="gigpo").load().assign([make_episode("a", "a", None, status="infra_error")])
+    )
+    assert credits == []
+    assert metrics["groups"] == 0
+
+
+def test_grpo_prefers_the_shorter_success(make_episode):
+    long, short = [("s", 1, None)] * 4, [("s", 1, None)]
+    episodes = [make_episode("a0", "a", 1.0, long), make_episode("a1", "a", 1.0, short)]
+    flat, _ = CreditSettings(estimator="grpo").load().assign(episodes)
+    keen, _ = CreditSettings(estimator="grpo", gamma=0.5, std="none").load().assign(episodes)
+    assert flat[0].turns[0] == flat[1].turns[0] == 0.0
+    assert (keen[0].turns[0], keen[1].turns[0]) == ((0.125 - 1) / 2, (1 - 0.125) / 2)
+
+
+def test_gigpo_without_states_says_what_to_do(make_episode):
+    episodes = [make_episode("a0", "a", 1.0, [(None, 1, None)]), make_episode("a1", "a", 0.0, [(None, 1, None)])]
+    with pytest.raises(CreditError, match=r"no turn has a state key.*'gigpo'") as caught:
+        CreditSettings(estimator="gigpo").load().assign(episodes)
+    assert "state_key()" in str(caught.value)
+
+
+class TestSettings:
+    @pytest.mark.parametrize(("settings", "message"), [
+        ({"estimator": "gigo"}, r"credit.estimator: there is no estimator 'gigo'\n.*did you mean 'gigpo'"),
+        ({"estimator": "gigpo", "gama": 1}, r"credit.gama: .*no setting 'gama'\n.*did you mean 'gamma'.*omega"),
+        ({"estimator": "grpo", "std": "both"}, r"credit.std: .*'sample', 'population' or 'none', found 'both'"),
+        ({"estimator": "grpo", "gamma": 1.5}, r"credit.gamma: .*less than or equal to 1, found 1.5"),
+        ({"estimator": "grpo", "eps": math.nan}, r"credit.eps"),
+    ])  # fmt: skip
+    def test_errors_say_what_is_allowed(self, settings, message):
+        with pytest.raises(CreditError, match=message):
+            CreditSettings(**settings).load()
+
+    def test_the_schema_is_plain(self):
+        assert CreditSettings.model_json_schema()["properties"]["estimator"]["type"] == "string"
+
+
+class TestUserEstimator:
+    def test_a_function_beside_the_recipe(self, tmp_path, make_episode):
+        (tmp_path / "task.py").write_text(
+            "from __future__ import annotations\n"
+            "from typing import TYPE_CHECKING\n"
+            "from pydantic import BaseModel\n"
+            "if TYPE_CHECKING:\n    from agentrl.credit import CreditTable\n"
+            "class Mine(BaseModel, extra='forbid'):\n    scale: float = 1.0\n"
+            "def mine(table: CreditTable, settings: Mine):\n    return table.step_reward * settings.scale\n"
+        )
+        credit = CreditSettings(estimator="./task.py:mine", scale=2.0).load(tmp_path)
+        credits, _ = credit.assign([make_episode("a0", "a", 1.0, [("s", 1, 0.5), ("s", 1, None)])])
+        assert (credits[0].estimator, credits[0].turns) == ("mine", [1.0, 2.0])
+        with pytest.raises(CreditError, match="no setting 'scal'"):
+            CreditSettings(estimator="./task.py:mine", scal=2.0).load(tmp_path)
+        with pytest.raises(RecipeError, match="has no 'min'"):
+            CreditSettings(estimator="./task.py:min").load(tmp_path)
+
+    def test_token_credit_is_cut_at_the_episodes(self, make_episode):
+        @estimator(granularity="token", source="test", certainty="C")
+        def by_token(table):
+            return Advantages(np.zeros(table.n_turns), token=np.arange(table.n_tokens, dtype=float))
+
+        credits, _ = CreditSettings(estimator=by_token).load().assign(two_groups(make_episode))
+        assert [credit.tokens for credit in credits] == [[0, 1, 2, 3, 4], [5], [6, 7, 8, 9], []]
+
+    def test_results_are_checked(self, make_episode):
+        table = CreditTable.from_episodes(two_groups(make_episode))
+        with pytest.raises(CreditError, match=r"'<lambda>': turn has shape \(2,\), not \(4,\)"):
+            find_estimator(lambda table: np.zeros(2))(table)
+        with pytest.raises(CreditError, match=r"episode a1, turn 0: .*turn is nan"):
+            find_estimator(lambda table: np.array([0, 1, np.nan, 0]))(table)
+
+    def test_a_wrong_signature(self):
+        def wrong(table, factor: float):
+            return table.step_reward
+
+        with pytest.raises(CreditError, match=r"'wrong' takes \(table, factor: 'float'\)"):
+            find_estimator(wrong)
+
+    def test_defaults_apply_without_settings(self, make_episode):
+        class Settings(BaseModel):
+            add: float = 3.0
+
+        def plus(table: CreditTable, settings: Settings) -> np.ndarray:
+            return np.full(table.n_turns, settings.add)
+
+        plus.__annotations__["settings"] = Settings
+        assert find_estimator(plus)(CreditTable.from_episodes(two_groups(make_episode))).turn.tolist() == [3.0] * 4
