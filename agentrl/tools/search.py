@@ -1,0 +1,293 @@
+"""The `search` tool: BM25 over local documents, and `fetch` for a document whole.
+
+The index is built once a process, kept on disk under the hash of its documents, and shared by all episodes:
+`Search` itself is one episode's view of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+import threading
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from agentrl.errors import MissingExtra, RecipeError, TaskError, ToolError
+from agentrl.imports import is_reference, load_object
+from agentrl.task import Task
+from agentrl.tools.base import Tool, tool
+
+if TYPE_CHECKING:
+    from agentrl.sandbox.contract import Sandbox
+
+
+class Document(msgspec.Struct, frozen=True):
+    """What is indexed.
+
+    Attributes:
+        id: unique in the corpus; what `fetch` takes.
+        title: counts twice in the ranking.
+    """
+
+    id: str
+    title: str
+    text: str
+
+
+Corpus = str | Path | Callable[[], Iterable[Any]] | Iterable[Any]
+"""Where documents come from: a JSONL file (fields id, title, text), `pkg.module:function`, a function that returns
+documents, the documents themselves, or a list of these."""
+
+
+class Search(Tool):
+    """Offers `search(query)` and `fetch(id)`.
+
+    Args:
+        corpus: see `Corpus`.
+        k: hits shown for a query.
+        snippet: characters of a document that a hit shows.
+        limit: characters of a document that `fetch` shows; more are cut, and the model is told how many.
+    """
+
+    def __init__(self, corpus: Corpus, k: int = 5, snippet: int = 240, limit: int = 4000) -> None:
+        for name, value in (("k", k), ("snippet", snippet), ("limit", limit)):
+            if value < 1:
+                raise RecipeError(f"search: {name} must be at least 1, found {value}")
+        _import_bm25s()
+        self.corpus, self.k, self.snippet, self.limit = corpus, k, snippet, limit
+        self._seen: set[str] = set()
+
+    async def open(self, task: Task, sandbox: Sandbox | None) -> None:
+        """Takes the shared index; the first episode of the process builds or loads it."""
+        # In a thread: the first index of a process takes seconds, and other episodes go on meanwhile.
+        self._index = await asyncio.to_thread(open_index, self.corpus)
+
+    @tool
+    async def search(self, query: str) -> str:
+        """Search the library. Shows the id, the title and the beginning of the best documents.
+
+        Args:
+            query: A few words that the document should contain.
+        """
+        if not words(query):
+            raise ToolError("the query has no word to search for")
+        hits = await asyncio.to_thread(self._index.find, query, self.k)
+        if not hits:
+            raise ToolError(f"no document contains any word of {query!r}; try other words")
+        self._seen.update(hit.id for hit in hits)
+        return "\n\n".join(f"[{hit.id}] {hit.title}\n{cut(hit.text, self.snippet)}" for hit in hits)
+
+    @tool
+    async def fetch(self, id: str) -> str:
+        """Read one document whole.
+
+        Args:
+            id: The id that a search showed in brackets.
+        """
+        document = self._index.get(id.strip().strip("[]"))
+        if document is None:
+            raise ToolError(f"there is no document with the id {id!r}; use an id that a search showed in [brackets]")
+        self._seen.add(f"{document.id} whole")
+        return f"[{document.id}] {document.title}\n{cut(document.text, self.limit)}"
+
+    def state_key(self) -> str:
+        """What has been seen so far, in any order: episodes that read the same documents know the same."""
+        return hashlib.sha256("\n".join(sorted(self._seen)).encode()).hexdigest()[:16]
+
+
+class Index:
+    """BM25 (Lucene's variant, k1 1.5, b 0.75) over documents. Safe to query from several threads.
+
+    Args:
+        cache: folder for indexes; None keeps nothing on disk.
+
+    Raises:
+        TaskError: no document, or an id twice.
+        MissingExtra: bm25s is not installed.
+    """
+
+    def __init__(self, documents: Iterable[Document], cache: Path | None = None) -> None:
+        self.documents = list(documents)
+        self._by_id = {document.id: document for document in self.documents}
+        if not self.documents:
+            raise TaskError("the corpus to search has no document")
+        if len(self._by_id) < len(self.documents):
+            twice = Counter(document.id for document in self.documents).most_common(1)[0][0]
+            raise TaskError(f"two documents of the corpus have the id {twice!r}", remedy="ids must be unique")
+        self._ranking = _ranking(self.documents, cache)
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def get(self, id: str) -> Document | None:
+        """The document with this id."""
+        return self._by_id.get(id)
+
+    def find(self, query: str, k: int) -> list[Document]:
+        """The `k` best documents that share a word with `query`, best first; ties in order of the corpus."""
+        known = [word for word in words(query) if word in self._ranking.vocab_dict]
+        if not known:
+            return []
+        scores = self._ranking.get_scores(known)
+        worst = np.partition(scores, -k)[-k] if k < len(scores) else 0.0
+        candidates = np.flatnonzero((scores >= worst) & (scores > 0))
+        best = candidates[np.argsort(-scores[candidates], kind="stable")][:k]
+        return [self.documents[position] for position in best]
+
+
+def cut(text: str, limit: int) -> str:
+    """The first `limit` characters or a little less (whole words), and how many more there are."""
+    if len(text) <= limit:
+        return text
+    shown = text[:limit].rsplit(maxsplit=1)[0]
+    return f"{shown} [... {len(text) - len(shown)} more characters]"
+
+
+_WORD = re.compile(
+    r"\b(?!(?:a|an|and|are|as|at|be|by|for|from|has|have|in|is|it|its|of|on|or|that|the|this|to|was|were|which|with)\b)\w+"
+)
+
+
+def words(text: str) -> list[str]:
+    """The searchable words of a text: lower case, without accents, function words or plural endings."""
+    if not text.isascii():
+        text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    return [_singular(word) for word in _WORD.findall(text.lower())]
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def _singular(word: str) -> str:
+    """The S-stemmer (Harman, "How effective is suffixing?", JASIS 42, 1991)."""
+    if len(word) <= 3 or not word.endswith("s"):
+        return word
+    if word.endswith("ies"):
+        return word if word.endswith(("eies", "aies")) else word[:-3] + "y"
+    if word.endswith("es"):
+        return word if word.endswith(("aes", "ees", "oes")) else word[:-1]
+    return word if word.endswith(("us", "ss")) else word[:-1]
+
+
+# The indexes of this process, by what their documents came from. Entries hold on to the key's object, so that an
+# `id()` among the keys stays its own.
+_opened: dict[Any, tuple[Corpus, Index]] = {}
+_opening = threading.Lock()
+
+
+def open_index(corpus: Corpus) -> Index:
+    """The index of a corpus: of this process, from the disk, or built now. Blocks while another thread builds one.
+
+    Raises:
+        TaskError: a file that is missing or malformed; no document; an id twice.
+        RecipeError: a reference that names no object.
+        MissingExtra: bm25s is not installed.
+    """
+    with _opening:
+        key = _source_key(corpus)
+        if key not in _opened:
+            _opened[key] = (corpus, Index(read_documents(corpus), cache_folder()))
+        return _opened[key][1]
+
+
+def cache_folder() -> Path:
+    """Where indexes are kept: `$AGENTRL_CACHE/search`, by default `~/.cache/agentrl/search`."""
+    return Path(os.environ.get("AGENTRL_CACHE") or Path.home() / ".cache" / "agentrl") / "search"
+
+
+def read_documents(corpus: Corpus) -> Iterator[Document]:
+    """The documents of a corpus, in order."""
+    if isinstance(corpus, str) and is_reference(corpus) and not Path(corpus).exists():
+        corpus = load_object(corpus, Path.cwd())
+    if isinstance(corpus, str | Path):
+        yield from _read_jsonl(Path(corpus))
+        return
+    for number, item in enumerate(corpus() if callable(corpus) else corpus):
+        if isinstance(item, str | Path) or callable(item):
+            yield from read_documents(item)
+        else:
+            yield _document(item, f"document {number} of the corpus")
+
+
+def _read_jsonl(path: Path) -> Iterator[Document]:
+    if not path.is_file():
+        raise TaskError(
+            f"there is no file {path}", place="search: corpus", remedy="give ./file, relative to the recipe"
+        )
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield _document(msgspec.Raw(line), f"{path}:{number}")
+
+
+def _document(item: Any, place: str) -> Document:
+    try:
+        if isinstance(item, msgspec.Raw):
+            return msgspec.json.decode(item, type=Document)
+        return msgspec.convert(item, Document)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise TaskError(str(error), place=place, remedy="a document has the fields id, title and text") from None
+
+
+def _source_key(corpus: Corpus) -> Any:
+    """Equal for two corpora that hold the same documents without reading them; a changed file has another key."""
+    if isinstance(corpus, list | tuple) and all(isinstance(item, str | Path) or callable(item) for item in corpus):
+        return tuple(_source_key(item) for item in corpus)
+    if isinstance(corpus, str | Path):
+        path = Path(corpus)
+        stat = path.stat() if path.is_file() else None
+        return (str(path.resolve()), stat.st_mtime_ns, stat.st_size) if stat else str(corpus)
+    return id(corpus)
+
+
+def _ranking(documents: list[Document], cache: Path | None) -> Any:
+    """The bm25s retriever, from `cache` if it is there and whole."""
+    bm25s = _import_bm25s()
+    digest = hashlib.sha256(f"1 bm25s {bm25s.__version__}".encode())
+    for document in documents:
+        digest.update(msgspec.msgpack.encode(document))
+    kept = cache / digest.hexdigest()[:32] if cache is not None else None
+    if kept is not None and kept.is_dir():
+        try:
+            ranking = bm25s.BM25.load(kept, show_progress=False)
+            if ranking.scores["num_docs"] == len(documents):
+                return ranking
+        except (OSError, ValueError, KeyError):
+            pass  # damaged: built anew below
+    ranking = bm25s.BM25(k1=1.5, b=0.75, method="lucene", backend="numpy")
+    ranking.index([words(f"{d.title} {d.title} {d.text}") for d in documents], show_progress=False)
+    if kept is not None:
+        _keep(ranking, kept)
+    return ranking
+
+
+def _keep(ranking: Any, folder: Path) -> None:
+    """Saves an index under its name in one step, so that a process beside this one never loads half of it."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix="draft-"))
+    except OSError:
+        return  # no place to keep it: the next process builds it again
+    try:
+        ranking.save(draft, show_progress=False)
+        shutil.rmtree(folder, ignore_errors=True)
+        draft.rename(folder)
+    except OSError:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _import_bm25s() -> Any:
+    try:
+        import bm25s
+    except ImportError:
+        raise MissingExtra("bm25s, which the search tool ranks with,", "search") from None
+    return bm25s
