@@ -43,7 +43,7 @@ def show_run(
     Raises:
         StoreError: there is no such column.
     """
-    console = console or Console()
+    console = console or _standard_output()
     console.print(_summary(run))
     rows = run.rows(
         status=status, min_reward=min_reward, order=sort.removeprefix("-"), descending=sort.startswith("-"), limit=limit
@@ -85,7 +85,7 @@ def show_episode(
     Raises:
         StoreError: no episode is called so, or several are.
     """
-    console = console or Console()
+    console = console or _standard_output()
     episode = run.get(run.resolve(name))
     credit = run.credit(episode.id)
     console.print(_episode_head(episode, credit))
@@ -120,6 +120,14 @@ def signed_bar(value: float, scale: float) -> Text:
     left, right = ("█" * length, "") if value < 0 else ("", "█" * length)
     bar = Text.assemble((f"{left:>{_BAR}}", "red"), ("│", "dim"), (f"{right:<{_BAR}}", "green"))
     return bar.append(f" {value:+.3f}", "bold")
+
+
+def _standard_output() -> Console:
+    """Where there is no terminal rich takes 80 columns, which would fold the ids."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, 140)
+    return console
 
 
 def _summary(run: RunDir) -> Group:
