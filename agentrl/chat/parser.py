@@ -1,0 +1,311 @@
+"""What a parser is: the text of a reply in, tool calls and faults out. It never raises on what a model wrote."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+
+@dataclass(frozen=True)
+class ParsedCall:
+    """A tool call as the model wrote it; the tool itself checks the arguments against its schema.
+
+    Attributes:
+        id: if the model gave one.
+    """
+
+    name: str
+    arguments: dict[str, Any]
+    id: str | None = None
+
+
+@dataclass(frozen=True)
+class ParseFault:
+    """A tool call that cannot be read.
+
+    Attributes:
+        snippet: the beginning of what the model wrote.
+        message: what is wrong and what the right form looks like, in words for the model.
+    """
+
+    snippet: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A parsed reply.
+
+    Attributes:
+        text: what was said apart from thought, calls and answer, without whitespace around it.
+        thought: what stood in `<think>`, None if nothing did.
+        answer: what stood in the last `<answer>`, None if there is none ("" if it is empty).
+    """
+
+    text: str
+    thought: str | None = None
+    calls: list[ParsedCall] = field(default_factory=list)
+    errors: list[ParseFault] = field(default_factory=list)
+    answer: str | None = None
+
+
+class Found(NamedTuple):
+    """A call or a fault, and where it stands in the text (end exclusive)."""
+
+    start: int
+    end: int
+    outcome: ParsedCall | ParseFault
+
+
+Call = tuple[str, Mapping[str, Any]]
+"""A call to be written: tool name and arguments."""
+
+
+class Parser(ABC):
+    """Reads and writes tool calls in one format.
+
+    Args:
+        definitions: of all tools that may ever be offered. Formats whose arguments are bare text learn from the schemas
+            what an argument is called and whether it is a string.
+
+    Attributes:
+        name: as recipes write it.
+        native: matches a prompt that teaches this format, so that a chat template which does so may describe the tools.
+    """
+
+    name: ClassVar[str]
+    native: ClassVar[re.Pattern[str] | None] = None
+
+    def __init__(self, definitions: Sequence[Mapping[str, Any]] = ()) -> None:
+        self.functions: dict[str, Mapping[str, Any]] = {d["function"]["name"]: d["function"] for d in definitions}
+
+    def parse(self, text: str, tools: Collection[str]) -> Reply:
+        """Reads a reply. Never raises.
+
+        Args:
+            tools: names of the tools that may be called now; a call of any other is a fault.
+        """
+        found = list(self._find(text, tools))
+        thought, begin, unclosed = _thought(text, found)
+        if unclosed:
+            fault = ParseFault(_snippet(text), "<think> is never closed: end your thoughts with </think>, then act")
+            return Reply("", thought, errors=[fault])
+        found = [item for item in found if item.start >= begin]
+        prose, at = "", begin
+        for item in found:
+            prose += text[at : item.start] + "\n"
+            at = item.end
+        prose += text[at:]
+        answer, prose, faults = _answer(prose)
+        calls = [item.outcome for item in found if isinstance(item.outcome, ParsedCall)]
+        faults += [item.outcome for item in found if isinstance(item.outcome, ParseFault)]
+        if not faults and (wrong := self._leftover(prose, tools, bool(calls) or answer is not None)) is not None:
+            faults.append(wrong)
+        return Reply(prose.strip(), thought, calls, faults, answer)
+
+    @abstractmethod
+    def format(self, text: str, calls: Sequence[Call]) -> str:
+        """Writes a reply: `text`, then the calls, a line each or more. `parse` reads the same calls back.
+
+        Raises:
+            ValueError: the format cannot express an argument.
+        """
+
+    @abstractmethod
+    def instructions(self, tools: Sequence[Mapping[str, Any]]) -> str:
+        """What a system prompt says about the tools (definitions) and how to call them."""
+
+    @abstractmethod
+    def _find(self, text: str, tools: Collection[str]) -> Iterator[Found]:
+        """Calls and faults in order, without overlap."""
+
+    def _leftover(self, prose: str, tools: Collection[str], acted: bool) -> ParseFault | None:
+        """A fault for what looks like a call in the text around the calls. `acted`: there is a call or an answer."""
+        return None
+
+    def _offered(self, call: ParsedCall, written: str, tools: Collection[str]) -> ParsedCall | ParseFault:
+        """The call, or a fault if its tool is not on offer."""
+        return call if call.name in tools else self._unknown(call.name, written, tools)
+
+    def _unknown(self, name: str, written: str, tools: Collection[str]) -> ParseFault:
+        near = difflib.get_close_matches(name[:100], tools, 1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        offer = f"tools: {', '.join(tools)}" if tools else "no tool can be called now"
+        return ParseFault(_snippet(written), f"there is no tool {name[:100]!r}; {hint}{offer}")
+
+    def _fault(self, written: str, why: str, tools: Collection[str], name: str | None = None) -> ParseFault:
+        """A fault that shows the right form, with the tool that was meant if that is known."""
+        meant = name if name in tools else next(iter(tools), None)
+        form = f". Write it like this:\n{self.example(meant)}" if meant is not None else ""
+        return ParseFault(_snippet(written), f"the tool call cannot be read: {why}{form}")
+
+    def example(self, tool: str) -> str:
+        """A call of `tool` with a placeholder for every required argument."""
+        properties, required = self._schema(tool)
+        shown = [name for name in properties if name in required] or list(properties)[:1]
+        return self.format("", [(tool, {name: _placeholder(properties[name]) for name in shown})])
+
+    def _schema(self, tool: str) -> tuple[dict[str, Any], list[str]]:
+        """Properties and required names of the tool's arguments; empty if the tool is not known."""
+        schema = self.functions.get(tool, {}).get("parameters") or {}
+        return schema.get("properties") or {}, schema.get("required") or []
+
+    def _main_argument(self, tool: str) -> str | None:
+        """The argument that bare text stands for: the only one, or the only one required."""
+        properties, required = self._schema(tool)
+        candidates = required if len(required) == 1 else list(properties)
+        return candidates[0] if len(candidates) == 1 else None
+
+    def _typed(self, tool: str, argument: str, text: str) -> Any:
+        """The value that `text` stands for under the schema. Text that does not fit stays text: the tool refuses it."""
+        if self._is_string(tool, argument):
+            return text
+        try:
+            return read_json(text)
+        except ValueError:
+            return text
+
+    def _is_string(self, tool: str, argument: str) -> bool:
+        schema = self._schema(tool)[0].get(argument, {"type": "string"})
+        kinds = [schema, *schema.get("anyOf", ())]
+        return any(k.get("type") == "string" or any(isinstance(v, str) for v in k.get("enum", ())) for k in kinds)
+
+
+def signature_lines(tools: Sequence[Mapping[str, Any]]) -> str:
+    """The tools as a list for a prompt: `- name(argument: type, ...): description`, argument descriptions below."""
+    lines: list[str] = []
+    for function in (tool["function"] for tool in tools):
+        schema = function.get("parameters") or {}
+        properties, required = schema.get("properties") or {}, schema.get("required") or []
+        arguments = [f"{n}{'' if n in required else '?'}: {_type_name(p)}" for n, p in properties.items()]
+        about = " ".join(str(function.get("description") or "").split())
+        lines.append(f"- {function['name']}({', '.join(arguments)})" + (f": {about}" if about else ""))
+        lines += [f"    {n}: {p['description']}" for n, p in properties.items() if p.get("description")]
+    return "\n".join(lines)
+
+
+def _type_name(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return "|".join(json.dumps(value, ensure_ascii=False) for value in schema["enum"])
+    kinds = [schema, *schema.get("anyOf", ())]
+    return "|".join(str(kind["type"]) for kind in kinds if kind.get("type", "null") != "null") or "any"
+
+
+_PLACEHOLDERS: dict[str, Any] = {"integer": 1, "number": 1.0, "boolean": True, "array": [], "object": {}}
+
+
+def _placeholder(schema: Mapping[str, Any]) -> Any:
+    if schema.get("enum"):
+        return schema["enum"][0]
+    return _PLACEHOLDERS.get(str(schema.get("type")), "...")
+
+
+def _answer(prose: str) -> tuple[str | None, str, list[ParseFault]]:
+    """The last answer, the prose without any, and a fault if one is left open."""
+    answer, rest, at = None, "", 0
+    while (start := prose.find("<answer>", at)) >= 0 and (end := prose.find("</answer>", start)) >= 0:
+        answer = prose[start + len("<answer>") : end].strip()
+        rest += prose[at:start] + "\n"
+        at = end + len("</answer>")
+    rest += prose[at:]
+    if answer is None and start >= 0:
+        return None, rest, [ParseFault(_snippet(prose[start:]), "<answer> is never closed: write <answer>...</answer>")]
+    return answer, rest, []
+
+
+def _thought(text: str, found: list[Found]) -> tuple[str | None, int, bool]:
+    """The thought, where the rest begins, and whether the thought is left open.
+
+    A thought may begin in the generation prompt: then the reply has only its end.
+    """
+    end = text.find("</think>")
+    opened = text.lstrip().startswith("<think>")
+    if end < 0:
+        return (text.lstrip()[len("<think>") :].strip(), len(text), True) if opened else (None, 0, False)
+    quoted = any(isinstance(f.outcome, ParsedCall) and f.start <= end < f.end for f in found)
+    if not opened and (quoted or "<think>" in text[:end]):
+        return None, 0, False
+    return text[:end].lstrip().removeprefix("<think>").strip(), end + len("</think>"), False
+
+
+def _snippet(written: str) -> str:
+    written = written.strip()
+    return written if len(written) <= 120 else written[:117] + "..."
+
+
+MAX_DEPTH = 64
+
+
+def read_json(text: str, at: int | None = None) -> Any:
+    """Reads strict JSON: no duplicate keys, no NaN or infinity, numbers that fit 64 bits, valid unicode, at most
+    `MAX_DEPTH` levels, so that what a model writes can always be stored.
+
+    Args:
+        at: where to begin; the result is then (value, end), and what follows is not looked at.
+
+    Raises:
+        ValueError: says what is wrong.
+    """
+    begin = _BLANK.match(text, at or 0).end()  # type: ignore[union-attr]
+    try:
+        value, end = _DECODER.raw_decode(text, begin)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{error.msg[0].lower()}{error.msg[1:]} at character {error.pos - begin}") from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if _depth(value) > MAX_DEPTH:
+        raise ValueError("it is nested too deeply")
+    if "\\u" in text[begin:end]:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("it has half a unicode surrogate pair") from None
+    if at is not None:
+        return value, end
+    if text[end:].strip():
+        raise ValueError(f"something follows the JSON: {_snippet(text[end:])[:40]!r}")
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is there twice")
+    return made
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 20 or not -(2**63) <= (value := int(digits)) < 2**63:
+        raise ValueError(f"the number {digits[:24]}... does not fit 64 bits")
+    return value
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"the number {digits[:24]} is too large")
+    return value
+
+
+def _constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level := [v for v in level if isinstance(v, (dict, list))]:
+        depth += 1
+        level = [child for v in level for child in (v.values() if isinstance(v, dict) else v)]
+    return depth
+
+
+_BLANK = re.compile(r"\s*")
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant, strict=False
+)

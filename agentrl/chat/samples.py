@@ -1,0 +1,60 @@
+"""The conversations on which a chat template is tried when a model is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentrl.chat.parser import Parser
+from agentrl.task import Message
+
+
+def sample_conversations(parser: Parser, controls: Sequence[str]) -> list[list[Message]]:
+    """Conversations with what breaks templates: several turns, parallel results, odd whitespace, unicode, thinking.
+
+    Every one ends with an assistant message, whose prompt is the last that is compared. Replies neither begin nor end
+    with whitespace: some templates trim them, which does no harm, because a reply is never rendered again.
+
+    Args:
+        controls: texts of control tokens, which a tool result may contain without becoming them.
+    """
+    call = parser.format("", [("probe", {"text": "a b"})])
+    several = parser.format("Two at once.", [("probe", {"text": "x"}), ("probe", {"text": "y"})])
+    system: Message = {"role": "system", "content": "Be brief.\nUse the tools."}
+    done = _said("Done.")
+    tools = [
+        _user("Where is it?"),
+        _said(call),
+        _result(0, "room 7"),
+        _said(several),
+        _result(0, "  two spaces, a tab\t, and newlines \n\n"),
+        _result(1, ""),
+        _said("Looking further."),
+        _result(0, "\n\n"),
+        _result(1, '{"naïve": "日本語 🙂 \\n", "n": 1}\r\n'),
+        _result(2, " ".join(["quoted:", *controls[:8]])),
+        done,
+    ]
+    thinking = [
+        _user("  What is 2 + 2?\n"),
+        _said("<think>\nEasy.\n</think>\n\nFour."),
+        _user("And 3 + 3?"),
+        _said("<think>\nEasy, too.\n</think>\n\n" + call),
+        _result(0, "6"),
+        _user("Go on."),
+        _said("Six."),
+        _user("Thanks."),
+        done,
+    ]
+    return [[system, *tools], tools, [system, *thinking]]
+
+
+def _user(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def _said(text: str) -> Message:
+    return {"role": "assistant", "content": text}
+
+
+def _result(index: int, text: str) -> Message:
+    return {"role": "tool", "name": "probe", "tool_call_id": f"call_{index}", "content": text}

@@ -1,0 +1,187 @@
+"""Tokenizers as the renderer needs them: text to ids and back, and the chat template."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from agentrl.errors import MissingExtra, RenderError
+from agentrl.task import Message
+
+
+class Tokenizer(Protocol):
+    """What the renderer asks of a tokenizer.
+
+    Attributes:
+        name: for messages to people.
+        vocab_size: ids are below it.
+        stop_ids: tokens that end a turn whatever the template says (the tokenizer's eos first, if it has one).
+        controls: control tokens by their text; `encode(..., special=False)` never makes one of the `special` ones.
+        special: those texts in `controls` that must never come out of untrusted text.
+    """
+
+    name: str
+    vocab_size: int
+    stop_ids: tuple[int, ...]
+    controls: dict[str, int]
+    special: frozenset[str]
+
+    def encode(self, text: str, special: bool) -> list[int]:
+        """Token ids of `text`, nothing added.
+
+        Args:
+            special: whether the text of a control token becomes the control token.
+        """
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids`, control tokens included."""
+        ...
+
+    def render(self, messages: list[Message], tools: list[dict[str, Any]] | None, add_generation_prompt: bool) -> str:
+        """The chat template.
+
+        Raises:
+            RenderError: the template refuses the conversation.
+        """
+        ...
+
+
+def control_pattern(texts: Iterable[str]) -> re.Pattern[str] | None:
+    """Finds control tokens in a text; None if there are none that could be written.
+
+    A control token of a single character cannot be told from that character, and runs of spaces (which some
+    vocabularies add as tokens) control nothing: both are left out.
+    """
+    writable = sorted((text for text in texts if len(text) > 1 and not text.isspace()), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, writable))) if writable else None
+
+
+def break_up(text: str, pattern: re.Pattern[str] | None, mark: str) -> str:
+    """`text` with `mark` put into every control token's text, after its first character.
+
+    Split at the marks and encoded piece by piece, it holds no control token, and its characters stay as they are.
+    """
+    while pattern is not None and pattern.search(text):
+        text = pattern.sub(lambda found: found[0][0] + mark + found[0][1:], text)
+    return text
+
+
+def _encode_plain(tokenizer: Tokenizer, text: str) -> list[int]:
+    # U+FFFF is no character: no tokenizer has it in a control token, and it never reaches the tokenizer.
+    pieces = break_up(text.replace("\uffff", "\ufffd"), control_pattern(tokenizer.special), "\uffff").split("\uffff")
+    return [token for piece in pieces for token in tokenizer.encode(piece, True)]
+
+
+class ByteTokenizer:
+    """UTF-8 bytes, three control tokens and the ChatML template: for scripted engines, without any dependency.
+
+    Ids 0 to 255 are bytes. The template knows no `tools`: the renderer describes them in the parser's own format.
+    """
+
+    name = "bytes"
+    controls = {"<|im_start|>": 256, "<|im_end|>": 257, "<|pad|>": 258}
+    special = frozenset(controls)
+    vocab_size = 256 + len(controls)
+    stop_ids = (257,)
+
+    _splitter = re.compile("(" + "|".join(map(re.escape, controls)) + ")")
+    _bytes = [bytes([value]) for value in range(256)] + [text.encode() for text in controls]
+
+    def encode(self, text: str, special: bool) -> list[int]:
+        """One id a byte; control tokens are recognised if `special`."""
+        if not special:
+            return list(text.encode("utf-8", "replace"))
+        ids: list[int] = []
+        for piece in self._splitter.split(text):
+            ids += [self.controls[piece]] if piece in self.controls else piece.encode("utf-8", "replace")
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Bytes that are no UTF-8 become U+FFFD."""
+        return b"".join([self._bytes[token] for token in ids]).decode("utf-8", "replace")
+
+    def render(self, messages: list[Message], tools: list[dict[str, Any]] | None, add_generation_prompt: bool) -> str:
+        """ChatML: `<|im_start|>role`, newline, content, `<|im_end|>`, newline."""
+        turns = [f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in messages]
+        return "".join(turns) + ("<|im_start|>assistant\n" if add_generation_prompt else "")
+
+
+TURN_ENDS = (
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>", "<|end|>", "</s>",
+)  # fmt: skip
+"""Control tokens that model families use to end a turn. Base and instruct models disagree on which of them is `eos`,
+so that every one that the vocabulary has stops sampling."""
+
+
+class HFTokenizer:
+    """A transformers tokenizer with its own chat template.
+
+    Args:
+        tokenizer: a `PreTrainedTokenizer` (fast ones are encoded with directly, four times quicker).
+
+    Raises:
+        RenderError: it has no chat template.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.name = str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__)
+        if not tokenizer.chat_template:
+            raise RenderError(
+                "the tokenizer has no chat template (a base model?)",
+                place=self.name,
+                remedy="use an instruct model, or save a template as chat_template.jinja in the model's folder",
+            )
+        self.hf = tokenizer
+        self.vocab_size = len(tokenizer)
+        added = tokenizer.added_tokens_decoder
+        self.controls = {str(token): int(index) for index, token in added.items()}
+        self.special = frozenset(
+            [str(token) for token in added.values() if token.special] + list(tokenizer.all_special_tokens)
+        )
+        ends = [self.controls[text] for text in TURN_ENDS if text in self.controls]
+        eos = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
+        self.stop_ids = tuple(dict.fromkeys(eos + ends))
+        self._backend = getattr(tokenizer, "backend_tokenizer", None)
+
+    @classmethod
+    def load(cls, folder: str) -> HFTokenizer:
+        """The tokenizer of a model's folder.
+
+        Raises:
+            MissingExtra: transformers is not installed.
+        """
+        try:
+            from transformers import AutoTokenizer
+        except ImportError:
+            raise MissingExtra("transformers", "train") from None
+        return cls(AutoTokenizer.from_pretrained(folder))
+
+    def encode(self, text: str, special: bool) -> list[int]:
+        """Token ids; lone surrogates (undecodable output of a command) are encoded as `?`."""
+        if not special:
+            return _encode_plain(self, text)
+        text = text.encode("utf-8", "replace").decode()
+        if self._backend is None:
+            return list(self.hf.encode(text, add_special_tokens=False))
+        return list(self._backend.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text, control tokens included, spaces as they are."""
+        return str(self.hf.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def render(self, messages: list[Message], tools: list[dict[str, Any]] | None, add_generation_prompt: bool) -> str:
+        """The model's own template."""
+        try:
+            return str(
+                self.hf.apply_chat_template(
+                    messages, tools=tools, add_generation_prompt=add_generation_prompt, tokenize=False
+                )
+            )
+        except Exception as error:  # a template may raise anything: it is a program
+            raise RenderError(
+                f"the chat template refuses the conversation: {type(error).__name__}: {error}",
+                place=self.name,
+                remedy=f"roles in the conversation: {', '.join(str(m.get('role')) for m in messages)}",
+            ) from error
