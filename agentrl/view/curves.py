@@ -40,6 +40,7 @@ def learning_curve(metrics: Iterable[Mapping[str, Any]], out_png: str | Path, ti
     for name in [main, *(name for name in curves if name != main and name.rsplit("/", 1)[-1] == short)]:
         axes.plot(*zip(*curves[name], strict=True), label=name, linewidth=2)
     axes.set(title=title, xlabel="iteration", ylabel=short)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.legend(frameon=False)
     axes.grid(alpha=0.25)
     for place, name in enumerate(others):
