@@ -25,6 +25,7 @@ def learning_curve(metrics: Iterable[Mapping[str, Any]], out_png: str | Path, ti
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
     except ImportError:
         raise MissingExtra("matplotlib", "train") from None
     curves = series(metrics)
@@ -40,7 +41,7 @@ def learning_curve(metrics: Iterable[Mapping[str, Any]], out_png: str | Path, ti
     for name in [main, *(name for name in curves if name != main and name.rsplit("/", 1)[-1] == short)]:
         axes.plot(*zip(*curves[name], strict=True), label=name, linewidth=2)
     axes.set(title=title, xlabel="iteration", ylabel=short)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False)
     axes.grid(alpha=0.25)
     for place, name in enumerate(others):
