@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -102,12 +104,13 @@ def test_accents_and_ties() -> None:
     assert [hit.id for hit in index.find("twin", 1)] == ["twin-1"]
     assert [hit.id for hit in index.find("twin", 9)] == ["twin-1", "twin-2"]
     assert index.find("quagga", 3) == []
+    many = Index([Document(str(number), "Twin", "apple" if number % 3 else "apple apple") for number in range(300)])
+    ids = [int(hit.id) for hit in many.find("apple", 200)]
+    assert ids == [*range(0, 300, 3), *[number for number in range(300) if number % 3][:100]]
 
 
 def test_scores_are_bm25() -> None:
     """Against the formula (Robertson and Zaragoza 2009; Lucene's idf), written out."""
-    import math
-
     index = Index([Document(str(n), "", text) for n, text in enumerate(["apple pear", "apple", "plum plum pear kiwi"])])
     bodies = [["apple", "pear"], ["apple"], ["plum", "plum", "pear", "kiwi"]]
     mean = sum(map(len, bodies)) / 3
@@ -139,6 +142,11 @@ async def test_the_state_is_what_was_seen_in_any_order() -> None:
     for query in ("Rome", "Paris", "Rome"):
         await two.search(query)
     assert one.state_key() == two.state_key() != fresh.state_key()
+    await fresh.fetch("twin-2")
+    for id in ("rome", "lyon", "paris", "bogota", "twin-1"):
+        await fresh.fetch(id)
+    seen = "\n".join(f"{id} whole" for id in ("bogota", "lyon", "paris", "rome", "twin-1", "twin-2"))
+    assert fresh.state_key() == hashlib.sha256(seen.encode()).hexdigest()[:16], "the same in every process"
     await two.fetch("rome")
     assert one.state_key() != two.state_key()
 

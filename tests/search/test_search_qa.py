@@ -193,17 +193,39 @@ def test_exactly_one_country_borders_both() -> None:
 
 
 def aliases(name: str) -> set[str]:
-    other = {"United States": "US", "United Kingdom": "UK", "United Arab Emirates": "UAE", "Czechia": "Czech Republic",
-             "North Macedonia": "Macedonia", "Vatican City": "Holy See", "Turkey": "Turkey (Turkiye)"}  # fmt: skip
-    return {name, other.get(name, name)}
+    return {name, ALIASES.get(name, name)}
+
+
+# How the borders of others write them, where not by the usual name.
+ALIASES = {
+    "Czechia": "Czech Republic",
+    "North Macedonia": "Macedonia",
+    "Turkey": "Turkey (Turkiye)",
+    "United Arab Emirates": "UAE",
+    "United Kingdom": "UK",
+    "United States": "US",
+    "Vatican City": "Holy See",
+}
 
 
 def test_the_longest_border_is_the_longest() -> None:
-    for task in of_kind("capital-neighbour"):
-        country = documents()[task.data["gold"][0]].title.split(":")[0]
+    for question in load("./task.py:capital_neighbour")():
+        country = documents()[question.hops[0].gold].title.split(":")[0]
         ranked = sorted(borders()[country].items(), key=lambda entry: -entry[1])
-        assert ranked[0][0] in task.data["answer"], (task.id, ranked[:3])
-        assert ranked[0][1] > 1.05 * ranked[1][1], (task.id, ranked[:3])
+        assert ranked[0][0] in question.answers, (question.id, ranked[:3])
+        assert ranked[0][1] > 1.05 * ranked[1][1], (question.id, ranked[:3])
+
+
+def test_all_neighbours_of_a_country_that_is_asked_about_agree() -> None:
+    titles = {one: title for title in borders() for one in aliases(title)}
+    for kind in ("capital_neighbour", "common_neighbour"):
+        for question in load(f"./task.py:{kind}")():
+            for hop in question.hops[-1 if kind == "capital_neighbour" else 0 :]:
+                country = documents()[hop.gold].title.split(":")[0]
+                for neighbour in borders()[country]:
+                    other = titles.get(neighbour) or titles[re.sub(r" \(.*", "", neighbour)]
+                    listed = {re.sub(r" \(.*", "", one) for one in borders()[other]} | set(borders()[other])
+                    assert aliases(country) & listed, (question.id, neighbour)
 
 
 def test_a_capital_names_one_country() -> None:
