@@ -26,7 +26,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
 
     @classmethod
-    def of(cls, id: str, instruction: str | list[Message], *, seed: int = 0, **data: Any) -> Task:
-        """Makes a task; `data` is given as keywords."""
+    def of(cls, id: str, instruction: str | list[Message], /, **data: Any) -> Task:
+        """Makes a task; `data` is given as keywords (`seed` too, if the tools draw random numbers)."""
         messages = [{"role": "user", "content": instruction}] if isinstance(instruction, str) else instruction
-        return cls(id=id, instruction=messages, data=data, seed=seed)
+        return cls(id=id, instruction=messages, data=data, seed=int(data.get("seed", 0)))

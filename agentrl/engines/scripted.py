@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentrl.chat.parsers import Parser
+from agentrl.chat.parser import Parser
 from agentrl.chat.renderer import Renderer
 from agentrl.engines.base import Completion, Sampling
 from agentrl.episode.record import VersionSpan

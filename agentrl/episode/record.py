@@ -69,7 +69,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         node: index of the node that holds the sampled tokens.
         state: anchor key of the state that the turn acted on (joined `state_key()` of the tools), None if none.
         agent: the role that spoke, for agents with several.
-        text: the sampled text, special tokens included.
+        text: the sampled text, without the token that ends the turn.
         observations: the messages that were appended after the turn.
         rewards: immediate reward components of this turn (None = never scored).
         finish: why sampling stopped: `stop`, `length` or `abort`.

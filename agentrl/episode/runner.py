@@ -12,13 +12,15 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from agentrl.agent import Agent
-from agentrl.chat.parsers import Parser
+from agentrl.chat.parser import Parser
 from agentrl.chat.renderer import Renderer
 from agentrl.engines.base import Engine, Sampling
 from agentrl.episode.failures import Verdict, describe, verdict
 from agentrl.episode.limits import Limits
-from agentrl.episode.record import Episode
+from agentrl.episode.record import Episode, ErrorRecord
 from agentrl.episode.session import Outcome, Session
 from agentrl.errors import AgentRLError
 from agentrl.rewards.components import RewardSet
@@ -131,13 +133,7 @@ class Runner:
             episode, judged = await self._attempt(plan, attempt)
             if episode.error is not None:
                 final = not judged.retry or attempt == limits.retries
-                self._on_failure(
-                    {
-                        "episode": plan.id, "attempt": attempt, "status": judged.status, "stage": episode.error.stage,
-                        "kind": episode.error.kind, "message": episode.error.message,
-                        "traceback": episode.error.traceback, "final": final, "time": time.time(),
-                    }
-                )
+                self._report(plan, attempt, episode.error, status=judged.status, final=final)
                 if not final:
                     await asyncio.sleep(limits.backoff_s * 2**attempt)
                     continue
@@ -148,31 +144,33 @@ class Runner:
     async def _attempt(self, plan: Plan, attempt: int) -> tuple[Episode, Verdict]:
         play = _Attempt(self.harness, plan, attempt, self._on_phase)
         judged = Verdict("done", retry=False)
-        failure: Exception | None = None
         try:
-            await play.run()
-        except Exception as error:
-            judged = verdict(error)
-            failure = error if judged.status not in ("done", "truncated") else None
-            play.stop = judged.stop
-        try:
-            if failure is None:
+            try:
+                await play.run()
+            except Exception as error:
+                judged = play.judge(error)
+            if judged.status in ("done", "truncated"):
                 await play.score()
         except Exception as error:
-            judged, failure = verdict(error), error
-            if judged.status == "truncated":
+            judged = play.judge(error)
+            if judged.status == "truncated":  # a reward function cannot reach a limit of the episode
                 judged = Verdict("user_error", retry=False)
         finally:
             await play.close()
-        return play.episode(judged, failure), judged
+        for closing in play.close_errors:
+            self._report(plan, attempt, closing, status="close_failed", final=False)
+        return play.episode(judged), judged
+
+    def _report(self, plan: Plan, attempt: int, error: ErrorRecord, *, status: str, final: bool) -> None:
+        self._on_failure(
+            {"episode": plan.id, "attempt": attempt, "status": status, "final": final, **msgspec.structs.asdict(error)}
+        )
 
 
 class _Attempt:
     """One attempt at an episode: sandbox, tools, agent, rewards, in that order."""
 
-    def __init__(
-        self, harness: Harness, plan: Plan, attempt: int, on_phase: Callable[[str, str | None], None]
-    ) -> None:
+    def __init__(self, harness: Harness, plan: Plan, attempt: int, on_phase: Callable[[str, str | None], None]) -> None:
         self.harness, self.plan, self.attempt = harness, plan, attempt
         self.session: Session | None = None
         self.sandbox: Sandbox | None = None
@@ -183,6 +181,8 @@ class _Attempt:
         self.reward: float | None = None
         self.timings: dict[str, float] = {}
         self.created_at, self.started = time.time(), time.perf_counter()
+        self.error: ErrorRecord | None = None
+        self.close_errors: list[ErrorRecord] = []
         self._on_phase = on_phase
 
     async def run(self) -> None:
@@ -221,6 +221,15 @@ class _Attempt:
         finally:
             harness.engine.end_session(self.plan.id)
 
+    def judge(self, error: Exception) -> Verdict:
+        """What an exception makes of the episode; remembers it with the stage that it came from."""
+        judged = verdict(error)
+        self.stop = judged.stop
+        if judged.status not in ("done", "truncated"):
+            inside = self.session is not None and self.stage == "agent"
+            self.error = describe(error, self.session.stage if inside and self.session else self.stage)
+        return judged
+
     async def score(self) -> None:
         """Rewards; the sandbox is still alive for verifiers that look into it."""
         self._enter("score")
@@ -240,12 +249,10 @@ class _Attempt:
                 async with asyncio.timeout(self.harness.limits.close_s):
                     await closer
             except Exception as error:
-                self.timings["close_failed"] = self.timings.get("close_failed", 0.0) + 1
-                if self.session is not None:
-                    self.session.stage = f"close: {error}"
+                self.close_errors.append(describe(error, "close"))
         self._enter("end")
 
-    def episode(self, judged: Verdict | None = None, failure: Exception | None = None) -> Episode:
+    def episode(self, judged: Verdict | None = None) -> Episode:
         """The record as it stands."""
         session, plan = self.session, self.plan
         outcome = session.outcome if session is not None else None
@@ -255,7 +262,6 @@ class _Attempt:
         timings = dict(self.timings, total=time.perf_counter() - self.started)
         if session is not None:
             timings.update(session.seconds)
-        stage = self.stage if session is None or self.stage != "agent" else session.stage
         return Episode(
             id=plan.id, group_id=plan.group_id, task=plan.task, iteration=plan.iteration, split=plan.split,
             attempt=self.attempt, status=status,
@@ -265,9 +271,9 @@ class _Attempt:
             drift=session.graph.drift if session else [],
             answer=outcome.answer if outcome else None,
             stop=self.stop or (outcome.stop if outcome else ""),
-            components=self.components if failure is None else {},
-            reward=self.reward if failure is None else None,
-            error=describe(failure, stage) if failure is not None else None,
+            components=self.components if self.error is None else {},
+            reward=self.reward if self.error is None else None,
+            error=self.error,
             temperature=self.harness.sampling.temperature,
             timings={name: round(value, 6) for name, value in timings.items()},
             created_at=self.created_at,

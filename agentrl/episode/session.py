@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from agentrl.chat.parsers import ParsedCall, Parser, Reply
+from agentrl.chat.parser import ParsedCall, Parser, Reply
 from agentrl.chat.renderer import Renderer
 from agentrl.engines.base import ContextOverflow, Engine, Sampling
 from agentrl.episode.failures import LimitReached
@@ -113,12 +113,20 @@ class Session:
         seconds, self.stage = time.perf_counter() - started, "agent"
         self.seconds["generate"] += seconds
         node = self.graph.append_sampled(completion)
-        text = self.renderer.tokenizer.decode(completion.token_ids)
-        reply = self.parser.parse(self.renderer.strip_end(text), list(self.methods))
+        said = completion.token_ids
+        if said and said[-1] in sampling.stop_token_ids:
+            said = said[:-1]
+        text = self.renderer.tokenizer.decode(said)
+        reply = self.parser.parse(text, list(self.methods))
         self.messages.append({"role": "assistant", "content": text})
         self.turns.append(
             Turn(
-                index=len(self.turns), node=node, text=text, finish=completion.finish, state=state, agent=agent,
+                index=len(self.turns),
+                node=node,
+                text=text,
+                finish=completion.finish,
+                state=state,
+                agent=agent,
                 generate_s=seconds,
             )
         )
@@ -133,7 +141,11 @@ class Session:
         started, self.stage = time.perf_counter(), "tools"
         records: list[CallRecord] = [
             CallRecord(
-                id=f"fault_{k}", name="", arguments={}, outcome="malformed", result=f"Error: {fault.message}",
+                id=f"fault_{k}",
+                name="",
+                arguments={},
+                outcome="malformed",
+                result=f"Error: {fault.message}",
                 duration_s=0.0,
             )
             for k, fault in enumerate(reply.errors)
@@ -193,8 +205,14 @@ class Session:
         text, dropped = cut_middle(result.text, self.limits.observation_chars)
         blob = self._put_blob(result.text.encode(errors="replace")) if dropped and self._put_blob else None
         record = CallRecord(
-            id=call.id or f"call_{index}", name=call.name, arguments=call.arguments, outcome=outcome, result=text,
-            duration_s=time.perf_counter() - started, dropped=dropped, blob=blob,
+            id=call.id or f"call_{index}",
+            name=call.name,
+            arguments=call.arguments,
+            outcome=outcome,
+            result=text,
+            duration_s=time.perf_counter() - started,
+            dropped=dropped,
+            blob=blob,
         )
         return record, result
 

@@ -73,7 +73,17 @@ def rows_of(episode: Episode, turn_advantages: Sequence[float]) -> list[Row]:
             at = end
         if mask.any():
             rows.append(
-                Row(ids, mask, logprobs, advantages, episode.id, episode.group_id, branch_id,
-                    episode.temperature, spans, versions)
+                Row(
+                    ids,
+                    mask,
+                    logprobs,
+                    advantages,
+                    episode.id,
+                    episode.group_id,
+                    branch_id,
+                    episode.temperature,
+                    spans,
+                    versions,
+                )
             )
     return rows

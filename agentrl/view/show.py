@@ -68,8 +68,13 @@ def show_run(
             Text(_one_line(row.answer or "")),
         )
     console.print(table if rows else Text("no episode fits", "dim"))
-    if limit is not None and len(rows) == limit:
+    if len(rows) == limit:
         console.print(Text(f"(the first {limit}; --limit shows more)", "dim"))
+
+
+def show_summary(run: RunDir, console: Console | None = None) -> None:
+    """Prints what a run came to."""
+    (console or Console()).print(_summary(run))
 
 
 def show_episode(

@@ -44,7 +44,7 @@ def summarise(run: RunDir) -> Summary:
     data = [row for row in rows if row.status in ("done", "truncated")]
     rewards = [row.reward for row in data if row.reward is not None]
     failures = Counter(row.error for row in rows if row.error)
-    failures.update(str(entry.get("kind", "unknown")) for entry in run.failures())
+    failures.update(str(entry.get("kind", "unknown")) for entry in run.failures() if not entry.get("final"))
     return Summary(
         episodes=len(rows),
         groups=len({row.group_id for row in rows}),

@@ -2,7 +2,7 @@ import io
 
 from rich.console import Console
 
-from agentrl.view.progress import RolloutProgress, TrainProgress, sparkline
+from agentrl.view.progress import Progress, sparkline
 from tests.store.make import make_episode
 
 
@@ -13,29 +13,29 @@ def plain() -> tuple[Console, io.StringIO]:
 
 def test_a_rollout_without_a_terminal_prints_lines():
     console, out = plain()
-    with RolloutProgress(5, done=2, console=console) as progress:
-        progress.note("resumed: 2 are stored")
+    with Progress("rollout", console=console) as progress:
+        progress.note("2 are stored")
+        progress.phase("episodes", 3)
         for i, reward in enumerate([1.0, 0.0, None]):
-            progress.phase(f"e{i}", "generate")
+            progress.episode_phase(f"e{i}", "agent")
             progress.episode(make_episode(f"e{i}", reward=reward, status="done" if i < 2 else "infra_error"))
     assert "\x1b" not in out.getvalue()
     lines = out.getvalue().splitlines()
-    assert lines[0] == "resumed: 2 are stored"
-    assert lines[-1].startswith("5/5 episodes")
+    assert lines[:2] == ["2 are stored", "episodes (3)"]
+    assert lines[-1].startswith("3/3")
     assert "reward 0.500" in lines[-1], "what was never scored is not in the mean"
     assert "done=2 infra_error=1" in lines[-1]
 
 
-def test_episodes_in_flight_are_counted_by_phase():
+def test_episodes_in_flight_are_counted_by_stage():
     console, _ = plain()
-    progress = RolloutProgress(3, console=console)
-    progress.phase("a", "sandbox")
-    progress.phase("b", "generate")
-    progress.phase("a", "generate")
+    progress = Progress("rollout", console=console)
+    for episode, stage in (("a", "sandbox"), ("b", "agent"), ("a", "agent")):
+        progress.episode_phase(episode, stage)
     with console.capture() as capture:
         console.print(progress.render())
-    assert "in flight generate 2" in capture.get()
-    progress.phase("a", None)
+    assert "in flight agent 2" in capture.get()
+    progress.episode_phase("a", None)
     progress.episode(make_episode("b"))
     with console.capture() as capture:
         console.print(progress.render())
@@ -44,29 +44,26 @@ def test_episodes_in_flight_are_counted_by_phase():
 
 def test_training_prints_a_line_per_iteration():
     console, out = plain()
-    with TrainProgress(3, console=console) as progress:
-        progress.episode(make_episode("e"))
+    with Progress("train", console=console) as progress:
         for i in range(3):
-            progress.iteration({"iteration": i + 1, "success": i / 2, "loss": 1e-5, "other": "x"})
-        progress.note("saved checkpoints/3")
+            progress.iteration({"split": "train", "iteration": i + 1, "success": i / 2, "other": "x"})
     assert out.getvalue().splitlines() == [
-        "iteration 1/3  success 0.000  loss 1e-05",
-        "iteration 2/3  success 0.500  loss 1e-05",
-        "iteration 3/3  success 1.000  loss 1e-05",
-        "saved checkpoints/3",
+        "train 1  success 0.000",
+        "train 2  success 0.500",
+        "train 3  success 1.000",
     ]
 
 
 def test_in_a_terminal_there_is_a_table_and_a_curve():
     out = io.StringIO()
     console = Console(file=out, width=100, force_terminal=True)
-    with TrainProgress(3, console=console) as progress:
+    with Progress("train", console=console) as progress:
+        progress.phase("iteration", 2)
+        progress.step(1, {"loss": 0.5})
         for i in range(3):
             progress.iteration({"iteration": i + 1, "reward": i / 2, "turns": 4.0})
     assert "▁▅█" in out.getvalue()
-    with RolloutProgress(1, console=console) as rollout:
-        rollout.episode(make_episode("e", reward=1.0))
-    assert "1/1 episodes" in out.getvalue()
+    assert "loss 0.5" in out.getvalue()
 
 
 def test_a_sparkline():

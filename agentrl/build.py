@@ -1,0 +1,248 @@
+"""Recipe -> live parts: everything that the episodes of a run share.
+
+`agentrl recipe check` builds the same parts, so that what can be wrong is found before the first episode.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import random
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentrl.agent import Agent, ToolAgent
+from agentrl.chat.parser import Parser
+from agentrl.chat.parsers import parser_named
+from agentrl.chat.renderer import Renderer
+from agentrl.chat.tokenizer import ByteTokenizer, Tokenizer
+from agentrl.engines.base import Engine, Sampling
+from agentrl.engines.scripted import Say, Script, ScriptedEngine
+from agentrl.episode.runner import Harness
+from agentrl.errors import RecipeError
+from agentrl.imports import is_reference, load_object
+from agentrl.recipe import Recipe
+from agentrl.rewards.components import RewardSet
+from agentrl.sandbox import open_backend
+from agentrl.sandbox.contract import Backend
+from agentrl.task import Message, Task
+from agentrl.tools.base import FunctionTool, Tool, toolbox
+
+BUILT_IN_TOOLS = {
+    "shell": "agentrl.tools.shell:Shell",
+    "python": "agentrl.tools.python:Python",
+    "search": "agentrl.tools.search:Search",
+    "answer": "agentrl.tools.answer:Answer",
+}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a recipe comes to, without the engine.
+
+    Attributes:
+        definitions: of the tools, as a chat template takes them.
+        needs_sandbox: whether some tool or reward wants one.
+    """
+
+    recipe: Recipe
+    parser: Parser
+    make_tools: Callable[[], list[Tool]]
+    make_agent: Callable[[], Agent]
+    rewards: RewardSet
+    definitions: list[dict[str, Any]]
+    needs_sandbox: bool
+
+    def renderer(self, tokenizer: Tokenizer) -> Renderer:
+        """The renderer of this recipe's conversations under a tokenizer; its template is checked."""
+        renderer = Renderer(tokenizer, self.parser, self.definitions)
+        renderer.check()
+        return renderer
+
+    def open_backend(self) -> Backend | None:
+        """The sandbox backend, checked against the spec; None if no tool needs one."""
+        if not self.needs_sandbox:
+            return None
+        backend = open_backend(self.recipe.sandbox.backend)
+        backend.preflight(self.recipe.sandbox.spec)
+        return backend
+
+    def harness(
+        self,
+        engine: Engine,
+        renderer: Renderer,
+        backend: Backend | None,
+        *,
+        temperature: float | None = None,
+        put_blob: Callable[[bytes], str] | None = None,
+    ) -> Harness:
+        """What the runner takes. `temperature` replaces the recipe's (evaluation)."""
+        recipe = self.recipe
+        return Harness(
+            engine=engine,
+            renderer=renderer,
+            parser=self.parser,
+            make_tools=self.make_tools,
+            make_agent=self.make_agent,
+            rewards=self.rewards,
+            sampling=Sampling(
+                temperature=recipe.sampling.temperature if temperature is None else temperature,
+                top_p=recipe.sampling.top_p,
+                max_tokens=recipe.sampling.max_tokens,
+            ),
+            limits=recipe.limits,
+            max_turns=recipe.agent.max_turns,
+            seed=recipe.seed,
+            system=recipe.agent.system,
+            backend=backend,
+            sandbox_spec=recipe.sandbox.spec if backend is not None else None,
+            put_blob=put_blob,
+        )
+
+    def script(self, name: str) -> Script:
+        """A script of the recipe; `random` exists for every recipe.
+
+        Raises:
+            RecipeError: no such script.
+        """
+        if name in self.recipe.scripts:
+            script: Script = load_object(self.recipe.scripts[name], self.recipe.base)
+            if not inspect.isgeneratorfunction(script):
+                raise RecipeError(
+                    f"scripts.{name}: {self.recipe.scripts[name]} is no generator function",
+                    remedy="def oracle(task, rng): ... yield Say(...)",
+                )
+            return script
+        if name == "random":
+            return random_script(self.definitions)
+        names = [*self.recipe.scripts, "random"]
+        near = difflib.get_close_matches(name, names, 1)
+        raise RecipeError(
+            f"the recipe {self.recipe.name!r} has no script {name!r}",
+            place="scripts",
+            remedy=f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(names)}",
+        )
+
+    def scripted_engine(self, name: str, tokenizer: Tokenizer | None = None) -> tuple[ScriptedEngine, Renderer]:
+        """An engine that plays a script; tokens are bytes unless a tokenizer is given."""
+        renderer = self.renderer(tokenizer or ByteTokenizer())
+        return ScriptedEngine(self.script(name), renderer, self.parser), renderer
+
+
+def build(recipe: Recipe) -> Parts:
+    """Imports, constructs and checks what the recipe names.
+
+    Raises:
+        RecipeError: a name that cannot be found, a setting that does not fit, two tools of one name.
+    """
+    make_tools = _tool_maker(recipe)
+    tools = make_tools()
+    definitions = [method.definition() for method in toolbox(tools).values()]
+    rewards = RewardSet.from_recipe(
+        {name: {"use": r.use, "weight": r.weight, **(r.model_extra or {})} for name, r in recipe.rewards.items()},
+        recipe.base,
+    )
+    parts = Parts(
+        recipe=recipe,
+        parser=parser_named(recipe.agent.format, definitions),
+        make_tools=make_tools,
+        make_agent=_agent_maker(recipe),
+        rewards=rewards,
+        definitions=definitions,
+        needs_sandbox=rewards.needs_sandbox or any(tool.needs_sandbox for tool in tools),
+    )
+    for name in recipe.scripts:
+        parts.script(name)
+    return parts
+
+
+def _tool_maker(recipe: Recipe) -> Callable[[], list[Tool]]:
+    makers = []
+    for index, entry in enumerate(recipe.tools):
+        place = f"tools.{index} ({entry.use})"
+        if not is_reference(entry.use) and entry.use not in BUILT_IN_TOOLS:
+            near = difflib.get_close_matches(entry.use, BUILT_IN_TOOLS, 1)
+            raise RecipeError(
+                f"there is no built-in tool {entry.use!r}",
+                place=place,
+                remedy=f"did you mean {near[0]!r}?"
+                if near
+                else f"there are: {', '.join(BUILT_IN_TOOLS)}; or ./task.py:Name",
+            )
+        found = load_object(BUILT_IN_TOOLS.get(entry.use, entry.use), recipe.base)
+        settings = resolve_references(entry.settings, recipe.base)
+        makers.append(_maker(found, settings, place))
+    return lambda: [make() for make in makers]
+
+
+def _maker(found: Any, settings: dict[str, Any], place: str) -> Callable[[], Tool]:
+    if hasattr(found, "__agentrl_tool__"):
+        if settings:
+            raise RecipeError("a tool function takes no settings", place=place, remedy="make it a Tool subclass")
+        return lambda: FunctionTool(found)
+    if not (isinstance(found, type) and issubclass(found, Tool)):
+        raise RecipeError(f"{found!r} is neither a Tool subclass nor a @tool function", place=place)
+    _check_settings(found, settings, place)
+    return lambda: found(**settings)
+
+
+def _agent_maker(recipe: Recipe) -> Callable[[], Agent]:
+    if recipe.agent.use is None:
+        return ToolAgent
+    found = load_object(recipe.agent.use, recipe.base)
+    if not (isinstance(found, type) and issubclass(found, Agent)):
+        raise RecipeError(f"{recipe.agent.use} is no Agent subclass", place="agent.use")
+    settings = resolve_references(recipe.agent.args, recipe.base)
+    _check_settings(found, settings, "agent.args")
+    return lambda: found(**settings)
+
+
+def _check_settings(cls: type, settings: dict[str, Any], place: str) -> None:
+    try:
+        inspect.signature(cls).bind(**settings)
+    except TypeError as error:
+        names = [name for name in inspect.signature(cls).parameters if name != "self"]
+        raise RecipeError(
+            f"{cls.__name__}: {error}", place=place, remedy=f"its settings: {', '.join(names) or 'none'}"
+        ) from None
+
+
+def resolve_references(settings: dict[str, Any], base: Path) -> dict[str, Any]:
+    """Settings with `./file.py:Name` replaced by the object and `./path` by the absolute path."""
+
+    def resolve(value: Any) -> Any:
+        if isinstance(value, str) and value.startswith("./"):
+            return load_object(value, base) if is_reference(value) else str((base / value).resolve())
+        return value
+
+    return {name: resolve(value) for name, value in settings.items()}
+
+
+def random_script(definitions: list[dict[str, Any]]) -> Script:
+    """A policy that calls random tools with random arguments that fit their schema."""
+
+    def play(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
+        words = " ".join(str(message["content"]) for message in task.instruction).split()
+        while True:
+            function = rng.choice(definitions)["function"]
+            properties = function["parameters"]["properties"]
+            arguments = {name: _random_value(schema, words, rng) for name, schema in properties.items()}
+            observed = yield Say(calls=[(function["name"], arguments)])
+            words += " ".join(str(message["content"]) for message in observed).split()[:200]
+
+    return play
+
+
+def _random_value(schema: dict[str, Any], words: list[str], rng: random.Random) -> Any:
+    if "enum" in schema:
+        return rng.choice(schema["enum"])
+    makers: dict[str, Callable[[], Any]] = {
+        "integer": lambda: rng.randint(0, 9),
+        "number": lambda: round(rng.uniform(0, 9), 2),
+        "boolean": lambda: rng.random() < 0.5,
+        "array": lambda: [],
+        "object": lambda: {},
+    }
+    return makers.get(schema.get("type", "string"), lambda: rng.choice(words or ["nothing"]))()

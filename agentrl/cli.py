@@ -1,0 +1,188 @@
+"""`agentrl`: the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from agentrl.errors import AgentRLError
+
+app = typer.Typer(
+    name="agentrl",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Multi-turn agentic reinforcement learning. Start with: agentrl quickstart",
+)
+recipes = typer.Typer(no_args_is_help=True, help="Check, show and describe recipes.")
+app.add_typer(recipes, name="recipe")
+
+RecipeName = Annotated[str, typer.Argument(help="A YAML file, a folder with recipe.yaml, or a shipped recipe's name.")]
+Set = Annotated[list[str], typer.Option("--set", help="Override a key: --set train.lr=1e-5", metavar="KEY=VALUE")]
+Out = Annotated[Path | None, typer.Option("--out", help="Run directory; the same one continues the run.")]
+Run = Annotated[Path, typer.Argument(help="A run directory.")]
+
+
+@app.command()
+def quickstart(
+    compare: Annotated[bool, typer.Option(help="Compare GRPO, discounted GRPO and GiGPO over seeds.")] = False,
+    seeds: Annotated[int, typer.Option(help="With --compare: how many seeds.")] = 5,
+    seed: Annotated[int, typer.Option(help="Without --compare: the seed.")] = 0,
+    jobs: Annotated[int, typer.Option(help="With --compare: runs at the same time.")] = 2,
+    out: Out = None,
+    overrides: Set = [],  # noqa: B006
+) -> None:
+    """A tiny policy learns, on this CPU, to find its way through real folders with a real shell."""
+    from agentrl.commands import quickstart as command
+
+    if compare:
+        command.compare(seeds, jobs, out or Path("runs/compare"), overrides)
+    else:
+        command.quickstart(seed, out, overrides)
+
+
+@app.command()
+def rollout(
+    recipe: RecipeName,
+    n: Annotated[int, typer.Option("--n", "-n", min=1, help="Episodes.")] = 64,
+    group_size: Annotated[int, typer.Option(min=1, help="Episodes of each task.")] = 1,
+    agent: Annotated[str | None, typer.Option(help="A script of the recipe (oracle, random, ...).")] = None,
+    engine: Annotated[str | None, typer.Option(help="torch (default) or replay:RUN.")] = None,
+    out: Out = None,
+    overrides: Set = [],  # noqa: B006
+) -> None:
+    """Collect episodes. The same command again adds only what is missing."""
+    from agentrl.commands.look import print_summary
+    from agentrl.commands.rollout import rollout as command
+
+    print_summary(command(recipe, overrides, n=n, group_size=group_size, agent=agent, engine=engine, out=out))
+
+
+@app.command()
+def train(
+    recipe: RecipeName,
+    engine: Annotated[str | None, typer.Option(help="replay:RUN trains on the episodes of a stored run.")] = None,
+    out: Out = None,
+    overrides: Set = [],  # noqa: B006
+) -> None:
+    """Learn. The same command again continues a run that was interrupted."""
+    from agentrl.commands.look import print_summary
+    from agentrl.commands.train import train as command
+
+    print_summary(command(recipe, overrides, out=out, engine=engine))
+
+
+@app.command()
+def eval(
+    what: Annotated[str, typer.Argument(help="A recipe, a training run, or a checkpoint folder.")],
+    n: Annotated[int | None, typer.Option("--n", "-n", min=1, help="Episodes; default: the recipe's.")] = None,
+    out: Out = None,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+    overrides: Set = [],  # noqa: B006
+) -> None:
+    """Measure a policy on fresh episodes."""
+    from agentrl.commands.rollout import evaluation
+
+    metrics = evaluation(what, overrides, n=n, out=out)
+    if as_json:
+        print(json.dumps(metrics))
+    else:
+        Console().print(", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name != "split"))
+
+
+@app.command()
+def check(run: Run, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+    """Verify a run directory's invariants. Exit code 1 if one does not hold."""
+    from agentrl.commands import look
+
+    sys.exit(look.check(run, as_json=as_json))
+
+
+@app.command()
+def show(
+    run: Run,
+    episode: Annotated[str | None, typer.Argument(help="An episode id, or an end or beginning of it.")] = None,
+    tokens: Annotated[bool, typer.Option(help="The tokens, coloured by mask and log-probability.")] = False,
+    status: Annotated[str | None, typer.Option(help="Only episodes of this status.")] = None,
+    min_reward: Annotated[float | None, typer.Option(help="Only episodes with at least this reward.")] = None,
+    sort: Annotated[str, typer.Option(help="Sort by a column: reward, turns, duration_s, ...")] = "created_at",
+    limit: Annotated[int, typer.Option(help="List at most so many.")] = 20,
+) -> None:
+    """Look at a run, or at one episode, in the terminal."""
+    from agentrl.commands import look
+
+    look.show(run, episode, tokens=tokens, status=status, min_reward=min_reward, sort=sort, limit=limit)
+
+
+@app.command()
+def view(
+    run: Run,
+    export: Annotated[Path | None, typer.Option(help="The page to write; default: RUN/view.html.")] = None,
+    episodes: Annotated[int, typer.Option(help="Episodes on the page at most.")] = 200,
+) -> None:
+    """Write one static page: curves, episodes, turns, tool calls, rewards, credit."""
+    from agentrl.commands import look
+
+    look.view(run, export, episodes)
+
+
+@app.command()
+def doctor(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+    """What this machine can do, and the command that mends what it cannot."""
+    from agentrl.commands import doctor as command
+
+    findings = command.examine()
+    if as_json:
+        print(json.dumps(command.as_json(findings), indent=1))
+        return
+    table = Table("", "what", "found", "fix", box=None)
+    for finding in findings:
+        table.add_row("[green]ok[/]" if finding.ok else "[red]no[/]", finding.what, finding.found, finding.fix)
+    Console().print(table)
+
+
+@recipes.command("check")
+def recipe_check(recipe: RecipeName, overrides: Set = []) -> None:  # noqa: B006
+    """Check a recipe as far as that goes without running it."""
+    from agentrl.commands.recipe import check as command
+
+    print(command(recipe, overrides))
+
+
+@recipes.command("show")
+def recipe_show(recipe: RecipeName, overrides: Set = []) -> None:  # noqa: B006
+    """Print the fully resolved recipe."""
+    from agentrl.recipe_file import dump_recipe, load_recipe
+
+    print(dump_recipe(load_recipe(recipe, overrides)), end="")
+
+
+@recipes.command("schema")
+def recipe_schema() -> None:
+    """Print the JSON schema of recipes."""
+    from agentrl.recipe import Recipe
+
+    print(json.dumps(Recipe.model_json_schema(), indent=1))
+
+
+def main() -> None:
+    """Runs the command line; errors that agentrl raises on purpose are printed without a traceback."""
+    sys.path.insert(0, str(Path.cwd()))  # so that pkg.mod:Name finds packages beside the user
+    try:
+        app()
+    except AgentRLError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("stopped; the same command continues", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""`agentrl doctor`: what this machine can do, and the command that mends what it cannot.
+
+Imports nothing heavy: `make setup` runs it to install bubblewrap.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. `fix` is a command, or empty."""
+
+    what: str
+    ok: bool
+    found: str
+    fix: str = ""
+
+
+def _python() -> Finding:
+    ok = sys.version_info >= (3, 11)
+    return Finding("Python 3.11 or newer", ok, sys.version.split()[0], "" if ok else "install python3.11 or newer")
+
+
+def _package(module: str, purpose: str, fix: str) -> Callable[[], Finding]:
+    def look() -> Finding:
+        ok = importlib.util.find_spec(module) is not None
+        return Finding(f"{module} ({purpose})", ok, "installed" if ok else "missing", "" if ok else fix)
+
+    return look
+
+
+def _bubblewrap() -> Finding:
+    path = shutil.which("bwrap")
+    return Finding(
+        "bubblewrap (namespace sandbox)", path is not None, path or "missing", "" if path else install_command()
+    )
+
+
+def _namespaces() -> Finding:
+    what = "namespaces (namespace sandbox)"
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        return Finding(what, False, "needs bubblewrap", install_command())
+    ran = subprocess.run(
+        [bwrap, "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "/bin/true"],
+        capture_output=True, text=True, timeout=20, check=False,
+    )  # fmt: skip
+    if ran.returncode == 0:
+        return Finding(what, True, "work")
+    fix = "as root: sysctl -w kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0"
+    return Finding(what, False, ran.stderr.strip() or f"bwrap exited with {ran.returncode}", fix)
+
+
+def _limits() -> Finding:
+    """Whether memory and process limits can be set by cgroup."""
+    folders = ("/sys/fs/cgroup/cgroup.controllers", "/sys/fs/cgroup/memory")
+    found = next((f for f in folders if os.path.exists(f) and os.access(os.path.dirname(f), os.W_OK)), None)
+    kind = {folders[0]: "cgroup v2", folders[1]: "cgroup v1"}.get(found or "", "rlimits only")
+    return Finding("limits", True, kind)
+
+
+def _threads() -> Finding:
+    value = os.environ.get("OMP_NUM_THREADS", "")
+    ok = value == "1"
+    fix = "export OMP_NUM_THREADS=1 (more is far slower when processes share the cores)"
+    return Finding("OMP_NUM_THREADS", ok, value or "unset", "" if ok else fix)
+
+
+def _gpu() -> Finding:
+    if importlib.util.find_spec("torch") is None:
+        return Finding("GPU", True, "torch is not installed")
+    import torch
+
+    found = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none: models run on the CPU"
+    return Finding("GPU", True, found)
+
+
+CHECKS: list[Callable[[], Finding]] = [
+    _python,
+    _bubblewrap,
+    _namespaces,
+    _limits,
+    _package("torch", "training, torch engine", "pip install torch==2.13.0 'agentrl[train]'"),
+    _package("transformers", "training, torch engine", "pip install 'agentrl[train]'"),
+    _package("gguf", "GGUF models", "pip install 'agentrl[gguf]'"),
+    _package("bm25s", "search tool", "pip install 'agentrl[search]'"),
+    _threads,
+    _gpu,
+]
+
+
+def examine() -> list[Finding]:
+    """All findings."""
+    return [check() for check in CHECKS]
+
+
+def as_json(findings: list[Finding]) -> list[dict[str, object]]:
+    """The findings as plain objects."""
+    return [asdict(finding) for finding in findings]
+
+
+def install_command() -> str:
+    """The command that installs bubblewrap here."""
+    for manager, command in (
+        ("apt-get", "apt-get install -y bubblewrap"),
+        ("dnf", "dnf install -y bubblewrap"),
+        ("apk", "apk add bubblewrap"),
+        ("pacman", "pacman -S --noconfirm bubblewrap"),
+    ):
+        if shutil.which(manager):
+            return command if os.geteuid() == 0 else f"sudo {command}"
+    return "install the package bubblewrap"
+
+
+def install_bubblewrap() -> int:
+    """For `make setup`: installs bubblewrap if it is missing and we are root; else says the one command."""
+    if shutil.which("bwrap"):
+        return 0
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        subprocess.run(["apt-get", "update", "-qq"], check=False)
+        done = subprocess.run(["apt-get", "install", "-y", "-qq", "bubblewrap"], check=False)
+        return done.returncode
+    print(f"bubblewrap is missing; the sandbox needs it. Run: {install_command()}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__" and "--install-bubblewrap" in sys.argv:
+    sys.exit(install_bubblewrap())

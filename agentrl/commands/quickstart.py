@@ -1,0 +1,160 @@
+"""`agentrl quickstart`: the main job in miniature, and the comparison of credits on it."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from rich.columns import Columns
+from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+
+from agentrl.commands.train import train_into
+from agentrl.episode.record import Episode
+from agentrl.errors import AgentRLError
+from agentrl.recipe_file import load_recipe
+from agentrl.store.run_dir import RunDir
+from agentrl.view.show import signed_bar
+
+INTRO = """[b]agentrl quickstart[/b]: a tiny policy, built on the spot, learns to find a flag in mazes of real folders.
+Its tool calls ([b]cd[/b], [b]look[/b]) are run by a real shell in a sandbox without network; the reward is 1 in the flag's
+room and 0 elsewhere. Demonstrations teach it the format only (almost all their moves are random); the way it learns by
+reinforcement, with GiGPO credit per turn. It learns a FIXED set of eight mazes: this shows learning, not generalisation."""
+
+CREDITS = {
+    "GRPO": ["credit={estimator: grpo}"],
+    "GRPO, discounted outcome": ["credit={estimator: grpo, gamma: 0.95}"],
+    "GiGPO": [],
+}
+
+
+def quickstart(seed: int, out: Path | None, overrides: list[str]) -> None:
+    """Trains the shipped recipe and shows what came of it. An interrupted quickstart continues."""
+    console = Console()
+    console.print(INTRO)
+    path = out or _unfinished_or_free(Path("runs/quickstart"))
+    recipe = load_recipe("quickstart", [f"seed={seed}", f"tasks.args.seed={seed}", *overrides])
+    started = time.perf_counter()
+    train_into(path, recipe)
+    run = RunDir.read(path)
+    try:
+        _before_and_after(console, run)
+        before, after = (_evaluation(run, last) for last in (False, True))
+        console.print(
+            f"\n[b]Solved at temperature 1, fresh samples: {before['success']:.0%} -> {after['success']:.0%}[/b], "
+            f"turns {before['turns']:.1f} -> {after['turns']:.1f}, {time.perf_counter() - started:.0f} s. "
+            f"Curve: {path / 'curve.png'}"
+        )
+    finally:
+        run.close()
+    console.print(
+        f"\nNext:\n  agentrl view {path}                  one page: curves, episodes, credit turn by turn\n"
+        f"  agentrl eval {path} --n 256           measure the newest checkpoint\n"
+        "  agentrl recipe show quickstart        the recipe, every key; docs/your-first-task.md for your own"
+    )
+
+
+def compare(seeds: int, jobs: int, out: Path, overrides: list[str]) -> None:
+    """Trains every credit on every seed, each run a process of its own, and prints the table."""
+    console = Console()
+    todo = [(name, seed) for seed in range(seeds) for name in CREDITS]
+
+    def train(job: tuple[str, int]) -> list[dict[str, Any]]:
+        name, seed = job
+        path = out / f"{name.split(',')[0].lower()}{'-discounted' if ',' in name else ''}-{seed}"
+        sets = [f"seed={seed}", f"tasks.args.seed={seed}", *CREDITS[name], *overrides]
+        command = [sys.executable, "-m", "agentrl.cli", "train", "quickstart", "--out", str(path)]
+        done = subprocess.run(
+            [*command, *(part for text in sets for part in ("--set", text))],
+            capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        if done.returncode:
+            raise AgentRLError(f"{name}, seed {seed} failed:\n{done.stderr}", place=str(path))
+        run = RunDir.read(path)
+        try:
+            metrics: list[dict[str, Any]] = run.metrics()
+        finally:
+            run.close()
+        final = [m for m in metrics if m["split"] == "eval"][-1]
+        console.print(f"{name}, seed {seed}: solved {final['success']:.2f}, turns {final['turns']:.1f}")
+        return metrics
+
+    with ThreadPoolExecutor(jobs) as pool:
+        found = dict(zip(todo, pool.map(train, todo), strict=True))
+    table = Table(
+        "credit", "solved at start", "solved at the end, by seed", "mean", "iterations to .9", "turns at the end"
+    )
+    for name in CREDITS:
+        table.add_row(name, *_row([found[name, seed] for seed in range(seeds)]))
+    console.print(table)
+
+
+def _row(runs: list[list[dict[str, Any]]]) -> list[str]:
+    evals = [[m for m in run if m["split"] == "eval"] for run in runs]
+    start, end = ([e[k]["success"] for e in evals] for k in (0, -1))
+    reached = [k for run in runs if (k := _iterations_to(0.9, run)) is not None]
+    return [
+        f"{statistics.mean(start):.2f}",
+        " ".join(f"{value:.2f}" for value in end),
+        f"{statistics.mean(end):.2f}",
+        f"{len(reached)} of {len(runs)}" + (f" ({min(reached)}-{max(reached)})" if reached else ""),
+        f"{statistics.mean(e[-1]['turns'] for e in evals):.1f}",
+    ]
+
+
+def _iterations_to(level: float, metrics: list[dict[str, Any]]) -> int | None:
+    """First iteration whose mean over three iterations reaches `level`."""
+    solved = [m["success"] for m in metrics if m["split"] == "train"]
+    return next((k for k in range(3, len(solved) + 1) if sum(solved[k - 3 : k]) / 3 >= level), None)
+
+
+def _unfinished_or_free(path: Path) -> Path:
+    """The newest of `path`, path-2, ... if that run is unfinished, else the next free folder."""
+    newest, number = path, 2
+    while path.with_name(f"{path.name}-{number}").exists():
+        newest, number = path.with_name(f"{path.name}-{number}"), number + 1
+    if not (newest / "run.json").exists():
+        return newest
+    run = RunDir.read(newest)
+    finished = bool(run.info.get("finished"))
+    run.close()
+    return path.with_name(f"{path.name}-{number}") if finished else newest
+
+
+def _evaluation(run: RunDir, last: bool) -> dict[str, Any]:
+    evaluations = [m for m in run.metrics() if m["split"] == "eval"]
+    return dict(evaluations[-1 if last else 0])
+
+
+def _before_and_after(console: Console, run: RunDir) -> None:
+    """One episode of the first iteration and one of the last, of the same maze, with the credit of every turn."""
+    last = max(m["iteration"] for m in run.metrics() if m["split"] == "train") - 1
+    late = [row for row in run.rows(split="train", iteration=last, order="turns") if row.reward]
+    if not late:
+        return
+    after = run.get(late[0].id)
+    early = [row for row in run.rows(split="train", iteration=0, order="turns") if row.task_id == after.task.id]
+    before = run.get(early[len(early) // 2].id)
+    console.print()
+    console.print(Columns([_panel(run, before, "before"), _panel(run, after, "after")], equal=True))
+
+
+def _panel(run: RunDir, episode: Episode, when: str) -> Panel:
+    credit = run.credit(episode.id)
+    advantages = credit.turn_advantages if credit is not None else [0.0] * len(episode.turns)
+    scale = max(map(abs, advantages), default=0.0)
+    table = Table("turn", "in", "call", "saw", "credit", box=None, padding=(0, 1))
+    for turn, advantage in zip(episode.turns, advantages, strict=True):
+        call = turn.calls[0] if turn.calls else None
+        said = f"{call.name} {' '.join(map(str, call.arguments.values()))}" if call and call.name else turn.text[:16]
+        saw = call.result[:18] if call else ""
+        table.add_row(str(turn.index + 1), turn.state or "", said, saw, signed_bar(advantage, scale))
+    title = f"{when}: {episode.task.id}, reward {episode.reward:g}, {len(episode.turns)} turns"
+    return Panel(table, title=title, subtitle=f"iteration {episode.iteration + 1}")

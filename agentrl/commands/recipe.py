@@ -1,0 +1,45 @@
+"""`agentrl recipe check`: everything that can be wrong before the first episode."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from agentrl.build import build
+from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.recipe_file import load_recipe
+from agentrl.task_source import load_tasks
+
+
+def check(name: str, overrides: list[str]) -> str:
+    """Builds every part of a recipe. Returns what was found.
+
+    Raises:
+        AgentRLError: the first thing that is wrong.
+    """
+    recipe = load_recipe(name, overrides)
+    parts = build(recipe)
+    tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
+    if recipe.eval is not None and recipe.eval.tasks is not None:
+        load_tasks(recipe.eval.tasks, recipe.base, recipe.seed)
+    credit = recipe.credit.load(recipe.base)
+    parts.renderer(ByteTokenizer()).start(tasks.at(0).instruction)
+    if parts.needs_sandbox:
+        backend = parts.open_backend()
+        assert backend is not None
+    model = "none (scripts only)"
+    if recipe.model is not None:
+        model = "from scratch" if recipe.model.scratch is not None else str(recipe.model.path)
+        if recipe.model.scratch is None and importlib.util.find_spec("transformers") is not None:
+            from agentrl.model import find_model
+
+            model = str(find_model(str(recipe.model.path)))
+    tools = ", ".join(definition["function"]["name"] for definition in parts.definitions) or "none"
+    return (
+        f"{recipe.name}: ok\n"
+        f"  tasks    {len(tasks)}\n"
+        f"  tools    {tools}{' (in a sandbox)' if parts.needs_sandbox else ''}\n"
+        f"  rewards  {', '.join(recipe.rewards) or 'none'}\n"
+        f"  credit   {credit.estimator.name} {credit.settings.model_dump_json()}\n"
+        f"  model    {model}\n"
+        f"  scripts  {', '.join(recipe.scripts) or 'none'}"
+    )

@@ -1,0 +1,183 @@
+"""`agentrl rollout` and `agentrl eval`: episodes without learning."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from agentrl.build import Parts, build
+from agentrl.chat.renderer import Renderer
+from agentrl.chat.tokenizer import Tokenizer
+from agentrl.commands.runs import open_run, recipe_of
+from agentrl.engines.base import Engine
+from agentrl.episode.runner import Plan
+from agentrl.errors import RecipeError
+from agentrl.plans import missing, rollout_plans
+from agentrl.play import evaluate, play
+from agentrl.recipe import EvalSettings, Recipe
+from agentrl.recipe_file import load_recipe
+from agentrl.store.run_dir import RunDir
+from agentrl.task_source import TaskSource, load_tasks
+from agentrl.view.progress import Progress
+
+
+def rollout(
+    name: str, overrides: list[str], *, n: int, group_size: int, agent: str | None, engine: str | None, out: Path | None
+) -> Path:
+    """Collects `n` episodes into a run directory; the same command again adds what is missing."""
+    recipe = load_recipe(name, overrides)
+    parts = build(recipe)
+    tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
+    who = agent or (engine or "torch").partition(":")[0]
+    path = out or Path("runs") / f"{recipe.name}-{who}"
+    planned = rollout_plans(tasks, n, group_size=group_size)
+    run = open_run(path, recipe, "rollout", agent=agent, engine=engine, group_size=group_size)
+    try:
+        run.update_info(planned=[plan.id for plan in planned], finished=False)
+        with Progress(f"rollout {recipe.name} ({who})") as progress:
+            asyncio.run(_collect(parts, run, planned, agent, engine, progress))
+        run.update_info(finished=True)
+    finally:
+        run.close()
+    return path
+
+
+async def _collect(
+    parts: Parts, run: RunDir, planned: list[Plan], agent: str | None, engine: str | None, progress: Progress
+) -> None:
+    todo = missing(planned, run)
+    if len(todo) < len(planned):
+        progress.note(f"{len(planned) - len(todo)} of {len(planned)} episodes are there already")
+    if not todo:
+        return
+    live, renderer = open_engine(parts, agent, engine)
+    backend = parts.open_backend()
+    try:
+        progress.phase("episodes", len(todo))
+        harness = parts.harness(live, renderer, backend, put_blob=run.put_blob)
+        await play(harness, todo, run, progress, parts.recipe.concurrency)
+    finally:
+        await live.close()
+        if backend is not None:
+            await backend.close()
+
+
+def evaluation(name: str, overrides: list[str], *, n: int | None, out: Path | None) -> dict[str, Any]:
+    """Evaluates a recipe's model, or the newest checkpoint of a run (or a checkpoint) on the tasks of its recipe."""
+    recipe = load_evaluated(name, overrides)
+    parts = build(recipe)
+    settings = recipe.eval or EvalSettings()
+    if n is not None:
+        settings = settings.model_copy(update={"episodes": n})
+    tasks = load_tasks(settings.tasks or recipe.tasks, recipe.base, recipe.seed)
+    run = open_run(out or Path("runs") / f"{recipe.name}-eval", recipe, "eval", episodes=settings.episodes)
+    try:
+        with Progress(f"eval {recipe.name}") as progress:
+            metrics = asyncio.run(_evaluate(parts, settings, tasks, run, progress))
+        run.update_info(finished=True)
+    finally:
+        run.close()
+    return metrics
+
+
+async def _evaluate(
+    parts: Parts, settings: EvalSettings, tasks: TaskSource, run: RunDir, progress: Progress
+) -> dict[str, Any]:
+    engine, renderer = model_engine(parts)
+    backend = parts.open_backend()
+    try:
+        metrics = await evaluate(parts, settings, tasks, run, engine, renderer, backend, progress, 0)
+        run.add_metrics(metrics)
+        return metrics
+    finally:
+        await engine.close()
+        if backend is not None:
+            await backend.close()
+
+
+def load_evaluated(name: str, overrides: list[str]) -> Recipe:
+    """The recipe to evaluate: by name, or that of a run or checkpoint folder with its weights.
+
+    Raises:
+        RecipeError: the folder is neither a run with a checkpoint nor a checkpoint.
+    """
+    folder = Path(name)
+    run_folder = next((f for f in (folder, *folder.resolve().parents[:2]) if (f / "run.json").is_file()), None)
+    if run_folder is None:
+        return load_recipe(name, overrides)
+    if overrides:
+        raise RecipeError("--set does not go with a checkpoint", remedy="evaluate a recipe, with --set model.path=...")
+    newest = folder if (folder / "state.json").is_file() else newest_checkpoint(run_folder)
+    run = RunDir.read(run_folder)
+    recipe = recipe_of(run)
+    run.close()
+    if recipe.model is None:
+        raise RecipeError(f"{folder} has no model", remedy="evaluate a training run")
+    return recipe.with_model(recipe.model.at(newest))
+
+
+def newest_checkpoint(run_folder: Path) -> Path:
+    """The newest checkpoint of a run.
+
+    Raises:
+        RecipeError: there is none.
+    """
+    found = sorted(path.parent for path in (run_folder / "checkpoints").glob("it-*/state.json"))
+    if not found:
+        raise RecipeError(f"{run_folder} has no checkpoint", remedy="agentrl train makes them")
+    return found[-1]
+
+
+def open_engine(parts: Parts, agent: str | None, engine: str | None) -> tuple[Engine, Renderer]:
+    """The engine that a command names: a script (`--agent`), `replay:RUN`, or the recipe's model (`torch`)."""
+    if agent is not None:
+        if engine is not None:
+            raise RecipeError("--agent plays a script and --engine names another engine", remedy="give one of them")
+        return parts.scripted_engine(agent)
+    kind, _, argument = (engine or "torch").partition(":")
+    if kind == "replay" and argument:
+        from agentrl.engines.replay import ReplayEngine
+
+        source = RunDir.read(Path(argument))
+        return ReplayEngine(source), parts.renderer(_tokenizer_of(source))
+    if kind == "torch":
+        return model_engine(parts)
+    raise RecipeError(f"there is no engine {engine!r}", place="--engine", remedy="torch, or replay:RUN")
+
+
+def model_engine(parts: Parts) -> tuple[Engine, Renderer]:
+    """The recipe's model in the embedded torch engine.
+
+    Raises:
+        RecipeError: no model, or one that training has yet to build.
+    """
+    from agentrl.chat.tokenizer import HFTokenizer
+    from agentrl.engines.torch import TorchEngine
+    from agentrl.model import load_model
+
+    settings = parts.recipe.model
+    if settings is None:
+        raise RecipeError("the recipe has no 'model'", remedy="--agent NAME plays a script, or --set model.path=FOLDER")
+    if settings.scratch is not None:
+        raise RecipeError(
+            "the recipe's model is built by training",
+            place="model.scratch",
+            remedy="agentrl train first, then agentrl eval RUN, or --set model.path=RUN/checkpoints/it-...",
+        )
+    loaded = load_model(settings, seed=parts.recipe.seed)
+    return TorchEngine(loaded.model, max_context=loaded.max_context), parts.renderer(HFTokenizer(loaded.tokenizer))
+
+
+def _tokenizer_of(run: RunDir) -> Tokenizer:
+    """The tokenizer that a stored run's prompts were rendered with."""
+    from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
+    from agentrl.model import load_tokenizer
+
+    if run.info.get("agent") is not None:
+        return ByteTokenizer()
+    model = recipe_of(run).model
+    assert model is not None
+    if run.info["command"] == "train":
+        model = model.at(newest_checkpoint(run.path))
+    return HFTokenizer(load_tokenizer(model))

@@ -1,0 +1,58 @@
+"""`agentrl train`: the loop, in a run directory; the same command again continues."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from agentrl.build import build
+from agentrl.commands.runs import open_run
+from agentrl.errors import MissingExtra, RecipeError
+from agentrl.recipe import Recipe
+from agentrl.recipe_file import load_recipe
+from agentrl.store.run_dir import RunDir
+from agentrl.view.progress import Progress
+
+
+def train(name: str, overrides: list[str], *, out: Path | None, engine: str | None) -> Path:
+    """Trains a recipe. Returns the run directory."""
+    recipe = load_recipe(name, overrides)
+    path = out or Path("runs") / recipe.name
+    train_into(path, recipe, engine=engine)
+    return path
+
+
+def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> None:
+    """Trains into `path`, from wherever the run there stands; then draws its learning curve.
+
+    Args:
+        engine: `replay:RUN` trains on the episodes of a stored run; default: the embedded torch engine.
+    """
+    try:
+        from agentrl.train.loop import Loop, embedded_engine
+    except ModuleNotFoundError as error:
+        if error.name in ("torch", "transformers"):
+            raise MissingExtra(error.name, "train") from None
+        raise
+    from agentrl.view.curves import learning_curve
+
+    parts = build(recipe)
+    run = open_run(path, recipe, "train", engine=engine)
+    try:
+        engine_for = embedded_engine
+        if engine is not None:
+            engine_for = _replay(engine)
+        with Progress(f"train {recipe.name}") as progress:
+            asyncio.run(Loop(parts, run, progress, engine_for=engine_for).train())
+        learning_curve(run.metrics(), path / "curve.png", title=recipe.name)
+    finally:
+        run.close()
+
+
+def _replay(engine: str):  # type: ignore[no-untyped-def]
+    from agentrl.engines.replay import ReplayEngine
+
+    kind, _, argument = engine.partition(":")
+    if kind != "replay" or not argument:
+        raise RecipeError(f"training has no engine {engine!r}", place="--engine", remedy="replay:RUN")
+    return lambda loaded: ReplayEngine(RunDir.read(Path(argument)))

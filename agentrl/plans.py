@@ -1,0 +1,54 @@
+"""Plans: which episodes are to be, with ids that do not depend on what already ran."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from agentrl.episode.runner import Plan
+from agentrl.store.run_dir import RunDir
+from agentrl.task_source import TaskSource
+
+
+def rollout_plans(tasks: TaskSource, episodes: int, *, group_size: int = 1, split: str = "rollout") -> list[Plan]:
+    """`episodes` episodes: the tasks in order, each `group_size` times, again from the start when they run out."""
+    plans = []
+    for number in range(episodes):
+        position, member = divmod(number, group_size)
+        task = tasks.at(position)
+        group = f"{split}/{position:06d}-{task.id}"
+        plans.append(Plan(f"{group}#{member}", group, task, split=split))
+    return plans
+
+
+def iteration_plans(tasks: TaskSource, iteration: int, groups: int, group_size: int) -> list[Plan]:
+    """The episodes of one training iteration: `groups` tasks, each tried `group_size` times."""
+    plans = []
+    for index in range(groups):
+        task = tasks.at(iteration * groups + index)
+        group = f"train/{iteration:05d}/{index:03d}-{task.id}"
+        plans += [Plan(f"{group}#{member}", group, task, iteration, "train") for member in range(group_size)]
+    return plans
+
+
+def eval_plans(tasks: TaskSource, episodes: int, iteration: int, label: str = "eval") -> list[Plan]:
+    """Fresh episodes for one evaluation; each task has as many as the others, give or take one."""
+    plans = []
+    for number in range(episodes):
+        task = tasks.at(number)
+        group = f"{label}/{iteration:05d}/{task.id}"
+        plans.append(Plan(f"{group}#{number // len(tasks)}", group, task, iteration, "eval"))
+    return plans
+
+
+def missing(plans: Iterable[Plan], run: RunDir) -> list[Plan]:
+    """The plans that no stored episode fulfils. One that failed before runs again under a new id (`~1`, `~2`, ...)."""
+    status: dict[str, str] = {row.id: row.status for row in run.rows()}
+    todo = []
+    for plan in plans:
+        attempt, id = 0, plan.id
+        while status.get(id) in ("infra_error", "user_error"):
+            attempt += 1
+            id = f"{plan.id}~{attempt}"
+        if id not in status:
+            todo.append(Plan(id, plan.group_id, plan.task, plan.iteration, plan.split))
+    return todo

@@ -1,0 +1,182 @@
+"""The recipe: one YAML file that says everything about a task and how to learn it.
+
+Every key has a meaning and a default; an unknown key is an error that names the file, the line, and the nearest
+key. Values of the form `./file.py:Name` or `pkg.module:Name` name user code; `./file` is relative to the recipe.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+
+from agentrl.credit.registry import CreditSettings
+from agentrl.episode.limits import Limits
+from agentrl.model import ModelSettings
+from agentrl.sandbox.contract import SandboxSpec
+from agentrl.train.settings import TrainSettings
+
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys are errors, values never change after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TaskSettings(Section):
+    """Where tasks come from: exactly one of `source` and `jsonl`."""
+
+    source: str | None = Field(None, description="A function that returns or yields tasks, e.g. ./task.py:orders.")
+    args: dict[str, Any] = Field({}, description="Keyword arguments of `source`.")
+    jsonl: str | None = Field(None, description="A JSON object per line.")
+    prompt: str | None = Field(None, description="With jsonl: the instruction; {field} is replaced by the row's.")
+    id: str | None = Field(None, description="With jsonl: field that holds the task's id; default: line number.")
+    limit: int | None = Field(None, gt=0, description="Use only the first so many tasks.")
+    shuffle: bool = Field(False, description="Shuffle the order (from the recipe's seed).")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: Any) -> Any:
+        return {"source": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _one_source(self) -> TaskSettings:
+        if (self.source is None) == (self.jsonl is None):
+            raise ValueError("give exactly one of 'source' and 'jsonl'")
+        if self.jsonl is not None and self.prompt is None:
+            raise ValueError("'jsonl' needs 'prompt', for example prompt: \"{question}\"")
+        return self
+
+
+class AgentSettings(Section):
+    """Who drives the episode, and how calls are written."""
+
+    use: str | None = Field(None, description="An Agent subclass; default: the built-in ToolAgent.")
+    args: dict[str, Any] = Field({}, description="Keyword arguments of `use`.")
+    system: str | None = Field(None, description="System message.")
+    max_turns: int = Field(10, gt=0, description="Model turns; an episode that needs more is truncated.")
+    format: str = Field("hermes", description="How tool calls are written: hermes, xml, fenced, tags.")
+
+
+class SamplingSettings(Section):
+    """How replies are sampled."""
+
+    temperature: float = Field(1.0, ge=0, description="0 is greedy.")
+    top_p: float = Field(1.0, gt=0, le=1, description="Nucleus mass.")
+    max_tokens: int = Field(256, gt=0, description="New tokens in one turn at most.")
+
+
+class SandboxSettings(Section):
+    """Where tools run, when they need a sandbox."""
+
+    backend: str = Field("namespace", description="Which backend: namespace.")
+    spec: SandboxSpec = Field(default_factory=SandboxSpec, description="What every sandbox is like.")
+
+
+class ToolSettings(Section):
+    """One entry of `tools`: a name or reference, and its settings."""
+
+    use: str
+    settings: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"use": value}
+        if isinstance(value, dict) and len(value) == 1 and "use" not in value:
+            ((name, settings),) = value.items()
+            return {"use": name, "settings": settings or {}}
+        return value
+
+
+class RewardSettings(Section):
+    """One reward component. Further keys are the component's own settings."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    use: str | None = Field(None, description="A reward function; default: the built-in of the component's name.")
+    weight: float = Field(1.0, description="Weight in the sum; 0 records without counting.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: Any) -> Any:
+        return {"use": value} if isinstance(value, str) else ({} if value is None else value)
+
+
+class WarmStart(Section):
+    """Supervised training on demonstrations of a script, before reinforcement learning."""
+
+    script: str = Field(description="Name of the script (under `scripts`) that demonstrates.")
+    episodes: int = Field(256, gt=0, description="Demonstrations to collect.")
+    steps: int = Field(600, gt=0, description="Optimiser steps.")
+    batch: int = Field(16, gt=0, description="Demonstrations a step.")
+    lr: float = Field(1e-3, gt=0, description="Peak learning rate.")
+
+
+class TrainRecipe(TrainSettings):
+    """Training: the loop's sizes, and the optimiser's settings."""
+
+    iterations: int = Field(100, gt=0, description="Rollout, credit and update, so many times.")
+    groups: int = Field(8, gt=0, description="Tasks an iteration.")
+    group_size: int = Field(8, gt=0, description="Episodes of each task.")
+
+
+class EvalSettings(Section):
+    """Evaluation before, during and after training."""
+
+    tasks: TaskSettings | None = Field(None, description="Default: the training tasks.")
+    episodes: int = Field(64, gt=0, description="Episodes of one evaluation.")
+    every: int = Field(0, ge=0, description="Also after every so many iterations; 0: only at start and end.")
+    temperature: float = Field(1.0, ge=0, description="Sampling temperature of the evaluation.")
+
+
+class Recipe(Section):
+    """A task and how to learn it."""
+
+    name: str = Field(description="Names runs and pages.")
+    seed: int = Field(0, ge=0, description="Fixes tasks, sampling, initial weights and the order of training.")
+    tasks: TaskSettings
+    agent: AgentSettings = Field(default_factory=AgentSettings)
+    tools: list[ToolSettings] = Field([], description="Built-ins by name (shell, python, search, answer), or code.")
+    sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
+    rewards: dict[str, RewardSettings] = Field({}, description="Reward components by name.")
+    credit: CreditSettings = Field(default_factory=lambda: CreditSettings(estimator="grpo"))
+    model: ModelSettings | None = Field(None, description="The policy.")
+    scripts: dict[str, str] = Field({}, description="Policies written in Python, by name (oracle, random, ...).")
+    sampling: SamplingSettings = Field(default_factory=SamplingSettings)
+    limits: Limits = Field(default_factory=Limits)
+    concurrency: int = Field(64, gt=0, description="Episodes in flight.")
+    warm_start: WarmStart | None = None
+    train: TrainRecipe | None = None
+    eval: EvalSettings | None = None
+
+    # Where the recipe lies: paths and references in it are relative to this folder.
+    _base: Path = PrivateAttr(default_factory=Path.cwd)
+
+    @property
+    def base(self) -> Path:
+        """Folder of the recipe file."""
+        return self._base
+
+    def with_model(self, model: ModelSettings) -> Recipe:
+        """The same recipe with another policy."""
+        other = self.model_copy(update={"model": model})
+        other._base = self._base
+        return other
+
+    @model_validator(mode="after")
+    def _scripts_exist(self) -> Recipe:
+        if self.warm_start is not None and self.warm_start.script not in self.scripts:
+            raise ValueError(
+                f"warm_start.script is {self.warm_start.script!r}, but scripts has {sorted(self.scripts) or 'none'}"
+            )
+        return self
+
+
+def recipe_from_run(info: dict[str, Any]) -> Recipe:
+    """The recipe that `run.json` holds, resolved as it was then."""
+    recipe = Recipe.model_validate(info["recipe"])
+    recipe._base = Path(info["base"])
+    return recipe

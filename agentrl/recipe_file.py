@@ -1,0 +1,214 @@
+"""Reads recipe files: YAML with places, dotted overrides, and errors that a person can act on."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import MarkedYAMLError
+
+from agentrl.errors import RecipeError
+from agentrl.paths import data_path
+from agentrl.recipe import Recipe
+
+
+def find_recipe(name: str) -> Path:
+    """The file of a recipe given as a YAML path, a folder with a `recipe.yaml`, or the name of a shipped recipe.
+
+    Raises:
+        RecipeError: none of these; names the nearest shipped recipe.
+    """
+    shipped = data_path("recipes")
+    for candidate in (Path(name), shipped / name, shipped / Path(name).name):
+        if candidate.is_file():
+            return candidate
+        if (candidate / "recipe.yaml").is_file():
+            return candidate / "recipe.yaml"
+    if Path(name).is_dir():
+        raise RecipeError(f"the folder {name} has no recipe.yaml")
+    names = sorted(path.parent.name for path in shipped.glob("*/recipe.yaml"))
+    near = difflib.get_close_matches(name, names, 1)
+    raise RecipeError(
+        f"there is no recipe {name!r}",
+        remedy=f"did you mean {near[0]!r}?" if near else f"give a YAML file, or one of: {', '.join(names)}",
+    )
+
+
+def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
+    """Loads and checks a recipe.
+
+    Args:
+        overrides: `dotted.path=value`, the value in YAML; later ones win.
+
+    Raises:
+        RecipeError: with file:line, the path of the key, what was found and what is allowed.
+    """
+    path = find_recipe(name)
+    yaml = YAML(typ="rt")
+    try:
+        tree = yaml.load(path.read_text())
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark is not None else 1
+        raise RecipeError(f"not valid YAML: {error.problem or error.context}", place=f"{path}:{line}") from None
+    if not isinstance(tree, dict):
+        raise RecipeError(f"a recipe is a mapping, found {type(tree).__name__}", place=f"{path}:1")
+    given = {}
+    for override in overrides:
+        given[_apply(tree, override, yaml)] = override
+    return _validate(tree, path, given)
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """The fully resolved recipe as YAML."""
+    import io
+
+    out = io.StringIO()
+    yaml = YAML()
+    yaml.default_flow_style = False
+    yaml.dump(json.loads(recipe.model_dump_json()), out)
+    return out.getvalue()
+
+
+def _apply(tree: Any, override: str, yaml: YAML) -> tuple[str, ...]:
+    key, equals, text = override.partition("=")
+    place = f"--set {override}"
+    if not equals or not key:
+        raise RecipeError(f"{override!r} is no override", place=place, remedy="write path.to.key=value")
+    path = tuple(key.split("."))
+    at = tree
+    for depth, part in enumerate(path):
+        where = ".".join(path[:depth])
+        if isinstance(at, list):
+            if not part.isdigit() or int(part) >= len(at):
+                raise RecipeError(f"{where} is a list of {len(at)}; {part!r} is no index", place=place)
+        elif not isinstance(at, dict):
+            raise RecipeError(f"{where} is a value and has no {part!r}", place=place)
+        slot: Any = int(part) if isinstance(at, list) else part
+        if depth < len(path) - 1:
+            at[slot] = _spelled_out(path[: depth + 1], at.get(slot) if isinstance(at, dict) else at[slot])
+            at = at[slot]
+            continue
+        try:
+            at[slot] = YAML(typ="safe").load(text) if text else None
+        except MarkedYAMLError as error:
+            raise RecipeError(f"{text!r} is not a YAML value: {error.problem}", place=place) from None
+    return path
+
+
+# Where a plain string stands for a mapping with one key.
+SHORTHAND = {("tasks",): "source", ("eval", "tasks"): "source", ("tools", "*"): "use", ("rewards", "*"): "use"}
+
+
+def _spelled_out(path: tuple[str, ...], value: Any) -> Any:
+    """The mapping that a shorthand stands for, so that an override can reach into it."""
+    short = SHORTHAND.get(path, SHORTHAND.get((*path[:-1], "*")))
+    if isinstance(value, str) and short is not None:
+        return CommentedMap({short: value})
+    if path[0] == "tools" and isinstance(value, dict) and len(value) == 1 and "use" not in value:
+        ((name, settings),) = value.items()
+        return CommentedMap({"use": name, "settings": settings or CommentedMap()})
+    return CommentedMap() if value is None else value
+
+
+def _validate(tree: Any, path: Path, given: dict[tuple[str, ...], str]) -> Recipe:
+    try:
+        recipe = Recipe.model_validate(_plain(tree))
+    except ValidationError as error:
+        raise _explain(error, tree, path, given) from None
+    recipe._base = path.resolve().parent
+    return recipe
+
+
+def _plain(node: Any) -> Any:
+    """Ruamel's containers and scalars as Python's own."""
+    if isinstance(node, dict):
+        return {str(key): _plain(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_plain(value) for value in node]
+    for kind in (bool, int, float, str):
+        if isinstance(node, kind):
+            return kind(node)
+    return node
+
+
+def _explain(error: ValidationError, tree: Any, path: Path, given: dict[tuple[str, ...], str]) -> RecipeError:
+    """One RecipeError for all that is wrong, a line each."""
+    lines: list[str] = []
+    first_place, first_remedy = "", None
+    for found in error.errors():
+        loc = tuple(found["loc"])
+        place = _place(tree, loc, path, given)
+        message, remedy = _message(found, loc)
+        dotted = ".".join(map(str, loc)) or "recipe"
+        if not lines:
+            first_place, first_remedy = place, remedy
+            lines.append(f"{dotted}: {message}")
+        else:
+            lines.append(f"{place}: {dotted}: {message}" + (f" ({remedy})" if remedy else ""))
+    return RecipeError("\n".join(lines), place=first_place, remedy=first_remedy)
+
+
+def _message(found: Any, loc: tuple[Any, ...]) -> tuple[str, str | None]:
+    kind = found["type"]
+    if kind == "extra_forbidden":
+        allowed = _allowed(loc[:-1])
+        near = difflib.get_close_matches(str(loc[-1]), allowed, 1)
+        remedy = f"did you mean {near[0]!r}?" if near else f"allowed here: {', '.join(allowed)}"
+        return "unknown key", remedy
+    if kind == "missing":
+        return "is required and missing", None
+    text = found["msg"].removeprefix("Value error, ")
+    text = text[0].lower() + text[1:]
+    value = found.get("input")
+    shown = "" if isinstance(value, dict) else f", found {value!r} ({type(value).__name__})"
+    return text + shown, None
+
+
+def _allowed(loc: tuple[Any, ...]) -> list[str]:
+    """Names that are allowed in the section at `loc`."""
+    model: Any = Recipe
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        field = model.model_fields.get(part) if _is_model(model) else None
+        if field is None:
+            continue
+        model = _model_in(field.annotation)
+    return sorted(model.model_fields) if _is_model(model) else []
+
+
+def _model_in(annotation: Any) -> Any:
+    if _is_model(annotation):
+        return annotation
+    return next((m for a in typing.get_args(annotation) if (m := _model_in(a)) is not None), None)
+
+
+def _is_model(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseModel)
+
+
+def _place(tree: Any, loc: tuple[Any, ...], path: Path, given: dict[tuple[str, ...], str]) -> str:
+    """`file:line` of the deepest part of `loc` that the file has, or the override that brought it."""
+    dotted = tuple(map(str, loc))
+    for key, text in given.items():
+        if dotted[: len(key)] == key or key[: len(dotted)] == dotted:
+            return f"--set {text}"
+    line, at = 1, tree
+    for part in loc:
+        try:
+            if isinstance(at, CommentedMap):
+                line = at.lc.key(part)[0] + 1
+            elif isinstance(at, CommentedSeq):
+                line = at.lc.item(part)[0] + 1
+            at = at[part]
+        except (KeyError, IndexError, TypeError, AttributeError):
+            break
+    return f"{path}:{line}"

@@ -1,0 +1,48 @@
+"""The page docs/your-first-task.md, executed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.command import agentrl
+
+PAGE = Path(__file__).parents[2] / "docs" / "your-first-task.md"
+
+
+@pytest.fixture
+def blocks() -> list[tuple[str, str]]:
+    return re.findall(r"```(python|yaml)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+@pytest.fixture
+def shop(tmp_path: Path, blocks: list[tuple[str, str]]) -> Path:
+    """The folder that the page describes, with the oracle."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    (_, code), (_, recipe), (_, oracle) = blocks
+    (folder / "task.py").write_text(code + "\n" + oracle)
+    (folder / "recipe.yaml").write_text(recipe + "scripts: {oracle: ./task.py:oracle}\n")
+    return folder
+
+
+def test_it_is_as_short_as_promised(blocks: list[tuple[str, str]]) -> None:
+    lines = {kind: len([line for line in text.splitlines() if line.strip()]) for kind, text in blocks[:2]}
+    assert lines["python"] <= 30
+    assert lines["yaml"] <= 20
+
+
+def test_the_oracle_solves_it_and_random_calls_do_not(shop: Path) -> None:
+    assert "ok" in agentrl("recipe", "check", "shop", cwd=shop.parent).stdout
+    for agent, low, high in (("oracle", 1.0, 1.0), ("random", 0.0, 0.5)):
+        agentrl("rollout", "shop", "--n", "32", "--agent", agent, cwd=shop.parent)
+        run = shop.parent / "runs" / f"shop-{agent}"
+        assert agentrl("check", str(run), cwd=shop.parent).returncode == 0
+        from agentrl.store.run_dir import RunDir
+
+        reader = RunDir.read(run)
+        rewards = [row.reward for row in reader.rows()]
+        reader.close()
+        assert len(rewards) == 32
+        assert low <= sum(rewards) / 32 <= high

@@ -1,0 +1,195 @@
+"""The runner and the session under every row of the failure table."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from agentrl.agent import Agent
+from agentrl.engines.scripted import Say
+from agentrl.episode.record import Episode
+from agentrl.episode.runner import Runner, TooManyUserErrors
+from agentrl.errors import EngineError
+from agentrl.train.row import rows_of
+from tests.episode.world import FlakyEngine, collect, make_harness, make_parts, plans, play_one
+
+
+def calls(*names: str, **arguments: Any) -> Any:
+    """A script that calls tools, one a turn, then ends the episode."""
+
+    def script(task: Any, rng: Any) -> Any:
+        for name in names:
+            yield Say(calls=[(name, arguments if name == "echo" else {})])
+        yield Say(calls=[("end", {"answer": task.data["answer"]})])
+
+    return script
+
+
+def trained_tokens(episode: Episode) -> int:
+    return sum(int(row.loss_mask.sum()) for row in rows_of(episode, [1.0] * len(episode.turns)))
+
+
+async def test_every_planned_episode_is_emitted_exactly_once(tmp_path: Path) -> None:
+    harness = make_harness(make_parts(tmp_path), calls("echo", text="hello"))
+    episodes = await collect(Runner(harness, concurrency=7).run(plans(50)))
+    assert sorted(e.id for e in episodes) == sorted(p.id for p in plans(50))
+    for episode in episodes:
+        assert (episode.status, episode.stop, episode.answer) == ("done", "answer", episode.task.data["answer"])
+        assert [call.result for turn in episode.turns for call in turn.calls] == ["hello", ""]
+        assert episode.turns[-1].rewards == {"ended": 0.5}
+        assert trained_tokens(episode) == episode.sampled_tokens > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome", "text"),
+    [
+        ("refuse", "error", "Error: not today"),
+        ("crash", "error", "Error: crash: ZeroDivisionError: division by zero"),
+        ("hang", "timeout", "Error: hang took longer than 0.2 s"),
+        ("nothing", "malformed", "nothing"),
+    ],
+)
+async def test_a_failing_tool_is_an_observation(tmp_path: Path, name: str, outcome: str, text: str) -> None:
+    episode = await play_one(make_harness(make_parts(tmp_path), calls(name)))
+    call = episode.turns[0].calls[0]
+    assert call.outcome == outcome
+    assert text in call.result
+    assert (episode.status, len(episode.turns)) == ("done", 2)
+
+
+async def test_a_flood_is_cut_and_kept_whole_in_a_blob(tmp_path: Path) -> None:
+    blobs: list[bytes] = []
+    harness = make_harness(
+        make_parts(tmp_path),
+        calls("flood"),
+        put_blob=lambda data: blobs.append(data) or "hash",  # type: ignore[func-returns-value]
+    )
+    call = (await play_one(harness)).turns[0].calls[0]
+    assert len(call.result) < 20_100
+    assert call.result.startswith("<x")
+    assert call.result.endswith("x>")
+    assert f"{call.dropped} characters dropped" in call.result
+    assert (call.blob, len(blobs[0])) == ("hash", 10_000_002)
+
+
+async def test_an_engine_that_breaks_off_is_tried_again_from_the_start(tmp_path: Path) -> None:
+    harness = make_harness(make_parts(tmp_path), calls("echo", text="x"), FlakyEngine)
+    harness.engine.failures = 2  # type: ignore[attr-defined]
+    failures: list[dict[str, Any]] = []
+    (episode,) = await collect(Runner(harness, concurrency=1, on_failure=failures.append).run(plans(1)))
+    assert (episode.status, episode.attempt, len(episode.turns)) == ("done", 2, 2)
+    assert [(f["attempt"], f["final"], f["stage"]) for f in failures] == [
+        (0, False, "generate"),
+        (1, False, "generate"),
+    ]
+
+
+async def test_an_engine_that_stays_broken_gives_no_reward(tmp_path: Path) -> None:
+    harness = make_harness(make_parts(tmp_path, rewards={"format": {}}), calls("echo", text="x"), FlakyEngine)
+    harness.engine.failures = 1000  # type: ignore[attr-defined]
+    episode = await play_one(harness)
+    assert (episode.status, episode.reward, episode.components, episode.attempt) == ("infra_error", None, {}, 2)
+    assert episode.error is not None
+    assert episode.error.kind == EngineError.__name__
+    assert not episode.scored
+
+
+async def test_a_bug_in_a_reward_is_a_user_error_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("def bad(task):\n    return task.data['no such key']\n")
+    parts = make_parts(tmp_path, rewards={"bad": "./bad.py:bad"})
+    episode = await play_one(make_harness(parts, calls()))
+    assert (episode.status, episode.reward) == ("user_error", None)
+    assert episode.error is not None
+    assert episode.error.stage == "score"
+    assert "bad.py" in episode.error.traceback
+    assert episode.turns, "what happened before the error is kept"
+
+
+async def test_user_errors_have_a_budget(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("def bad(task):\n    raise RuntimeError('oops')\n")
+    parts = make_parts(tmp_path, rewards={"bad": "./bad.py:bad"}, limits={"user_errors": 3, "backoff_s": 0.0})
+    seen: list[Episode] = []
+    with pytest.raises(TooManyUserErrors, match="oops"):
+        async for episode in Runner(make_harness(parts, calls()), concurrency=1).run(plans(50)):
+            seen.append(episode)
+    assert len(seen) == 4
+
+
+async def test_limits_truncate_and_still_score(tmp_path: Path) -> None:
+    def forever(task: Any, rng: Any) -> Any:
+        while True:
+            yield Say(calls=[("echo", {"text": "again"})])
+
+    parts = make_parts(tmp_path, rewards={"tool_success": {}}, agent={"max_turns": 3})
+    episode = await play_one(make_harness(parts, forever))
+    assert (episode.status, episode.stop, len(episode.turns), episode.reward) == ("truncated", "turns", 3, 1.0)
+
+    harness = make_harness(make_parts(tmp_path, rewards={"tool_success": {}}), forever)
+    harness.engine.max_context = 1500  # type: ignore[misc]
+    episode = await play_one(harness)
+    assert (episode.status, episode.stop, episode.reward) == ("truncated", "tokens", 1.0)
+
+    parts = make_parts(tmp_path, rewards={"tool_success": {}}, limits={"episode_s": 0.1})
+    episode = await play_one(make_harness(parts, calls("hang")))
+    assert (episode.status, episode.stop) == ("truncated", "wall")
+
+
+async def test_cancelling_emits_nothing_and_leaves_no_task(tmp_path: Path) -> None:
+    parts = make_parts(tmp_path, limits={"episode_s": 60})
+    harness = make_harness(parts, calls(*["hang"] * 5))
+    run = Runner(harness, concurrency=4).run(plans(8))
+    waiting = asyncio.ensure_future(anext(run))
+    await asyncio.sleep(0.1)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await run.aclose()
+    assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+    assert harness.engine._live == {}  # type: ignore[attr-defined]
+
+
+class Forgetful(Agent):
+    """Drops what it saw before the last turn."""
+
+    async def run(self, session: Any) -> None:
+        opening = list(session.messages)
+        while session.outcome is None:
+            reply = await session.generate()
+            await session.run_tools(reply)
+            if session.outcome is None:
+                session.rewrite([*opening, {"role": "user", "content": f"{len(session.turns)} turns are behind you."}])
+
+
+async def test_an_edited_context_is_a_new_branch_and_every_sampled_token_trains_once(tmp_path: Path) -> None:
+    parts = make_parts(tmp_path, agent={"use": "tests.episode.test_runner:Forgetful"})
+
+    def script(task: Any, rng: Any) -> Any:
+        yield Say(calls=[("echo", {"text": "x"})])
+        yield Say(calls=[("echo", {"text": "y"})])
+        yield Say(calls=[("end", {"answer": "z"})])
+
+    episode = await play_one(make_harness(parts, script))
+    assert [drift.kind for drift in episode.drift] == ["context_edit"] * 2
+    assert len(episode.leaves()) == 3
+    assert trained_tokens(episode) == episode.sampled_tokens
+
+
+async def test_parallel_calls_run_side_by_side_and_keep_their_order(tmp_path: Path) -> None:
+    def script(task: Any, rng: Any) -> Any:
+        yield Say(calls=[("hang", {}), ("echo", {"text": "b"}), ("hang", {})])
+        yield Say(calls=[("end", {"answer": "z"})])
+
+    turn = (await play_one(make_harness(make_parts(tmp_path), script))).turns[0]
+    assert [call.outcome for call in turn.calls] == ["timeout", "ok", "timeout"]
+    assert [message["content"] for message in turn.observations] == [call.result for call in turn.calls]
+    slowest = max(call.duration_s for call in turn.calls)
+    assert turn.tools_s < sum(call.duration_s for call in turn.calls) or slowest == 0
+
+
+async def test_a_record_survives_its_encoding(tmp_path: Path) -> None:
+    episode = await play_one(make_harness(make_parts(tmp_path), calls("echo", text="ü\x00<|im_end|>")))
+    assert msgspec.json.decode(msgspec.json.encode(episode), type=Episode) == episode

@@ -1,0 +1,166 @@
+"""Bad recipes and bad data: each error names the place and the remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentrl.build import build
+from agentrl.errors import AgentRLError
+from agentrl.recipe_file import load_recipe
+from agentrl.task_source import load_tasks
+
+GOOD = """\
+name: demo
+tasks: ./task.py:tasks
+agent:
+  max_turns: 4
+tools: [./task.py:Door]
+rewards: {exact_match: {}}
+train:
+  lr: 1.0e-5
+"""
+
+CODE = """
+from agentrl import Task, Tool, tool
+
+def tasks():
+    yield Task.of("a", "Go.", answer="x")
+
+class Door(Tool):
+    def __init__(self, width: int = 1): self.width = width
+    @tool
+    async def open_door(self, side: str) -> str:
+        return side
+
+@tool
+async def open_door(side: str) -> str:
+    return side
+
+@tool
+async def untyped(side) -> str:
+    return side
+
+class Nothing(Tool): pass
+
+def broken():
+    return 1 / 0
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "task.py").write_text(CODE)
+    (tmp_path / "recipe.yaml").write_text(GOOD)
+    return tmp_path
+
+
+def fails(folder: Path, text: str, *overrides: str) -> str:
+    """The error that checking a recipe ends with."""
+    (folder / "recipe.yaml").write_text(text)
+    with pytest.raises(AgentRLError) as caught:
+        recipe = load_recipe(str(folder), overrides)
+        build(recipe)
+        recipe.credit.load(recipe.base)
+        load_tasks(recipe.tasks, recipe.base, recipe.seed)
+    return str(caught.value)
+
+
+def test_a_good_one_loads_and_overrides_apply(folder: Path) -> None:
+    recipe = load_recipe(str(folder), ["train.lr=1e-3", "tools.0.settings={width: 3}", "sampling.temperature=0.5"])
+    assert recipe.train is not None
+    assert (recipe.train.lr, recipe.sampling.temperature) == (1e-3, 0.5)
+    tools = build(recipe).make_tools()
+    assert tools[0].width == 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            ("max_turns: 4", "max_turn: 4"),
+            ["recipe.yaml:4", "agent.max_turn", "unknown key", "did you mean 'max_turns'?"],
+        ),
+        (("max_turns: 4", "max_turns: many"), ["recipe.yaml:4", "agent.max_turns", "valid integer", "'many'"]),
+        (("max_turns: 4", "max_turns: 0"), ["recipe.yaml:4", "greater than 0"]),
+        (("lr: 1.0e-5", "lr: [1]"), ["recipe.yaml:8", "train.lr"]),
+        (("name: demo\n", ""), ["recipe.yaml:1", "name", "missing"]),
+        (("name: demo", "name: demo\nname: again"), ["recipe.yaml:2", "duplicate"]),
+        (("max_turns: 4", "max_turns: 4\n bad"), ["recipe.yaml:", "not valid YAML"]),
+        (("./task.py:tasks", "./tusk.py:tasks"), ["tusk.py", "there is no file"]),
+        (("./task.py:tasks", "./task.py:taskz"), ["taskz", "did you mean 'tasks'?"]),
+        (("./task.py:tasks", "no_such_module:tasks"), ["no_such_module", "install it"]),
+        (("./task.py:tasks", "./task.py:broken"), ["division by zero"]),
+        (("[./task.py:Door]", "[./task.py:Dor]"), ["Dor", "did you mean 'Door'?"]),
+        (("[./task.py:Door]", "[serch]"), ["tools.0", "serch", "did you mean 'search'?"]),
+        (("[./task.py:Door]", "[{./task.py:Door: {height: 2}}]"), ["tools.0", "height", "its settings: width"]),
+        (("[./task.py:Door]", "[./task.py:Door, ./task.py:open_door]"), ["open_door", "both Door and open_door"]),
+        (("[./task.py:Door]", "[./task.py:untyped]"), ["untyped", "no type hint"]),
+        (("[./task.py:Door]", "[./task.py:Nothing]"), ["Nothing", "no @tool method"]),
+        (("{exact_match: {}}", "{exact_mtch: {}}"), ["exact_mtch", "exact_match"]),
+        (("rewards:", "credit: {estimator: gippo}\nrewards:"), ["gippo", "gigpo"]),
+        (("rewards:", "credit: {estimator: gigpo, gama: 1}\nrewards:"), ["gama", "gamma"]),
+        (("rewards:", "sandbox: {spec: {memory: 5}}\nrewards:"), ["recipe.yaml:6", "memory", "memory_mb"]),
+        (("max_turns: 4", "format: hermis"), ["hermis", "hermes"]),
+        (("rewards:", "warm_start: {script: me}\nrewards:"), ["warm_start.script", "'me'"]),
+    ],
+)
+def test_each_mistake_is_explained(folder: Path, change: tuple[str, str], expected: list[str]) -> None:
+    assert change[0] in GOOD
+    message = fails(folder, GOOD.replace(*change))
+    for part in expected:
+        assert part in message, message
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("train.learning_rate=1", ["--set train.learning_rate=1", "unknown key"]),
+        ("train.lr", ["write path.to.key=value"]),
+        ("tools.7.use=x", ["no index"]),
+        ("name.first=x", ["name"]),
+        ("train.lr=[", ["not a YAML value"]),
+    ],
+)
+def test_bad_overrides(folder: Path, override: str, expected: list[str]) -> None:
+    message = fails(folder, GOOD, override)
+    for part in expected:
+        assert part in message, message
+
+
+def test_no_such_recipe_names_the_nearest() -> None:
+    with pytest.raises(AgentRLError, match="did you mean 'quickstart'"):
+        load_recipe("quickstrat")
+
+
+JSONL = GOOD.replace("tasks: ./task.py:tasks", 'tasks: {jsonl: data.jsonl, prompt: "Q: {question}", id: key}')
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ('{"key": 1, "question": "a"}\n{"key": 2, "text": "b"}', ["data.jsonl:2", "no field 'question'", "key, text"]),
+        ('{"key": 1, "question": "a"}\n{"key": 2,', ["data.jsonl:2", "not valid JSON"]),
+        ("[1]", ["data.jsonl:1", "list"]),
+        ('{"key": 1, "question": "a"}\n{"key": 1, "question": "b"}', ["'1'", "twice"]),
+        ("", ["no task"]),
+    ],
+)
+def test_bad_data(folder: Path, rows: str, expected: list[str]) -> None:
+    (folder / "data.jsonl").write_text(rows)
+    message = fails(folder, JSONL)
+    for part in expected:
+        assert part in message, message
+
+
+def test_missing_data(folder: Path) -> None:
+    assert "there is no file" in fails(folder, JSONL)
+
+
+def test_a_jsonl_row_becomes_a_task(folder: Path) -> None:
+    (folder / "data.jsonl").write_text('{"key": 7, "question": "why?", "answer": "so"}\n')
+    (folder / "recipe.yaml").write_text(JSONL)
+    recipe = load_recipe(str(folder))
+    task = load_tasks(recipe.tasks, recipe.base, 0).at(3)
+    assert (task.id, task.instruction[0]["content"], task.data["answer"]) == ("7", "Q: why?", "so")
