@@ -15,7 +15,7 @@ LANGUAGES = {"py": "python", "python3": "python", "ipython": "python", "bash": "
 """Languages of blocks and the tool they stand for, where no tool has the language's own name."""
 
 _FENCE = re.compile(r"^[ \t]*+(`{3,}+)[ \t]*+([\w.+-]*+)[ \t]*+$", re.MULTILINE)
-_NEAR_MISS = re.compile(r"`{3,}[ \t]*tool[ _-]?calls?\b", re.IGNORECASE)
+_NEAR_MISS = re.compile(r"```[ \t]*+tool[ _-]?calls?\b", re.IGNORECASE)
 
 
 class _Block(NamedTuple):

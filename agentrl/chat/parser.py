@@ -106,7 +106,7 @@ class Parser(ABC):
         faults += [item.outcome for item in found if isinstance(item.outcome, ParseFault)]
         if not faults and (wrong := self._leftover(prose, tools, bool(calls) or answer is not None)) is not None:
             faults.append(wrong)
-        return Reply(prose.strip(), thought, calls, faults, answer)
+        return Reply(prose.strip(), thought, calls, _first(faults), answer)
 
     @abstractmethod
     def format(self, text: str, calls: Sequence[Call]) -> str:
@@ -233,12 +233,22 @@ def _thought(text: str, found: list[Found]) -> tuple[str | None, int, bool]:
     return text[:end].lstrip().removeprefix("<think>").strip(), end + len("</think>"), False
 
 
+def _first(faults: list[ParseFault]) -> list[ParseFault]:
+    """At most `MAX_FAULTS`: a degenerate reply of a thousand broken calls is answered in a few messages."""
+    if len(faults) <= MAX_FAULTS:
+        return faults
+    last = faults[MAX_FAULTS - 1]
+    more = f"{last.message}\n({len(faults) - MAX_FAULTS} more tool calls of this reply cannot be read)"
+    return [*faults[: MAX_FAULTS - 1], ParseFault(last.snippet, more)]
+
+
 def _snippet(written: str) -> str:
     written = written.strip()
     return written if len(written) <= 120 else written[:117] + "..."
 
 
 MAX_DEPTH = 64
+MAX_FAULTS = 4
 
 
 def read_json(text: str, at: int | None = None) -> Any:

@@ -16,7 +16,7 @@ _PARAMETER = re.compile(r"\s*<parameter=([^<>\n]*)>")
 # Values may contain tags: a value ends at a closing tag that is followed by the next parameter or the end of the call.
 _VALUE_END = re.compile(r"</parameter>(?=\s*(?:<parameter=[^<>\n]*>|</function>))")
 _WRAPPER = re.compile(r"</?tool_call>\s*")
-_STRAY = re.compile(r"</?(?:function|parameter)\b[^>\n]*>", re.IGNORECASE)
+_STRAY = re.compile(r"</?(?:function|parameter)\b[^<>\n]*>", re.IGNORECASE)
 
 
 class XmlParser(Parser):
@@ -81,8 +81,8 @@ class XmlParser(Parser):
         if why is None:
             found = text[at : at + 200].strip()[:30]
             why = f"expected <parameter=...> or </function>, found {found!r}" if found else "</function> is missing"
-        close = _END.search(text, at, limit)
-        stop = close.end() if close is not None else limit
+        close = text.find("</function>", at, limit)
+        stop = close + len("</function>") if close >= 0 else limit
         return self._fault(text[opening.start() : stop], why, tools, name), stop
 
     def _leftover(self, prose: str, tools: Collection[str], acted: bool) -> ParseFault | None:
