@@ -134,6 +134,7 @@ _TEXTS = [
     "The quick brown fox jumps over the lazy dog.\n\nAnd then, room 7: nothing there.\n",
     '{"name": "search", "arguments": {"query": "capital of France"}}\n</tool_call>\n<tool_call>\n',
     "user\nassistant\nsystem\ntool\n\n<tool_response>\n</tool_response>",
+    " Done. Two at once. Looking further. Six.",
 ] * 4
 
 

@@ -58,7 +58,8 @@ READ: list[tuple[str, str, list[tuple[str, dict[str, Any]]]]] = [
     ("xml", "<function=search>\n<parameter=query>\n3\n</parameter>\n</function>", [("search", {"query": "3"})]),
     (
         "xml",
-        "<tool_call>\n<function=python>\n<parameter=code>\nif 1:\n    x = '</parameter>'\n</parameter>\n</function>\n</tool_call>",
+        "<tool_call>\n<function=python>\n<parameter=code>\nif 1:\n    x = '</parameter>'\n</parameter>\n"
+        "</function>\n</tool_call>",
         [("python", {"code": "if 1:\n    x = '</parameter>'"})],
     ),
     ("fenced", "```python\nprint(1)\n```", [("python", {"code": "print(1)"})]),
@@ -348,13 +349,14 @@ def test_long_hostile_text_is_read_in_linear_time(format: str, fragment: str) ->
     parse(format, fragment + " " * 200_000 + "x")
 
 
+UNICODE = st.text(st.characters(exclude_categories=["Cs"]))
+NUMBERS = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(exclude_categories=["Cs"])),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner, max_size=3),
+    st.none() | st.booleans() | NUMBERS | UNICODE,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(UNICODE, inner, max_size=3),
     max_leaves=6,
-)  # fmt: skip
-TEXT = st.text(st.characters(exclude_categories=["Cs"])) | WRITTEN.filter(lambda t: "\ud800" not in t)
+)
+TEXT = UNICODE | WRITTEN.filter(lambda text: "\ud800" not in text)
 CALLS = st.one_of(
     st.tuples(st.just("search"), st.fixed_dictionaries({"query": TEXT})),
     st.tuples(st.just("look"), st.just({})),

@@ -10,7 +10,7 @@ import pytest
 
 from agentrl.chat.parsers import PARSERS, parser_named
 from agentrl.chat.renderer import Renderer
-from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
+from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer, break_up, control_pattern
 from agentrl.errors import RenderError
 from agentrl.task import Message
 from tests.chat.templates import FAMILIES, tokenizer_of
@@ -219,6 +219,12 @@ def test_a_template_that_raises_says_so() -> None:
     tokenizer = tokenizer_of("gemma")
     with pytest.raises(RenderError, match="System role not supported"):
         tokenizer.render([{"role": "system", "content": "x"}], None, True)
+
+
+def test_overlapping_control_tokens_are_all_broken_up() -> None:
+    pattern = control_pattern(["ab", "bc", "x", "  "])
+    assert break_up("abc x  y", pattern, "|") == "a|b|c x  y"
+    assert break_up("abc", None, "|") == "abc"
 
 
 def test_bytes_round_trip() -> None:
