@@ -1,0 +1,229 @@
+"""Attention over a pack: every segment's queries see the keys on their own path through the prefix tree.
+
+Transformers' attention interface takes our function by name, and hands it the keyword `tree` that was given to the
+model. Segments of like size are stacked into one call of `scaled_dot_product_attention`, their keys and values
+gathered from the paths. The same code runs on any device; a kernel for variable lengths (varlen) would save the
+gathering on CUDA, and its place is `tree_attention_forward`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AttentionInterface
+
+from agentrl.errors import TrainError
+from agentrl.train.packing import Pack, Segment, pack
+from agentrl.train.row import Row
+
+NAME = "agentrl_tree"
+
+CALL_COST = 8192
+"""What one more attention call costs, in (query, key) pairs: stacking segments pays while it pads less than this.
+Measured on one CPU thread, where it hardly depends on the model's width."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """B segments in one call: `queries` [B * Lq] and `keys` [B * Lk] are pack positions, padded with 0.
+
+    `mask` [B, 1, Lq, Lk] is added to the scores: 0 where a query sees a key, else -inf. None: plain causal.
+    """
+
+    size: int
+    queries: Tensor
+    keys: Tensor
+    mask: Tensor | None
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A pack's attention, ready for a device. `order` [T] finds each token among the stacked outputs."""
+
+    stacks: list[Stack]
+    order: Tensor
+    longest: int
+
+    @classmethod
+    def of(cls, pack: Pack, device: torch.device, dtype: torch.dtype) -> Tree:
+        """Stacks the segments of `pack`. The masks take sum(B * Lq * Lk) elements of `dtype`."""
+        stacks, order, at = [], np.empty(len(pack.token_ids), np.int64), 0
+        for segments in _stacked(pack.segments):
+            query_length = max(segment.end - segment.start for segment in segments)
+            key_length = max(len(segment.path) for segment in segments)
+            queries = np.zeros((len(segments), query_length), np.int64)
+            keys = np.zeros((len(segments), key_length), np.int64)
+            # Padding queries see every key: a row of -inf would be NaN, also in the gradient of what is dropped.
+            last_seen = np.full((len(segments), query_length), key_length)
+            for number, segment in enumerate(segments):
+                new = segment.end - segment.start
+                queries[number, :new] = np.arange(segment.start, segment.end)
+                keys[number, : len(segment.path)] = segment.path
+                last_seen[number, :new] = np.arange(len(segment.path) - new, len(segment.path))
+                order[segment.start : segment.end] = at + number * query_length + np.arange(new)
+            at += queries.size
+            mask = None
+            if len(segments) > 1 or query_length != key_length:
+                hidden = torch.from_numpy(np.arange(key_length) > last_seen[:, None, :, None]).to(device)
+                mask = torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, -torch.inf)
+            flat_queries, flat_keys = (torch.from_numpy(index.reshape(-1)).to(device) for index in (queries, keys))
+            stacks.append(Stack(len(segments), flat_queries, flat_keys, mask))
+        longest = max((len(segment.path) for segment in pack.segments), default=0)
+        return cls(stacks, torch.from_numpy(order).to(device), longest)
+
+
+def _stacked(segments: Sequence[Segment]) -> list[list[Segment]]:
+    """Groups segments of like size, longest first, where padding costs less than another call."""
+    stacks: list[list[Segment]] = []
+    width = depth = 0
+    for segment in sorted(segments, key=lambda s: (-len(s.path), s.end - s.start, s.start)):
+        new = segment.end - segment.start
+        wider = max(width, new)
+        if stacks:
+            padded = (len(stacks[-1]) + 1) * wider * depth - len(stacks[-1]) * width * depth
+            if padded - new * len(segment.path) <= CALL_COST:
+                stacks[-1].append(segment)
+                width = wider
+                continue
+        stacks.append([segment])
+        width, depth = new, len(segment.path)
+    return stacks
+
+
+def tree_attention_forward(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    tree: Tree | None = None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attention of a pack, in the form that transformers calls.
+
+    Args:
+        query: [1, H, T, D]; `key` and `value` [1, H', T, D or D'], where H' divides H.
+
+    Returns:
+        [1, T, H, D'], and None for the weights.
+
+    Raises:
+        TrainError: the model does not hand `tree` down to its attention, or has a window shorter than a row.
+    """
+    if tree is None:
+        raise TrainError(f"{type(module).__name__} does not receive the pack's tree", remedy=_REMEDY)
+    if sliding_window is not None and sliding_window < tree.longest:
+        raise TrainError(
+            f"a row of {tree.longest} tokens does not fit the model's attention window of {sliding_window}",
+            remedy="shorten the episodes (limits, agent.max_turns), or take a model with full attention",
+        )
+    heads, kv_heads = query.shape[1], key.shape[1]
+    flat_query, flat_key, flat_value = (x[0].transpose(0, 1).flatten(1) for x in (query, key, value))
+    outputs = []
+    for stack in tree.stacks:
+        attended = functional.scaled_dot_product_attention(
+            _gather(flat_query, stack.queries, stack.size, heads),
+            _gather(flat_key, stack.keys, stack.size, kv_heads),
+            _gather(flat_value, stack.keys, stack.size, kv_heads),
+            attn_mask=stack.mask,
+            is_causal=stack.mask is None,
+            scale=scaling,
+            enable_gqa=heads != kv_heads,
+        )
+        outputs.append(attended.transpose(1, 2).flatten(0, 1).flatten(1))
+    output = functional.embedding(tree.order, torch.cat(outputs))
+    return output.view(1, len(output), heads, -1), None
+
+
+def _gather(rows: Tensor, index: Tensor, size: int, heads: int) -> Tensor:
+    """Rows [T, H * D] at `index` [B * L], as [B, H, L, D]. An embedding: its backward is the fast, ordered sum."""
+    return functional.embedding(index, rows).view(size, index.shape[0] // size, heads, -1).transpose(1, 2)
+
+
+AttentionInterface.register(NAME, tree_attention_forward)
+
+_REMEDY = "decoder-only models with full attention through transformers' attention interface work (Llama, Qwen, ...)"
+
+
+@contextmanager
+def tree_attention(model: nn.Module) -> Iterator[None]:
+    """Within the block, forward passes of the transformers model `model` attend by the `tree` that they are given."""
+    config: Any = model.config
+    before = config._attn_implementation
+    # Not set_attn_implementation: it walks all modules, and every forward pass comes through here.
+    config._attn_implementation = NAME
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+
+
+def check_model(model: Any) -> None:
+    """Compares a packed forward pass of three short branches with the model's own, row by row.
+
+    Raises:
+        TrainError: they differ: the model has parts that see more of a token's neighbours than attention shows them
+            (linear attention, convolutions, attention sinks, score caps), or it ignores the attention interface.
+    """
+    place = type(model).__name__
+    if not getattr(model, "_supports_attention_backend", False):
+        raise TrainError("the model does not use transformers' attention interface", place=place, remedy=_REMEDY)
+    vocabulary = model.config.get_text_config().vocab_size
+    rows = [
+        Row(
+            np.array(ids, np.int64) % vocabulary,
+            np.arange(len(ids)) > 0,
+            np.zeros(len(ids), np.float32),
+            np.zeros(len(ids), np.float32),
+            "check",
+            "check",
+            branch,
+        )
+        for branch, ids in enumerate([(5, 6, 7, 8, 9, 10), (5, 6, 7, 11, 12), (5, 13, 14, 15)])
+    ]
+    device, dtype = model.device, model.dtype
+    (packed,) = pack(rows, token_budget=64)
+    with torch.no_grad():
+        ours = forward_logits(model, packed)[torch.from_numpy(packed.query).to(device)]
+        theirs = torch.cat(
+            [
+                model(input_ids=torch.from_numpy(rows[row].token_ids)[None].to(device), use_cache=False).logits[0, :-1]
+                for row in dict.fromkeys(packed.row.tolist())
+            ]
+        )
+    difference = (ours.float() - theirs.float()).abs().max().item()
+    allowed = 1e-3 if dtype == torch.float32 else 0.1
+    if not difference <= allowed * max(1.0, theirs.float().abs().max().item()):
+        raise TrainError(
+            f"packed and plain logits differ by {difference:.3g}: the model cannot be trained on packed rows",
+            place=place,
+            remedy=_REMEDY,
+        )
+
+
+def forward_logits(model: Any, packed: Pack) -> Tensor:
+    """Logits [Q, V] of a pack's predictions, and of no other position, in the model's dtype."""
+    device = model.device
+    ids, positions, wanted = (
+        torch.from_numpy(index).to(device) for index in (packed.token_ids, packed.positions, packed.logit_positions)
+    )
+    with tree_attention(model):
+        output = model(
+            input_ids=ids[None],
+            position_ids=positions[None],
+            use_cache=False,
+            logits_to_keep=wanted,
+            tree=Tree.of(packed, device, model.dtype),
+        )
+    logits: Tensor = output.logits[0]
+    return logits

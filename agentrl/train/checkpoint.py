@@ -1,0 +1,128 @@
+"""Checkpoints: a folder in Hugging Face's format plus the trainer's state. A folder that can be seen is whole.
+
+    it-00040/   config.json, model.safetensors, tokenizer files   (any HF tool can load these)
+                trainer.pt                                        (optimiser and its counters)
+                state.json                                        (what the loop wants back; written last)
+
+Everything is written to a hidden folder beside, flushed to the disk, and renamed: a kill leaves either the whole
+checkpoint or none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agentrl.errors import StoreError
+
+STATE, TRAINER = "state.json", "trainer.pt"
+_UNFINISHED, _REPLACED, _DROPPED = ".new-", ".old-", ".gone-"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What `save` was given: `trainer` for `Trainer.load_state_dict`, `extra` as it was."""
+
+    trainer: dict[str, Any]
+    extra: dict[str, Any]
+
+
+def save(
+    folder: Path,
+    model: Any,
+    tokenizer_saver: Callable[[str], Any] | None,
+    trainer_state: dict[str, Any],
+    extra: dict[str, Any],
+) -> None:
+    """Writes a checkpoint atomically; one that is there already is replaced.
+
+    Args:
+        tokenizer_saver: for example `tokenizer.save_pretrained`.
+        trainer_state: `Trainer.state_dict()`.
+        extra: JSON values that the loop needs to go on, for example the iteration.
+    """
+    root = folder.parent
+    root.mkdir(parents=True, exist_ok=True)
+    _settle(root)
+    new, old = root / f"{_UNFINISHED}{folder.name}", root / f"{_REPLACED}{folder.name}"
+    new.mkdir()
+    model.save_pretrained(str(new))
+    if tokenizer_saver is not None:
+        tokenizer_saver(str(new))
+    torch.save(trainer_state, new / TRAINER)
+    (new / STATE).write_text(json.dumps(extra, indent=1) + "\n")
+    for path in [*sorted(new.rglob("*")), new]:
+        _flush(path)
+    if folder.exists():
+        folder.rename(old)
+    new.rename(folder)
+    _flush(root)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def latest(root: Path) -> Path | None:
+    """The checkpoint whose name sorts last, or None. Folders that are not whole are passed over."""
+    whole = _whole(root)
+    return whole[-1] if whole else None
+
+
+def load_state(folder: Path) -> Saved:
+    """Reads back what belongs to the trainer and the loop; the model is loaded like any Hugging Face model.
+
+    Raises:
+        StoreError: the folder is no checkpoint, or is damaged.
+    """
+    try:
+        extra = json.loads((folder / STATE).read_text())
+        trainer = torch.load(folder / TRAINER, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise StoreError(
+            f"not a whole checkpoint: {type(error).__name__}: {error}",
+            place=str(folder),
+            remedy="remove the folder; training goes on from the checkpoint before it",
+        ) from error
+    return Saved(trainer, extra)
+
+
+def prune(root: Path, keep: int) -> None:
+    """Removes all but the last `keep` checkpoints, and what killed runs left unfinished."""
+    if keep < 1:
+        raise ValueError(f"keep={keep}: the newest checkpoint is never removed")
+    _settle(root)
+    for folder in _whole(root)[:-keep]:
+        # Renamed first, so that a kill half-way leaves no folder that looks whole.
+        shutil.rmtree(folder.rename(root / f"{_DROPPED}{folder.name}"), ignore_errors=True)
+
+
+def _whole(root: Path) -> list[Path]:
+    """Whole checkpoints, by name. One that a kill left moved aside, its successor not yet in place, still counts."""
+    found = {path.parent.name: path.parent for path in root.glob(f"*/{STATE}") if path.parent.name[0] != "."}
+    for path in root.glob(f"{_REPLACED}*/{STATE}"):
+        found.setdefault(path.parent.name.removeprefix(_REPLACED), path.parent)
+    return [found[name] for name in sorted(found)]
+
+
+def _settle(root: Path) -> None:
+    """Ends what a killed run began: puts back what was moved aside, removes what was half written or half removed."""
+    for folder in root.glob(f"{_REPLACED}*"):
+        if not (place := root / folder.name.removeprefix(_REPLACED)).exists():
+            folder.rename(place)
+    for prefix in (_UNFINISHED, _REPLACED, _DROPPED):
+        for folder in root.glob(f"{prefix}*"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _flush(path: Path) -> None:
+    """Makes a file, or the names in a folder, survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,60 @@
+"""What an update reports: sums over trained tokens and lists over steps, turned into means at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agentrl.train.losses import TokenBatch
+from agentrl.train.packing import Floats, Pack
+from agentrl.train.row import Row
+
+
+@dataclass
+class Stats:
+    """Counters of the passes of one `update` or `sft`."""
+
+    losses: list[float] = field(default_factory=list)
+    grad_norms: list[float] = field(default_factory=list)
+    sums: dict[str, float] = field(default_factory=dict)
+    tokens: int = 0
+    forwarded: int = 0
+    row_tokens: int = 0
+
+    def add_pack(self, packed: Pack, rows: list[Row]) -> None:
+        """Counts a pack's tokens, and those of its rows had they been forwarded one by one."""
+        self.tokens += len(packed.query)
+        self.forwarded += len(packed.token_ids)
+        self.row_tokens += sum(len(rows[index].token_ids) for index in packed.rows)
+
+    def add_tokens(self, batch: TokenBatch, clipped: Tensor, entropy: Tensor) -> None:
+        """Sums over the tokens of one pack."""
+        with torch.no_grad():
+            log_ratio = batch.log_ratio
+            ratio = log_ratio.exp()
+            sums = torch.stack(
+                [ratio.sum(), clipped.float().sum(), entropy.sum(), (ratio - 1 - log_ratio).sum()]
+            ).tolist()
+        for name, value in zip(("ratio_mean", "clip_fraction", "entropy", "kl_old"), sums, strict=True):
+            self.sums[name] = self.sums.get(name, 0.0) + value
+
+    def summary(self) -> dict[str, float]:
+        """Means over tokens and steps, and the counts."""
+        return {
+            "loss": float(np.mean(self.losses)),
+            "grad_norm": float(np.mean(self.grad_norms)),
+            **{name: value / max(self.tokens, 1) for name, value in self.sums.items()},
+            "tokens": float(self.tokens),
+            "forwarded": float(self.forwarded),
+            "packing_ratio": self.row_tokens / max(self.forwarded, 1),
+        }
+
+
+def mismatch(pairs: Iterable[tuple[Row, Floats]]) -> dict[str, float]:
+    """|engine's log-probability - recomputed one| over the trained tokens of rows: mean and maximum."""
+    gaps = np.concatenate([np.abs(row.logprobs - values)[row.loss_mask] for row, values in pairs])
+    return {"mismatch_mean": float(gaps.mean()), "mismatch_max": float(gaps.max())}

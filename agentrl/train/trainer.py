@@ -1,0 +1,279 @@
+"""The trainer: rows in, better weights out. It knows losses by name and nothing of the algorithm behind them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agentrl.errors import TrainError
+from agentrl.train.attention import check_model, forward_logits
+from agentrl.train.losses import Loss, TokenBatch, loss_named, token_weights
+from agentrl.train.packing import Floats, Pack, pack
+from agentrl.train.row import Row
+from agentrl.train.settings import TrainSettings
+from agentrl.train.stats import Stats, mismatch
+
+SFT_WARMUP = 0.05
+"""Share of the steps of supervised training in which the learning rate rises; it falls to 0 over the others."""
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Of a pack's E trained tokens: `logprob`, and `entropy` (nats, of the whole distribution) if asked for; [E]."""
+
+    logprob: Tensor
+    entropy: Tensor | None
+
+
+class Trainer:
+    """Trains a causal language model on rows, on the device and in the dtype that it has.
+
+    The model is kept in eval mode: dropout would make the recomputed log-probabilities another policy's.
+    On a CPU, equal rows, seed and state give equal weights, bit by bit.
+
+    Args:
+        model: of transformers; trained in place.
+        settings: of the optimiser and the loss.
+
+    Raises:
+        TrainError: the loss is unknown, or the model cannot be trained on packed rows.
+    """
+
+    def __init__(self, model: Any, settings: TrainSettings) -> None:
+        self.model, self.settings = model.eval(), settings
+        self.loss = loss_named(settings.loss)
+        check_model(model)
+        self.optimizer = self._adamw(settings.lr)
+        self.steps = 0
+
+    def logprobs(self, rows: Sequence[Row]) -> list[Floats]:
+        """Log-probabilities of the rows' trained tokens, at each row's temperature (0 counts as 1).
+
+        Returns:
+            float32 [n] for each row, 0 where it does not train.
+        """
+        out = [np.zeros(len(row.token_ids), np.float32) for row in rows]
+        with torch.no_grad():
+            for packed in pack(rows, self.settings.token_budget):
+                packed.put(self._predict(packed, entropy="none").logprob.cpu().numpy(), out)
+        return out
+
+    def update(self, rows: Sequence[Row], seed: int) -> dict[str, float]:
+        """One iteration of policy optimisation: `epochs` passes over minibatches of whole episodes.
+
+        Args:
+            seed: of the order in which episodes are drawn.
+
+        Returns:
+            Means over steps: loss (entropy bonus included), grad_norm (before clipping). Means over trained tokens:
+            ratio_mean, clip_fraction, entropy (nats), kl_old (k3 estimate of KL(old policy || policy)).
+            mismatch_mean, mismatch_max: |engine's - trainer's log-probability| before the first step; with
+            old_logprobs "engine", over the first step's tokens only. tokens: trained. forwarded: with gradient;
+            packing_ratio: the rows' tokens for each of them. lr, steps: of the optimiser, so far.
+
+        Raises:
+            TrainError: nothing to train on, or a loss or gradient that is not finite. The step that failed changes
+                no weight.
+        """
+        _check(rows)
+        settings, stats = self.settings, Stats()
+        rng = np.random.default_rng(seed)
+        batches = [batch for _ in range(settings.epochs) for batch in _minibatches(rows, settings.minibatch, rng)]
+        before = {}  # row index -> log-probabilities before the first step
+        if settings.old_logprobs == "recompute":
+            # The first step needs no recomputation: its own forward pass is the old policy's.
+            later = sorted({index for batch in batches[1:] for index in batch} - set(batches[0]))
+            before = dict(zip(later, self.logprobs([rows[index] for index in later]), strict=True))
+        for number, batch in enumerate(batches):
+            chosen = [rows[index] for index in batch]
+            old = [row.logprobs for row in chosen] if settings.old_logprobs == "engine" else None
+            if number and old is None:
+                old = [before[index] for index in batch]
+            weights = token_weights(chosen, settings.aggregation, settings.token_norm)
+            seen = self._backward(chosen, weights, old, self.loss, settings.entropy_bonus, stats)
+            lr = settings.lr * min(1.0, (self.steps + 1) / max(settings.warmup_steps, 1))
+            self._apply(self.optimizer, lr, chosen, stats)
+            self.steps += 1
+            if not number:
+                before |= dict(zip(batch, seen, strict=True))
+        gaps = mismatch((rows[index], values) for index, values in before.items())
+        return {**stats.summary(), **gaps, "lr": lr, "steps": float(self.steps)}
+
+    def sft(
+        self,
+        rows: Sequence[Row],
+        *,
+        steps: int,
+        batch: int,
+        lr: float,
+        seed: int,
+        progress: Callable[[int, float], None] | None = None,
+    ) -> dict[str, float]:
+        """Supervised training: cross-entropy of the trained tokens, each weighted by its advantage (1 in
+        demonstrations), token mean. Its own AdamW; the rate rises to `lr` and falls to 0 linearly.
+
+        Args:
+            batch: episodes a step, drawn in shuffled passes over all.
+            seed: of that order.
+            progress: called after every step with the number of steps done and the step's loss.
+
+        Returns:
+            As `update`, without what needs an old policy; loss_end is the mean loss of the last tenth of the steps.
+
+        Raises:
+            TrainError: as `update`.
+        """
+        _check(rows)
+        stats, optimizer = Stats(), self._adamw(lr)
+        rising = max(1, round(steps * SFT_WARMUP))
+        for step, indices in zip(range(steps), _endless(rows, batch, np.random.default_rng(seed)), strict=False):
+            chosen = [rows[index] for index in indices]
+            weights = token_weights(chosen, "token_mean")
+            self._backward(chosen, weights, None, loss_named("cross_entropy"), None, stats)
+            rate = lr * min((step + 1) / rising, (steps - step) / max(steps - rising, 1))
+            self._apply(optimizer, rate, chosen, stats)
+            if progress is not None:
+                progress(step + 1, stats.losses[-1])
+        return {**stats.summary(), "loss_end": float(np.mean(stats.losses[-max(1, steps // 10) :]))}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What, with the model's weights, continues the training exactly: optimiser and number of steps."""
+        return {"optimizer": self.optimizer.state_dict(), "steps": self.steps}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes what `state_dict` returned. Settings are the trainer's own: a changed rate takes effect."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        fresh = self._adamw(self.settings.lr)
+        for group, now in zip(self.optimizer.param_groups, fresh.param_groups, strict=True):
+            group.update({name: value for name, value in now.items() if name != "params"})
+        self.steps = int(state["steps"])
+
+    def _adamw(self, lr: float) -> torch.optim.AdamW:
+        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        groups = [
+            {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": self.settings.weight_decay},
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        ]
+        return torch.optim.AdamW(groups, lr=lr, betas=self.settings.betas, fused=True)
+
+    def _backward(
+        self,
+        rows: list[Row],
+        weights: list[Floats],
+        old: list[Floats] | None,
+        loss: Loss,
+        entropy_bonus: float | None,
+        stats: Stats,
+    ) -> list[Floats]:
+        """The gradient of the weighted loss of all of `rows`, accumulated over packs.
+
+        Args:
+            old: old log-probabilities by row; None: the policy is still the old one.
+            entropy_bonus: None: without entropy, and without the sums that compare policies (supervised training).
+
+        Returns:
+            The policy's log-probabilities, by row.
+        """
+        seen = [np.zeros(len(row.token_ids), np.float32) for row in rows]
+        total = 0.0
+        for packed in pack(rows, self.settings.token_budget):
+            entropy: Literal["none", "value", "gradient"] = "gradient" if entropy_bonus else "value"
+            predicted = self._predict(packed, "none" if entropy_bonus is None else entropy)
+            batch = self._batch(packed, rows, predicted, old)
+            per_token, clipped = loss(batch, self.settings)
+            if entropy_bonus and predicted.entropy is not None:
+                per_token = per_token - entropy_bonus * predicted.entropy
+            value = (per_token * self._tensor(packed.take(weights))).sum()
+            if not torch.isfinite(value):
+                faulty = packed.row[~torch.isfinite(per_token.detach()).cpu().numpy()]
+                raise self._not_finite("loss", [rows[index] for index in np.unique(faulty)], stats)
+            value.backward()  # type: ignore[no-untyped-call]
+            packed.put(batch.logprob.detach().cpu().numpy(), seen)
+            stats.add_pack(packed, rows)
+            if predicted.entropy is not None:
+                stats.add_tokens(batch, clipped, predicted.entropy)
+            total += value.item()
+        stats.losses.append(total)
+        return seen
+
+    def _apply(self, optimizer: torch.optim.Optimizer, lr: float, rows: list[Row], stats: Stats) -> None:
+        """Clips the gradient and takes the step, if the gradient is finite."""
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm).item()
+        if not math.isfinite(norm):
+            raise self._not_finite("gradient", rows, stats)
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+        optimizer.step()
+        optimizer.zero_grad()
+        stats.grad_norms.append(norm)
+
+    def _predict(self, packed: Pack, entropy: Literal["none", "value", "gradient"]) -> Predictions:
+        """Log-softmax in float32, at the positions of the predictions only."""
+        logits = forward_logits(self.model, packed).float()
+        if packed.temperature not in (0.0, 1.0):
+            logits = logits / packed.temperature
+        every = torch.log_softmax(logits, -1)
+        query = self._tensor(packed.query)
+        logprob = every.gather(1, self._tensor(packed.target_ids)[:, None])[query, 0]
+        if entropy == "none":
+            return Predictions(logprob, None)
+        if entropy == "value":
+            every = every.detach()
+        return Predictions(logprob, -(every.exp() * every).sum(-1)[query])
+
+    def _batch(self, packed: Pack, rows: list[Row], predicted: Predictions, old: list[Floats] | None) -> TokenBatch:
+        return TokenBatch(
+            logprob=predicted.logprob,
+            old_logprob=predicted.logprob.detach() if old is None else self._tensor(packed.take(old)),
+            behaviour_logprob=self._tensor(packed.take([row.logprobs for row in rows])),
+            advantage=self._tensor(packed.take([row.advantages for row in rows])),
+            row=self._tensor(packed.row),
+        )
+
+    def _tensor(self, array: np.ndarray[Any, Any]) -> Tensor:
+        return torch.from_numpy(array).to(self.model.device)
+
+    def _not_finite(self, what: str, rows: Sequence[Row], stats: Stats) -> TrainError:
+        """The error to raise; the gradient is dropped, so that weights and optimiser stay as they were."""
+        self.model.zero_grad()
+        ids = list(dict.fromkeys(row.episode_id for row in rows))
+        more = f" and {len(ids) - 8} more" if len(ids) > 8 else ""
+        return TrainError(
+            f"the {what} of step {len(stats.grad_norms) + 1} is not finite (episodes {', '.join(ids[:8])}{more}); "
+            "the step was not taken",
+            remedy="lower train.lr or train.max_grad_norm, and look at those episodes' rewards and log-probabilities",
+        )
+
+
+def _check(rows: Sequence[Row]) -> None:
+    """Raises if no token trains, or a number that goes into the loss is not finite."""
+    if not any(row.loss_mask.any() for row in rows):
+        raise TrainError(f"{len(rows)} rows, and no token to train on", remedy="check that the episodes have turns")
+    for row in rows:
+        for name, values in (("advantage", row.advantages), ("engine's log-probability", row.logprobs)):
+            if not np.isfinite(values[row.loss_mask]).all():
+                raise TrainError(
+                    f"episode {row.episode_id}, branch {row.branch_id}: an {name} is not finite",
+                    remedy="`agentrl show` the episode: a reward or the engine is at fault",
+                )
+
+
+def _minibatches(rows: Sequence[Row], size: int, rng: np.random.Generator) -> list[list[int]]:
+    """Row indices by minibatch: shuffled episodes, rows of one together, split evenly (no small remainder)."""
+    episodes: dict[str, list[int]] = {}
+    for index, row in enumerate(rows):
+        episodes.setdefault(row.episode_id, []).append(index)
+    groups = list(episodes.values())
+    parts = np.array_split(rng.permutation(len(groups)), math.ceil(len(groups) / size))
+    return [[index for episode in part for index in groups[episode]] for part in parts]
+
+
+def _endless(rows: Sequence[Row], size: int, rng: np.random.Generator) -> Iterator[list[int]]:
+    while True:
+        yield from _minibatches(rows, size, rng)

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from agentrl.errors import StoreError
+from agentrl.train import checkpoint
+from agentrl.train.settings import TrainSettings
+from agentrl.train.trainer import Trainer
+
+from .make import llama, make_rows
+
+
+def save(folder: Path, model, trainer: Trainer, **extra) -> None:
+    checkpoint.save(
+        folder, model, lambda to: (Path(to) / "tokenizer.json").write_text("{}"), trainer.state_dict(), extra
+    )
+
+
+def test_a_checkpoint_continues_the_training_bit_by_bit(tmp_path):
+    model, rows = llama(), make_rows()
+    trainer = Trainer(model, TrainSettings(lr=1e-3, minibatch=2))
+    trainer.update(rows, 0)
+    save(tmp_path / "it-00001", model, trainer, iteration=1)
+    trainer.update(rows, 1)
+
+    found = checkpoint.latest(tmp_path)
+    assert found == tmp_path / "it-00001"
+    assert (found / "tokenizer.json").exists()
+    again = AutoModelForCausalLM.from_pretrained(found)
+    resumed = Trainer(again, TrainSettings(lr=1e-3, minibatch=2))
+    saved = checkpoint.load_state(found)
+    resumed.load_state_dict(saved.trainer)
+    assert saved.extra == {"iteration": 1}
+    resumed.update(rows, 1)
+    for name, p in model.named_parameters():
+        assert torch.equal(p, again.get_parameter(name)), name
+
+
+def test_latest_passes_over_torn_folders(tmp_path):
+    assert checkpoint.latest(tmp_path) is None
+    assert checkpoint.latest(tmp_path / "missing") is None
+    model = llama()
+    trainer = Trainer(model, TrainSettings())
+    save(tmp_path / "it-00002", model, trainer)
+    (tmp_path / "it-00009").mkdir()  # no state.json: copied by hand and cut off
+    (tmp_path / ".new-it-00010").mkdir()
+    (tmp_path / ".new-it-00010" / "state.json").write_text("{}")
+    assert checkpoint.latest(tmp_path) == tmp_path / "it-00002"
+
+
+def test_saving_again_replaces(tmp_path):
+    model = llama()
+    trainer = Trainer(model, TrainSettings())
+    save(tmp_path / "it-00001", model, trainer, iteration=1)
+    save(tmp_path / "it-00001", model, trainer, iteration=7)
+    assert checkpoint.load_state(tmp_path / "it-00001").extra == {"iteration": 7}
+    assert [path.name for path in tmp_path.iterdir()] == ["it-00001"]
+
+
+def test_prune_keeps_the_last_and_clears_leftovers(tmp_path):
+    model = llama()
+    trainer = Trainer(model, TrainSettings())
+    for number in (3, 10, 7):
+        save(tmp_path / f"it-{number:05d}", model, trainer)
+    (tmp_path / ".new-it-00011").mkdir()
+    checkpoint.prune(tmp_path, keep=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["it-00007", "it-00010"]
+    with pytest.raises(ValueError, match="keep=0"):
+        checkpoint.prune(tmp_path, keep=0)
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path):
+    model = llama()
+    save(tmp_path / "it-00001", model, Trainer(model, TrainSettings()))
+    (tmp_path / "it-00001" / "trainer.pt").write_bytes(b"torn")
+    with pytest.raises(StoreError, match="not a whole checkpoint") as error:
+        checkpoint.load_state(tmp_path / "it-00001")
+    assert error.value.place == str(tmp_path / "it-00001")
+
+
+def test_a_kill_between_the_two_renames_loses_nothing(tmp_path):
+    model = llama()
+    trainer = Trainer(model, TrainSettings())
+    save(tmp_path / "it-00001", model, trainer, iteration=1)
+    (tmp_path / "it-00001").rename(tmp_path / ".old-it-00001")
+    assert checkpoint.load_state(checkpoint.latest(tmp_path)).extra == {"iteration": 1}
+    checkpoint.prune(tmp_path, keep=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["it-00001"]
+
+
+KILL_AND_LOOK = """
+import os, signal, sys, time
+from pathlib import Path
+from transformers import AutoModelForCausalLM
+from tests.train.make import llama
+from agentrl.train import checkpoint
+
+model, root, unfinished = llama(), Path(sys.argv[1]), 0
+checkpoint.save(root / "it-00000", model, None, {"number": -1}, {"number": -1})
+for attempt in range(30):
+    child = os.fork()
+    if child == 0:
+        for number in range(10**6):
+            checkpoint.save(root / f"it-{number % 2:05d}", model, None, {"number": number}, {"number": number})
+            checkpoint.prune(root, keep=1)
+    time.sleep(0.02 + 0.003 * attempt)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    unfinished += any(path.name.startswith(".") for path in root.iterdir())
+    saved = checkpoint.load_state(checkpoint.latest(root))
+    assert saved.trainer["number"] == saved.extra["number"]
+    AutoModelForCausalLM.from_pretrained(checkpoint.latest(root))
+print(unfinished)
+"""
+
+
+def test_kill_9_in_the_middle_of_saving_leaves_whole_checkpoints(tmp_path):
+    """Killed at 30 moments: a checkpoint is always there, and whole."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILL_AND_LOOK, str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) > 0, "no kill struck while a checkpoint was being written"
