@@ -84,7 +84,7 @@ class ByteTokenizer:
     controls = {"<|im_start|>": 256, "<|im_end|>": 257, "<|pad|>": 258}
     special = frozenset(controls)
     vocab_size = 256 + len(controls)
-    stop_ids = (257,)
+    stop_ids: tuple[int, ...] = (257,)
 
     _splitter = re.compile("(" + "|".join(map(re.escape, controls)) + ")")
     _bytes = [bytes([value]) for value in range(256)] + [text.encode() for text in controls]
