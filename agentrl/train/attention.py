@@ -25,9 +25,10 @@ from agentrl.train.row import Row
 
 NAME = "agentrl_tree"
 
-CALL_COST = 8192
+CALL_COST = 2048
 """What one more attention call costs, in (query, key) pairs: stacking segments pays while it pads less than this.
-Measured on one CPU thread, where it hardly depends on the model's width."""
+Measured on one CPU thread with a width of 64: 512 branches of 10 tokens train in 0.27 s, without stacking in 0.42 s;
+anything from 0 to 8192 does as well, and beyond that padding costs more than the calls that it saves."""
 
 
 @dataclass(frozen=True)

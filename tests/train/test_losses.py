@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -140,3 +142,11 @@ def test_a_sequence_without_trained_tokens_does_not_count():
 def test_settings_that_make_no_sense_are_refused(bad):
     with pytest.raises(ValueError, match=next(iter(bad)).split("_")[0]):
         TrainSettings(**bad)
+
+
+def test_settings_rows_and_packing_do_without_torch():
+    """A recipe is checked, and rows are made, where torch is not installed."""
+    code = (
+        "import agentrl.train.settings, agentrl.train.row, agentrl.train.packing, sys; sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parents[2])
