@@ -1,0 +1,1 @@
+"""Sandboxes: where the commands of an agent run, and cannot hurt anything."""
