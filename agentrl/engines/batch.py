@@ -1,0 +1,378 @@
+"""Continuous batching: the decode loop of the embedded engine. Runs in one thread; knows nothing of asyncio.
+
+A running request has a row of the arena that holds all its tokens but the last. A step forwards the last token of
+every row at once and samples the next. New requests get their rows filled (prefill) between two steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from agentrl.engines.base import Completion, Sampling
+from agentrl.engines.draw import draw, uniforms
+from agentrl.engines.kv_cache import KVArena, Parked, ParkingLot, common_prefix
+from agentrl.episode.record import VersionSpan
+from agentrl.errors import EngineError
+
+FORWARD_TOKENS = 2048
+"""A prefill forwards at most so many tokens (padding included) at once: bounds the memory of its activations."""
+
+WORTH_SHARING = 32
+"""A prefix is worth waiting for or looking for in other sessions if it saves more tokens than this."""
+
+
+@dataclass(eq=False)
+class Request:
+    """One call of `generate`, from its prompt to its completion.
+
+    Attributes:
+        token_ids: the prompt, and behind it what was sampled.
+        limit: at most so many tokens are sampled.
+        seed: of the draw, 64 bits.
+        done: called with the completion or the error, once.
+        cancelled: set by the caller: nobody waits any more.
+        keep: whether the cache is kept for the session's next turn.
+    """
+
+    session: str
+    token_ids: list[int]
+    sampling: Sampling
+    limit: int
+    seed: int
+    done: Callable[[Completion | None, BaseException | None], None]
+    cancelled: bool = False
+    keep: bool = True
+    cached: int = 0
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[tuple[int, int]] = field(default_factory=list)
+
+    def completion(self, finish: Any) -> Completion:
+        """What was sampled."""
+        count = len(self.logprobs)
+        ends = [start for _, start in self.versions[1:]] + [count]
+        return Completion(
+            token_ids=self.token_ids[len(self.token_ids) - count :],
+            logprobs=self.logprobs,
+            finish=finish,
+            versions=[VersionSpan(v, start, end) for (v, start), end in zip(self.versions, ends, strict=True)],
+        )
+
+
+class Batch:
+    """The requests of one model: waiting, running (row i of the arena is `running[i]`), and parked between turns.
+
+    Attributes:
+        forwarded_tokens: tokens that went through the model so far, padding not counted.
+        steps: decode steps so far.
+    """
+
+    # The state of the running requests, a row each; laid out by `_gather`.
+    _last: Tensor
+    _positions: Tensor
+    _temperature: Tensor
+    _top_p: Tensor | None
+    _seeds: NDArray[np.uint64]
+    _drawn: NDArray[np.uint64]
+    _longest: int
+
+    def __init__(self, model: PreTrainedModel, *, max_batch: int, parked_bytes: int) -> None:
+        self.model, self.max_batch = model, max_batch
+        self.device = next(model.parameters()).device
+        self.dtype = next(model.parameters()).dtype
+        self.arena = KVArena(model)
+        self.parked = ParkingLot(parked_bytes)
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []
+        self.version = 0
+        self.forwarded_tokens = self.steps = 0
+        self._entering: list[Request] = []
+        self._stale = True
+
+    def step(self) -> None:
+        """Lets in who waits, then samples one token for every running request."""
+        self._drop_cancelled()
+        self._admit()
+        if self.running:
+            self._decode()
+
+    def abort(self, error: BaseException) -> None:
+        """Fails every request, waiting or running, and drops all caches (they may be half written)."""
+        failed = dict.fromkeys([*self.running, *self._entering, *self.waiting])
+        for requests in (self.running, self._entering, self.waiting):
+            requests.clear()
+        self._forget()
+        for request in failed:
+            request.done(None, error)
+
+    def end_session(self, session: str) -> None:
+        """Frees what is kept for a session."""
+        self.parked.take(session)
+        for request in (*self.running, *self.waiting):
+            if request.session == session:
+                request.keep = False
+
+    def update(self, weights: dict[str, Tensor], version: int) -> None:
+        """Copies new weights into the model. Running requests go on under them, their caches computed anew.
+
+        Raises:
+            EngineError: names or shapes do not fit; the old weights stay.
+        """
+        own = self.model.state_dict()
+        missing, unknown = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
+        # Tied weights share memory: a file may hold one name of the two.
+        present = {own[name].data_ptr() for name in weights.keys() & own.keys()}
+        missing = [name for name in missing if own[name].data_ptr() not in present]
+        wrong = [name for name in weights.keys() & own.keys() if weights[name].shape != own[name].shape]
+        for problem, names in (("lack", missing), ("have unknown", unknown), ("have other shapes for", wrong)):
+            if names:
+                raise EngineError(
+                    f"the new weights {problem} {names[0]!r} ({len(names)} in all)",
+                    remedy="pass the state_dict of a model of the same configuration",
+                )
+        for name, value in weights.items():
+            own[name].copy_(value)
+        self.version = version
+        self._forget()
+        self.waiting.extendleft(reversed(self.running))
+        self.running.clear()
+
+    def score(self, prefix: list[int], continuations: Sequence[Sequence[int]]) -> list[list[float]]:
+        """Log-probabilities (temperature 1) of each continuation after the prefix, which is forwarded once.
+
+        The continuations are branches of a tree: they go through the model side by side in one row, each under a
+        mask that shows it the prefix and itself.
+        """
+        row = len(self.running)
+        visitor = Request("", prefix, Sampling(), 0, 0, lambda *_: None)
+        self._enter([(visitor, *self._best_source(visitor))], row)
+        scores: list[list[float]] = []
+        for branches in _chunks(continuations, FORWARD_TOKENS):
+            scores += self._score_branches(prefix, branches, row)
+        return scores
+
+    def _score_branches(self, prefix: list[int], branches: list[Sequence[int]], row: int) -> list[list[float]]:
+        # The last token of a branch predicts nothing that is asked for.
+        tokens = [prefix[-1]] + [token for branch in branches for token in branch[:-1]]
+        owner = [-1] + [number for number, branch in enumerate(branches) for _ in branch[:-1]]
+        depth = [0] + [at for branch in branches for at in range(1, len(branch))]
+        who, deep = torch.tensor(owner, device=self.device), torch.tensor(depth, device=self.device)
+        start, count = len(prefix) - 1, len(tokens)
+        sees = ((who[:, None] == who) | (who == -1)) & (deep[:, None] >= deep)
+        mask = torch.cat([sees.new_ones(count, start), sees], 1)[None, None]
+        slots = torch.arange(start, start + count, device=self.device)[None]
+        self.arena.reserve(row + 1, start + count)
+        self.arena.aim(row, slots, start + count)
+        ids = torch.tensor([tokens], device=self.device)
+        logprobs = self._forward(ids, (deep + start)[None], mask, keep=0)[0].float().log_softmax(-1)
+        self.forwarded_tokens += count
+        scores, at = [], 1
+        for branch in branches:
+            steps = [0, *range(at, at + len(branch) - 1)][: len(branch)]
+            scores.append(logprobs[steps, list(branch)].tolist())
+            at += len(steps[1:])
+        return scores
+
+    def _drop_cancelled(self) -> None:
+        for row in reversed(range(len(self.running))):
+            if self.running[row].cancelled:
+                self._vacate(row)
+        if any(request.cancelled for request in self.waiting):
+            self.waiting = deque(request for request in self.waiting if not request.cancelled)
+
+    def _admit(self) -> None:
+        """Gives rows to waiting requests and fills them.
+
+        A request whose prompt shares a long prefix with another of the same wave (a group's common prompt, a common
+        system message) is held back until that one's row is filled, and copies it: shared tokens are forwarded once.
+        """
+        room = min(len(self.waiting), self.max_batch - len(self.running))
+        self._entering = [self.waiting.popleft() for _ in range(room)]
+        while self._entering:
+            leaders: list[tuple[Request, int, Parked | int | None]] = []
+            held_back: list[Request] = []
+            for request in self._entering:
+                cached, source = self._best_source(request)
+                saves = cached + WORTH_SHARING
+                if any(_shares(request.token_ids, leader.token_ids, saves) for leader, _, _ in leaders):
+                    held_back.append(request)
+                else:
+                    leaders.append((request, cached, source))
+            leaders.sort(key=lambda entry: len(entry[0].token_ids) - entry[1])
+            self._enter(leaders, len(self.running))
+            for request, _, _ in leaders:
+                if not request.versions or request.versions[-1][0] != self.version:
+                    request.versions.append((self.version, len(request.logprobs)))
+                self.running.append(request)
+            self._entering = held_back
+            self._stale = True
+
+    def _best_source(self, request: Request) -> tuple[int, Parked | int | None]:
+        """How many of a request's tokens are cached, and where: in a parked session or in a running row."""
+        ids, wanted = request.token_ids, len(request.token_ids) - 1
+        best = 0
+        source: Parked | int | None = None
+        if (own := self.parked.get(request.session)) is not None:
+            best, source = min(common_prefix(own.token_ids, ids), wanted), own
+        if wanted - best <= WORTH_SHARING:
+            return best, source
+        others: list[tuple[list[int], Parked | int]] = [(r.token_ids, row) for row, r in enumerate(self.running)]
+        others += [(parked.token_ids, parked) for parked in self.parked.newest_first()]
+        for token_ids, place in others:
+            if not _shares(ids, token_ids, best):
+                continue
+            # The last token of a running row is not in its cache yet.
+            held = len(token_ids) - isinstance(place, int)
+            if (length := min(common_prefix(token_ids, ids), held, wanted)) > best:
+                best, source = length, place
+            if best == wanted:
+                break
+        return best, source
+
+    def _enter(self, entries: list[tuple[Request, int, Parked | int | None]], first: int) -> None:
+        """Fills the rows from `first` on with all tokens but the last of each request: copies, then prefills."""
+        self.arena.reserve(first + len(entries), max(len(request.token_ids) for request, _, _ in entries))
+        for row, (request, cached, source) in enumerate(entries, first):
+            request.cached = cached
+            if isinstance(source, int):
+                self.arena.copy_row(source, row, cached)
+            elif source is not None:
+                self.arena.load(row, source.memory, cached)
+            self.parked.take(request.session)
+        at = 0
+        while at < len(entries):
+            lacks = [len(request.token_ids) - 1 - cached for request, cached, _ in entries[at:]]
+            count = 1
+            while (
+                count < len(lacks)
+                and lacks[count] * (count + 1) <= FORWARD_TOKENS
+                and lacks[count] <= 2 * lacks[0] + 16  # little padding
+            ):
+                count += 1
+            self._prefill([request for request, _, _ in entries[at : at + count]], first + at)
+            at += count
+
+    def _prefill(self, requests: list[Request], first: int) -> None:
+        """Forwards what rows lack, all side by side, in pieces of bounded size."""
+        size = max(1, FORWARD_TOKENS // len(requests))
+        while True:
+            pieces = [r.token_ids[r.cached : min(r.cached + size, len(r.token_ids) - 1)] for r in requests]
+            if not (width := max(map(len, pieces))):
+                return
+            ids = torch.tensor([piece + [0] * (width - len(piece)) for piece in pieces], device=self.device)
+            starts = torch.tensor([request.cached for request in requests], device=self.device)
+            lengths = torch.tensor([len(piece) for piece in pieces], device=self.device)
+            columns = torch.arange(width, device=self.device)
+            slots = starts[:, None] + columns
+            end = max(request.cached + len(piece) for request, piece in zip(requests, pieces, strict=True))
+            self.arena.aim(first, slots, end, columns < lengths[:, None])
+            self._forward(ids, slots.clamp(max=end - 1), self._causal(slots, end), keep=1)
+            for request, piece in zip(requests, pieces, strict=True):
+                request.cached += len(piece)
+                self.forwarded_tokens += len(piece)
+
+    def _decode(self) -> None:
+        """Samples one token for every running request; those that are done leave."""
+        if self._stale:
+            self._gather()
+        self.arena.reserve(len(self.running), self._longest)
+        slots = self._positions[:, None]
+        self.arena.aim(0, slots, self._longest)
+        logits = self._forward(self._last[:, None], slots, self._causal(slots, self._longest), keep=1)[:, -1]
+        uniform = torch.from_numpy(uniforms(self._seeds, self._drawn)).to(self.device)
+        self._last, chosen = draw(logits, self._temperature, self._top_p, uniform)
+        self._positions = self._positions + 1
+        self._drawn += np.uint64(1)
+        self._longest += 1
+        self.forwarded_tokens += len(self.running)
+        self.steps += 1
+        logprobs = chosen.tolist()
+        if not math.isfinite(sum(logprobs)):
+            raise EngineError(
+                "the model's logits are not finite", remedy="the weights are broken: look at the training"
+            )
+        left: list[tuple[int, str]] = []
+        for row, (request, token, logprob) in enumerate(zip(self.running, self._last.tolist(), logprobs, strict=True)):
+            request.token_ids.append(token)
+            request.logprobs.append(logprob)
+            if token in request.sampling.stop_token_ids:
+                left.append((row, "stop"))
+            elif len(request.logprobs) == request.limit:
+                left.append((row, "length"))
+        for row, finish in reversed(left):
+            request = self.running[row]
+            if request.keep:
+                held = len(request.token_ids) - 1
+                self.parked.put(request.session, Parked(request.token_ids[:held], self.arena.save(row, held)))
+            self._vacate(row)
+            request.done(request.completion(finish), None)
+
+    def _gather(self) -> None:
+        """Lays the state of the running requests out as tensors, after some came or went."""
+        running, device = self.running, self.device
+        self._longest = max(len(request.token_ids) for request in running)
+        self._last = torch.tensor([request.token_ids[-1] for request in running], device=device)
+        self._positions = torch.tensor([len(request.token_ids) - 1 for request in running], device=device)
+        self._temperature = torch.tensor([request.sampling.temperature for request in running], device=device)
+        top_p = [request.sampling.top_p for request in running]
+        self._top_p = torch.tensor(top_p, device=device) if min(top_p) < 1 else None
+        self._seeds = np.array([request.seed for request in running], np.uint64)
+        self._drawn = np.array([len(request.logprobs) for request in running], np.uint64)
+        self._stale = False
+
+    def _vacate(self, row: int) -> None:
+        """Ends a row; the last one takes its place."""
+        last = self.running.pop()
+        if row < len(self.running):
+            self.arena.copy_row(len(self.running), row, len(last.token_ids) - 1)
+            self.running[row] = last
+        self._stale = True
+
+    def _forget(self) -> None:
+        self.arena.clear()
+        self.parked.clear()
+        self._stale = True
+
+    def _causal(self, slots: Tensor, length: int) -> Tensor:
+        return (torch.arange(length, device=self.device) <= slots[:, :, None])[:, None]
+
+    def _forward(self, ids: Tensor, positions: Tensor, mask: Tensor, *, keep: int) -> Tensor:
+        """Logits of the last `keep` columns (0: all). `mask`: bool [rows, 1, new, length], true where seen."""
+        # Additive, made once here: given a bool mask, every layer would convert it anew.
+        additive = torch.zeros(mask.shape, dtype=self.dtype, device=self.device).masked_fill_(~mask, -torch.inf)
+        output = self.model(
+            input_ids=ids,
+            attention_mask=additive,
+            position_ids=positions,
+            past_key_values=self.arena,
+            use_cache=True,
+            logits_to_keep=keep,
+        )
+        logits: Tensor = output.logits
+        return logits
+
+
+def _shares(a: list[int], b: list[int], length: int) -> bool:
+    """Whether `a` and `b` have more than `length` tokens in common at the start."""
+    return len(a) > length < len(b) and a[length] == b[length] and a[:length] == b[:length]
+
+
+def _chunks(continuations: Sequence[Sequence[int]], budget: int) -> Iterator[list[Sequence[int]]]:
+    """Runs of continuations of at most `budget` tokens together (or of one that is longer)."""
+    chunk: list[Sequence[int]] = []
+    for continuation in continuations:
+        if chunk and sum(map(len, chunk)) + len(continuation) > budget:
+            yield chunk
+            chunk = []
+        chunk.append(continuation)
+    if chunk:
+        yield chunk

@@ -1,0 +1,156 @@
+"""Keys and values: those of the rows that run (`KVArena`), and those of sessions between their turns (`Parked`)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Cache, PreTrainedModel
+
+from agentrl.errors import EngineError
+
+
+class KVArena(Cache):  # type: ignore[misc]
+    """The cache of a batch of ragged rows, in the form that transformers models take.
+
+    One tensor holds it all, [2 * layers, rows, slots, kv_heads, head_dim] with keys at even and values at odd
+    indices of the first axis, so that moving a row or parking it is one copy. It grows as needed and starts as
+    zeros: what a mask hides is multiplied by zero, which garbage (NaN) would survive.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        # The parent's layers are not used: `update` and `get_seq_length` are all that a model calls.
+        super().__init__(layers=[])
+        config = model.config.get_text_config()
+        kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+        if kinds != {"full_attention"} or (not hasattr(config, "layer_types") and getattr(config, "sliding_window", 0)):
+            raise EngineError(
+                f"the embedded engine cannot run {config.model_type}: its layers are {sorted(kinds)}",
+                remedy="use a model with full attention in every layer (Llama, Qwen, SmolLM, ...)",
+            )
+        heads = config.num_attention_heads
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+        kv_heads = getattr(config, "num_key_value_heads", None) or heads
+        parameter = next(model.parameters())
+        self._empty = parameter.new_zeros((2 * config.num_hidden_layers, 0, 0, kv_heads, head_dim))
+        self._memory = self._empty
+
+    def reserve(self, rows: int, slots: int) -> None:
+        """Makes room for so many rows of so many tokens. What is stored stays."""
+        _, have_rows, have_slots, *rest = self._memory.shape
+        if rows <= have_rows and slots <= have_slots:
+            return
+        if rows > have_rows:
+            have_rows = max(rows, min(2 * have_rows, have_rows + 64))
+        if slots > have_slots:
+            have_slots = max(slots, have_slots * 5 // 4) + 63 & ~63
+        old = self._memory
+        self._memory = old.new_zeros((old.shape[0], have_rows, have_slots, *rest))
+        self._memory[:, : old.shape[1], : old.shape[2]] = old
+
+    def clear(self) -> None:
+        """Forgets and frees everything."""
+        self._memory = self._empty
+
+    def copy_row(self, source: int, target: int, length: int) -> None:
+        """Copies the first `length` tokens of a row."""
+        self._memory[:, target, :length] = self._memory[:, source, :length]
+
+    def load(self, row: int, parked: Tensor, length: int) -> None:
+        """Puts the first `length` tokens of what `save` returned into a row."""
+        self._memory[:, row, :length] = parked[:, :length]
+
+    def save(self, row: int, length: int) -> Tensor:
+        """A copy of the first `length` tokens of a row, [2 * layers, length, kv_heads, head_dim]."""
+        return self._memory[:, row, :length].clone()
+
+    def aim(self, first: int, slots: Tensor, length: int, real: Tensor | None = None) -> None:
+        """Says where the next forward pass reads and writes.
+
+        Args:
+            first: the pass covers the rows from this one on.
+            slots: int64 [rows, new]: where each new token is stored.
+            length: attention sees the slots below it, under the caller's mask.
+            real: bool [rows, new]; only these are stored. None: all.
+        """
+        count = slots.shape[0]
+        rows = torch.arange(first, first + count, device=slots.device)[:, None].expand_as(slots)
+        self._real = real
+        self._at = (rows, slots) if real is None else (rows[real], slots[real])
+        self._rows, self._length = slice(first, first + count), length
+
+    def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Called by each attention layer with its new keys and values, [rows, kv_heads, new, head_dim]."""
+        both = []
+        for memory, new in ((self._memory[2 * layer], keys), (self._memory[2 * layer + 1], values)):
+            new = new.transpose(1, 2)
+            memory[self._at] = new if self._real is None else new[self._real]
+            both.append(memory[self._rows, : self._length].transpose(1, 2))
+        return both[0], both[1]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Tokens stored before the pass; models only ask when they are given no positions."""
+        return self._length
+
+
+@dataclass(frozen=True)
+class Parked:
+    """The cache of one session between two turns: `memory` holds keys and values of exactly `token_ids`."""
+
+    token_ids: list[int]
+    memory: Tensor
+
+
+class ParkingLot:
+    """Parked sessions, the longest unused dropped first when `limit_bytes` is exceeded."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes, self.used_bytes = limit_bytes, 0
+        self._parked: OrderedDict[str, Parked] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    def put(self, session: str, parked: Parked) -> None:
+        """Parks a session, in place of what it had."""
+        self.take(session)
+        self._parked[session] = parked
+        self.used_bytes += parked.memory.nbytes
+        while self.used_bytes > self.limit_bytes:
+            self.take(next(iter(self._parked)))
+
+    def get(self, session: str) -> Parked | None:
+        """What a session has parked."""
+        return self._parked.get(session)
+
+    def take(self, session: str) -> Parked | None:
+        """Removes a session and returns what it had."""
+        if (parked := self._parked.pop(session, None)) is not None:
+            self.used_bytes -= parked.memory.nbytes
+        return parked
+
+    def newest_first(self) -> list[Parked]:
+        """What is parked."""
+        return list(reversed(self._parked.values()))
+
+    def clear(self) -> None:
+        """Forgets all sessions."""
+        self._parked.clear()
+        self.used_bytes = 0
+
+
+def common_prefix(a: list[int], b: list[int]) -> int:
+    """Length of the longest common prefix. Compares slices, which is C speed, and bisects the first difference."""
+    low, high = 0, min(len(a), len(b))
+    if a[:high] == b[:high]:
+        return high
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low
