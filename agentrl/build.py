@@ -57,7 +57,8 @@ class Parts:
 
     def renderer(self, tokenizer: Tokenizer) -> Renderer:
         """The renderer of this recipe's conversations under a tokenizer; its template is checked."""
-        renderer = Renderer(tokenizer, self.parser, self.definitions)
+        shown = self.definitions if self.recipe.agent.describe_tools else []
+        renderer = Renderer(tokenizer, self.parser, shown)
         renderer.check()
         return renderer
 
@@ -213,6 +214,10 @@ def resolve_references(settings: dict[str, Any], base: Path) -> dict[str, Any]:
     """Settings with `./file.py:Name` replaced by the object and `./path` by the absolute path."""
 
     def resolve(value: Any) -> Any:
+        if isinstance(value, list):
+            return [resolve(item) for item in value]
+        if isinstance(value, dict):
+            return {name: resolve(item) for name, item in value.items()}
         if isinstance(value, str) and value.startswith("./"):
             return load_object(value, base) if is_reference(value) else str((base / value).resolve())
         return value

@@ -7,6 +7,9 @@ retried and never becomes data, `ToolError` becomes the observation, everything 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class AgentRLError(Exception):
     """Base of all errors that agentrl raises on purpose.
@@ -58,6 +61,17 @@ class MissingExtra(AgentRLError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} is not installed", remedy=f"pip install 'agentrl[{extra}]'")
+
+
+@contextmanager
+def needs(extra: str) -> Iterator[None]:
+    """Imports inside: a package that is missing becomes `MissingExtra`."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("agentrl"):
+            raise
+        raise MissingExtra(error.name, extra) from None
 
 
 class InfraError(AgentRLError):

@@ -56,6 +56,9 @@ class AgentSettings(Section):
     args: dict[str, Any] = Field({}, description="Keyword arguments of `use`.")
     system: str | None = Field(None, description="System message.")
     max_turns: int = Field(10, gt=0, description="Model turns; an episode that needs more is truncated.")
+    describe_tools: bool = Field(
+        True, description="Tell the model about the tools; false for one that knows them from demonstrations."
+    )
     format: str = Field("hermes", description="How tool calls are written: hermes, xml, fenced, tags.")
 
 

@@ -24,9 +24,9 @@ from agentrl.store.run_dir import RunDir
 from agentrl.view.show import signed_bar
 
 INTRO = """[b]agentrl quickstart[/b]: a tiny policy, built on the spot, learns to find a flag in mazes of real folders.
-Its tool calls ([b]cd[/b], [b]look[/b]) are run by a real shell in a sandbox without network; the reward is 1 in the flag's
-room and 0 elsewhere. Demonstrations teach it the format only (almost all their moves are random); the way it learns by
-reinforcement, with GiGPO credit per turn. It learns a FIXED set of eight mazes: this shows learning, not generalisation."""
+A real shell in a sandbox without network runs its tool calls ([b]cd[/b], [b]look[/b]); the reward is 1 in the flag's
+room, else 0. Demonstrations teach it the format only (almost all their moves are random); the way it learns by
+reinforcement, with GiGPO credit per turn. It learns a FIXED set of eight mazes: learning, not generalisation."""
 
 CREDITS = {
     "GRPO": ["credit={estimator: grpo}"],

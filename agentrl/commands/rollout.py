@@ -12,7 +12,7 @@ from agentrl.chat.tokenizer import Tokenizer
 from agentrl.commands.runs import open_run, recipe_of
 from agentrl.engines.base import Engine
 from agentrl.episode.runner import Plan
-from agentrl.errors import RecipeError
+from agentrl.errors import RecipeError, needs
 from agentrl.plans import missing, rollout_plans
 from agentrl.play import evaluate, play
 from agentrl.recipe import EvalSettings, Recipe
@@ -152,10 +152,6 @@ def model_engine(parts: Parts) -> tuple[Engine, Renderer]:
     Raises:
         RecipeError: no model, or one that training has yet to build.
     """
-    from agentrl.chat.tokenizer import HFTokenizer
-    from agentrl.engines.torch import TorchEngine
-    from agentrl.model import load_model
-
     settings = parts.recipe.model
     if settings is None:
         raise RecipeError("the recipe has no 'model'", remedy="--agent NAME plays a script, or --set model.path=FOLDER")
@@ -165,6 +161,11 @@ def model_engine(parts: Parts) -> tuple[Engine, Renderer]:
             place="model.scratch",
             remedy="agentrl train first, then agentrl eval RUN, or --set model.path=RUN/checkpoints/it-...",
         )
+    with needs("train"):
+        from agentrl.chat.tokenizer import HFTokenizer
+        from agentrl.engines.torch import TorchEngine
+        from agentrl.model import load_model
+
     loaded = load_model(settings, seed=parts.recipe.seed)
     return TorchEngine(loaded.model, max_context=loaded.max_context), parts.renderer(HFTokenizer(loaded.tokenizer))
 

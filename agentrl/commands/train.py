@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentrl.build import build
 from agentrl.commands.runs import open_run
-from agentrl.errors import MissingExtra, RecipeError
+from agentrl.errors import RecipeError, needs
 from agentrl.recipe import Recipe
 from agentrl.recipe_file import load_recipe
 from agentrl.store.run_dir import RunDir
@@ -28,12 +28,8 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> None
     Args:
         engine: `replay:RUN` trains on the episodes of a stored run; default: the embedded torch engine.
     """
-    try:
+    with needs("train"):
         from agentrl.train.loop import Loop, embedded_engine
-    except ModuleNotFoundError as error:
-        if error.name in ("torch", "transformers"):
-            raise MissingExtra(error.name, "train") from None
-        raise
     from agentrl.view.curves import learning_curve
 
     parts = build(recipe)

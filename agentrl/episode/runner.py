@@ -181,6 +181,7 @@ class _Attempt:
         self.reward: float | None = None
         self.timings: dict[str, float] = {}
         self.created_at, self.started = time.time(), time.perf_counter()
+        self._since = self.started
         self.error: ErrorRecord | None = None
         self.close_errors: list[ErrorRecord] = []
         self._on_phase = on_phase

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from tests.command import agentrl
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-first-task.md"

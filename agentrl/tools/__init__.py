@@ -1,0 +1,1 @@
+"""Tools that a model may call: the base, and the built-in ones."""

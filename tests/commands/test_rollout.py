@@ -1,0 +1,135 @@
+"""`agentrl rollout`, `check`, `show`, `view` as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from agentrl.store.run_dir import RunDir
+from tests.command import agentrl
+
+
+def test_rollout_check_show_view(counting: Path) -> None:
+    here = counting.parent
+    agentrl("rollout", "counting", "--n", "40", "--agent", "hasty", "--out", "run", cwd=here)
+    report = json.loads(agentrl("check", "run", "--json", cwd=here).stdout)
+    assert all(finding["failed"] == 0 for finding in report["invariants"].values())
+    listing = agentrl("show", "run", "--sort", "reward", "--limit", "50", cwd=here).stdout
+    assert "40 episodes in 40 groups" in listing
+    one = agentrl("show", "run", "count7#0", "--tokens", cwd=here).stdout
+    assert "Count to 3." in one
+    assert "add(" in one
+    page = here / "out.html"
+    agentrl("view", "run", "--export", str(page), cwd=here)
+    assert "count7" in page.read_text()
+
+
+def test_a_killed_rollout_goes_on_with_what_is_missing(counting: Path) -> None:
+    here = counting.parent
+    arguments = ["rollout", "counting", "--n", "60", "--agent", "oracle", "--out", "run"]
+    sets = ["--set", "tools.0.settings.delay=0.05", "--set", "concurrency=3"]
+    process = subprocess.Popen([sys.executable, "-m", "agentrl.cli", *arguments, *sets], cwd=here)
+    run = here / "run"
+    stored: set[str] = set()
+    for _ in range(600):
+        time.sleep(0.05)
+        if (run / "index.sqlite").exists():
+            with RunDir.read(run) as reader:
+                stored = reader.ids()
+        if len(stored) >= 10:
+            break
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    with RunDir.read(run) as reader:
+        before = {episode.id: episode.created_at for episode in reader.episodes()}
+    assert 10 <= len(before) < 60
+    assert agentrl("check", "run", cwd=here, ok=True).returncode == 0
+
+    agentrl(*arguments, *sets, cwd=here)
+    with RunDir.read(run) as reader:
+        after = {episode.id: episode.created_at for episode in reader.episodes()}
+        assert {row.reward for row in reader.rows()} == {1.0}
+    assert len(after) == 60
+    assert {id: after[id] for id in before} == before, "what was stored was not run again"
+    assert agentrl("check", "run", cwd=here).returncode == 0
+
+
+def test_another_recipe_is_not_mixed_in(counting: Path) -> None:
+    here = counting.parent
+    agentrl("rollout", "counting", "--n", "4", "--agent", "oracle", "--out", "run", cwd=here)
+    other = agentrl(
+        "rollout", "counting", "--n", "4", "--agent", "oracle", "--out", "run", "--set", "seed=5", cwd=here, ok=False
+    )
+    assert other.returncode == 1
+    assert "differs in: recipe.seed" in other.stderr
+    assert "another --out" in other.stderr
+
+
+def test_more_episodes_are_added_to_the_same_run(counting: Path) -> None:
+    here = counting.parent
+    for n in ("4", "9"):
+        agentrl("rollout", "counting", "--n", n, "--agent", "oracle", "--out", "run", cwd=here)
+    with RunDir.read(here / "run") as reader:
+        assert len(reader.ids()) == 9
+
+
+def test_a_failed_episode_runs_again_when_its_cause_is_mended(counting: Path) -> None:
+    here = counting.parent
+    arguments = ["rollout", "counting", "--n", "6", "--agent", "oracle", "--out", "run"]
+    broken = (counting / "task.py").read_text()
+    (counting / "task.py").write_text(broken.replace("def exact(task, episode):", "def exact(task, episode): 1/0;"))
+    agentrl(*arguments, cwd=here)
+    with RunDir.read(here / "run") as reader:
+        assert {(row.status, row.reward) for row in reader.rows()} == {("user_error", None)}
+        assert len(reader.failures()) == 6
+    (counting / "task.py").write_text(broken)
+    agentrl(*arguments, cwd=here)
+    with RunDir.read(here / "run") as reader:
+        done = [row for row in reader.rows() if row.status == "done"]
+    assert sorted(row.id for row in done) == [f"rollout/{k:06d}-count{k}#0~1" for k in range(6)]
+    assert agentrl("check", "run", cwd=here).returncode == 0
+
+
+def test_a_replay_says_the_same_tokens(counting: Path) -> None:
+    here = counting.parent
+    agentrl("rollout", "counting", "--n", "8", "--agent", "hasty", "--out", "first", cwd=here)
+    agentrl("rollout", "counting", "--n", "8", "--engine", "replay:first", "--out", "again", cwd=here)
+    runs = []
+    for name in ("first", "again"):
+        with RunDir.read(here / name) as reader:
+            runs.append({e.id: (e.nodes, e.reward, [t.state for t in e.turns]) for e in reader.episodes()})
+    assert runs[0] == runs[1]
+
+
+def test_a_replay_of_a_changed_environment_is_refused(counting: Path) -> None:
+    here = counting.parent
+    agentrl("rollout", "counting", "--n", "8", "--agent", "oracle", "--out", "first", cwd=here)
+    code = (counting / "task.py").read_text()
+    (counting / "task.py").write_text(code.replace("ToolResult(str(self.count)", "ToolResult('now ' + str(self.count)"))
+    agentrl("rollout", "counting", "--n", "8", "--engine", "replay:first", "--out", "again", cwd=here)
+    with RunDir.read(here / "again") as reader:
+        errors = [e.error.message for e in reader.episodes() if e.error is not None]
+    assert errors
+    assert all("differs from the stored one at token" in message for message in errors)
+
+
+def test_wrong_names_are_explained(counting: Path) -> None:
+    here = counting.parent
+    for arguments, expected in [
+        (["rollout", "counting", "--agent", "oracel"], "did you mean 'oracle'?"),
+        (["rollout", "countin"], "there is no recipe 'countin'"),
+        (["rollout", "counting"], "has no 'model'"),
+        (["rollout", "counting", "--engine", "vlm"], "there is no engine 'vlm'"),
+        (["train", "counting"], "no section 'train'"),
+        (["eval", "counting"], "has no 'model'"),
+        (["show", "nowhere"], "nowhere"),
+        (["check", "nowhere"], "nowhere"),
+    ]:
+        done = agentrl(*arguments, cwd=here, ok=False)
+        assert done.returncode == 1, arguments
+        assert expected in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr

@@ -1,0 +1,103 @@
+"""`agentrl train` and `eval` from end to end: resume after a kill, replay, checkpoints."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.store.run_dir import RunDir
+from tests.command import agentrl
+
+TRAINING = """\
+agent: {format: tags, max_turns: 6, describe_tools: false}
+model: {scratch: {hidden: 32, layers: 1, heads: 2, vocab_size: 300, max_context: 256}}
+sampling: {max_tokens: 8}
+credit: {estimator: gigpo}
+warm_start: {script: hasty, episodes: 24, steps: 80, batch: 8, lr: 3.0e-3}
+train: {iterations: 5, groups: 3, group_size: 4, minibatch: 6, lr: 1.0e-3, entropy_bonus: 0.01}
+eval: {episodes: 12}
+"""
+TIMES = ("rollout_s", "train_s")
+# Log-probabilities that the engine reported carry the rounding of batches whose make-up depends on timing.
+ROUNDED = ("mismatch_mean", "mismatch_max")
+
+
+@pytest.fixture
+def trainable(counting: Path) -> Path:
+    (counting / "recipe.yaml").write_text((counting / "recipe.yaml").read_text() + TRAINING)
+    return counting
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    with RunDir.read(run) as reader:
+        lines = reader.metrics()
+    return [{k: v for k, v in line.items() if k not in (*TIMES, *ROUNDED, "at")} for line in lines]
+
+
+def train(here: Path, out: str, *more: str) -> None:
+    agentrl("train", "counting", "--out", out, *more, cwd=here)
+
+
+def test_a_killed_training_continues_to_the_same_metrics(trainable: Path) -> None:
+    here = trainable.parent
+    train(here, "whole")
+    expected = metrics(here / "whole")
+    assert [(m["split"], m["iteration"]) for m in expected] == [
+        ("eval", 0), *(("train", k) for k in range(1, 6)), ("eval", 5)
+    ]  # fmt: skip
+    # Killed in the rollouts of the first iteration, and again right after a later checkpoint.
+    for moment in ("train/00000", "train/00003"):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "agentrl.cli", "train", "counting", "--out", "killed"],
+            cwd=here, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        for _ in range(3000):
+            time.sleep(0.01)
+            if (here / "killed" / "index.sqlite").exists():
+                with RunDir.read(here / "killed") as reader:
+                    if any(id.startswith(moment) for id in reader.ids(split="train")):
+                        break
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    train(here, "killed")
+    assert metrics(here / "killed") == expected
+    assert agentrl("check", "killed", cwd=here).returncode == 0
+
+
+def test_training_on_a_replay_repeats_the_training(trainable: Path) -> None:
+    here = trainable.parent
+    train(here, "first")
+    train(here, "again", "--engine", "replay:first")
+    assert metrics(here / "again") == metrics(here / "first")
+
+
+def test_a_checkpoint_is_a_model_and_can_be_evaluated(trainable: Path) -> None:
+    here = trainable.parent
+    train(here, "run", "--set", "train.iterations=2")
+    from transformers import AutoModelForCausalLM
+
+    newest = here / "run" / "checkpoints" / "it-00002"
+    assert AutoModelForCausalLM.from_pretrained(newest).config.hidden_size == 32
+    for what in ("run", str(newest)):
+        printed = agentrl("eval", what, "--n", "10", "--json", "--out", f"eval-{Path(what).name}", cwd=here).stdout
+        found = json.loads(printed.splitlines()[-1])
+        assert (found["episodes"], found["failed"]) == (10, 0)
+    assert (here / "run" / "curve.png").stat().st_size > 1000
+    page = agentrl("view", "run", cwd=here).stdout.strip()
+    assert "count1" in (here / page).read_text()
+
+
+def test_the_engine_and_the_trainer_agree_on_log_probabilities(trainable: Path) -> None:
+    here = trainable.parent
+    train(here, "run", "--set", "train.iterations=2")
+    with RunDir.read(here / "run") as reader:
+        gaps = [m["mismatch_max"] for m in reader.metrics() if m["split"] == "train"]
+    assert len(gaps) == 2
+    assert max(gaps) < 1e-4
