@@ -33,6 +33,9 @@ CHATML = (
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
+CONVERSION = 1
+"""Raised when `_convert` writes something else than before: older conversions in the cache are then passed over."""
+
 
 class ScratchModel(BaseModel):
     """A small Llama with random weights, and a tokenizer trained on the demonstrations."""
@@ -257,7 +260,8 @@ def _converted(gguf: Path) -> Path:
     _need("gguf", "gguf")
     _need("accelerate", "gguf")
     stat = gguf.stat()
-    key = hashlib.blake2b(f"{gguf.resolve()}/{stat.st_size}/{stat.st_mtime_ns}".encode(), digest_size=6).hexdigest()
+    source = f"{CONVERSION}/{gguf.resolve()}/{stat.st_size}/{stat.st_mtime_ns}"
+    key = hashlib.blake2b(source.encode(), digest_size=6).hexdigest()
     cache = Path(os.environ.get("AGENTRL_CACHE") or "~/.cache/agentrl").expanduser() / "models"
     folder = cache / f"{gguf.stem}-{key}"
     if folder.is_dir():
@@ -290,6 +294,11 @@ def _convert(gguf: Path, folder: Path) -> None:
         plain = AutoModelForCausalLM.from_config(quantised.config, dtype=torch.float32)
         plain.load_state_dict(quantised.state_dict())
         plain.save_pretrained(folder)
+        # The tokenizer comes out with bos for eos; the model's configuration has them right.
+        for name in ("bos", "eos", "pad", "unk"):
+            if (token_id := getattr(plain.config, f"{name}_token_id")) is not None:
+                setattr(tokenizer, f"{name}_token", tokenizer.convert_ids_to_tokens(token_id))
+        tokenizer.clean_up_tokenization_spaces = False
         tokenizer.save_pretrained(folder)
 
 

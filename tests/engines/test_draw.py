@@ -44,7 +44,10 @@ def test_top_p_keeps_the_smallest_nucleus_and_renormalises() -> None:
 def test_rows_with_their_own_settings() -> None:
     logits = torch.tensor([[0.0, 3.0, 1.0]] * 3)
     tokens, logprobs = draw(
-        logits, torch.tensor([0.0, 1.0, 1.0]), torch.tensor([0.1, 0.1, 1.0]), torch.tensor([0.999, 0.999, 0.999]).double()
+        logits,
+        torch.tensor([0.0, 1.0, 1.0]),
+        torch.tensor([0.1, 0.1, 1.0]),
+        torch.tensor([0.999, 0.999, 0.999]).double(),
     )
     assert tokens.tolist() == [1, 1, 2]
     full = logits[0].log_softmax(-1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -21,6 +23,12 @@ from .conftest import VOCAB, make_model, plain_logprobs
 
 def some_tokens(rng: random.Random, low: int, high: int) -> list[int]:
     return [rng.randrange(VOCAB) for _ in range(rng.randint(low, high))]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Polls, for the worker thread signals nothing but results."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
 
 
 async def play(engine: TorchEngine, name: str, turns: int, system: list[int]) -> list[tuple[list[int], Completion]]:
@@ -122,6 +130,23 @@ async def test_a_group_forwards_its_common_prompt_once() -> None:
     await engine.close()
 
 
+async def test_a_prompt_that_runs_ahead_of_another_session_is_exact(engine: TorchEngine) -> None:
+    prompt, sampling = list(range(60)), Sampling(max_tokens=100, seed=1)
+    oracle = TorchEngine(make_model())
+    will_say = (await oracle.generate(prompt, sampling, "s")).token_ids
+    await oracle.close()
+    # Prompts that hold what a running session is about to say: they copy what is cached so far.
+    running = asyncio.create_task(engine.generate(prompt, sampling, "running"))
+    await until(lambda: engine.stats["running"] == 1)
+    ahead = prompt + will_say
+    while not running.done():
+        completion = await engine.generate(ahead, Sampling(max_tokens=1), "ahead")
+        engine.end_session("ahead")
+        plain = plain_logprobs(make_model(), ahead + completion.token_ids)[-1:]
+        assert_close(torch.tensor(completion.logprobs), plain, atol=1e-5, rtol=0)
+    assert (await running).token_ids == will_say
+
+
 async def test_idle_sessions_are_dropped_oldest_first_and_come_back() -> None:
     engine = TorchEngine(make_model(), parked_mb=1)
     per_token = 2 * 2 * 2 * 8 * 4  # layers, keys and values, heads, width, bytes
@@ -183,8 +208,7 @@ async def test_a_wrong_request_fails_alone(
 
 async def test_a_cancelled_call_frees_its_row(engine: TorchEngine) -> None:
     long = [asyncio.create_task(engine.generate([k], Sampling(max_tokens=500), f"{k}")) for k in range(40)]
-    while engine.stats["running"] < 16:
-        await asyncio.sleep(0.001)
+    await until(lambda: engine.stats["running"] >= 16)
     for task in long:
         task.cancel()
     await asyncio.gather(*long, return_exceptions=True)
@@ -202,8 +226,7 @@ async def test_a_cancelled_call_frees_its_row(engine: TorchEngine) -> None:
 
 async def test_cancelling_some_leaves_the_others_exact(engine: TorchEngine) -> None:
     tasks = [asyncio.create_task(engine.generate([k, 1], Sampling(max_tokens=60), f"{k}")) for k in range(12)]
-    while engine.stats["steps"] < 5:
-        await asyncio.sleep(0.001)
+    await until(lambda: engine.stats["steps"] >= 5)
     for task in tasks[::3]:
         task.cancel()
     for k, result in enumerate(await asyncio.gather(*tasks, return_exceptions=True)):
@@ -228,8 +251,7 @@ async def test_update_changes_the_version_and_the_answers(engine: TorchEngine) -
 async def test_an_update_in_flight_splits_the_completion(engine: TorchEngine) -> None:
     prompts = [[k, 2, 3] for k in range(20)]  # more than rows: some wait
     tasks = [asyncio.create_task(engine.generate(p, Sampling(max_tokens=200), f"{p}")) for p in prompts]
-    while engine.stats["steps"] < 20:
-        await asyncio.sleep(0.001)
+    await until(lambda: engine.stats["steps"] >= 20)
     other = make_model(seed=9)
     await engine.update(other, 1)
     split = 0
@@ -238,7 +260,7 @@ async def test_an_update_in_flight_splits_the_completion(engine: TorchEngine) ->
         plain[1] = plain_logprobs(other, prompt + completion.token_ids)[-200:]
         spans = completion.versions
         assert [spans[0].start, spans[-1].end] == [0, 200]
-        assert all(a.end == b.start and a.end > a.start for a, b in zip(spans, spans[1:], strict=False))
+        assert all(a.end == b.start and a.end > a.start for a, b in pairwise(spans))
         for span in spans:
             ours = torch.tensor(completion.logprobs[span.start : span.end])
             assert_close(ours, plain[span.version][span.start : span.end], atol=2e-5, rtol=0)
@@ -298,8 +320,7 @@ async def test_a_failing_step_fails_its_calls_and_the_engine_goes_on() -> None:
 
     model.register_forward_pre_hook(fault)
     tasks = [asyncio.create_task(engine.generate([k], Sampling(max_tokens=400), f"{k}")) for k in range(10)]
-    while engine.stats["steps"] < 3:
-        await asyncio.sleep(0.001)
+    await until(lambda: engine.stats["steps"] >= 3)
     broken.set()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(isinstance(result, EngineError) and "out of memory" in str(result) for result in results)
