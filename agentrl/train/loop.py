@@ -7,7 +7,7 @@ the commit (docs/architecture.md).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from agentrl.build import Parts
@@ -132,7 +132,7 @@ class Loop:
             batch=warm.batch,
             lr=warm.lr,
             seed=derive_seed(self.recipe.seed, "warm_start"),
-            progress=self.progress.step,
+            progress=lambda step, loss: self.progress.step(step, {"loss": loss}),
         )
 
     async def _iterate(self) -> None:

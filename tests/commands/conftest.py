@@ -25,7 +25,9 @@ class Counter(Tool):
         return ToolResult(str(self.count), done=self.count >= self.to)
     def state_key(self): return str(self.count)
 
-def exact(task, episode): return float(episode.turns[-1].calls[-1].result == str(task.data["to"]))
+def exact(task, episode):
+    said = [call.result for turn in episode.turns for call in turn.calls if call.outcome == "ok"]
+    return float(said[-1:] == [str(task.data["to"])])
 
 def oracle(task, rng):
     for _ in range(task.data["to"]):

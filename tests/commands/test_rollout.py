@@ -81,7 +81,7 @@ def test_a_failed_episode_runs_again_when_its_cause_is_mended(counting: Path) ->
     here = counting.parent
     arguments = ["rollout", "counting", "--n", "6", "--agent", "oracle", "--out", "run"]
     broken = (counting / "task.py").read_text()
-    (counting / "task.py").write_text(broken.replace("def exact(task, episode):", "def exact(task, episode): 1/0;"))
+    (counting / "task.py").write_text(broken.replace("    said = [", "    1 / 0; said = ["))
     agentrl(*arguments, cwd=here)
     with RunDir.read(here / "run") as reader:
         assert {(row.status, row.reward) for row in reader.rows()} == {("user_error", None)}
