@@ -26,9 +26,10 @@ class KVArena(Cache):  # type: ignore[misc]
         super().__init__(layers=[])
         config = model.config.get_text_config()
         kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-        if kinds != {"full_attention"} or (not hasattr(config, "layer_types") and getattr(config, "sliding_window", 0)):
+        windowed = not hasattr(config, "layer_types") and getattr(config, "sliding_window", None) is not None
+        if windowed or kinds != {"full_attention"}:
             raise EngineError(
-                f"the embedded engine cannot run {config.model_type}: its layers are {sorted(kinds)}",
+                f"the embedded engine cannot run {config.model_type}: not every layer has full attention",
                 remedy="use a model with full attention in every layer (Llama, Qwen, SmolLM, ...)",
             )
         heads = config.num_attention_heads
@@ -65,7 +66,8 @@ class KVArena(Cache):  # type: ignore[misc]
 
     def save(self, row: int, length: int) -> Tensor:
         """A copy of the first `length` tokens of a row, [2 * layers, length, kv_heads, head_dim]."""
-        return self._memory[:, row, :length].clone()
+        saved: Tensor = self._memory[:, row, :length].clone()
+        return saved
 
     def aim(self, first: int, slots: Tensor, length: int, real: Tensor | None = None) -> None:
         """Says where the next forward pass reads and writes.

@@ -7,6 +7,7 @@ turns, so that a turn costs its new tokens only.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import random
 import threading
@@ -144,7 +145,7 @@ class TorchEngine:
 
     def end_session(self, session: str) -> None:
         """Frees what is kept for a session."""
-        if self._over is None:
+        with contextlib.suppress(EngineError):  # A closed engine keeps nothing.
             self._post(lambda: self._batch.end_session(session), lambda *_: None)
 
     async def close(self) -> None:

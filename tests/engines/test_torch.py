@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import threading
 from collections.abc import Callable
@@ -307,6 +308,45 @@ async def test_score_reuses_the_cache_of_the_episode(engine: TorchEngine) -> Non
     assert engine.stats["forwarded_tokens"] - before == 1 + 2 + 1
     await engine.generate([*prompt, 1], Sampling(max_tokens=1), "s")
     assert engine.stats["forwarded_tokens"] - before == 4 + 1  # what was scored did not cost the session its cache
+
+
+async def test_turns_scores_updates_and_cancellations_at_once() -> None:
+    """Whatever happens beside it, each token's log-probability is that of the version its span names."""
+    models = {version: make_model(seed=version) for version in range(4)}
+    engine = TorchEngine(make_model(seed=0), max_batch=12)
+    system = [1] * 45
+
+    async def episode(name: str) -> int:
+        rng = random.Random(name)
+        ids, exact = system + some_tokens(rng, 1, 40), 0
+        for _ in range(5):
+            call = engine.generate(ids, Sampling(max_tokens=rng.randint(1, 30), top_p=1.0), name)
+            if rng.random() < 0.2:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(call, rng.random() * 0.02)
+                continue
+            completion = await call
+            said = completion.token_ids
+            for span in completion.versions:
+                plain = plain_logprobs(models[span.version], ids + said)[-len(said) :][span.start : span.end]
+                assert_close(torch.tensor(completion.logprobs[span.start : span.end]), plain, atol=2e-5, rtol=0)
+                exact += span.end - span.start
+            ids = ids + said + some_tokens(rng, 1, 10)
+        engine.end_session(name)
+        return exact
+
+    async def learner() -> None:
+        for version in (1, 2, 3):
+            await asyncio.sleep(0.05)
+            await engine.update(models[version], version)
+            (score,) = await engine.score(system, [[2, 3]])
+            assert_close(torch.tensor(score), plain_logprobs(models[version], [*system, 2, 3])[-2:], atol=2e-5, rtol=0)
+
+    counts, _ = await asyncio.gather(asyncio.gather(*(episode(f"e{k}") for k in range(40))), learner())
+    assert sum(counts) > 1000
+    await engine.score([1], [[2]])
+    assert engine.stats["running"] == engine.stats["waiting"] == engine.stats["parked"] == 0
+    await engine.close()
 
 
 async def test_a_failing_step_fails_its_calls_and_the_engine_goes_on() -> None:
