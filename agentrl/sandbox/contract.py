@@ -53,7 +53,7 @@ class SandboxSpec(BaseModel):
     pids: int | None = Field(None, ge=8, description="Processes and threads at the same time.")
     disk_mb: int | None = Field(None, ge=1, description="Size of each writable folder, MiB.")
     network: Literal["none", "public"] = Field("none", description="none: not even loopback to the host.")
-    workdir: str = Field("/work", pattern=r"^/[^\0]*$", description="Writable folder where commands start.")
+    workdir: str = Field("/work", pattern=r"^/[^\x00]*$", description="Writable folder where commands start.")
     env: dict[str, str] = Field({}, description="Added to the small default environment.")
     files: dict[str, str | bytes] = Field({}, description="Path (relative to workdir, or absolute) to content.")
     setup: tuple[str, ...] = Field((), description="Shell commands run once at the start; a failure fails the start.")

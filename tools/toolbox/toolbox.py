@@ -1,7 +1,7 @@
 """The toolbox: the init process of a sandbox. It runs programs, shells and Python kernels for the host.
 
-It needs Linux and the standard library of any Python 3.9+, is started as `python3 -I -S -B toolbox.pyc FD WORKDIR`,
-and imports next to nothing, because a sandbox is made for every episode.
+It needs Linux and the standard library of any Python 3.9+, and imports next to nothing, because a sandbox is made for
+every episode. Usage: `python3 -I -S -B toolbox.pyc FD WORKDIR [BYTES PROCESSES]`; the last two are limits.
 
 Protocol, on the inherited socket FD, both ways: two big-endian uint32 (length of the header, of the body), header,
 body. The header is `key=value` fields joined by NUL, UTF-8 with surrogateescape; neither arguments nor paths can
@@ -12,13 +12,14 @@ Who belongs to whom: whatever a job starts descends from its leader, or, once or
 carries the job's id in its first environment. An orphan that hides that is nobody's, and dies with the next job.
 """
 
+# The C modules behind `os` and `signal`: importing those two would add a fifth to the start of every sandbox.
+# For the same reason contextlib is not used.
+# ruff: noqa: SIM105
+import _signal as signal
+import posix as os
 import select
 import sys
 import time
-
-# The C modules behind `os` and `signal`: importing those two would add a fifth to the start of every sandbox.
-import _signal as signal
-import posix as os
 
 GRACE_S = 0.5  # between asking (TERM) and killing (KILL)
 FLOOD = 64 << 20  # bytes of output after which a program is stopped
@@ -187,7 +188,7 @@ class Exec(Job):
     def __init__(self, box, request, stdin):
         super().__init__(box, request["id"], dict(box.env, **request["env"]))
         limit = int(request["limit"])
-        self.captures = {}
+        self.captures, self.flood = {}, max(FLOOD, limit)
         theirs, ours = {0: box.null}, []
         for number in (1, 2):
             fd, theirs[number] = os.pipe()
@@ -219,7 +220,7 @@ class Exec(Job):
     def output(self, fd):
         if not drain(fd, self.captures[fd], 1):
             self.box.forget(fd)
-        if self.captures[fd].total > FLOOD:
+        if self.captures[fd].total > self.flood:
             self.stop("output_limit")
 
     def over(self):
@@ -696,8 +697,7 @@ class Toolbox:
         return [
             pid
             for pid, (_, start) in living.items()
-            if (pid == job.pid and pid in self.leaders)
-            or (start >= since and self.owner(pid, living) in (job, None))
+            if (pid == job.pid and pid in self.leaders) or (start >= since and self.owner(pid, living) in (job, None))
         ]
 
     def owner(self, pid, living):
@@ -726,5 +726,15 @@ class Toolbox:
         return bool(found)
 
 
+def limit(memory, pids):
+    """Bounds this process and all that come after it, where the host has no control groups."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_NPROC, (pids, pids))
+
+
 if __name__ == "__main__":
+    if len(sys.argv) > 3:
+        limit(int(sys.argv[3]), int(sys.argv[4]))
     Toolbox(int(sys.argv[1]), sys.argv[2], sys.argv[0].rpartition("/")[0] + "/kernel.pyc").run()

@@ -1,0 +1,200 @@
+"""Limits by control group, version 1 or 2, where this process may make groups below its own.
+
+A family is a folder per hierarchy, named after the process that owns it; it holds one group a sandbox. What a
+killed owner left behind is removed by the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_PREFIX = "agentrl-"
+_PERIOD_US = 100_000
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a group may use. `cpu` in cores, None without bound."""
+
+    memory_mb: int
+    pids: int
+    cpu: float | None
+
+
+@dataclass(frozen=True)
+class Group:
+    """The control group of one sandbox.
+
+    Attributes:
+        folders: in every hierarchy that matters (version 2: one).
+        oom_file: holds a line `oom_kill N`.
+        usage_file: holds the bytes in use.
+    """
+
+    folders: tuple[str, ...]
+    oom_file: str
+    usage_file: str
+
+    def add(self, pid: int) -> None:
+        """Moves a process in; what it forks from now on is born in the group."""
+        for folder in self.folders:
+            _put(f"{folder}/cgroup.procs", str(pid))
+
+    def oom_kills(self) -> int:
+        """Processes of the group that the kernel killed for memory."""
+        for line in _get(self.oom_file).splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+        return 0
+
+    def memory_mb(self) -> float:
+        """Memory in use now, MiB."""
+        return int(_get(self.usage_file) or 0) / _MIB
+
+    def remove(self) -> None:
+        """Removes the group, whose processes must be gone."""
+        for folder in self.folders:
+            for _ in range(5):
+                try:
+                    os.rmdir(folder)
+                except FileNotFoundError:
+                    break
+                except OSError:  # the kernel may still be at it
+                    time.sleep(0.001)
+                else:
+                    break
+
+
+class Family:
+    """The groups of one backend.
+
+    Attributes:
+        means: `cgroup v1` or `cgroup v2`, for reports.
+        cpu: whether processor time can be limited, too.
+    """
+
+    def __init__(self, means: str, bases: dict[str, str]) -> None:
+        self.means = means
+        self.cpu = "cpu" in bases
+        self._bases = bases
+        self._made = 0
+
+    def create(self, limits: Limits) -> Group:
+        """A new, empty group. Raises OSError."""
+        self._made += 1
+        folders = {controller: f"{base}/{self._made}" for controller, base in self._bases.items()}
+        if limits.cpu is None:
+            folders.pop("cpu", None)
+        unique = tuple(dict.fromkeys(folders.values()))
+        for folder in unique:
+            os.mkdir(folder)
+        quota = int((limits.cpu or 0) * _PERIOD_US)
+        if self.means == "cgroup v2":
+            folder = folders["memory"]
+            _put(f"{folder}/memory.max", str(limits.memory_mb * _MIB))
+            with suppress(OSError):  # absent without swap
+                _put(f"{folder}/memory.swap.max", "0")
+            _put(f"{folder}/pids.max", str(limits.pids))
+            if limits.cpu is not None:
+                _put(f"{folder}/cpu.max", f"{quota} {_PERIOD_US}")
+            return Group(unique, f"{folder}/memory.events", f"{folder}/memory.current")
+        memory = folders["memory"]
+        _put(f"{memory}/memory.limit_in_bytes", str(limits.memory_mb * _MIB))
+        _put(f"{folders['pids']}/pids.max", str(limits.pids))
+        if limits.cpu is not None:
+            _put(f"{folders['cpu']}/cpu.cfs_quota_us", str(quota))
+        return Group(unique, f"{memory}/memory.oom_control", f"{memory}/memory.usage_in_bytes")
+
+    def close(self) -> None:
+        """Removes the family, whose groups must be gone."""
+        for base in set(self._bases.values()):
+            with suppress(OSError):
+                os.rmdir(base)
+
+
+def found_family(label: str) -> Family | None:
+    """A family for this process; None where groups cannot be made.
+
+    Args:
+        label: tells this owner from others on the machine.
+    """
+    return _version_2(label) or _version_1(label)
+
+
+def _version_2(label: str) -> Family | None:
+    own = next((path for _, names, path in _own_groups() if not names), "/")
+    for parent in dict.fromkeys((f"/sys/fs/cgroup{own.rstrip('/')}", "/sys/fs/cgroup")):
+        if not {"memory", "pids"} <= set(_get(f"{parent}/cgroup.controllers").split()):
+            continue
+        _reap(parent)
+        base = f"{parent}/{_PREFIX}{label}"
+        cpu = "cpu" in _get(f"{parent}/cgroup.controllers").split()
+        enable = "+memory +pids +cpu" if cpu else "+memory +pids"
+        try:
+            _put(f"{parent}/cgroup.subtree_control", enable)
+            os.mkdir(base)
+            _put(f"{base}/cgroup.subtree_control", enable)
+        except OSError:  # not ours, or it holds processes and may therefore not have limited children
+            with suppress(OSError):
+                os.rmdir(base)
+            continue
+        return Family("cgroup v2", dict.fromkeys(("memory", "pids", *(("cpu",) if cpu else ())), base))
+    return None
+
+
+def _version_1(label: str) -> Family | None:
+    own = {name: path for _, names, path in _own_groups() for name in names}
+    bases: dict[str, str] = {}
+    for controller in ("memory", "pids", "cpu"):
+        mount = f"/sys/fs/cgroup/{controller}"
+        nested = mount + own.get(controller, "/").rstrip("/")
+        parent = nested if os.path.isdir(nested) else mount
+        _reap(parent)
+        try:
+            os.mkdir(f"{parent}/{_PREFIX}{label}")
+        except OSError:
+            continue
+        bases[controller] = f"{parent}/{_PREFIX}{label}"
+    if {"memory", "pids"} <= set(bases):
+        return Family("cgroup v1", bases)
+    Family("cgroup v1", bases).close()
+    return None
+
+
+def _reap(parent: str) -> None:
+    """Removes families that are empty of processes, which is what killed owners leave. Others resist."""
+    with suppress(OSError):
+        for family in Path(parent).glob(f"{_PREFIX}*"):
+            owner = family.name.removeprefix(_PREFIX).partition("-")[0]
+            if os.path.exists(f"/proc/{owner}"):
+                continue
+            for folder in (*(entry for entry in family.iterdir() if entry.is_dir()), family):
+                with suppress(OSError):
+                    folder.rmdir()
+
+
+def _own_groups() -> list[tuple[str, list[str], str]]:
+    """(hierarchy, controllers, path) of this process; version 2 has no controllers here."""
+    rows = (line.split(":", 2) for line in _get("/proc/self/cgroup").splitlines())
+    return [(number, names.split(",") if names else [], path) for number, names, path in rows]
+
+
+def _put(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def _get(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return ""

@@ -1,0 +1,237 @@
+"""The `namespace` backend: Linux namespaces by bubblewrap. No daemon, no image, no root needed; starts in milliseconds.
+
+A sandbox sees a read-only `/usr` (or a root file system of yours), private `/work` and `/tmp` in memory, its own
+processes, and no network. Its user has no capability, and can make no namespaces of its own. Where agentrl runs as
+root, sandboxes run as another user of the host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+from contextlib import suppress
+
+from agentrl.sandbox.cgroups import Family, Group, Limits, found_family
+from agentrl.sandbox.client import ToolboxSandbox
+from agentrl.sandbox.contract import Capabilities, CapabilityMissing, SandboxSpec, SandboxStartFailed
+from agentrl.sandbox.rootfs import Host, RootFS
+from agentrl.sandbox.wire import Wire
+
+START_S = 30.0
+"""A sandbox that has not said hello by then did not start."""
+
+_DEFAULTS = {"memory_mb": 1024, "pids": 256, "disk_mb": 256}
+
+
+class NamespaceBackend:
+    """Makes sandboxes out of namespaces.
+
+    Args:
+        bwrap: the bubblewrap program; default: the one on PATH.
+        python: inside the sandbox; default: the system's, else the one that runs agentrl.
+        cgroups: whether to limit by control group where possible; without, by rlimit.
+    """
+
+    name = "namespace"
+
+    def __init__(self, bwrap: str = "bwrap", python: str | None = None, cgroups: bool = True) -> None:
+        self._host = Host(bwrap, python)
+        self._want_cgroups = cgroups
+        self._family: Family | None = None
+        self._known: Capabilities | None = None
+        self._alive: set[NamespaceSandbox] = set()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What is enforced here."""
+        if self._known is None:
+            self._host.open()
+            self._family = found_family(self._host.label) if self._want_cgroups else None
+            means = self._family.means if self._family else "rlimit"
+            notes = [] if self._family else ["no writable cgroup: memory is limited per process, not per sandbox"]
+            if os.geteuid() == 0 and not self._host.drops:
+                notes.append("sandboxes run as root's user id, without capabilities: another user was not possible")
+            self._known = Capabilities(
+                isolation="namespace",
+                cpu=means if self._family and self._family.cpu else "none",
+                memory=means,
+                pids=means,
+                disk="tmpfs" if self._host.sizes else "none",
+                networks=("none",),
+                images=False,
+                rootfs=True,
+                note="; ".join(notes),
+            )
+        return self._known
+
+    def preflight(self, spec: SandboxSpec) -> None:
+        """Refuses what cannot be enforced, see `Backend.preflight`."""
+        known = self.capabilities
+        wants = (
+            (spec.image is not None, "image", "cannot run container images", "give rootfs: a folder, or no image"),
+            (spec.network not in known.networks, "network", "gives no network", "set network: none"),
+            (spec.cpu is not None and known.cpu == "none", "cpu", "cannot limit processor time here", "leave cpu out"),
+            (
+                spec.memory_mb is not None and known.memory == "rlimit",
+                "memory_mb",
+                "cannot limit the memory of a whole sandbox here (no writable cgroup)",
+                "leave memory_mb out (each process is then limited), or run where cgroups are writable",
+            ),
+            (
+                spec.disk_mb is not None and known.disk == "none",
+                "disk_mb",
+                "cannot limit the size of folders with this bubblewrap",
+                "install bubblewrap 0.8 or newer, or leave disk_mb out",
+            ),
+        )
+        for wanted, key, problem, remedy in wants:
+            if wanted:
+                raise CapabilityMissing(f"the namespace backend {problem}", place=f"sandbox.spec.{key}", remedy=remedy)
+        self._host.rootfs(spec.rootfs)
+
+    async def create(self, spec: SandboxSpec, *, label: str = "") -> NamespaceSandbox:
+        """A fresh sandbox."""
+        self.preflight(spec)
+        sandbox = NamespaceSandbox(self, spec, label, Wire(label))
+        self._alive.add(sandbox)
+        try:
+            await sandbox.start(self._host.rootfs(spec.rootfs), self._family)
+            await sandbox.prepare()
+        except BaseException:
+            await sandbox.close()
+            raise
+        return sandbox
+
+    async def close(self) -> None:
+        """Closes every sandbox that it made."""
+        await asyncio.gather(*(sandbox.close() for sandbox in list(self._alive)))
+        if self._family is not None:
+            self._family.close()
+        self._family = self._known = None
+        self._host.close()
+
+    def forget(self, sandbox: NamespaceSandbox) -> None:
+        """The sandbox is gone."""
+        self._alive.discard(sandbox)
+
+
+class NamespaceSandbox(ToolboxSandbox):
+    """A process tree in namespaces of its own."""
+
+    def __init__(self, backend: NamespaceBackend, spec: SandboxSpec, label: str, wire: Wire) -> None:
+        super().__init__(spec, label, wire)
+        self._backend = backend
+        self._process: subprocess.Popen[bytes] | None = None
+        self._init_pid = 0
+        self._group: Group | None = None
+        self._stderr = -1
+        self._ttl: asyncio.TimerHandle | None = None
+
+    async def start(self, rootfs: RootFS, family: Family | None) -> None:
+        """Starts bubblewrap, waits for the toolbox, and puts it under its limits before it does anything.
+
+        Raises:
+            SandboxStartFailed: with what bubblewrap or the toolbox said.
+        """
+        loop = asyncio.get_running_loop()
+        spec = self.spec
+        memory, pids = spec.memory_mb or _DEFAULTS["memory_mb"], spec.pids or _DEFAULTS["pids"]
+        rlimits = [] if family is not None else [str(memory << 20), str(pids)]
+        hello = self.wire.expect("hello")
+        ours, theirs = socket.socketpair()
+        about, about_w = os.pipe()
+        self._stderr, stderr_w = os.pipe()
+        os.set_blocking(stderr_w, False)
+        os.set_blocking(self._stderr, False)
+        try:
+            argv = rootfs.argv(spec.workdir, spec.disk_mb or _DEFAULTS["disk_mb"], about_w, theirs.fileno())
+            self._process = subprocess.Popen(  # noqa: ASYNC220 - a millisecond, and no child watcher
+                argv + rlimits, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr_w, cwd="/",
+                env=_environment(spec), pass_fds=(theirs.fileno(), about_w),
+            )  # fmt: skip
+        finally:
+            theirs.close()
+            os.close(about_w)
+            os.close(stderr_w)
+        try:
+            await loop.create_unix_connection(lambda: self.wire, sock=ours)
+            try:
+                async with asyncio.timeout(START_S):
+                    await hello
+            except TimeoutError:
+                raise SandboxStartFailed(f"the sandbox did not come up within {START_S:g} s") from None
+            except Exception:
+                raise SandboxStartFailed(f"the sandbox did not come up: {self._said() or 'no message'}") from None
+            # {"child-pid": N, ...}: bubblewrap wrote it before the toolbox could say hello.
+            self._init_pid = int(os.read(about, 4096).partition(b'"child-pid":')[2].split(b",")[0].strip(b" }\n"))
+        finally:
+            os.close(about)
+        if family is not None:
+            self._confine(family, memory, pids)
+        self._ttl = loop.call_later(spec.ttl_s, self.wire.end, f"its ttl_s of {spec.ttl_s:g} s is over")
+
+    def _confine(self, family: Family, memory: int, pids: int) -> None:
+        try:
+            self._group = family.create(Limits(memory, pids, self.spec.cpu))
+            self._group.add(self._init_pid)
+        except OSError as error:
+            raise SandboxStartFailed(f"the sandbox cannot be put under its limits: {error}") from None
+
+    def oom_kills(self) -> int | None:
+        """Counted by the control group."""
+        return self._group.oom_kills() if self._group else None
+
+    def memory_mb(self) -> float | None:
+        """Counted by the control group."""
+        return self._group.memory_mb() if self._group else None
+
+    async def destroy(self) -> None:
+        """Waits until bubblewrap has seen the init die; the kernel has then killed and reaped all the rest."""
+        if self._ttl is not None:
+            self._ttl.cancel()
+        if self._process is not None and not await _exited(self._process, 2.0):
+            with suppress(ProcessLookupError):
+                os.kill(self._init_pid or self._process.pid, signal.SIGKILL)
+            if not await _exited(self._process, 2.0):
+                self._process.kill()
+                await _exited(self._process, 10.0)
+        if self._group is not None:
+            self._group.remove()
+        if self._stderr >= 0:
+            os.close(self._stderr)
+            self._stderr = -1
+        self._backend.forget(self)
+
+    def _said(self) -> str:
+        """The end of what bubblewrap or the toolbox wrote to stderr."""
+        with suppress(BlockingIOError):
+            return os.read(self._stderr, 65536)[-2000:].decode("utf-8", "replace").strip()
+        return ""
+
+
+async def _exited(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
+    """Waits, without a thread, for the end of a child; true if it came."""
+    if process.poll() is not None:
+        return True
+    loop = asyncio.get_running_loop()
+    over = loop.create_future()
+    fd = os.pidfd_open(process.pid)
+    loop.add_reader(fd, lambda: over.done() or over.set_result(None))
+    try:
+        async with asyncio.timeout(timeout_s):
+            await over
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(fd)
+        os.close(fd)
+    return process.poll() is not None
+
+
+def _environment(spec: SandboxSpec) -> dict[str, str]:
+    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    small = {"PATH": path, "HOME": spec.workdir, "USER": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
+    return small | spec.env

@@ -1,0 +1,230 @@
+"""What a namespace sandbox sees as its file system, and the bubblewrap command that makes it so."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentrl.paths import data_path
+from agentrl.sandbox.contract import SandboxUnavailable
+
+_TOOLS = "/run/agentrl"
+_NOBODY = "65534"
+_UID = "1000"
+_MIB = 1 << 20
+_PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
+_SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_ETC = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "mime.types", "services", "protocols")
+_ETC_MADE = {
+    "passwd": f"root:x:0:0:root:/root:/bin/sh\nagent:x:{_UID}:{_UID}:agent:/work:/bin/bash\n",
+    "group": f"root:x:0:\nagent:x:{_UID}:\n",
+    "hosts": "127.0.0.1 localhost\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+}
+# Byte code of another version of Python is useless, so the sandbox's own Python makes it, once.
+_COMPILE = """
+import sys
+if sys.version_info < (3, 9):
+    sys.exit("the Python in the sandbox is %d.%d; the toolbox needs 3.9" % sys.version_info[:2])
+import _frozen_importlib_external, marshal
+code = compile(sys.stdin.buffer.read(), sys.argv[1], "exec")
+sys.stdout.buffer.write(_frozen_importlib_external.MAGIC_NUMBER + bytes(12) + marshal.dumps(code))
+"""
+_INSTALL = "apt-get install -y bubblewrap  (as root; dnf, apk and pacman have it under the same name)"
+_ALLOW = "sysctl -w kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0  (as root)"
+
+
+@dataclass(frozen=True)
+class RootFS:
+    """The part of the bubblewrap command that is the same for all sandboxes of one root file system.
+
+    Attributes:
+        prefix: everything up to the mounts.
+        mounts: the read-only ones.
+        python: the interpreter, as the sandbox sees it.
+        sizes: whether this bubblewrap can bound a tmpfs.
+    """
+
+    prefix: tuple[str, ...]
+    mounts: tuple[str, ...]
+    python: str
+    sizes: bool
+
+    def argv(self, workdir: str, disk_mb: int, about_fd: int, socket_fd: int) -> list[str]:
+        """The command that starts a sandbox.
+
+        Args:
+            about_fd: bubblewrap writes the pid of the sandbox's init there.
+            socket_fd: the toolbox's end of the wire.
+        """
+        size = ["--size", str(disk_mb * _MIB)] if self.sizes else []
+        writable = [
+            word
+            for folder, mode in (("/tmp", "1777"), ("/dev/shm", "1777"), (workdir, "0755"))
+            for word in ("--perms", mode, *size, "--tmpfs", folder)
+        ]
+        program = [self.python, "-I", "-S", "-B", "-X", "utf8", f"{_TOOLS}/toolbox.pyc", str(socket_fd), workdir]
+        return [*self.prefix, "--info-fd", str(about_fd), *self.mounts, *writable, *_SEAL, *program]
+
+    def probe(self, source: bytes, name: str) -> subprocess.CompletedProcess[bytes]:
+        """Compiles a source with the sandbox's Python, which shows that such sandboxes can be made."""
+        argv = [*self.prefix, *self.mounts, *_SEAL, self.python, "-I", "-S", "-B", "-c", _COMPILE, name]
+        return subprocess.run(argv, input=source, capture_output=True, cwd="/", env={}, timeout=60, check=False)
+
+
+_SEAL = ("--remount-ro", "/dev", "--remount-ro", "/", "--")
+_NAMESPACES = (
+    "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
+    "--uid", _UID, "--gid", _UID, "--hostname", "sandbox", "--cap-drop", "ALL",
+    "--die-with-parent", "--new-session", "--as-pid-1",
+)  # fmt: skip
+
+
+class Host:
+    """This machine's bubblewrap, and the folder that sandboxes take their tools from.
+
+    Attributes:
+        label: of the owner: pid and a random part. Folders and control groups carry it.
+        sizes: whether bubblewrap can bound the size of a tmpfs.
+        drops: whether sandboxes run as another user than agentrl, which only root can arrange.
+    """
+
+    def __init__(self, bwrap: str, python: str | None) -> None:
+        self.label = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self.sizes = False
+        self.drops = False
+        self._bwrap, self._python = bwrap, python
+        self._folder: Path | None = None
+        self._lock = -1
+        self._prefix: tuple[str, ...] = ()
+        self._known: dict[str | None, RootFS] = {}
+
+    def open(self) -> None:
+        """Looks what there is and makes the folder.
+
+        Raises:
+            SandboxUnavailable: no bubblewrap, or it may not make namespaces.
+        """
+        if self._folder is not None:
+            return
+        program = shutil.which(self._bwrap)
+        if program is None:
+            raise SandboxUnavailable("the namespace backend needs bubblewrap, which is not installed", remedy=_INSTALL)
+        options = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=20, check=False).stdout
+        self.sizes = "--size " in options
+        nested = ("--disable-userns",) if "--disable-userns" in options else ()
+        self._make_folder()
+        setpriv = shutil.which("setpriv")
+        prefixes = [(program, *_NAMESPACES, *nested)]
+        if os.geteuid() == 0 and setpriv is not None:
+            drop = (setpriv, "--reuid", _NOBODY, "--regid", _NOBODY, "--clear-groups", "--")
+            prefixes.insert(0, (*drop, *prefixes[0]))
+        problems: list[SandboxUnavailable] = []
+        for prefix in prefixes:
+            self._prefix = prefix
+            try:
+                self.rootfs(None)
+            except SandboxUnavailable as problem:
+                problems.append(problem)
+            else:
+                self.drops = len(prefixes) > 1 and prefix is prefixes[0]
+                return
+        self.close()
+        raise problems[-1]
+
+    def rootfs(self, path: str | None) -> RootFS:
+        """The root file system of that path; None: the host's `/usr`.
+
+        Raises:
+            SandboxUnavailable: sandboxes cannot be made of it.
+        """
+        if path not in self._known:
+            python, mounts = self._host_system() if path is None else self._own_system(path)
+            assert self._folder is not None
+            tools = self._folder / f"tools{len(self._known)}"
+            tools.mkdir(mode=0o755, exist_ok=True)
+            mounts += ["--ro-bind", str(tools), _TOOLS, "--proc", "/proc", "--dev", "/dev"]
+            rootfs = RootFS(self._prefix, tuple(mounts), python, self.sizes)
+            for name in ("toolbox", "kernel"):
+                done = rootfs.probe(data_path("tools", "toolbox", f"{name}.py").read_bytes(), f"{name}.py")
+                if done.returncode != 0:
+                    said = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
+                    remedy = _ALLOW if "namespace" in said or "uid map" in said else None
+                    raise SandboxUnavailable(f"bubblewrap cannot make a sandbox: {said}", place=path, remedy=remedy)
+                (tools / f"{name}.pyc").write_bytes(done.stdout)
+            self._known[path] = rootfs
+        return self._known[path]
+
+    def close(self) -> None:
+        """Removes the folder."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            os.close(self._lock)
+        self._folder, self._known = None, {}
+
+    def _host_system(self) -> tuple[str, list[str]]:
+        python = self._python or next((path for path in _PYTHONS if os.path.exists(path)), None)
+        python = python or os.path.realpath(sys.executable)
+        mounts = ["--ro-bind", "/usr", "/usr"]
+        for name in _SYSTEM:
+            if os.path.islink(f"/{name}"):
+                mounts += ["--symlink", os.readlink(f"/{name}"), f"/{name}"]
+            elif os.path.isdir(f"/{name}"):
+                mounts += ["--ro-bind", f"/{name}", f"/{name}"]
+        real = os.path.realpath(python)
+        if not real.startswith("/usr/"):
+            home = os.path.dirname(os.path.dirname(real))
+            mounts += ["--ro-bind", home, home]
+            python = real
+        return python, [*mounts, "--ro-bind", f"{self._folder}/etc", "/etc"]
+
+    def _own_system(self, path: str) -> tuple[str, list[str]]:
+        if not os.path.isdir(path):
+            raise SandboxUnavailable("rootfs is no folder", place=path)
+        here = [self._python] if self._python else _PYTHONS
+        python = next((python for python in here if os.path.lexists(f"{path}{python}")), None)
+        if python is None:
+            raise SandboxUnavailable(f"rootfs has no {' or '.join(here)}", place=path, remedy="install python3 in it")
+        mounts = []
+        for name in sorted(set(os.listdir(path)) - {"dev", "proc", "run", "sys", "tmp"}):
+            if os.path.islink(f"{path}/{name}"):
+                mounts += ["--symlink", os.readlink(f"{path}/{name}"), f"/{name}"]
+            elif os.path.isdir(f"{path}/{name}"):
+                mounts += ["--ro-bind", f"{path}/{name}", f"/{name}"]
+        return python, mounts
+
+    def _make_folder(self) -> None:
+        root = Path(tempfile.gettempdir())
+        _reap(root)
+        self._folder = root / f"agentrl-{self.label}"
+        etc = self._folder / "etc"
+        etc.mkdir(parents=True)
+        self._lock = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        for name, text in _ETC_MADE.items():
+            (etc / name).write_text(text)
+        for name in _ETC:
+            source = Path("/etc", name)
+            if source.is_dir():
+                shutil.copytree(source, etc / name, symlinks=True)
+            elif source.exists():
+                shutil.copyfile(source, etc / name)
+        for path in (self._folder, etc, *etc.rglob("*")):  # whatever the umask: the sandbox's user must read it
+            if not path.is_symlink():
+                path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def _reap(root: Path) -> None:
+    """Removes folders whose owner was killed: nobody holds their lock."""
+    for lock in root.glob("agentrl-*-*/lock"):
+        with suppress(OSError), open(lock) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
