@@ -1,0 +1,55 @@
+"""The `shell` tool: a bash in the sandbox that keeps its folder and variables between calls."""
+
+from __future__ import annotations
+
+from agentrl.sandbox.contract import ExecResult, Sandbox
+from agentrl.sandbox.contract import Shell as Session
+from agentrl.task import Task
+from agentrl.tools.base import Tool, tool
+
+GRACE_S = 10.0
+"""The sandbox ends a command that times out, and keeps the rest; only if it does not manage does the runner cancel."""
+
+
+class Shell(Tool):
+    """A shell session for the episode.
+
+    It has no `state_key`: two turns in the same folder are rarely in the same state, for files differ. Where the
+    folder is the state, subclass and say so.
+
+    Args:
+        timeout_s: bound on one command.
+        output_limit: bytes of output that the model is shown of one command: the head and the tail.
+    """
+
+    needs_sandbox = True
+
+    def __init__(self, timeout_s: float = 60.0, output_limit: int = 16_000) -> None:
+        self.command_s = timeout_s
+        self.timeout_s = timeout_s + GRACE_S
+        self.output_limit = output_limit
+
+    async def open(self, task: Task, sandbox: Sandbox | None) -> None:
+        """Takes a session of its own."""
+        assert sandbox is not None
+        self.session: Session = await sandbox.session("shell-tool")
+
+    @tool
+    async def shell(self, command: str) -> str:
+        """Run a command in a persistent bash session. Folder and variables are kept from call to call.
+
+        Args:
+            command: what to run; may be several lines.
+        """
+        result = await self.session.run(command, timeout_s=self.command_s, output_limit=self.output_limit)
+        return "\n".join(part for part in (result.text.rstrip("\n"), self._ending(result)) if part)
+
+    def _ending(self, result: ExecResult) -> str:
+        return {
+            "ok": "",
+            "nonzero": f"[exit code {result.code}]",
+            "timeout": f"[timed out after {self.command_s:g} s and was ended]",
+            "oom": "[killed: out of memory]",
+            "signal": f"[ended by a signal, exit code {result.code}]",
+            "output_limit": "[ended: far too much output]",
+        }[result.outcome]
