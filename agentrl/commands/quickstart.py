@@ -15,13 +15,13 @@ from rich.columns import Columns
 from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
 from agentrl.commands.train import train_into
 from agentrl.episode.record import Episode
 from agentrl.errors import AgentRLError
 from agentrl.recipe_file import load_recipe
 from agentrl.store.run_dir import RunDir
-from agentrl.view.show import signed_bar
 
 INTRO = """[b]agentrl quickstart[/b]: a tiny policy, built on the spot, learns to find a flag in mazes of real folders.
 A real shell in a sandbox without network runs its tool calls ([b]cd[/b], [b]look[/b]); the reward is 1 in the flag's
@@ -38,6 +38,8 @@ CREDITS = {
 def quickstart(seed: int, out: Path | None, overrides: list[str]) -> None:
     """Trains the shipped recipe and shows what came of it. An interrupted quickstart continues."""
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)
     console.print(INTRO)
     path = out or _unfinished_or_free(Path("runs/quickstart"))
     recipe = load_recipe("quickstart", [f"seed={seed}", f"tasks.args.seed={seed}", *overrides])
@@ -134,27 +136,33 @@ def _evaluation(run: RunDir, last: bool) -> dict[str, Any]:
 
 
 def _before_and_after(console: Console, run: RunDir) -> None:
-    """One episode of the first iteration and one of the last, of the same maze, with the credit of every turn."""
+    """One episode of the first iteration and one of a late one, of the same maze, with the credit of every turn."""
     last = max(m["iteration"] for m in run.metrics() if m["split"] == "train") - 1
-    late = [row for row in run.rows(split="train", iteration=last, order="turns") if row.reward]
-    if not late:
+    solved = [row.id for row in run.rows(split="train", iteration=last) if row.reward]
+    if not solved:
         return
-    after = run.get(late[0].id)
+    # Where all of a group did equally well there is no credit to show.
+    after = run.get(max(solved, key=lambda id: max(map(abs, _credit(run, id)))))
     early = [row for row in run.rows(split="train", iteration=0, order="turns") if row.task_id == after.task.id]
     before = run.get(early[len(early) // 2].id)
     console.print()
-    console.print(Columns([_panel(run, before, "before"), _panel(run, after, "after")], equal=True))
+    console.print(Columns([_panel(run, before, "before"), _panel(run, after, "after")], padding=(0, 2)))
 
 
 def _panel(run: RunDir, episode: Episode, when: str) -> Panel:
-    credit = run.credit(episode.id)
-    advantages = credit.turn_advantages if credit is not None else [0.0] * len(episode.turns)
-    scale = max(map(abs, advantages), default=0.0)
-    table = Table("turn", "in", "call", "saw", "credit", box=None, padding=(0, 1))
+    advantages = _credit(run, episode.id)
+    scale = max(map(abs, advantages), default=0.0) or 1.0
+    table = Table("", "call", "saw", "credit", box=None, padding=(0, 1, 0, 0))
     for turn, advantage in zip(episode.turns, advantages, strict=True):
         call = turn.calls[0] if turn.calls else None
-        said = f"{call.name} {' '.join(map(str, call.arguments.values()))}" if call and call.name else turn.text[:16]
-        saw = call.result[:18] if call else ""
-        table.add_row(str(turn.index + 1), turn.state or "", said, saw, signed_bar(advantage, scale))
+        said = f"{call.name} {' '.join(map(str, call.arguments.values()))}" if call and call.name else turn.text
+        bar = "█" * round(8 * abs(advantage) / scale)
+        credit = Text(f"{advantage:+.2f} {bar}", "green" if advantage > 0 else "red")
+        table.add_row(str(turn.index + 1), said[:9], call.result[:14] if call else "", credit)
     title = f"{when}: {episode.task.id}, reward {episode.reward:g}, {len(episode.turns)} turns"
-    return Panel(table, title=title, subtitle=f"iteration {episode.iteration + 1}")
+    return Panel(table, title=title, subtitle=f"iteration {episode.iteration + 1}", width=50)
+
+
+def _credit(run: RunDir, episode_id: str) -> list[float]:
+    credit = run.credit(episode_id)
+    return credit.turn_advantages if credit is not None else []

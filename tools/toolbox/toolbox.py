@@ -28,13 +28,18 @@ NEVER = float("inf")
 REQUEST_FD, REPLY_FD = 500, 501  # in shells and kernels; high, so that no program uses them by chance
 TICKS = os.sysconf("SC_CLK_TCK")
 
-# `$?` of the last command goes out as the answer. The signal makes bash leave whatever it is in the middle of.
+# The exit code of a command goes out as the answer, and is `$?` for the next. The signal makes bash leave whatever it
+# is in the middle of.
 BASH = r"""
 trap 'continue 9999' USR1
+__last() { return "$__code"; }
+__code=0
 while :; do
-  printf '%d\0' "$?" >&501
+  printf '%d\0' "$__code" >&501
   IFS= read -r -d '' -u 500 __command || exit 0
-  eval "$__command" 500<&- 501>&-
+  eval "__last
+$__command" 500<&- 501>&-
+  __code=$?
 done
 """
 
