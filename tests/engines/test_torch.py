@@ -28,7 +28,7 @@ def some_tokens(rng: random.Random, low: int, high: int) -> list[int]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Polls, for the worker thread signals nothing but results."""
-    while not condition():  # noqa: ASYNC110
+    while not condition():
         await asyncio.sleep(0.001)
 
 
