@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from agentrl.sandbox.cgroups import Family, Group, Limits, found_family
 from agentrl.sandbox.client import ToolboxSandbox
-from agentrl.sandbox.contract import Capabilities, CapabilityMissing, SandboxSpec, SandboxStartFailed
+from agentrl.sandbox.contract import Capabilities, CapabilityMissing, SandboxLost, SandboxSpec, SandboxStartFailed
 from agentrl.sandbox.rootfs import Host, RootFS
 from agentrl.sandbox.wire import Wire
 
@@ -127,7 +127,7 @@ class NamespaceSandbox(ToolboxSandbox):
         self._process: subprocess.Popen[bytes] | None = None
         self._init_pid = 0
         self._group: Group | None = None
-        self._stderr = -1
+        self._about = self._stderr = -1
         self._ttl: asyncio.TimerHandle | None = None
 
     async def start(self, rootfs: RootFS, family: Family | None) -> None:
@@ -142,7 +142,7 @@ class NamespaceSandbox(ToolboxSandbox):
         rlimits = [] if family is not None else [str(memory << 20), str(pids)]
         hello = self.wire.expect("hello")
         ours, theirs = socket.socketpair()
-        about, about_w = os.pipe()
+        self._about, about_w = os.pipe()  # stays open: bubblewrap that cannot write there leaves a child behind
         self._stderr, stderr_w = os.pipe()
         os.set_blocking(stderr_w, False)
         os.set_blocking(self._stderr, False)
@@ -156,19 +156,16 @@ class NamespaceSandbox(ToolboxSandbox):
             theirs.close()
             os.close(about_w)
             os.close(stderr_w)
+        await loop.create_unix_connection(lambda: self.wire, sock=ours)
         try:
-            await loop.create_unix_connection(lambda: self.wire, sock=ours)
-            try:
-                async with asyncio.timeout(START_S):
-                    await hello
-            except TimeoutError:
-                raise SandboxStartFailed(f"the sandbox did not come up within {START_S:g} s") from None
-            except Exception:
-                raise SandboxStartFailed(f"the sandbox did not come up: {self._said() or 'no message'}") from None
-            # {"child-pid": N, ...}: bubblewrap wrote it before the toolbox could say hello.
-            self._init_pid = int(os.read(about, 4096).partition(b'"child-pid":')[2].split(b",")[0].strip(b" }\n"))
-        finally:
-            os.close(about)
+            async with asyncio.timeout(START_S):
+                await hello
+        except TimeoutError:
+            raise SandboxStartFailed(f"the sandbox did not come up within {START_S:g} s") from None
+        except SandboxLost:
+            raise SandboxStartFailed(f"the sandbox did not come up: {self._said() or 'no message'}") from None
+        # {"child-pid": N, ...}: bubblewrap wrote it before the toolbox could say hello.
+        self._init_pid = int(os.read(self._about, 4096).partition(b'"child-pid":')[2].split(b",")[0].strip(b" }\n"))
         if family is not None:
             self._confine(family, memory, pids)
         self._ttl = loop.call_later(spec.ttl_s, self.wire.end, f"its ttl_s of {spec.ttl_s:g} s is over")
@@ -193,16 +190,17 @@ class NamespaceSandbox(ToolboxSandbox):
         if self._ttl is not None:
             self._ttl.cancel()
         if self._process is not None and not await _exited(self._process, 2.0):
-            with suppress(ProcessLookupError):
-                os.kill(self._init_pid or self._process.pid, signal.SIGKILL)
+            for pid in [self._init_pid] if self._init_pid else _children(self._process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             if not await _exited(self._process, 2.0):
                 self._process.kill()
                 await _exited(self._process, 10.0)
         if self._group is not None:
             self._group.remove()
-        if self._stderr >= 0:
+        if self._process is not None:
+            os.close(self._about)
             os.close(self._stderr)
-            self._stderr = -1
         self._backend.forget(self)
 
     def _said(self) -> str:
@@ -229,6 +227,12 @@ async def _exited(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
         loop.remove_reader(fd)
         os.close(fd)
     return process.poll() is not None
+
+
+def _children(pid: int) -> list[int]:
+    with suppress(OSError), open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]
+    return []
 
 
 def _environment(spec: SandboxSpec) -> dict[str, str]:

@@ -6,6 +6,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -223,8 +224,15 @@ class Host:
 
 
 def _reap(root: Path) -> None:
-    """Removes folders whose owner was killed: nobody holds their lock."""
+    """Removes folders whose owner was killed (nobody holds their lock), and what was about to start from them.
+
+    A sandbox dies with its owner, but for bubblewrap's child in the moment before it is told who it is.
+    """
     for lock in root.glob("agentrl-*-*/lock"):
         with suppress(OSError), open(lock) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for process in Path("/proc").glob("[0-9]*"):
+                with suppress(OSError):
+                    if f"{lock.parent}/".encode() in (process / "cmdline").read_bytes():
+                        os.kill(int(process.name), signal.SIGKILL)
             shutil.rmtree(lock.parent, ignore_errors=True)

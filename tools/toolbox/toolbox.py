@@ -337,6 +337,7 @@ class Session(Job):
 
     def run(self, request, text):
         self.run_id, self.reason, self.ended, self.struck, self.pause = request["id"], "", "", False, 0.002
+        self.last_word = None
         self.capture = Capture(int(request["limit"]))
         self.since = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS)
         if not self.pid:
@@ -368,9 +369,15 @@ class Session(Job):
             if not self.greeted:
                 self.greeted = True
             elif self.run_id:
-                if self.reason:
-                    self.box.kill_members(self, self.since, leader=False)
-                self.finish(text)
+                self.last_word = text
+                self.settle()
+
+    def settle(self):
+        """Answers; if the request was stopped, not before all that it started is gone."""
+        if self.reason and self.box.kill_members(self, self.since, leader=False):
+            self.deadline = time.monotonic() + self.pause
+        else:
+            self.finish(self.last_word)
 
     def stop(self, reason):
         """First the nudge and TERM; then KILL for what the request started; then KILL for the session itself."""
@@ -383,6 +390,8 @@ class Session(Job):
     def expire(self):
         if self.ended or self.code is not None:
             self.clear()
+        elif self.last_word is not None:
+            self.settle()
         elif not self.reason:
             self.stop("timeout")
         elif not self.struck:

@@ -1,0 +1,240 @@
+"""Making and losing sandboxes; what is refused; what is left behind (nothing)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from agentrl.errors import AgentRLError, InfraError, RecipeError
+from agentrl.paths import data_path
+from agentrl.sandbox import open_backend
+from agentrl.sandbox.contract import (
+    CapabilityMissing,
+    SandboxLost,
+    SandboxSpec,
+    SandboxStartFailed,
+    SandboxUnavailable,
+)
+from agentrl.sandbox.namespace import NamespaceBackend, NamespaceSandbox
+
+
+def processes_with(text: str) -> list[int]:
+    """Host pids whose command line holds `text`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if text.encode() in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
+
+
+def wait_for(text: str, count: int) -> bool:
+    """Waits until that many processes of the host carry `text`."""
+    deadline = time.monotonic() + 15
+    while len(processes_with(text)) != count and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return len(processes_with(text)) == count
+
+
+def groups_of(label: str) -> list[Path]:
+    return [path for root in Path("/sys/fs/cgroup").glob("*") for path in root.rglob(f"agentrl-{label}*")]
+
+
+def test_an_unknown_backend_names_the_nearest() -> None:
+    with pytest.raises(RecipeError, match=r"namspace[\s\S]*did you mean 'namespace'"):
+        open_backend("namspace")
+
+
+@pytest.mark.parametrize(
+    ("spec", "key"),
+    [(SandboxSpec(image="python:3.12"), "image"), (SandboxSpec(network="public"), "network")],
+)
+def test_what_cannot_be_enforced_is_refused_beforehand(spec: SandboxSpec, key: str) -> None:
+    backend = NamespaceBackend()
+    with pytest.raises(CapabilityMissing, match=f"sandbox.spec.{key}") as caught:
+        backend.preflight(spec)
+    assert not isinstance(caught.value, InfraError)
+
+
+def test_bounds_that_need_cgroups_are_refused_without() -> None:
+    backend = NamespaceBackend(cgroups=False)
+    backend.preflight(SandboxSpec(pids=100))
+    for spec in (SandboxSpec(memory_mb=100), SandboxSpec(cpu=1)):
+        with pytest.raises(CapabilityMissing):
+            backend.preflight(spec)
+
+
+def test_without_bubblewrap_the_remedy_is_a_command() -> None:
+    with pytest.raises(SandboxUnavailable, match="apt-get install -y bubblewrap"):
+        NamespaceBackend(bwrap="no-such-bwrap").preflight(SandboxSpec())
+
+
+def test_where_namespaces_are_forbidden_the_remedy_is_a_command(tmp_path: Path) -> None:
+    fake = tmp_path / "bwrap"
+    fake.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2; exit 1\n")
+    fake.chmod(0o755)
+    with pytest.raises(SandboxUnavailable, match=r"No permissions[\s\S]*sysctl"):
+        NamespaceBackend(bwrap=str(fake)).preflight(SandboxSpec())
+
+
+def test_a_bad_rootfs_is_refused(tmp_path: Path) -> None:
+    backend = NamespaceBackend()
+    with pytest.raises(SandboxUnavailable, match="no folder"):
+        backend.preflight(SandboxSpec(rootfs=str(tmp_path / "missing")))
+    with pytest.raises(SandboxUnavailable, match="python3"):
+        backend.preflight(SandboxSpec(rootfs=str(tmp_path)))
+
+
+def build_rootfs(root: Path) -> None:
+    """The least that runs the toolbox: Python, bash and cat with their libraries."""
+    for folder in (root, *root.parents):
+        if folder.name.startswith("pytest-"):  # closed to other users
+            folder.chmod(0o755)
+    root.chmod(0o755)
+    (root / "usr").mkdir()
+    (root / "etc").mkdir()
+    (root / "etc" / "mine").write_text("my own")
+    for name in ("bin", "lib", "lib64"):
+        (root / name).symlink_to(f"usr/{name}")
+    for program in SYSTEM_PROGRAMS:
+        ldd = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+        for path in [program, *(word for word in ldd.split() if word.startswith("/"))]:
+            target = root / "usr" / path.lstrip("/").removeprefix("usr/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(Path(path).read_bytes())
+            target.chmod(0o755)
+    library = f"/usr/lib/{Path('/usr/bin/python3').resolve().name}"
+    subprocess.run(["cp", "-r", library, str(root / "usr/lib")], check=True)
+
+
+SYSTEM_PROGRAMS = ("/usr/bin/python3", "/usr/bin/bash", "/usr/bin/cat")
+
+
+@pytest.mark.skipif(not all(map(os.path.exists, SYSTEM_PROGRAMS)), reason="no system Python to copy")
+async def test_a_rootfs_of_ones_own(backend: NamespaceBackend, tmp_path: Path) -> None:
+    build_rootfs(tmp_path)
+    sandbox = await backend.create(SandboxSpec(rootfs=str(tmp_path)))
+    assert (await sandbox.exec("cat /etc/mine")).text == "my own"
+    assert not (await sandbox.exec(["/usr/bin/ls"])).ok
+    assert (await (await sandbox.python()).run("1 + 1")).value == "2"
+
+
+async def test_sixty_four_at_once(backend: NamespaceBackend) -> None:
+    boxes = await asyncio.gather(*(backend.create(SandboxSpec(), label=str(n)) for n in range(64)))
+    results = await asyncio.gather(*(box.exec(["echo", box.label]) for box in boxes))
+    assert [result.text for result in results] == [f"{n}\n" for n in range(64)]
+    await asyncio.gather(*(box.close() for box in boxes))
+
+
+async def test_closing_leaves_nothing() -> None:
+    backend = NamespaceBackend()
+    sandbox = await backend.create(SandboxSpec(cpu=1.0 if backend.capabilities.cpu != "none" else None))
+    label = backend._host.label
+    await (await sandbox.session()).run("setsid sleep 98761 & ")
+    folder = backend._host._folder
+    assert folder is not None
+    assert folder.exists()
+    pending = asyncio.create_task(sandbox.exec("sleep 98761"))
+    await asyncio.sleep(0.1)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    await asyncio.gather(sandbox.close(), sandbox.close())
+    assert processes_with("98761") == []
+    with pytest.raises(SandboxLost, match="closed"):
+        await pending
+    with pytest.raises(SandboxLost, match="closed"):
+        await sandbox.exec("true")
+    assert not (await sandbox.health()).alive
+    assert len(os.listdir("/proc/self/fd")) <= descriptors - 2
+    await backend.close()
+    await backend.close()
+    assert not folder.exists()
+    assert groups_of(label) == []
+
+
+async def test_a_killed_sandbox_is_lost_not_a_result(backend: NamespaceBackend) -> None:
+    sandbox = await backend.create(SandboxSpec(), label="episode-7")
+    running = asyncio.create_task(sandbox.exec("sleep 60"))
+    await asyncio.sleep(0.1)
+    os.kill(sandbox._init_pid, signal.SIGKILL)
+    with pytest.raises(SandboxLost, match="episode-7"):
+        await running
+    with pytest.raises(SandboxLost):
+        await (await sandbox.session()).run("true")
+    await sandbox.close()
+
+
+async def test_a_silent_sandbox_is_lost(sandbox: NamespaceSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentrl.sandbox.wire.MARGIN_S", 0.2)
+    os.kill(sandbox._init_pid, signal.SIGSTOP)
+    with pytest.raises(SandboxLost, match="no answer"):
+        await sandbox.exec("true", timeout_s=0.1)
+    await sandbox.close()
+
+
+async def test_ttl(backend: NamespaceBackend) -> None:
+    sandbox = await backend.create(SandboxSpec(ttl_s=0.3))
+    with pytest.raises(SandboxLost, match="ttl_s"):
+        await sandbox.exec("sleep 60")
+
+
+async def test_a_start_that_fails_says_why(backend: NamespaceBackend) -> None:
+    with pytest.raises(SandboxStartFailed, match="bwrap"):
+        await backend.create(SandboxSpec(workdir="/proc/1/nowhere"))
+
+
+async def test_a_cancelled_start_leaves_nothing(backend: NamespaceBackend) -> None:
+    for delay in (0.0, 0.002, 0.005, 0.01):
+        task = asyncio.create_task(backend.create(SandboxSpec(workdir="/work/98762")))
+        await asyncio.sleep(delay)
+        task.cancel()
+        with suppress(asyncio.CancelledError):  # it may have been quicker
+            await (await task).close()
+    assert wait_for("/work/98762", 0)
+    assert not backend._alive
+
+
+DRIVER = """
+import asyncio
+from agentrl.sandbox import open_backend
+from agentrl.sandbox.contract import SandboxSpec
+async def main():
+    backend = open_backend("namespace")
+    sandbox = await backend.create(SandboxSpec())
+    await (await sandbox.session()).run("setsid nohup sleep 98763 >/dev/null 2>&1 &")
+    await sandbox.spawn("setsid sleep 98763 & sleep 98763")
+    print(backend._host.label, backend._host._folder, flush=True)
+    await sandbox.exec("sleep 98763")
+asyncio.run(main())
+"""
+
+
+def test_nothing_survives_a_killed_driver() -> None:
+    with subprocess.Popen([sys.executable, "-c", DRIVER], stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        label, folder = driver.stdout.readline().split()
+        assert wait_for("sleep\x0098763", 4)
+        driver.kill()
+    assert wait_for("98763", 0)
+    assert Path(folder).exists()
+    backend = NamespaceBackend()  # the next one cleans up
+    assert backend.capabilities
+    assert not Path(folder).exists()
+    assert groups_of(label) == []
+    asyncio.run(backend.close())
+
+
+def test_data_files_are_found() -> None:
+    assert data_path("tools", "toolbox", "toolbox.py").is_file()
+    with pytest.raises(AgentRLError, match="no/such"):
+        data_path("no", "such")
