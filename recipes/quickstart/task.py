@@ -67,7 +67,7 @@ async def reached(task: Task, sandbox: Any) -> float:
 
 def wanderer(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
     """Demonstrates the format only: more than nine moves in ten are random."""
-    yield from _walk(task, rng, knows_the_way=0.06)
+    yield from _walk(task, rng, knows_the_way=0.08)
 
 
 def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
