@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +84,8 @@ class Family:
         self.cpu = "cpu" in bases
         self._bases = bases
         self._made = 0
+        self.close = weakref.finalize(self, _remove, sorted(set(bases.values())))
+        """Removes the family, whose groups must be gone; runs at exit, too."""
 
     def create(self, limits: Limits) -> Group:
         """A new, empty group. Raises OSError."""
@@ -109,12 +112,6 @@ class Family:
         if limits.cpu is not None:
             _put(f"{folders['cpu']}/cpu.cfs_quota_us", str(quota))
         return Group(unique, f"{memory}/memory.oom_control", f"{memory}/memory.usage_in_bytes")
-
-    def close(self) -> None:
-        """Removes the family, whose groups must be gone."""
-        for base in set(self._bases.values()):
-            with suppress(OSError):
-                os.rmdir(base)
 
 
 def found_family(label: str) -> Family | None:
@@ -162,8 +159,14 @@ def _version_1(label: str) -> Family | None:
         bases[controller] = f"{parent}/{_PREFIX}{label}"
     if {"memory", "pids"} <= set(bases):
         return Family("cgroup v1", bases)
-    Family("cgroup v1", bases).close()
+    _remove(list(bases.values()))
     return None
+
+
+def _remove(folders: list[str]) -> None:
+    for folder in folders:
+        with suppress(OSError):
+            os.rmdir(folder)
 
 
 def _reap(parent: str) -> None:

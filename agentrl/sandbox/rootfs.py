@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +106,7 @@ class Host:
         self.drops = False
         self._bwrap, self._python = bwrap, python
         self._folder: Path | None = None
-        self._lock = -1
+        self._remove: Callable[[], object] = lambda: None
         self._prefix: tuple[str, ...] = ()
         self._known: dict[str | None, RootFS] = {}
 
@@ -154,7 +156,7 @@ class Host:
             tools.mkdir(mode=0o755, exist_ok=True)
             mounts += ["--ro-bind", str(tools), _TOOLS, "--proc", "/proc", "--dev", "/dev"]
             rootfs = RootFS(self._prefix, tuple(mounts), python, self.sizes)
-            for name in ("toolbox", "kernel"):
+            for name in ("toolbox", "jobs", "kernel"):
                 done = rootfs.probe(data_path("tools", "toolbox", f"{name}.py").read_bytes(), f"{name}.py")
                 if done.returncode != 0:
                     said = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
@@ -166,9 +168,7 @@ class Host:
 
     def close(self) -> None:
         """Removes the folder."""
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            os.close(self._lock)
+        self._remove()
         self._folder, self._known = None, {}
 
     def _host_system(self) -> tuple[str, list[str]]:
@@ -208,8 +208,9 @@ class Host:
         self._folder = root / f"agentrl-{self.label}"
         etc = self._folder / "etc"
         etc.mkdir(parents=True)
-        self._lock = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        lock = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        self._remove = weakref.finalize(self, _remove, self._folder, lock)  # also at exit, if nobody closes
         for name, text in _ETC_MADE.items():
             (etc / name).write_text(text)
         for name in _ETC:
@@ -221,6 +222,11 @@ class Host:
         for path in (self._folder, etc, *etc.rglob("*")):  # whatever the umask: the sandbox's user must read it
             if not path.is_symlink():
                 path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def _remove(folder: Path, lock: int) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(lock)
 
 
 def _reap(root: Path) -> None:

@@ -24,6 +24,7 @@ async def test_codes_and_both_streams_in_order(sandbox: NamespaceSandbox) -> Non
     shell = await sandbox.session()
     result = await shell.run("echo a; echo b >&2; echo c; (exit 9)")
     assert (result.outcome, result.code, result.text) == ("nonzero", 9, "a\nb\nc\n")
+    assert (await shell.run("echo $?")).text == "9\n"
     assert (await shell.run("no-such-program")).code == 127
 
 
@@ -133,6 +134,18 @@ async def test_cancel_interrupt_and_restart(sandbox: NamespaceSandbox) -> None:
     await shell.run("cd /tmp; sleep 1002 &")
     await shell.restart()
     assert (await shell.run("echo x=$x; pwd; cat /proc/[0-9]*/comm | grep -c sleep")).text == "x=\n/work\n0\n"
+
+
+@pytest.mark.parametrize("kind", ["shell", "kernel"])
+async def test_a_timeout_at_the_very_end_costs_no_later_request(sandbox: NamespaceSandbox, kind: str) -> None:
+    session = await sandbox.session() if kind == "shell" else await sandbox.python()
+    slow, next_one = (
+        ("sleep 0.05", "echo next") if kind == "shell" else ("import time; time.sleep(0.05)", "print('next')")
+    )
+    await session.run(slow)
+    for step in range(12):
+        await session.run(slow, timeout_s=0.046 + 0.002 * step)
+        assert (await session.run(next_one)).text.strip() == "next"
 
 
 async def test_commands_of_one_shell_take_turns(sandbox: NamespaceSandbox) -> None:

@@ -1,11 +1,13 @@
-"""A Python that keeps its variables: code and NUL come in on one descriptor, what came of it and NUL go out on another.
+"""A Python that keeps its variables.
 
+On one descriptor come in: a number, a space, code, NUL; on the other go out: the number, a space, the answer, NUL.
 The answer starts with a letter: `n` nothing, `v` the repr of the last expression, `e` a traceback.
 """
 
 import ast
 import linecache
 import os
+import signal
 import sys
 
 LONGEST = 20_000  # characters of a repr or a traceback
@@ -39,22 +41,31 @@ def main(requests, replies):
     os.set_inheritable(replies, False)
     sys.path[0] = ""
     names = {"__name__": "__main__", "__builtins__": __builtins__}
-    pending, cells, data = b"", 0, b"\0"  # the first answer says that the kernel is up
+    pending, cells, busy = b"", 0, False
+
+    def interrupt(*_):
+        if busy:  # else it came when the cell was already over
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
     while True:
+        while b"\0" not in pending:
+            part = os.read(requests, 65536)
+            if not part:
+                return
+            pending += part
+        request, _, pending = pending.partition(b"\0")
+        number, _, source = request.partition(b" ")
+        cells += bool(source)
         try:
-            while data:
-                data = data[os.write(replies, data) :]
-            while b"\0" not in pending:
-                part = os.read(requests, 65536)
-                if not part:
-                    return
-                pending += part
-            source, _, pending = pending.partition(b"\0")
-            cells += 1
+            busy = True
             answer = run(source.decode("utf-8", "replace"), f"<cell {cells}>", names)
-            data = answer.replace("\0", "\\0").encode("utf-8", "replace") + b"\0"
+            busy = False
         except KeyboardInterrupt:
-            continue  # it came when the cell was already over
+            busy, answer = False, "eKeyboardInterrupt\n"
+        data = number + b" " + answer.replace("\0", "\\0").encode("utf-8", "replace") + b"\0"
+        while data:
+            data = data[os.write(replies, data) :]
 
 
 if __name__ == "__main__":

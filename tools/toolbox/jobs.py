@@ -1,0 +1,452 @@
+"""Jobs: the programs, shells and kernels that the toolbox runs, each with the tree of processes that it starts.
+
+Who belongs to whom: whatever a job starts descends from its leader, or, once orphaned, is a child of PID 1 and
+carries the job's id in its first environment. An orphan that hides that is nobody's, and dies with the next job.
+"""
+
+# ruff: noqa: SIM105 - contextlib would cost an import at the start of every sandbox
+import _signal as signal
+import posix as os
+import select
+import sys
+import time
+
+GRACE_S = 0.5  # between asking (TERM) and killing (KILL)
+FLOOD = 64 << 20  # bytes of output after which a program is stopped
+CHUNK = 1 << 16
+NEVER = float("inf")
+REQUEST_FD, REPLY_FD = 500, 501  # in shells and kernels; high, so that no program uses them by chance
+TICKS = os.sysconf("SC_CLK_TCK")
+
+PROBE_S = 0.05  # how long a session that was interrupted gets to show that it listens again
+
+# The exit code of a command goes out as the answer, and is `$?` for the next. The signal makes bash leave whatever it
+# is in the middle of.
+BASH = r"""
+trap 'continue 9999' USR1
+__last() { return "$__code"; }
+__code=0
+while :; do
+  printf '%s %d\0' "$__request" "$__code" >&501
+  IFS= read -r -d '' -u 500 __text || exit 0
+  __request=${__text%% *}
+  eval "__last
+${__text#* }" 500<&- 501>&-
+  __code=$?
+done
+"""
+
+
+class Capture:
+    """The first and the last half of `limit` bytes of a stream, and how many came in all."""
+
+    def __init__(self, limit):
+        self.half = max(limit // 2, 1)
+        self.head, self.tail, self.total = bytearray(), bytearray(), 0
+
+    def add(self, data):
+        self.total += len(data)
+        room = self.half - len(self.head)
+        if room > 0:
+            self.head += data[:room]
+            data = data[room:]
+        self.tail += data
+        if len(self.tail) > 4 * self.half + CHUNK:
+            del self.tail[: -self.half]
+
+    def result(self):
+        """The bytes kept, with a notice where some are missing, and how many are missing."""
+        if len(self.tail) > self.half:
+            del self.tail[: -self.half]
+        dropped = self.total - len(self.head) - len(self.tail)
+        notice = b"\n[... %d bytes dropped ...]\n" % dropped if dropped else b""
+        return bytes(self.head) + notice + bytes(self.tail), dropped
+
+
+def launch(argv, cwd, env, fds):
+    """Starts a program; `fds` maps its descriptors to ours. Returns its pid, raises OSError."""
+    actions = [(os.POSIX_SPAWN_DUP2, ours, theirs) for theirs, ours in fds.items()]
+    defaults = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT]  # ignored in here
+    os.chdir(cwd)
+    try:
+        for folder in [""] if "/" in argv[0] else env.get("PATH", "/usr/bin:/bin").split(":"):
+            try:
+                program = folder + "/" + argv[0] if folder else argv[0]
+                return os.posix_spawn(program, argv, env, file_actions=actions, setpgroup=0, setsigdef=defaults)
+            except (FileNotFoundError, NotADirectoryError):
+                pass
+        raise FileNotFoundError(2, "command not found", argv[0])
+    finally:
+        os.chdir("/")
+
+
+def drain(fd, capture, rounds=64):
+    """Takes what a pipe holds now; false when nobody can write to it any more."""
+    for _ in range(rounds):
+        try:
+            data = os.read(fd, CHUNK)
+        except BlockingIOError:
+            return True
+        if not data:
+            return False
+        capture.add(data)
+    return True
+
+
+def processes():
+    """pid -> (parent's pid, start in ticks since boot) of all that live, the toolbox excepted."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and name != "1":
+            stat = read_proc(name, "stat")
+            fields = stat[stat.rfind(b")") + 2 :].split()
+            if len(fields) > 19 and fields[0] not in (b"Z", b"X"):
+                found[int(name)] = int(fields[1]), int(fields[19])
+    return found
+
+
+def read_proc(pid, name):
+    try:
+        fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)
+        try:
+            return os.read(fd, CHUNK)
+        finally:
+            os.close(fd)
+    except OSError:
+        return b""
+
+
+def send_signal(pid, number):
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def fault(id, error):
+    return {"id": id, "errno": error.errno or 5, "message": error.strerror or str(error)}
+
+
+class Job:
+    """A process that the toolbox started (the leader) and all that it starts in turn."""
+
+    def __init__(self, box, id, env):
+        self.box, self.id, self.env = box, id, dict(env, AGENTRL_JOB=id)
+        self.pid, self.code, self.reason, self.signalled = 0, None, "", False
+        self.started, self.deadline, self.pause = time.monotonic(), NEVER, 0.002
+
+    def start(self, argv, cwd, fds):
+        self.pid = launch(argv, cwd, self.env, fds)
+        self.code = None
+        self.box.leaders[self.pid] = self.box.jobs[self.id] = self
+
+    def stop(self, reason):
+        """TERM now; KILL after the grace."""
+        if not self.reason:
+            self.reason = reason
+            for pid in self.box.members(self):
+                send_signal(pid, signal.SIGTERM)
+            self.deadline = time.monotonic() + GRACE_S
+
+    def expire(self):
+        """The deadline has come."""
+        if self.reason or self.code is not None:
+            self.clear()
+        else:
+            self.stop("timeout")
+
+    def died(self, code, signalled):
+        self.code, self.signalled = code, signalled
+        self.clear()
+
+    def clear(self):
+        """Kills what is left of the tree and looks again until nothing is; then the job is over."""
+        if self.box.kill_members(self):
+            self.deadline = time.monotonic() + self.pause
+            self.pause = min(2 * self.pause, 0.2)
+        elif self.code is not None:
+            self.deadline = NEVER
+            self.box.jobs.pop(self.id, None)
+            self.over()
+
+    def over(self):
+        """Nothing is left: answer."""
+
+    def answer(self, id, body=b"", **fields):
+        """Sends how it ended, with `fields`."""
+        code = "" if self.code is None else self.code
+        took = f"{time.monotonic() - self.started:.6f}"
+        fields.update(id=id, code=code, signalled=int(self.signalled), reason=self.reason, took=took)
+        self.box.answer(fields, body)
+
+
+class Exec(Job):
+    """A program that runs to its end."""
+
+    def __init__(self, box, request, stdin):
+        super().__init__(box, request["id"], dict(box.env, **request["env"]))
+        limit = int(request["limit"])
+        self.captures, self.flood = {}, max(FLOOD, limit)
+        theirs, ours = {0: box.null}, []
+        for number in (1, 2):
+            fd, theirs[number] = os.pipe()
+            self.captures[fd] = Capture(limit)
+            ours.append(fd)
+        if stdin:
+            theirs[0], source = os.pipe()
+            ours.append(source)
+        try:
+            self.start(request["arg"], request["cwd"], theirs)
+        except OSError as error:
+            for fd in ours:
+                os.close(fd)
+            # As shells have it: 127 for what is not there, 126 for what cannot be run.
+            self.code = 127 if isinstance(error, FileNotFoundError) else 126
+            text = f"{error.filename or request['arg'][0]}: {error.strerror}\n".encode("utf-8", "replace")
+            self.answer(self.id, text, out=0)
+            return
+        finally:
+            for fd in theirs.values():
+                if fd != box.null:
+                    os.close(fd)
+        self.deadline = self.started + float(request["timeout"])
+        for fd in self.captures:
+            box.watch(fd, select.POLLIN, lambda fd=fd: self.output(fd))
+        if stdin:
+            box.feed(source, stdin, lambda error: box.forget(source))
+
+    def output(self, fd):
+        if not drain(fd, self.captures[fd], 1):
+            self.box.forget(fd)
+        if self.captures[fd].total > self.flood:
+            self.stop("output_limit")
+
+    def over(self):
+        for fd, capture in self.captures.items():
+            if fd in self.box.handlers:
+                drain(fd, capture)
+                self.box.forget(fd)
+        (out, out_dropped), (err, err_dropped) = (capture.result() for capture in self.captures.values())
+        self.answer(self.id, out + err, out=len(out), out_dropped=out_dropped, err_dropped=err_dropped)
+
+
+class Process(Job):
+    """A program that the host talks to. Nothing is read from it unless the host asks."""
+
+    def __init__(self, box, request):
+        super().__init__(box, request["id"], dict(box.env, **request["env"]))
+        theirs_in, self.stdin = os.pipe()
+        out, theirs_out = os.pipe()
+        err, theirs_err = os.pipe()
+        self.outputs = {"stdout": out, "stderr": err}
+        try:
+            self.start(request["arg"], request["cwd"], {0: theirs_in, 1: theirs_out, 2: theirs_err})
+        except OSError:
+            for fd in (self.stdin, out, err):
+                os.close(fd)
+            raise
+        finally:
+            for fd in (theirs_in, theirs_out, theirs_err):
+                os.close(fd)
+        box.processes[self.id] = self
+        box.answer({"id": self.id, "pid": self.pid})
+
+    def read(self, request):
+        fd = self.outputs[request["stream"]]
+
+        def ready():
+            try:
+                data = os.read(fd, min(int(request["size"]), 1 << 20))
+            except BlockingIOError:
+                return
+            self.box.rest(fd)
+            self.box.answer({"id": request["id"]}, data)
+
+        self.box.watch(fd, select.POLLIN, ready)
+
+    def write(self, request, data):
+        if self.stdin < 0:
+            raise BrokenPipeError(32, "stdin is closed")
+
+        def written(error):
+            self.box.rest(self.stdin)
+            self.box.answer(fault(request["id"], error) if error else {"id": request["id"]})
+
+        self.box.feed(self.stdin, data, written)
+
+    def close_stdin(self):
+        if self.stdin >= 0:
+            self.box.forget(self.stdin)
+            self.stdin = -1
+
+    def over(self):
+        self.answer(self.id + ".end")
+
+    def drop(self):
+        """The host wants nothing more of it."""
+        self.close_stdin()
+        for fd in self.outputs.values():
+            self.box.forget(fd)
+        del self.box.processes[self.id]
+
+
+class Session(Job):
+    """A bash or a Python that takes one request after the other.
+
+    A number, a space, the text and NUL go in; the number, a space, the answer and NUL come out. After an interrupt
+    it is not known how far the session got (the signal may even come when the request is over), so that it is
+    asked to answer empty requests until one comes back.
+    """
+
+    ARGV = {
+        "shell": ["bash", "--norc", "--noprofile", "-c", BASH, "bash"],
+        "python": [sys.executable, "-u", "-B", "KERNEL", str(REQUEST_FD), str(REPLY_FD)],
+    }
+    NUDGE = {"shell": signal.SIGUSR1, "python": signal.SIGINT}  # makes it give up the request it is at
+
+    def __init__(self, box, name, kind):
+        super().__init__(box, name, box.env)
+        self.nudge = self.NUDGE[kind]
+        self.argv = [box.kernel if arg == "KERNEL" else arg for arg in self.ARGV[kind]]
+        self.cwd, self.run_id, self.reset_id, self.ended = box.workdir, "", "", ""
+        self.since, self.struck, self.fds, self.number = 0, False, [], 0
+
+    def open(self):
+        theirs_in, self.requests = os.pipe()
+        self.replies, theirs_reply = os.pipe()
+        self.output, theirs_out = os.pipe()
+        self.fds = [self.requests, self.replies, self.output]
+        wiring = {0: self.box.null, 1: theirs_out, 2: theirs_out, REQUEST_FD: theirs_in, REPLY_FD: theirs_reply}
+        try:
+            try:
+                self.start(self.argv, self.cwd, wiring)
+            except (FileNotFoundError, NotADirectoryError, PermissionError):
+                self.start(self.argv, self.box.workdir, wiring)  # its folder is gone
+        except OSError:
+            self.hang_up()
+            self.run_id = ""
+            raise
+        finally:
+            for fd in (theirs_in, theirs_reply, theirs_out):
+                os.close(fd)
+        self.reply = bytearray()
+        self.box.watch(self.replies, select.POLLIN, self.on_reply)
+        self.box.watch(self.output, select.POLLIN, self.on_output)
+
+    def run(self, request, text):
+        self.run_id, self.reason, self.ended, self.struck, self.pause = request["id"], "", "", False, 0.002
+        self.last_word, self.probes = None, 0
+        self.capture = Capture(int(request["limit"]))
+        self.since = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS)
+        if not self.pid:
+            self.open()
+        self.started = time.monotonic()
+        self.deadline = self.started + float(request["timeout"])
+        self.send(text)
+
+    def send(self, text):
+        self.number += 1
+        self.box.feed(self.requests, b"%d %s\0" % (self.number, text), lambda error: self.box.rest(self.requests))
+
+    def on_output(self):
+        # What a background job says while no command runs belongs to nobody.
+        capture = self.capture if self.run_id else Capture(0)
+        if not drain(self.output, capture, 1):
+            self.box.rest(self.output)
+        if capture.total > FLOOD:
+            self.stop("output_limit")
+
+    def on_reply(self):
+        try:
+            data = os.read(self.replies, CHUNK)
+        except BlockingIOError:
+            return
+        if not data:
+            self.box.rest(self.replies)
+        self.reply += data
+        while b"\0" in self.reply:
+            end = self.reply.index(b"\0")
+            number, _, text = self.reply[:end].decode("utf-8", "replace").partition(" ")
+            del self.reply[: end + 1]
+            if self.run_id and number == str(self.number):
+                if self.last_word is None:
+                    self.last_word = text
+                    self.settle()
+                else:
+                    self.finish(self.last_word)
+
+    def settle(self):
+        """Answers; if the request was stopped, not before all that it started is gone and the session listens."""
+        if not self.reason:
+            self.finish(self.last_word)
+        elif self.box.kill_members(self, self.since, leader=False):
+            self.deadline = time.monotonic() + self.pause
+        elif self.probes < 20:
+            self.probes += 1
+            self.send(b"")
+            self.deadline = time.monotonic() + PROBE_S
+        else:
+            self.ended = "killed"
+            self.clear()
+
+    def stop(self, reason):
+        """First the nudge and TERM; then KILL for what the request started; then KILL for the session itself."""
+        if self.run_id and not self.reason:
+            self.reason = reason
+            for pid in self.box.members(self, self.since):
+                send_signal(pid, self.nudge if pid == self.pid else signal.SIGTERM)
+            self.deadline = time.monotonic() + GRACE_S
+
+    def expire(self):
+        if self.ended or self.code is not None:
+            self.clear()
+        elif self.last_word is not None:
+            self.settle()
+        elif not self.reason:
+            self.stop("timeout")
+        elif not self.struck:
+            self.struck = True
+            send_signal(self.pid, self.nudge)
+            self.box.kill_members(self, self.since, leader=False)
+            self.deadline = time.monotonic() + GRACE_S
+        else:
+            self.ended = "killed"
+            self.clear()
+
+    def died(self, code, signalled):
+        self.ended = self.ended or "died"
+        super().died(code, signalled)
+
+    def over(self):
+        if self.run_id:
+            self.finish("")
+        self.hang_up()
+        self.pid, self.code, self.signalled = 0, None, False
+        if self.reset_id:
+            self.cwd, id, self.reset_id = self.box.workdir, self.reset_id, ""
+            self.box.answer({"id": id})
+
+    def finish(self, reply):
+        drain(self.output, self.capture)
+        self.deadline = NEVER
+        if not self.ended:
+            try:
+                self.cwd = os.readlink(f"/proc/{self.pid}/cwd")
+            except OSError:
+                pass
+        out, dropped = self.capture.result()
+        id, self.run_id = self.run_id, ""
+        self.answer(id, out, reply=reply, ended=self.ended, cwd=self.cwd, out_dropped=dropped)
+
+    def reset(self, id):
+        if self.pid:
+            self.reset_id, self.reason, self.ended = id, self.reason or "restart", "killed"
+            self.clear()
+        else:
+            self.cwd = self.box.workdir
+            self.box.answer({"id": id})
+
+    def hang_up(self):
+        for fd in self.fds:
+            self.box.forget(fd)
+        self.fds = []
