@@ -196,6 +196,8 @@ class _Attempt:
                     self.sandbox = await harness.backend.create(harness.sandbox_spec, label=self.plan.id)
             except TimeoutError:
                 raise SandboxStartFailed(f"no sandbox within {limits.sandbox_s:g} s") from None
+            except OSError as error:  # the host is out of processes, descriptors or memory: not the user's code
+                raise SandboxStartFailed(f"the host could not start a sandbox: {error}") from error
         self._enter("open")
         async with asyncio.timeout(limits.open_s):
             for tool in self.tools:
