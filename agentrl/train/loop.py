@@ -68,13 +68,12 @@ class Loop:
         self.backend = self.parts.open_backend()
         try:
             await self._prepare()
-            if self.recipe.eval is not None and self.iteration == 0:
-                await self._evaluate(0)
-            while self.iteration < self.settings.iterations:
-                await self._iterate()
-                every = self.recipe.eval.every if self.recipe.eval is not None else 0
-                if self.iteration == self.settings.iterations or (every and self.iteration % every == 0):
+            while True:
+                if self._evaluation_is_due():
                     await self._evaluate(self.iteration)
+                if self.iteration == self.settings.iterations:
+                    break
+                await self._iterate()
             self.run.update_info(finished=True)
         finally:
             if hasattr(self, "engine"):
@@ -172,6 +171,17 @@ class Loop:
         await self.engine.update(self.loaded.model.state_dict(), self.iteration)
         self.progress.iteration(metrics)
 
+    def _evaluation_is_due(self) -> bool:
+        """At the start, at the end, and every so often; once each, also in a run that was killed in between."""
+        if self.recipe.eval is None:
+            return False
+        every = self.recipe.eval.every
+        due = self.iteration in (0, self.settings.iterations) or (every > 0 and self.iteration % every == 0)
+        return due and not self._has_metrics("eval", self.iteration)
+
+    def _has_metrics(self, split: str, iteration: int) -> bool:
+        return any((m["split"], m["iteration"]) == (split, iteration) for m in self.run.metrics())
+
     async def _evaluate(self, iteration: int) -> None:
         assert self.recipe.eval is not None
         settings = self.recipe.eval
@@ -200,7 +210,7 @@ class Loop:
 
     def _add_metrics(self, line: dict[str, Any]) -> None:
         """Adds a line unless a run that was killed before its next checkpoint has already written it."""
-        if all((m["split"], m["iteration"]) != (line["split"], line["iteration"]) for m in self.run.metrics()):
+        if not self._has_metrics(line["split"], line["iteration"]):
             self.run.add_metrics(line)
 
 

@@ -52,8 +52,8 @@ def test_a_killed_training_continues_to_the_same_metrics(trainable: Path) -> Non
     assert [(m["split"], m["iteration"]) for m in expected] == [
         ("eval", 0), *(("train", k) for k in range(1, 6)), ("eval", 5)
     ]  # fmt: skip
-    # Killed in the rollouts of the first iteration, and again right after a later checkpoint.
-    for moment in ("train/00000", "train/00003"):
+    # Killed in the first evaluation, in rollouts, and after the last checkpoint.
+    for moment in ("eval/00000", "train/00000", "train/00003", "eval/00005"):
         process = subprocess.Popen(
             [sys.executable, "-m", "agentrl.cli", "train", "counting", "--out", "killed"],
             cwd=here, stdout=subprocess.DEVNULL,
@@ -62,7 +62,7 @@ def test_a_killed_training_continues_to_the_same_metrics(trainable: Path) -> Non
             time.sleep(0.01)
             if (here / "killed" / "index.sqlite").exists():
                 with RunDir.read(here / "killed") as reader:
-                    if any(id.startswith(moment) for id in reader.ids(split="train")):
+                    if any(id.startswith(moment) for id in reader.ids()):
                         break
         process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
