@@ -100,6 +100,9 @@ class NamespaceBackend:
         try:
             await sandbox.start(self._host.rootfs(spec.rootfs), self._family)
             await sandbox.prepare()
+        except OSError as error:  # the host is out of processes, descriptors or memory
+            await sandbox.close()
+            raise SandboxStartFailed(f"the host could not start a sandbox: {error}") from error
         except BaseException:
             await sandbox.close()
             raise
@@ -139,7 +142,7 @@ class NamespaceSandbox(ToolboxSandbox):
         loop = asyncio.get_running_loop()
         spec = self.spec
         memory, pids = spec.memory_mb or _DEFAULTS["memory_mb"], spec.pids or _DEFAULTS["pids"]
-        rlimits = [] if family is not None else [str(memory << 20), str(pids)]
+        rlimits = [str(pids)] if family is not None else [str(pids), str(memory << 20)]
         hello = self.wire.expect("hello")
         ours, theirs = socket.socketpair()
         self._about, about_w = os.pipe()  # stays open: bubblewrap that cannot write there leaves a child behind

@@ -43,6 +43,11 @@ sys.stdout.buffer.write(_frozen_importlib_external.MAGIC_NUMBER + bytes(12) + ma
 """
 _INSTALL = "apt-get install -y bubblewrap  (as root; dnf, apk and pacman have it under the same name)"
 _ALLOW = "sysctl -w kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0  (as root)"
+_REMEDIES = (  # by what bubblewrap says
+    ("namespace", _ALLOW),
+    ("uid map", _ALLOW),
+    ("Permission denied", f"sandboxes run as another user (id {_NOBODY}): let others read and enter the folder"),
+)
 
 
 @dataclass(frozen=True)
@@ -160,7 +165,7 @@ class Host:
                 done = rootfs.probe(data_path("tools", "toolbox", f"{name}.py").read_bytes(), f"{name}.py")
                 if done.returncode != 0:
                     said = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
-                    remedy = _ALLOW if "namespace" in said or "uid map" in said else None
+                    remedy = next((fix for sign, fix in _REMEDIES if sign in said), None)
                     raise SandboxUnavailable(f"bubblewrap cannot make a sandbox: {said}", place=path, remedy=remedy)
                 (tools / f"{name}.pyc").write_bytes(done.stdout)
             self._known[path] = rootfs

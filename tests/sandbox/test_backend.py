@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -98,10 +100,6 @@ def test_a_bad_rootfs_is_refused(tmp_path: Path) -> None:
 
 def build_rootfs(root: Path) -> None:
     """The least that runs the toolbox: Python, bash and cat with their libraries."""
-    for folder in (root, *root.parents):
-        if folder.name.startswith("pytest-"):  # closed to other users
-            folder.chmod(0o755)
-    root.chmod(0o755)
     (root / "usr").mkdir()
     (root / "etc").mkdir()
     (root / "etc" / "mine").write_text("my own")
@@ -118,13 +116,21 @@ def build_rootfs(root: Path) -> None:
     subprocess.run(["cp", "-r", library, str(root / "usr/lib")], check=True)
 
 
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """Unlike `tmp_path`, one that the sandbox's user may enter."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
 SYSTEM_PROGRAMS = ("/usr/bin/python3", "/usr/bin/bash", "/usr/bin/cat")
 
 
 @pytest.mark.skipif(not all(map(os.path.exists, SYSTEM_PROGRAMS)), reason="no system Python to copy")
-async def test_a_rootfs_of_ones_own(backend: NamespaceBackend, tmp_path: Path) -> None:
-    build_rootfs(tmp_path)
-    sandbox = await backend.create(SandboxSpec(rootfs=str(tmp_path)))
+async def test_a_rootfs_of_ones_own(backend: NamespaceBackend, public_folder: Path) -> None:
+    build_rootfs(public_folder)
+    sandbox = await backend.create(SandboxSpec(rootfs=str(public_folder)))
     assert (await sandbox.exec("cat /etc/mine")).text == "my own"
     assert not (await sandbox.exec(["/usr/bin/ls"])).ok
     assert (await (await sandbox.python()).run("1 + 1")).value == "2"

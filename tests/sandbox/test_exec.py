@@ -108,7 +108,7 @@ ESCAPES = {
 @pytest.mark.parametrize("ending", ["true", "sleep 1002"])
 async def test_children_die_with_the_command(sandbox: NamespaceSandbox, escape: str, ending: str) -> None:
     session = await sandbox.session()
-    await session.run("sleep 1003 &")  # belongs to the session: must live on
+    await session.run("(setsid sleep 1003 &)")  # belongs to the session: must live on
     result = await sandbox.exec(f"{escape}\n{ending}", timeout_s=0.5 if ending != "true" else 20)
     assert result.outcome == ("ok" if ending == "true" else "timeout")
     left = await others(sandbox)

@@ -54,7 +54,7 @@ async def test_the_folder_is_the_kernels_word(sandbox: NamespaceSandbox) -> None
 )
 async def test_nothing_confuses_the_shell(sandbox: NamespaceSandbox, command: str) -> None:
     shell = await sandbox.session()
-    await shell.run(command, timeout_s=5)
+    assert (await shell.run(command, timeout_s=5)).outcome != "timeout"
     result = await shell.run("echo next; (exit 4)", timeout_s=5)
     assert (result.text, result.code) == ("next\n", 4)
 
@@ -85,7 +85,7 @@ TIMEOUTS = {
 @pytest.mark.parametrize("command", TIMEOUTS.values(), ids=TIMEOUTS.keys())
 async def test_a_shell_survives_a_timeout_with_its_state(sandbox: NamespaceSandbox, command: str) -> None:
     shell = await sandbox.session()
-    await shell.run("cd /tmp; x=5; sleep 1003 & echo")
+    await shell.run("cd /tmp; x=5; (setsid sleep 1003 &)")
     await asyncio.sleep(0.05)  # what started within one tick of the clock (10 ms) counts as the command's
     result = await shell.run(f"echo partial; {command}", timeout_s=0.3)
     assert result.outcome == "timeout"

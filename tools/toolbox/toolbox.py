@@ -1,7 +1,7 @@
 """The toolbox: the init process of a sandbox. It runs programs, shells and Python kernels for the host.
 
 It needs Linux and the standard library of any Python 3.9+, and imports next to nothing, because a sandbox is made for
-every episode. Usage: `python3 -I -S -B toolbox.pyc FD WORKDIR [BYTES PROCESSES]`; the last two are limits.
+every episode. Usage: `python3 -I -S -B toolbox.pyc FD WORKDIR PROCESSES [BYTES]`; the last two are limits.
 
 Protocol, on the inherited socket FD, both ways: two big-endian uint32 (length of the header, of the body), header,
 body. The header is `key=value` fields joined by NUL, UTF-8 with surrogateescape; neither arguments nor paths can
@@ -14,6 +14,7 @@ operation failed. When the host closes the socket, the toolbox ends, and with it
 # ruff: noqa: SIM105, E402
 import _signal as signal
 import posix as os
+import resource
 import select
 import sys
 import time
@@ -322,15 +323,13 @@ class Toolbox:
         return bool(found)
 
 
-def limit(memory, pids):
-    """Bounds this process and all that come after it, where the host has no control groups."""
-    import resource
-
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    resource.setrlimit(resource.RLIMIT_NPROC, (pids, pids))
+def limit(processes, memory=None):
+    """Bounds this process and all that come after it: where the host has no control groups, and as a second wall."""
+    resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
+    if memory is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 3:
-        limit(int(sys.argv[3]), int(sys.argv[4]))
+    limit(*map(int, sys.argv[3:]))
     Toolbox(int(sys.argv[1]), sys.argv[2], HERE + "/kernel.pyc").run()
