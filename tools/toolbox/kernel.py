@@ -32,8 +32,10 @@ def run(source, name, names):
     except BaseException as error:
         import traceback
 
-        mine = error.__traceback__.tb_next if error.__traceback__ else None
-        return "e" + shorten("".join(traceback.format_exception(type(error), error, mine)))
+        told = traceback.TracebackException.from_exception(error)
+        here = run.__code__.co_filename
+        told.stack = traceback.StackSummary.from_list([frame for frame in told.stack if frame.filename != here])
+        return "e" + shorten("".join(told.format()))
 
 
 def main(requests, replies):
