@@ -120,7 +120,7 @@ def load_model(settings: ModelSettings, *, texts: Iterable[str] | None = None, s
     tokenizer = load_tokenizer(settings)
     from transformers import AutoModelForCausalLM
 
-    with _no_progress_bars(), _explained(folder):
+    with no_progress_bars(), _explained(folder):
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=_dtype(settings), attn_implementation="sdpa")
     return LoadedModel(model.eval(), tokenizer, int(model.config.max_position_embeddings))
 
@@ -286,7 +286,7 @@ def _convert(gguf: Path, folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     source: dict[str, Any] = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
-    with _no_progress_bars(), _explained(gguf):
+    with no_progress_bars(), _explained(gguf):
         tokenizer = AutoTokenizer.from_pretrained(**source)
         quantised = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
         # A model that was loaded quantised refuses to be saved, although its weights are dequantised by now.
@@ -330,7 +330,8 @@ def _explained(place: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _no_progress_bars() -> Iterator[None]:
+def no_progress_bars() -> Iterator[None]:
+    """transformers draws one for every file it reads or writes, across the display of the run."""
     from transformers.utils import logging
 
     enabled = logging.is_progress_bar_enabled()

@@ -16,9 +16,9 @@ from agentrl.errors import EngineError
 class KVArena(Cache):  # type: ignore[misc]
     """The cache of a batch of ragged rows, in the form that transformers models take.
 
-    One tensor holds it all, [2 * layers, rows, slots, kv_heads, head_dim] with keys at even and values at odd
-    indices of the first axis, so that moving a row or parking it is one copy. It grows as needed and starts as
-    zeros: what a mask hides is multiplied by zero, which garbage (NaN) would survive.
+    A tensor [2, rows, kv_heads, slots, head_dim] for each layer, keys first: attention reads the first slots of some
+    rows without a copy. It grows as needed, a layer at a time, so that old and new never take twice the memory; and
+    starts as zeros: what a mask hides is multiplied by zero, which garbage (NaN) would survive.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -36,38 +36,40 @@ class KVArena(Cache):  # type: ignore[misc]
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
         kv_heads = getattr(config, "num_key_value_heads", None) or heads
         parameter = next(model.parameters())
-        self._empty = parameter.new_zeros((2 * config.num_hidden_layers, 0, 0, kv_heads, head_dim))
-        self._memory = self._empty
+        self._empty = parameter.new_zeros((2, 0, kv_heads, 0, head_dim))
+        self._layers = [self._empty] * config.num_hidden_layers
 
     def reserve(self, rows: int, slots: int) -> None:
         """Makes room for so many rows of so many tokens. What is stored stays."""
-        _, have_rows, have_slots, *rest = self._memory.shape
+        pair, have_rows, kv_heads, have_slots, head_dim = self._layers[0].shape
         if rows <= have_rows and slots <= have_slots:
             return
+        new_rows, new_slots = have_rows, have_slots
         if rows > have_rows:
-            have_rows = max(rows, min(2 * have_rows, have_rows + 64))
+            new_rows = max(rows, min(2 * have_rows, have_rows + 64))
         if slots > have_slots:
-            have_slots = max(slots, have_slots * 5 // 4) + 63 & ~63
-        old = self._memory
-        self._memory = old.new_zeros((old.shape[0], have_rows, have_slots, *rest))
-        self._memory[:, : old.shape[1], : old.shape[2]] = old
+            new_slots = max(slots, have_slots * 5 // 4) + 63 & ~63
+        for number, old in enumerate(self._layers):
+            self._layers[number] = old.new_zeros((pair, new_rows, kv_heads, new_slots, head_dim))
+            self._layers[number][:, :have_rows, :, :have_slots] = old
 
     def clear(self) -> None:
         """Forgets and frees everything."""
-        self._memory = self._empty
+        self._layers = [self._empty] * len(self._layers)
 
     def copy_row(self, source: int, target: int, length: int) -> None:
         """Copies the first `length` tokens of a row."""
-        self._memory[:, target, :length] = self._memory[:, source, :length]
+        for layer in self._layers:
+            layer[:, target, :, :length] = layer[:, source, :, :length]
 
     def load(self, row: int, parked: Tensor, length: int) -> None:
         """Puts the first `length` tokens of what `save` returned into a row."""
-        self._memory[:, row, :length] = parked[:, :length]
+        for layer, saved in zip(self._layers, parked, strict=True):
+            layer[:, row, :, :length] = saved[:, :, :length]
 
     def save(self, row: int, length: int) -> Tensor:
-        """A copy of the first `length` tokens of a row, [2 * layers, length, kv_heads, head_dim]."""
-        saved: Tensor = self._memory[:, row, :length].clone()
-        return saved
+        """A copy of the first `length` tokens of a row, [layers, 2, kv_heads, length, head_dim]."""
+        return torch.stack([layer[:, row, :, :length] for layer in self._layers])
 
     def aim(self, first: int, slots: Tensor, length: int, real: Tensor | None = None) -> None:
         """Says where the next forward pass reads and writes.
@@ -86,12 +88,11 @@ class KVArena(Cache):  # type: ignore[misc]
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Called by each attention layer with its new keys and values, [rows, kv_heads, new, head_dim]."""
-        both = []
-        for memory, new in ((self._memory[2 * layer], keys), (self._memory[2 * layer + 1], values)):
+        for memory, new in zip(self._layers[layer], (keys, values), strict=True):
             new = new.transpose(1, 2)
-            memory[self._at] = new if self._real is None else new[self._real]
-            both.append(memory[self._rows, : self._length].transpose(1, 2))
-        return both[0], both[1]
+            memory.transpose(1, 2)[self._at] = new if self._real is None else new[self._real]
+        seen_keys, seen_values = self._layers[layer][:, self._rows, :, : self._length]
+        return seen_keys, seen_values
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Tokens stored before the pass; models only ask when they are given no positions."""

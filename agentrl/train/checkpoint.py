@@ -13,16 +13,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers.utils import logging
 
 from agentrl.errors import StoreError
+from agentrl.model import no_progress_bars
 
 STATE, TRAINER = "state.json", "trainer.pt"
 _UNFINISHED, _REPLACED, _DROPPED = ".new-", ".old-", ".gone-"
@@ -55,7 +54,7 @@ def save(
     _settle(root)
     new, old = root / f"{_UNFINISHED}{folder.name}", root / f"{_REPLACED}{folder.name}"
     new.mkdir()
-    with _no_progress_bar():
+    with no_progress_bars():
         model.save_pretrained(str(new))
     if tokenizer_saver is not None:
         tokenizer_saver(str(new))
@@ -120,18 +119,6 @@ def _settle(root: Path) -> None:
     for prefix in (_UNFINISHED, _REPLACED, _DROPPED):
         for folder in root.glob(f"{prefix}*"):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    """transformers draws one for every file it writes, across the display of the run."""
-    enabled = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if enabled:
-            logging.enable_progress_bar()
 
 
 def _flush(path: Path) -> None:
