@@ -218,12 +218,12 @@ async def _exited(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
     if process.poll() is not None:
         return True
     loop = asyncio.get_running_loop()
-    over = loop.create_future()
+    over = asyncio.Event()
     fd = os.pidfd_open(process.pid)
-    loop.add_reader(fd, lambda: over.done() or over.set_result(None))
+    loop.add_reader(fd, over.set)
     try:
         async with asyncio.timeout(timeout_s):
-            await over
+            await over.wait()
     except TimeoutError:
         return False
     finally:
