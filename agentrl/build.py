@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import inspect
 import random
 from collections.abc import Callable, Generator
@@ -21,7 +22,7 @@ from agentrl.chat.tokenizer import ByteTokenizer, Tokenizer
 from agentrl.engines.base import Engine, Sampling
 from agentrl.engines.scripted import Say, Script, ScriptedEngine
 from agentrl.episode.runner import Harness
-from agentrl.errors import RecipeError
+from agentrl.errors import CreditError, RecipeError
 from agentrl.imports import is_reference, load_object
 from agentrl.recipe import Recipe
 from agentrl.rewards.components import RewardSet
@@ -157,6 +158,34 @@ def build(recipe: Recipe) -> Parts:
     for name in recipe.scripts:
         parts.script(name)
     return parts
+
+
+def check_training(parts: Parts) -> None:
+    """What training needs beyond a rollout, checked before the first demonstration.
+
+    Raises:
+        RecipeError: a section is missing, nothing rewards, or the loss is unknown.
+        CreditError: the estimator is unknown or needs what the tools do not give.
+    """
+    recipe = parts.recipe
+    for section in ("train", "model"):
+        if getattr(recipe, section) is None:
+            raise RecipeError(f"the recipe has no section {section!r}", remedy="training needs 'model' and 'train'")
+    if not recipe.rewards:
+        raise RecipeError("the recipe has no rewards", place="rewards", remedy="training needs at least one")
+    credit = recipe.credit.load(recipe.base)
+    keyed = any(type(tool).state_key is not Tool.state_key for tool in parts.make_tools())
+    if "state" in credit.estimator.needs and not keyed:
+        raise CreditError(
+            f"{credit.estimator.name} compares turns that acted on the same state, and no tool has a state_key()",
+            place="credit.estimator",
+            remedy="def state_key(self) -> str in a tool, or another estimator (grpo, returns)",
+        )
+    if importlib.util.find_spec("torch") is not None:
+        from agentrl.train.losses import loss_named
+
+        assert recipe.train is not None
+        loss_named(recipe.train.loss)
 
 
 def _tool_maker(recipe: Recipe) -> Callable[[], list[Tool]]:

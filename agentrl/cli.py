@@ -179,6 +179,11 @@ def main() -> None:
     except AgentRLError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:
         print("stopped; the same command continues", file=sys.stderr)
         sys.exit(130)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from agentrl.build import build
+from agentrl.build import build, check_training
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.recipe_file import load_recipe
 from agentrl.task_source import load_tasks
@@ -22,6 +22,8 @@ def check(name: str, overrides: list[str]) -> str:
     if recipe.eval is not None and recipe.eval.tasks is not None:
         load_tasks(recipe.eval.tasks, recipe.base, recipe.seed)
     credit = recipe.credit.load(recipe.base)
+    if recipe.train is not None:
+        check_training(parts)
     parts.renderer(ByteTokenizer()).start(tasks.at(0).instruction)
     if parts.needs_sandbox:
         backend = parts.open_backend()

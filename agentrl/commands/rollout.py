@@ -9,10 +9,10 @@ from typing import Any
 from agentrl.build import Parts, build
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import Tokenizer
-from agentrl.commands.runs import open_run, recipe_of
+from agentrl.commands.runs import free_folder, open_run, recipe_of
 from agentrl.engines.base import Engine
 from agentrl.episode.runner import Plan
-from agentrl.errors import RecipeError, needs
+from agentrl.errors import AgentRLError, RecipeError, needs
 from agentrl.plans import missing, rollout_plans
 from agentrl.play import evaluate, play
 from agentrl.recipe import EvalSettings, Recipe
@@ -38,9 +38,26 @@ def rollout(
         with Progress(f"rollout {recipe.name} ({who})") as progress:
             asyncio.run(_collect(parts, run, planned, agent, engine, progress))
         run.update_info(finished=True)
+        failures = run.failures()
+        rows = run.rows()
     finally:
         run.close()
+    if failures and all(row.status in ("infra_error", "user_error") for row in rows):
+        last = failures[-1]
+        raise AgentRLError(
+            f"all {len(rows)} episodes failed; the last: {last['kind']}: {last['message']}\n{_user_lines(last)}",
+            place=f"{path}, episode {last['episode']}, stage {last['stage']}",
+            remedy="fix it and run the same command again",
+        )
     return path
+
+
+def _user_lines(failure: dict[str, Any]) -> str:
+    """Where a failure's traceback is in code that is not ours."""
+    lines = str(failure.get("traceback", "")).splitlines()
+    ours = str(Path(__file__).parent.parent)
+    places = [k for k, line in enumerate(lines) if line.strip().startswith("File ") and ours not in line]
+    return "\n".join(line for k in places[-2:] for line in lines[k : k + 2])
 
 
 async def _collect(
@@ -64,17 +81,23 @@ async def _collect(
 
 
 def evaluation(name: str, overrides: list[str], *, n: int | None, out: Path | None) -> dict[str, Any]:
-    """Evaluates a recipe's model, or the newest checkpoint of a run (or a checkpoint) on the tasks of its recipe."""
-    recipe = load_evaluated(name, overrides)
+    """Evaluates a recipe's model, or the newest checkpoint of a run (or a checkpoint) on the tasks of its recipe.
+
+    Without `out` the episodes are fresh; the same `out` again continues an evaluation that was interrupted.
+    """
+    recipe, iteration = load_evaluated(name, overrides)
     parts = build(recipe)
     settings = recipe.eval or EvalSettings()
     if n is not None:
         settings = settings.model_copy(update={"episodes": n})
     tasks = load_tasks(settings.tasks or recipe.tasks, recipe.base, recipe.seed)
-    run = open_run(out or Path("runs") / f"{recipe.name}-eval", recipe, "eval", episodes=settings.episodes)
+    path = out or free_folder(Path("runs") / f"{recipe.name}-eval")
+    run = open_run(path, recipe, "eval", episodes=settings.episodes)
     try:
         with Progress(f"eval {recipe.name}") as progress:
-            metrics = asyncio.run(_evaluate(parts, settings, tasks, run, progress))
+            if recipe.model is not None:
+                progress.note(f"model: {recipe.model.path or 'from scratch'}")
+            metrics = asyncio.run(_evaluate(parts, settings, tasks, run, progress, iteration))
         run.update_info(finished=True)
     finally:
         run.close()
@@ -82,12 +105,12 @@ def evaluation(name: str, overrides: list[str], *, n: int | None, out: Path | No
 
 
 async def _evaluate(
-    parts: Parts, settings: EvalSettings, tasks: TaskSource, run: RunDir, progress: Progress
+    parts: Parts, settings: EvalSettings, tasks: TaskSource, run: RunDir, progress: Progress, iteration: int
 ) -> dict[str, Any]:
     engine, renderer = model_engine(parts)
     backend = parts.open_backend()
     try:
-        metrics = await evaluate(parts, settings, tasks, run, engine, renderer, backend, progress, 0)
+        metrics = await evaluate(parts, settings, tasks, run, engine, renderer, backend, progress, iteration)
         run.add_metrics(metrics)
         return metrics
     finally:
@@ -96,25 +119,26 @@ async def _evaluate(
             await backend.close()
 
 
-def load_evaluated(name: str, overrides: list[str]) -> Recipe:
-    """The recipe to evaluate: by name, or that of a run or checkpoint folder with its weights.
+def load_evaluated(name: str, overrides: list[str]) -> tuple[Recipe, int]:
+    """The recipe to evaluate, and the iteration of its weights: by name (0), or of a run or checkpoint folder.
 
     Raises:
-        RecipeError: the folder is neither a run with a checkpoint nor a checkpoint.
+        RecipeError: there is no such recipe or folder, or the run has no checkpoint.
     """
     folder = Path(name)
-    run_folder = next((f for f in (folder, *folder.resolve().parents[:2]) if (f / "run.json").is_file()), None)
-    if run_folder is None:
-        return load_recipe(name, overrides)
+    if (folder / "state.json").is_file():
+        newest, run_folder = folder, folder.resolve().parent.parent
+    elif (folder / "run.json").is_file():
+        newest, run_folder = newest_checkpoint(folder), folder
+    else:
+        return load_recipe(name, overrides), 0
     if overrides:
         raise RecipeError("--set does not go with a checkpoint", remedy="evaluate a recipe, with --set model.path=...")
-    newest = folder if (folder / "state.json").is_file() else newest_checkpoint(run_folder)
-    run = RunDir.read(run_folder)
-    recipe = recipe_of(run)
-    run.close()
+    with RunDir.read(run_folder) as run:
+        recipe = recipe_of(run)
     if recipe.model is None:
         raise RecipeError(f"{folder} has no model", remedy="evaluate a training run")
-    return recipe.with_model(recipe.model.at(newest))
+    return recipe.with_model(recipe.model.at(newest)), int(newest.name.removeprefix("it-"))
 
 
 def newest_checkpoint(run_folder: Path) -> Path:

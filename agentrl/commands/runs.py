@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ from agentrl.errors import StoreError
 from agentrl.recipe import Recipe, recipe_from_run
 from agentrl.store.run_dir import RunDir
 
-# What may differ between two starts of one run without making it another run.
-FREE = {"concurrency", "limits"}
+# What may differ between two starts of one run without making it another run: how much of it, not what.
+FREE = ("concurrency", "limits.", "eval.every", "train.iterations", "train.checkpoint_every")
 
 
 def open_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
@@ -25,20 +26,40 @@ def open_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
     if not (path / "run.json").exists():
         return RunDir.create(path, described)
     run = RunDir.open(path)
-    differing = sorted(
-        key
-        for key in resolved.keys() | run.info["recipe"].keys()
-        if key not in FREE and resolved.get(key) != run.info["recipe"].get(key)
-    )
-    changed = [key for key, value in {"command": command, **info}.items() if run.info.get(key) != value]
-    if differing or changed:
+    known = {key: run.info.get(key) for key in described}
+    old, new = dict(_leaves(known)), dict(_leaves(described))
+    differing = [
+        f"{key}: {old.get(key)!r} -> {new.get(key)!r}"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key) and not key.removeprefix("recipe.").startswith(FREE)
+    ]
+    if differing:
         run.close()
         raise StoreError(
-            f"holds a run that differs in: {', '.join(changed + [f'recipe.{key}' for key in differing])}",
+            f"holds a run that differs in {'; '.join(differing)}",
             place=str(path),
             remedy="give another --out, or the same command to continue",
         )
+    if known != described:
+        run.update_info(**described, finished=False)
     return run
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _leaves(item, f"{path}.{key}" if path else key)
+    else:
+        yield path, value
+
+
+def free_folder(path: Path) -> Path:
+    """`path`, or the first of path-2, path-3, ... that does not exist."""
+    number, candidate = 1, path
+    while candidate.exists():
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate
 
 
 def recipe_of(run: RunDir) -> Recipe:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from agentrl.build import build
+from agentrl.build import build, check_training
 from agentrl.commands.runs import open_run
 from agentrl.errors import RecipeError, needs
 from agentrl.recipe import Recipe
@@ -33,11 +33,10 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> None
     from agentrl.view.curves import learning_curve
 
     parts = build(recipe)
+    check_training(parts)
+    engine_for = _replay(engine) if engine is not None else embedded_engine
     run = open_run(path, recipe, "train", engine=engine)
     try:
-        engine_for = embedded_engine
-        if engine is not None:
-            engine_for = _replay(engine)
         with Progress(f"train {recipe.name}") as progress:
             asyncio.run(Loop(parts, run, progress, engine_for=engine_for).train())
         learning_curve(run.metrics(), path / "curve.png", title=recipe.name)
@@ -51,4 +50,5 @@ def _replay(engine: str):  # type: ignore[no-untyped-def]
     kind, _, argument = engine.partition(":")
     if kind != "replay" or not argument:
         raise RecipeError(f"training has no engine {engine!r}", place="--engine", remedy="replay:RUN")
-    return lambda loaded: ReplayEngine(RunDir.read(Path(argument)))
+    source = RunDir.read(Path(argument))
+    return lambda loaded: ReplayEngine(source)

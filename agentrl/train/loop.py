@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agentrl.build import Parts
+from agentrl.build import Parts, check_training
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.engines.base import Engine
 from agentrl.engines.torch import TorchEngine
 from agentrl.episode.record import Episode
 from agentrl.episode.runner import Plan
-from agentrl.errors import RecipeError, TrainError
+from agentrl.errors import TrainError
 from agentrl.model import LoadedModel, load_model
 from agentrl.plans import iteration_plans, missing, rollout_plans
 from agentrl.play import evaluate, play, summary
@@ -48,9 +48,8 @@ class Loop:
         *,
         engine_for: Callable[[LoadedModel], Engine] | None = None,
     ) -> None:
-        if parts.recipe.train is None or parts.recipe.model is None:
-            lacking = "train" if parts.recipe.train is None else "model"
-            raise RecipeError(f"the recipe has no section {lacking!r}", remedy="training needs 'model' and 'train'")
+        check_training(parts)
+        assert parts.recipe.train is not None
         self.parts, self.run, self.progress = parts, run, progress
         self.recipe: Recipe = parts.recipe
         self.settings: TrainRecipe = parts.recipe.train

@@ -88,7 +88,7 @@ def _spread(count: int) -> list[int]:
 def _record(run: RunDir, episode: Episode) -> dict[str, Any]:
     """An episode as the page takes it: as stored, log-probabilities rounded, its credit beside it."""
     record: dict[str, Any] = msgspec.to_builtins(episode)
-    for node in record["nodes"]:
+    for node in record.setdefault("nodes", []):  # an episode that failed before its first token has none
         if node.get("logprobs"):
             node["logprobs"] = [round(value, 3) for value in node["logprobs"]]
     credit = run.credit(episode.id)

@@ -65,7 +65,7 @@ def test_another_recipe_is_not_mixed_in(counting: Path) -> None:
         "rollout", "counting", "--n", "4", "--agent", "oracle", "--out", "run", "--set", "seed=5", cwd=here, ok=False
     )
     assert other.returncode == 1
-    assert "differs in: recipe.seed" in other.stderr
+    assert "differs in recipe.seed: 0 -> 5" in other.stderr
     assert "another --out" in other.stderr
 
 
@@ -82,7 +82,12 @@ def test_a_failed_episode_runs_again_when_its_cause_is_mended(counting: Path) ->
     arguments = ["rollout", "counting", "--n", "6", "--agent", "oracle", "--out", "run"]
     broken = (counting / "task.py").read_text()
     (counting / "task.py").write_text(broken.replace("    said = [", "    1 / 0; said = ["))
-    agentrl(*arguments, cwd=here)
+    failed = agentrl(*arguments, cwd=here, ok=False)
+    assert failed.returncode == 1
+    assert "all 6 episodes failed" in failed.stderr
+    assert "ZeroDivisionError" in failed.stderr
+    assert "task.py" in failed.stderr
+    agentrl("view", "run", cwd=here)
     with RunDir.read(here / "run") as reader:
         assert {(row.status, row.reward) for row in reader.rows()} == {("user_error", None)}
         assert len(reader.failures()) == 6
@@ -110,7 +115,7 @@ def test_a_replay_of_a_changed_environment_is_refused(counting: Path) -> None:
     agentrl("rollout", "counting", "--n", "8", "--agent", "oracle", "--out", "first", cwd=here)
     code = (counting / "task.py").read_text()
     (counting / "task.py").write_text(code.replace("ToolResult(str(self.count)", "ToolResult('now ' + str(self.count)"))
-    agentrl("rollout", "counting", "--n", "8", "--engine", "replay:first", "--out", "again", cwd=here)
+    agentrl("rollout", "counting", "--n", "8", "--engine", "replay:first", "--out", "again", cwd=here, ok=False)
     with RunDir.read(here / "again") as reader:
         errors = [e.error.message for e in reader.episodes() if e.error is not None]
     assert errors
@@ -126,6 +131,7 @@ def test_wrong_names_are_explained(counting: Path) -> None:
         (["rollout", "counting", "--engine", "vlm"], "there is no engine 'vlm'"),
         (["train", "counting"], "no section 'train'"),
         (["eval", "counting"], "has no 'model'"),
+        (["eval", "counting/checkpoints/it-00009"], "there is no recipe"),
         (["show", "nowhere"], "nowhere"),
         (["check", "nowhere"], "nowhere"),
     ]:

@@ -101,3 +101,28 @@ def test_the_engine_and_the_trainer_agree_on_log_probabilities(trainable: Path) 
         gaps = [m["mismatch_max"] for m in reader.metrics() if m["split"] == "train"]
     assert len(gaps) == 2
     assert max(gaps) < 1e-4
+
+
+def test_a_finished_training_can_be_extended(trainable: Path) -> None:
+    here = trainable.parent
+    train(here, "run", "--set", "train.iterations=2")
+    train(here, "run", "--set", "train.iterations=3")
+    assert [m["iteration"] for m in metrics(here / "run") if m["split"] == "train"] == [1, 2, 3]
+    other = agentrl("train", "counting", "--out", "run", "--set", "train.lr=0.5", cwd=here, ok=False)
+    assert "recipe.train.lr: 0.001 -> 0.5" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("rewards={}", "no rewards"),
+        ("train.loss=pp_clip", "ppo_clip"),
+        ("tools=[answer]", "no tool has a state_key()"),
+    ],
+)
+def test_what_training_needs_is_checked_before_it_starts(trainable: Path, override: str, expected: str) -> None:
+    for command in (["recipe", "check", "counting"], ["train", "counting", "--out", "run"]):
+        done = agentrl(*command, "--set", override, cwd=trainable.parent, ok=False)
+        assert done.returncode == 1
+        assert expected in done.stderr
+    assert not (trainable.parent / "run").exists()
