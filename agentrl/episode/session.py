@@ -77,6 +77,7 @@ class Session:
         self.seconds = {"generate": 0.0, "tools": 0.0}
         self._put_blob = put_blob
         self._pending: list[Message] = []
+        self._locks: dict[int, asyncio.Lock] = {}
 
     def begin(self, messages: list[Message]) -> None:
         """Opens the conversation: renders the first prompt."""
@@ -133,7 +134,9 @@ class Session:
         return reply
 
     async def run_tools(self, reply: Reply) -> list[ToolResult]:
-        """Runs the calls of the last turn, side by side if there are several, and appends what came back.
+        """Runs the calls of the last turn and appends what came back.
+
+        Calls of one tool instance run in the order in which they were written, those of different tools side by side.
 
         Malformed calls, unknown tools, exceptions of tools and timeouts become observations for the model; only
         `InfraError` and cancellation go up.
@@ -150,7 +153,7 @@ class Session:
             )
             for k, fault in enumerate(reply.errors)
         ]
-        pairs = await asyncio.gather(*(self._call(k, call) for k, call in enumerate(reply.calls)))
+        pairs = await asyncio.gather(*(self._call_in_turn(k, call) for k, call in enumerate(reply.calls)))
         results = [result for _, result in pairs]
         records += [record for record, _ in pairs]
         self._observe(records, time.perf_counter() - started, results)
@@ -181,6 +184,14 @@ class Session:
     def finish(self, stop: str = "answer", answer: str | None = None) -> None:
         """Ends the episode; the agent should return."""
         self.outcome = Outcome(stop, answer)
+
+    async def _call_in_turn(self, index: int, call: ParsedCall) -> tuple[CallRecord, ToolResult]:
+        """Runs a call, after the earlier ones of the same instance unless the tool allows them side by side."""
+        method = self.methods.get(call.name)
+        if method is None or method.owner.parallel:
+            return await self._call(index, call)
+        async with self._locks.setdefault(id(method.owner), asyncio.Lock()):
+            return await self._call(index, call)
 
     async def _call(self, index: int, call: ParsedCall) -> tuple[CallRecord, ToolResult]:
         started = time.perf_counter()

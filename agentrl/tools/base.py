@@ -53,10 +53,14 @@ class Tool:
 
     Attributes:
         needs_sandbox: the runner then opens one for the episode, or refuses the recipe if it has none.
+        parallel: whether several calls of one turn may run side by side. By default they run one after another, in
+            the order in which the model wrote them, because they share the instance's state. Calls of different
+            tools always run side by side.
         timeout_s: bound on one call; a call that runs longer is cancelled and the model is told.
     """
 
     needs_sandbox: ClassVar[bool] = False
+    parallel: ClassVar[bool] = False
     timeout_s: float = 60.0
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
@@ -72,6 +76,8 @@ class Tool:
 
 class FunctionTool(Tool):
     """A stateless tool made of one `@tool` function."""
+
+    parallel = True
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function

@@ -60,6 +60,8 @@ class Search(Tool):
         limit: characters of a document that `fetch` shows; more are cut, and the model is told how many.
     """
 
+    parallel = True
+
     def __init__(self, corpus: Corpus, k: int = 5, snippet: int = 240, limit: int = 4000) -> None:
         for name, value in (("k", k), ("snippet", snippet), ("limit", limit)):
             if value < 1:

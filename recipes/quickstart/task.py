@@ -36,11 +36,13 @@ class House(Tool):
     async def open(self, task: Task, sandbox: Any) -> None:
         await sandbox.exec(["tar", "xf", "-"], stdin=_folders(task), cwd="/work", timeout_s=20)
         self.shell = await sandbox.session()
-        self.room = await self._run(f"cd -P /work/house/{task.data['start']}")
+        self.room = await self._run(f"cd -P /work/house/{task.data['start']}; test -e flag")
 
     @tool
     async def cd(self, door: Door) -> ToolResult:
         """Go through a door."""
+        if self.code == 0:  # a second call in the turn that found the flag does not lose it again
+            return ToolResult(self.room, done=True)
         before = self.room
         self.room = await self._run(f"cd -P {door} 2>/dev/null; test -e flag")
         text = self.room if self.room != before else f"wall, {self.room}"

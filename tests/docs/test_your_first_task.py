@@ -1,4 +1,4 @@
-"""The page docs/your-first-task.md, executed."""
+"""The pages docs/your-first-task.md and docs/sandbox-task.md, executed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-first-task.md"
@@ -40,10 +41,20 @@ def test_the_oracle_solves_it_and_random_calls_do_not(shop: Path) -> None:
         agentrl("rollout", "shop", "--n", "32", "--agent", agent, cwd=shop.parent)
         run = shop.parent / "runs" / f"shop-{agent}"
         assert agentrl("check", str(run), cwd=shop.parent).returncode == 0
-        from agentrl.store.run_dir import RunDir
-
-        reader = RunDir.read(run)
-        rewards = [row.reward for row in reader.rows()]
-        reader.close()
+        with RunDir.read(run) as reader:
+            rewards = [row.reward for row in reader.rows()]
         assert len(rewards) == 32
         assert low <= sum(rewards) / 32 <= high
+
+
+def test_the_sandbox_page_runs_as_it_stands(tmp_path: Path) -> None:
+    page = PAGE.with_name("sandbox-task.md").read_text()
+    (_, code), (_, recipe) = re.findall(r"```(python|yaml)\n(.*?)```", page, re.DOTALL)
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "task.py").write_text(code)
+    (folder / "recipe.yaml").write_text(recipe)
+    for agent, reward in (("oracle", 1.0), ("random", 0.0)):
+        agentrl("rollout", "files", "--n", "8", "--agent", agent, cwd=tmp_path)
+        with RunDir.read(tmp_path / "runs" / f"files-{agent}") as run:
+            assert {row.reward for row in run.rows()} == {reward}

@@ -26,7 +26,7 @@ class Bench(Tool):
     timeout_s = 0.2
 
     async def open(self, task: Task, sandbox: Any) -> None:
-        self.closed = False
+        self.closed, self.notes = False, ""
 
     async def close(self) -> None:
         self.closed = True
@@ -35,6 +35,13 @@ class Bench(Tool):
     async def echo(self, text: str) -> str:
         """Say it again."""
         return text
+
+    @tool
+    async def note(self, text: str, wait: float = 0.0) -> str:
+        """Notes something after a while; all notes so far."""
+        await asyncio.sleep(wait)
+        self.notes += text
+        return self.notes
 
     @tool
     async def refuse(self) -> str:
