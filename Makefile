@@ -26,7 +26,7 @@ quickstart: setup
 test: setup
 	@command -v chromium >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check .
