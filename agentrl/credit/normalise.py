@@ -91,3 +91,22 @@ def normalise(
         # Published codes take mean 0 and deviation 1 here, so the raw score is divided by 1 + eps.
         result = np.where(single[groups], values / (1 if std == "none" else 1 + eps), result)
     return result
+
+
+def whiten(values: NDArray[np.float64], weights: NDArray[np.float64], *, std: Std, eps: float) -> NDArray[np.float64]:
+    """(x - mean) / sqrt(variance + eps) over the whole batch.
+
+    verl's `masked_whiten`: the trainer's rows may weigh by tokens, and `eps` stands under the root.
+
+    Args:
+        values: [n].
+        weights: [n], how often each value counts, as in `normalise`.
+    """
+    total = weights.sum()
+    centred = values - (weights @ values / total if total > 0 else 0.0)
+    if std == "none":
+        return centred
+    freedom = total - 1 if std == "sample" else total
+    variance = weights @ centred**2 / freedom if freedom > 0 else 0.0
+    scale = np.sqrt(variance + eps)
+    return centred / scale if scale > 0 else centred

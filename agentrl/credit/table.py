@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -17,6 +18,15 @@ from agentrl.errors import CreditError
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Weighting = Literal["trajectory", "turn", "token"]
+
+OPTIONAL: dict[str, tuple[Weighting, type]] = {
+    "answer": ("trajectory", np.int64),
+    "win_rate": ("trajectory", np.float64),
+    "action": ("turn", np.int64),
+    "observation_tokens": ("turn", np.int64),
+    "logprob": ("token", np.float64),
+}
+"""Columns that a table may lack (None): what an entry stands for, and its type. See `CreditTable.with_columns`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +48,13 @@ class CreditTable:
             equal index, in the whole table; anchor groups are formed inside a group.
         tokens: how many tokens the policy sampled.
         valid: whether all calls of the turn could be parsed.
+
+    Optional columns, None where the table lacks them (`OPTIONAL` says which are there and how long they are):
+        answer: index of the trajectory's final answer; equal text, equal index. -1: it gave none.
+        win_rate: share of the comparisons within its group that the trajectory won, 0 to 1.
+        action: index of what the turn did (its calls with arguments, or its text); equal text, equal index.
+        observation_tokens: how many tokens were appended between this turn's and the next's.
+        logprob: of the sampled tokens, under the policy that sampled them.
     """
 
     group_ids: list[str]
@@ -50,6 +67,11 @@ class CreditTable:
     tokens: Ints
     valid: NDArray[np.bool_]
     states: list[str]
+    answer: Ints | None = None
+    win_rate: Floats | None = None
+    action: Ints | None = None
+    observation_tokens: Ints | None = None
+    logprob: Floats | None = None
 
     @classmethod
     def from_columns(
@@ -63,12 +85,14 @@ class CreditTable:
         tokens: ArrayLike,
         state: Sequence[str | None] | None = None,
         valid: ArrayLike | None = None,
+        **optional: Any,
     ) -> CreditTable:
         """Makes a table of plain columns.
 
         Args:
             episode, group, score, length: one entry per trajectory; `group` is the group's id.
             reward, tokens, state, valid: one entry per turn, trajectory by trajectory. `state` None: no keys.
+            optional: columns of `OPTIONAL`, as `with_columns` takes them.
 
         Raises:
             CreditError: columns differ in length, a reward is not finite, or an episode is there twice.
@@ -92,7 +116,30 @@ class CreditTable:
             states=list(state_index),
         )
         table._check()
-        return table
+        return table.with_columns(**optional)
+
+    def with_columns(self, **columns: Any) -> CreditTable:
+        """The same table with optional columns set, one entry per trajectory, turn or token, as `OPTIONAL` says.
+
+        Integer columns take texts too, which are numbered in order of appearance (None: -1).
+
+        Raises:
+            CreditError: no such column, a wrong length, or a number that is not finite.
+        """
+        units = {"trajectory": self.n_trajectories, "turn": self.n_turns, "token": self.n_tokens}
+        made: dict[str, Any] = {}
+        for name, column in columns.items():
+            if name not in OPTIONAL:
+                raise CreditError(f"there is no optional column {name!r}", remedy=f"allowed: {', '.join(OPTIONAL)}")
+            unit, kind = OPTIONAL[name]
+            array: NDArray[Any] = np.asarray(column)
+            array = numbered(column) if array.dtype.kind in "OU" else array.astype(kind)
+            if array.shape != (units[unit],):
+                raise CreditError(f"column {name!r} has shape {array.shape}, expected ({units[unit]},)")
+            if not np.isfinite(array).all():
+                raise CreditError(f"column {name!r} holds a number that is not finite")
+            made[name] = array
+        return replace(self, **made)
 
     @classmethod
     def from_episodes(cls, episodes: Iterable[Episode]) -> CreditTable:
@@ -112,6 +159,7 @@ class CreditTable:
             state=[turn.state for _, turn in pairs],
             tokens=[len(episode.nodes[turn.node].token_ids) for episode, turn in pairs],
             valid=[turn.valid for _, turn in pairs],
+            **_optional(scored, pairs),
         )
 
     @property
@@ -242,3 +290,42 @@ class CreditTable:
 def immediate(turn: Turn) -> float:
     """Sum of the components of a turn that were scored."""
     return sum(value for value in turn.rewards.values() if value is not None) if turn.rewards else 0.0
+
+
+def numbered(texts: Iterable[str | None]) -> Ints:
+    """Numbers texts in order of first appearance, equal text, equal number; None becomes -1."""
+    index: dict[str, int] = {}
+    return np.array([-1 if text is None else index.setdefault(text, len(index)) for text in texts], np.int64)
+
+
+def action_key(turn: Turn) -> str:
+    """What a turn did, in a form that can be compared: its calls with sorted arguments, or its text without any."""
+    if not turn.calls:
+        return turn.text.strip()
+    calls = [(call.name, call.arguments) for call in turn.calls]
+    return msgspec.json.encode(calls, order="sorted").decode()
+
+
+def _optional(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> dict[str, Any]:
+    """The optional columns that all of the episodes have what it takes for."""
+    columns: dict[str, Any] = {
+        "action": numbered(action_key(turn) for _, turn in pairs),
+        "observation_tokens": [n for episode in episodes for n in _observation_tokens(episode)],
+    }
+    if any(episode.answer is not None for episode in episodes):
+        columns["answer"] = numbered(
+            None if episode.answer is None else " ".join(episode.answer.casefold().split()) for episode in episodes
+        )
+    rates = [episode.components.get("win_rate") for episode in episodes]
+    if episodes and None not in rates:
+        columns["win_rate"] = rates
+    logprobs = [episode.nodes[turn.node].logprobs for episode, turn in pairs]
+    if None not in logprobs:
+        columns["logprob"] = [logprob for turn in logprobs for logprob in turn or ()]
+    return columns
+
+
+def _observation_tokens(episode: Episode) -> list[int]:
+    """Per turn: how many rendered tokens lie between it and the turn that continues it."""
+    rendered = {node.parent: len(node.token_ids) for node in episode.nodes if node.kind == "observation"}
+    return [rendered.get(turn.node, 0) for turn in episode.turns]
