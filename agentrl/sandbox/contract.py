@@ -10,13 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Annotated, Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from agentrl.errors import AgentRLError, SandboxError
 
 Outcome = Literal["ok", "nonzero", "timeout", "oom", "signal", "output_limit"]
+
+NetworkKind = Literal["none", "allow", "public"]
 
 OUTPUT_LIMIT = 1 << 20
 """Bytes of an output stream that are kept unless the caller says otherwise: the first half and the last half."""
@@ -38,6 +40,19 @@ class CapabilityMissing(AgentRLError):
     """The spec asks for what the backend cannot enforce. Not an infrastructure failure: retrying is useless."""
 
 
+class NetworkAllow(BaseModel):
+    """Network to some hosts only, through a proxy that refuses all others.
+
+    Programs find the proxy by `HTTP_PROXY` and `HTTPS_PROXY`; there is no other way out, and no name resolution.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    allow: tuple[Annotated[str, Field(pattern=r"^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?(:[0-9]{1,5})?$")], ...] = (
+        Field(min_length=1, description="host, *.domain, or IPv4 address; ports 80 and 443 unless :port follows.")
+    )
+
+
 class SandboxSpec(BaseModel):
     """What a sandbox is like. A bound left at None takes the backend's default; a set one is enforced or refused.
 
@@ -52,13 +67,21 @@ class SandboxSpec(BaseModel):
     memory_mb: int | None = Field(None, ge=32, description="Memory of all processes and files together, MiB.")
     pids: int | None = Field(None, ge=8, description="Processes and threads at the same time.")
     disk_mb: int | None = Field(None, ge=1, description="Size of each writable folder, MiB.")
-    network: Literal["none", "public"] = Field("none", description="none: not even loopback to the host.")
+    network: Literal["none", "public"] | NetworkAllow = Field(
+        "none", description="none: not even loopback to the host; {allow: [host, ...]}: these only; public: any."
+    )
     workdir: str = Field("/work", pattern=r"^/[^\x00]*$", description="Writable folder where commands start.")
     env: dict[str, str] = Field({}, description="Added to the small default environment.")
     files: dict[str, str | bytes] = Field({}, description="Path (relative to workdir, or absolute) to content.")
     setup: tuple[str, ...] = Field((), description="Shell commands run once at the start; a failure fails the start.")
     setup_timeout_s: float = Field(300, gt=0, description="For each setup command.")
     ttl_s: float = Field(3600, gt=0, description="A sandbox older than this is killed, whatever it does.")
+    snapshots: bool = Field(False, description="Whether its files can be snapshot; costs the limit of `disk_mb`.")
+
+    @property
+    def network_kind(self) -> NetworkKind:
+        """`allow` if there is a list of hosts."""
+        return "allow" if isinstance(self.network, NetworkAllow) else self.network
 
 
 @dataclass(frozen=True)
@@ -67,7 +90,8 @@ class Capabilities:
 
     Attributes:
         isolation: strength of the wall: `namespace`, `container`, `vm`.
-        networks: the values of `SandboxSpec.network` that it supports.
+        networks: the values of `SandboxSpec.network_kind` that it supports.
+        snapshots: whether `SandboxSpec.snapshots` can be asked for.
         note: what a person should know, for example why a means is weak.
     """
 
@@ -76,9 +100,10 @@ class Capabilities:
     memory: str
     pids: str
     disk: str
-    networks: tuple[str, ...]
+    networks: tuple[NetworkKind, ...]
     images: bool
     rootfs: bool
+    snapshots: bool = False
     note: str = ""
 
 

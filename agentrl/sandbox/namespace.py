@@ -72,7 +72,13 @@ class NamespaceBackend:
         known = self.capabilities
         wants = (
             (spec.image is not None, "image", "cannot run container images", "give rootfs: a folder, or no image"),
-            (spec.network not in known.networks, "network", "gives no network", "set network: none"),
+            (
+                spec.network_kind not in known.networks,
+                "network",
+                "gives no network",
+                "set network: none, or use docker",
+            ),
+            (spec.snapshots and not known.snapshots, "snapshots", "cannot snapshot", "leave it out, or use docker"),
             (spec.cpu is not None and known.cpu == "none", "cpu", "cannot limit processor time here", "leave cpu out"),
             (
                 spec.memory_mb is not None and known.memory == "rlimit",
