@@ -17,13 +17,39 @@ from agentrl.errors import CreditError
 
 Granularity = Literal["trajectory", "turn", "token"]
 Certainty = Literal["A", "B", "C"]
-Need = Literal["state"]
+Need = Literal["state", "action", "answer", "win_rate", "logprob", "observation_tokens"]
 
 NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
     "state": (
         lambda table: bool((table.state >= 0).any()),
         "no turn has a state key",
         "give the tool a state_key() method that returns the state as text, or take an estimator without anchors",
+    ),
+    "action": (
+        lambda table: table.action is not None,
+        "the table does not say what the turns did (column 'action')",
+        "CreditTable.from_episodes fills it; give your own table with_columns(action=[...])",
+    ),
+    "answer": (
+        lambda table: table.answer is not None,
+        "no episode gave an answer",
+        "let the agent end with an answer (tools: [answer]), or take an estimator that does not compare answers",
+    ),
+    "win_rate": (
+        lambda table: table.win_rate is not None,
+        "some episode was never compared with the others of its group",
+        "add a reward component named win_rate that judges pairs of a group and gives the share won (weight: 0 keeps "
+        "it out of the outcome)",
+    ),
+    "logprob": (
+        lambda table: table.logprob is not None,
+        "some sampled tokens have no log-probabilities",
+        "roll out with an engine that gives them (torch, vllm); scripts and text-only engines do not",
+    ),
+    "observation_tokens": (
+        lambda table: table.observation_tokens is not None,
+        "the table does not count observation tokens",
+        "CreditTable.from_episodes fills it; give your own table with_columns(observation_tokens=[...])",
     ),
 }
 """By need: whether the table meets it, what is wrong if not, and the remedy."""
@@ -60,7 +86,8 @@ class Estimator:
         settings: pydantic model of the settings.
         source: paper or code that the formula comes from.
         certainty: A: read in the authors' code; B: paper rule, confirmed by a second source; C: reconstructed.
-        needs: columns that must hold something.
+        needs: columns that must hold something, under the settings' defaults.
+        needs_of: the same under given settings, where it depends on them.
     """
 
     name: str
@@ -70,6 +97,11 @@ class Estimator:
     source: str = "user code"
     certainty: Certainty | None = None
     needs: frozenset[Need] = frozenset()
+    needs_of: Callable[[Any], Iterable[Need]] | None = None
+
+    def needed(self, settings: BaseModel) -> list[Need]:
+        """The columns that must hold something under these settings, sorted."""
+        return sorted(self.needs if self.needs_of is None else self.needs_of(settings))
 
     def __call__(self, table: CreditTable, settings: BaseModel | None = None) -> Advantages:
         """Runs it.
@@ -79,11 +111,12 @@ class Estimator:
         """
         if not table.n_turns:
             return Advantages(np.zeros(0))
-        for need in sorted(self.needs):
+        settings = self.settings() if settings is None else settings
+        for need in self.needed(settings):
             met, wrong, remedy = NEEDS[need]
             if not met(table):
                 raise CreditError(f"{wrong}, which estimator {self.name!r} needs", remedy=remedy)
-        arguments = [] if self.settings is NoSettings else [settings if settings is not None else self.settings()]
+        arguments = [] if self.settings is NoSettings else [settings]
         result = self.function(table, *arguments)
         if not isinstance(result, Advantages):
             result = Advantages(np.asarray(result, np.float64))
@@ -116,17 +149,19 @@ def estimator(
     granularity: Granularity = "turn",
     source: str = "user code",
     certainty: Certainty | None = None,
-    needs: Iterable[Need] = (),
+    needs: Iterable[Need] | Callable[[Any], Iterable[Need]] = (),
 ) -> Callable[[Callable[..., Any]], Estimator]:
     """Makes an `Estimator` of a function `(table)` or `(table, settings: Model)`.
 
-    The function returns `Advantages`, or only an array [n_turns].
+    The function returns `Advantages`, or only an array [n_turns]. `needs` may be a function of the settings.
     """
 
     def wrap(function: Callable[..., Any]) -> Estimator:
         name = getattr(function, "__name__", type(function).__name__)
         settings = _settings_model(function, name)
-        return Estimator(name, function, settings, granularity, source, certainty, frozenset(needs))
+        needs_of = needs if callable(needs) else None
+        fixed = frozenset(needs if not callable(needs) else needs(settings()))
+        return Estimator(name, function, settings, granularity, source, certainty, fixed, needs_of)
 
     return wrap
 

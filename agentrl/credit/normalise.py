@@ -83,9 +83,10 @@ def normalise(
     if std != "none":
         freedom = total - 1 if std == "sample" else total
         variance = np.bincount(groups, weights * result**2, size) / np.where(freedom > 0, freedom, 1)
-        scale = np.sqrt(variance) + eps
-        result = result / np.where(scale > 0, scale, 1)[groups]
-    result = np.where(alone[groups], 0.0, result)
+        # Only a value without weight can differ from a mean that has no variance: it has no scale either.
+        scale = np.where(variance > 0, np.sqrt(variance) + eps, np.inf)
+        result = result / scale[groups]
+    result = np.where((alone | (total <= 0))[groups], 0.0, result)
     if singleton == "raw":
         single = alone & np.isclose(total, 1)
         # Published codes take mean 0 and deviation 1 here, so the raw score is divided by 1 + eps.
