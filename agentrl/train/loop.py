@@ -152,7 +152,11 @@ class Loop:
         for episode, credit in zip(scored, credits, strict=True):
             self.run.add_credit(episode.id, credit.estimator, credit.turns, credit.parts, iteration=self.iteration)
             rows += rows_of(episode, credit.turns)
-        update = self.trainer.update(rows, seed=derive_seed(self.recipe.seed, "update", self.iteration))
+        update = self.trainer.update(
+            rows,
+            seed=derive_seed(self.recipe.seed, "update", self.iteration),
+            progress=self.iteration / self.settings.iterations,
+        )
         trained = time.perf_counter()
         self.iteration += 1
         metrics = {

@@ -8,13 +8,18 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Aggregation = Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum_norm"]
 
+LrSchedule = Literal["constant", "linear", "cosine"]
+
 
 class TrainSettings(BaseModel):
     """Settings of `Trainer.update`. A sequence, in the names of the aggregations, is an episode."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    lr: float = Field(1e-6, gt=0, description="Learning rate, constant after the warm-up.")
+    lr: float = Field(1e-6, gt=0, description="Peak learning rate.")
+    lr_schedule: LrSchedule = Field(
+        "constant", description="How the rate goes on after the warm-up: constant, or down to 0 over `iterations`."
+    )
     betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW's decay rates of the two moments.")
     weight_decay: float = Field(
         0.0, ge=0, description="AdamW's decoupled decay of matrices (never of norms and biases)."

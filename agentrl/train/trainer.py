@@ -16,11 +16,18 @@ from agentrl.train.attention import check_model, forward_logits
 from agentrl.train.losses import Loss, TokenBatch, loss_named, token_weights
 from agentrl.train.packing import Floats, Pack, pack
 from agentrl.train.row import Row
-from agentrl.train.settings import TrainSettings
+from agentrl.train.settings import LrSchedule, TrainSettings
 from agentrl.train.stats import Stats, mismatch
 
 SFT_WARMUP = 0.05
 """Share of the steps of supervised training in which the learning rate rises; it falls to 0 over the others."""
+
+SCHEDULES: dict[LrSchedule, Callable[[float], float]] = {
+    "constant": lambda done: 1.0,
+    "linear": lambda done: 1.0 - done,
+    "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
+}
+"""Factor of the learning rate when a share `done` of the training is behind."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +71,12 @@ class Trainer:
                 packed.put(self._predict(packed, entropy="none").logprob.cpu().numpy(), out)
         return out
 
-    def update(self, rows: Sequence[Row], seed: int) -> dict[str, float]:
+    def update(self, rows: Sequence[Row], seed: int, progress: float = 0.0) -> dict[str, float]:
         """One iteration of policy optimisation: `epochs` passes over minibatches of whole episodes.
 
         Args:
             seed: of the order in which episodes are drawn.
+            progress: share of the training that is done, 0 to 1; sets the rate by `lr_schedule`.
 
         Returns:
             Means over steps: loss (entropy bonus included), grad_norm (before clipping). Means over trained tokens:
@@ -97,7 +105,8 @@ class Trainer:
                 old = [before[index] for index in batch]
             weights = token_weights(chosen, settings.aggregation, settings.token_norm)
             seen = self._backward(chosen, weights, old, self.loss, settings.entropy_bonus, stats)
-            lr = settings.lr * min(1.0, (self.steps + 1) / max(settings.warmup_steps, 1))
+            rising = min(1.0, (self.steps + 1) / max(settings.warmup_steps, 1))
+            lr = settings.lr * rising * SCHEDULES[settings.lr_schedule](progress)
             self._apply(self.optimizer, lr, chosen, stats)
             self.steps += 1
             if not number:

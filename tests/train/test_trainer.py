@@ -151,6 +151,15 @@ def test_warm_up():
     )
 
 
+@pytest.mark.parametrize(("schedule", "half"), [("constant", 1e-3), ("linear", 0.5e-3), ("cosine", 0.5e-3)])
+def test_schedule(schedule, half):
+    trainer = Trainer(llama(), settings(lr_schedule=schedule, minibatch=100))
+    rates = [trainer.update(make_rows(), 0, progress)["lr"] for progress in (0.0, 0.5, 0.75)]
+    # cosine at 3/4: (1 + cos(3 pi / 4)) / 2 = 0.14645
+    late = {"constant": 1e-3, "linear": 0.25e-3, "cosine": 0.14645e-3}[schedule]
+    assert rates == pytest.approx([1e-3, half, late], rel=1e-4)
+
+
 def test_weight_decay_spares_norms():
     rows = [dataclasses.replace(row, advantages=np.zeros_like(row.advantages)) for row in make_rows()]
     model = llama()
