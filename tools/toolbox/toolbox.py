@@ -1,9 +1,10 @@
 """The toolbox: the init process of a sandbox. It runs programs, shells and Python kernels for the host.
 
 It needs Linux and the standard library of any Python 3.9+, and imports next to nothing, because a sandbox is made for
-every episode. Usage: `python3 -I -S -B toolbox.pyc FD WORKDIR PROCESSES [BYTES]`; the last two are limits.
+every episode. Usage: `python3 -I -S -B toolbox.pyc HOST WORKDIR [PROCESSES [BYTES]]`; HOST is an inherited socket's
+descriptor, or the path of a unix socket where the host waits for one connection; the last two are limits.
 
-Protocol, on the inherited socket FD, both ways: two big-endian uint32 (length of the header, of the body), header,
+Protocol, on that socket, both ways: two big-endian uint32 (length of the header, of the body), header,
 body. The header is `key=value` fields joined by NUL, UTF-8 with surrogateescape; neither arguments nor paths can
 hold a NUL. Each request carries `op` and `id`; its answer carries the same `id`, and `errno` and `message` if the
 operation failed. When the host closes the socket, the toolbox ends, and with it (it is PID 1) everything inside.
@@ -323,13 +324,25 @@ class Toolbox:
         return bool(found)
 
 
-def limit(processes, memory=None):
+def connected(host):
+    """The descriptor of the socket to the host."""
+    if host.isdigit():
+        return int(host)
+    from _socket import AF_UNIX, SOCK_STREAM, socket
+
+    link = socket(AF_UNIX, SOCK_STREAM)
+    link.connect(host)
+    return link.detach()
+
+
+def limit(processes=None, memory=None):
     """Bounds this process and all that come after it: where the host has no control groups, and as a second wall."""
-    resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
+    if processes is not None:
+        resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
     if memory is not None:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
 if __name__ == "__main__":
     limit(*map(int, sys.argv[3:]))
-    Toolbox(int(sys.argv[1]), sys.argv[2], HERE + "/kernel.pyc").run()
+    Toolbox(connected(sys.argv[1]), sys.argv[2], HERE + "/kernel.pyc").run()
