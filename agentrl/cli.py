@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from agentrl.commands.sandbox import app as sandboxes
 from agentrl.errors import AgentRLError
 
 app = typer.Typer(
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 recipes = typer.Typer(no_args_is_help=True, help="Check, show and describe recipes.")
 app.add_typer(recipes, name="recipe")
+app.add_typer(sandboxes, name="sandbox")
 
 RecipeName = Annotated[str, typer.Argument(help="A YAML file, a folder with recipe.yaml, or a shipped recipe's name.")]
 Set = Annotated[list[str], typer.Option("--set", help="Override a key: --set train.lr=1e-5", metavar="KEY=VALUE")]

@@ -7,11 +7,18 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from agentrl.errors import RecipeError
+
+
+def nearest(name: str, names: Collection[str]) -> str:
+    """What to do about a name that does not exist: the nearest one that does, or all."""
+    near = difflib.get_close_matches(name, names, 1)
+    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(names))}"
 
 
 def is_reference(text: str) -> bool:

@@ -6,11 +6,12 @@ backend is opened by name.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from agentrl.errors import RecipeError
+from agentrl.imports import is_reference, load_object, nearest
 from agentrl.sandbox.contract import Backend
 from agentrl.sandbox.namespace import NamespaceBackend
 
@@ -19,13 +20,15 @@ BACKENDS: dict[str, Callable[..., Backend]] = {"namespace": NamespaceBackend}
 
 
 def open_backend(name: str, **settings: Any) -> Backend:
-    """A backend by name; `settings` go to its constructor.
+    """A backend by name, or a plug-in's as `pkg.module:Class`; `settings` go to its constructor.
 
     Raises:
         RecipeError: no such backend.
     """
+    if is_reference(name):
+        made: Backend = load_object(name, Path.cwd())(**settings)
+        return made
     if name not in BACKENDS:
-        near = difflib.get_close_matches(name, BACKENDS, 1)
-        remedy = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(BACKENDS)}"
+        remedy = nearest(name, BACKENDS)
         raise RecipeError(f"there is no sandbox backend {name!r}", place="sandbox.backend", remedy=remedy)
     return BACKENDS[name](**settings)

@@ -7,12 +7,16 @@ killed owner left behind is removed by the next one.
 from __future__ import annotations
 
 import os
+import signal
 import time
 import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentrl.sandbox.owner import lives
+
+_ROOT = "/sys/fs/cgroup"
 _PREFIX = "agentrl-"
 _PERIOD_US = 100_000
 _MIB = 1 << 20
@@ -108,30 +112,63 @@ class Family:
             return Group(unique, f"{folder}/memory.events", f"{folder}/memory.current")
         memory = folders["memory"]
         _put(f"{memory}/memory.limit_in_bytes", str(limits.memory_mb * _MIB))
+        with suppress(OSError):  # absent where swap is not counted
+            _put(f"{memory}/memory.memsw.limit_in_bytes", str(limits.memory_mb * _MIB))
         _put(f"{folders['pids']}/pids.max", str(limits.pids))
         if limits.cpu is not None:
             _put(f"{folders['cpu']}/cpu.cfs_quota_us", str(quota))
         return Group(unique, f"{memory}/memory.oom_control", f"{memory}/memory.usage_in_bytes")
 
 
-def found_family(label: str) -> Family | None:
-    """A family for this process; None where groups cannot be made.
+def found_family(label: str, root: str = _ROOT) -> Family | None:
+    """A family for this process; None where groups cannot be made. What dead owners left is removed first.
 
     Args:
-        label: tells this owner from others on the machine.
+        label: tells this owner from others on the machine, see `owner.new_label`.
+        root: where the hierarchies are mounted.
     """
-    return _version_2(label) or _version_1(label)
+    reap_groups(root=root)
+    return _version_2(label, root) or _version_1(label, root)
 
 
-def _version_2(label: str) -> Family | None:
+def reap_groups(*, dry: bool = False, root: str = _ROOT) -> list[str]:
+    """Removes the groups of owners that are dead, and the processes in them.
+
+    Returns:
+        What was removed; with `dry`, what would be.
+    """
+    found = []
+    for parent in dict.fromkeys((*_parents_2(root), *_parents_1(root).values())):
+        for family in sorted(Path(parent).glob(f"{_PREFIX}*")):
+            if lives(family.name.removeprefix(_PREFIX)):
+                continue
+            for folder in (*(entry for entry in family.iterdir() if entry.is_dir()), family):
+                found += [f"process {pid}" for pid in _get(f"{folder}/cgroup.procs").split()]
+                found.append(f"control group {folder}")
+                if not dry:
+                    _clear(str(folder))
+    return found
+
+
+def _parents_2(root: str) -> list[str]:
     own = next((path for _, names, path in _own_groups() if not names), "/")
-    for parent in dict.fromkeys((f"/sys/fs/cgroup{own.rstrip('/')}", "/sys/fs/cgroup")):
-        if not {"memory", "pids"} <= set(_get(f"{parent}/cgroup.controllers").split()):
+    return list(dict.fromkeys((f"{root}{own.rstrip('/')}", root)))
+
+
+def _parents_1(root: str) -> dict[str, str]:
+    own = {name: path for _, names, path in _own_groups() for name in names}
+    nested = {each: f"{root}/{each}{own.get(each, '/').rstrip('/')}" for each in ("memory", "pids", "cpu")}
+    return {each: path if os.path.isdir(path) else f"{root}/{each}" for each, path in nested.items()}
+
+
+def _version_2(label: str, root: str) -> Family | None:
+    for parent in _parents_2(root):
+        there = set(_get(f"{parent}/cgroup.controllers").split())
+        if not {"memory", "pids"} <= there:
             continue
-        _reap(parent)
+        controllers = ("memory", "pids", *(("cpu",) if "cpu" in there else ()))
+        enable = " ".join(f"+{each}" for each in controllers)
         base = f"{parent}/{_PREFIX}{label}"
-        cpu = "cpu" in _get(f"{parent}/cgroup.controllers").split()
-        enable = "+memory +pids +cpu" if cpu else "+memory +pids"
         try:
             _put(f"{parent}/cgroup.subtree_control", enable)
             os.mkdir(base)
@@ -140,23 +177,16 @@ def _version_2(label: str) -> Family | None:
             with suppress(OSError):
                 os.rmdir(base)
             continue
-        return Family("cgroup v2", dict.fromkeys(("memory", "pids", *(("cpu",) if cpu else ())), base))
+        return Family("cgroup v2", dict.fromkeys(controllers, base))
     return None
 
 
-def _version_1(label: str) -> Family | None:
-    own = {name: path for _, names, path in _own_groups() for name in names}
+def _version_1(label: str, root: str) -> Family | None:
     bases: dict[str, str] = {}
-    for controller in ("memory", "pids", "cpu"):
-        mount = f"/sys/fs/cgroup/{controller}"
-        nested = mount + own.get(controller, "/").rstrip("/")
-        parent = nested if os.path.isdir(nested) else mount
-        _reap(parent)
-        try:
+    for controller, parent in _parents_1(root).items():
+        with suppress(OSError):
             os.mkdir(f"{parent}/{_PREFIX}{label}")
-        except OSError:
-            continue
-        bases[controller] = f"{parent}/{_PREFIX}{label}"
+            bases[controller] = f"{parent}/{_PREFIX}{label}"
     if {"memory", "pids"} <= set(bases):
         return Family("cgroup v1", bases)
     _remove(list(bases.values()))
@@ -169,16 +199,20 @@ def _remove(folders: list[str]) -> None:
             os.rmdir(folder)
 
 
-def _reap(parent: str) -> None:
-    """Removes families that are empty of processes, which is what killed owners leave. Others resist."""
-    with suppress(OSError):
-        for family in Path(parent).glob(f"{_PREFIX}*"):
-            owner = family.name.removeprefix(_PREFIX).partition("-")[0]
-            if os.path.exists(f"/proc/{owner}"):
-                continue
-            for folder in (*(entry for entry in family.iterdir() if entry.is_dir()), family):
-                with suppress(OSError):
-                    folder.rmdir()
+def _clear(folder: str) -> None:
+    """Kills what is in a group and removes it."""
+    for _ in range(100):
+        for pid in _get(f"{folder}/cgroup.procs").split():
+            with suppress(OSError):
+                os.kill(int(pid), signal.SIGKILL)
+        try:
+            os.rmdir(folder)
+        except FileNotFoundError:
+            return
+        except OSError:  # they are still dying
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _own_groups() -> list[tuple[str, list[str], str]]:

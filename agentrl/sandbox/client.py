@@ -13,10 +13,12 @@ from typing import Self
 
 from agentrl.sandbox.contract import (
     OUTPUT_LIMIT,
+    CapabilityMissing,
     ExecResult,
     FileInfo,
     Health,
     Outcome,
+    Sandbox,
     SandboxLost,
     SandboxSpec,
     SandboxStartFailed,
@@ -24,6 +26,9 @@ from agentrl.sandbox.contract import (
 from agentrl.sandbox.process import ToolboxProcess
 from agentrl.sandbox.session import ToolboxKernel, ToolboxShell
 from agentrl.sandbox.wire import Reply, Wire, finite
+
+OWN_USER = ("agent", "1000")
+"""Name and number of the user that programs run as."""
 
 _TAR_LIMIT = 256 << 20
 _TAR = 'if [ -d "$1" ]; then tar -C "$1" -cf - .; else tar -C "$(dirname "$1")" -cf - "$(basename "$1")"; fi'
@@ -64,10 +69,14 @@ class ToolboxSandbox(ABC):
         stdin: bytes = b"",
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
+        user: str | None = None,
         timeout_s: float = 60.0,
         output_limit: int = OUTPUT_LIMIT,
     ) -> ExecResult:
         """Runs a program to its end, see `Sandbox.exec`."""
+        if user is not None and user not in OWN_USER:
+            problem = f"exec cannot run as {user!r}: all programs of this sandbox run as {OWN_USER[0]!r}"
+            raise CapabilityMissing(problem, place="exec(user=...)", remedy="leave user out")
         id = self.wire.fresh_id()
         fields = {**self._program(command, cwd, env), "limit": output_limit, "timeout": finite(timeout_s)}
         try:
@@ -181,6 +190,24 @@ class ToolboxSandbox(ABC):
 
     def _path(self, path: str) -> str:
         return path if path.startswith("/") else f"{self.spec.workdir}/{path}"
+
+    # Snapshots, where a backend can
+
+    async def snapshot(self) -> str:
+        """Keeps the files, see `Sandbox.snapshot`."""
+        raise self._no_snapshots()
+
+    async def restore(self, ref: str) -> None:
+        """Puts the files back, see `Sandbox.restore`."""
+        raise self._no_snapshots()
+
+    async def fork(self, number: int) -> Sequence[Sandbox]:
+        """New sandboxes with the files of this one, see `Sandbox.fork`."""
+        raise self._no_snapshots()
+
+    def _no_snapshots(self) -> CapabilityMissing:
+        remedy = "set sandbox.spec.snapshots: true, on a backend that can"
+        return CapabilityMissing("this sandbox cannot be snapshot", place="sandbox.spec.snapshots", remedy=remedy)
 
     # Life
 

@@ -92,6 +92,8 @@ class Capabilities:
         isolation: strength of the wall: `namespace`, `container`, `vm`.
         networks: the values of `SandboxSpec.network_kind` that it supports.
         snapshots: whether `SandboxSpec.snapshots` can be asked for.
+        users: whether `exec` can run as another user of the sandbox.
+        syscalls: what filters system calls.
         note: what a person should know, for example why a means is weak.
     """
 
@@ -104,6 +106,8 @@ class Capabilities:
     images: bool
     rootfs: bool
     snapshots: bool = False
+    users: bool = False
+    syscalls: str = "none"
     note: str = ""
 
 
@@ -269,6 +273,7 @@ class Sandbox(Protocol):
         stdin: bytes = b"",
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
+        user: str | None = None,
         timeout_s: float = 60.0,
         output_limit: int = OUTPUT_LIMIT,
     ) -> ExecResult:
@@ -278,17 +283,25 @@ class Sandbox(Protocol):
             command: an argument list, or a string for bash.
             cwd: default: the workdir.
             env: added to the sandbox's.
+            user: name or number; default: the sandbox's own, who is not root.
             output_limit: bytes kept of each stream.
 
         Raises:
             SandboxLost: the sandbox is gone.
+            CapabilityMissing: the backend cannot run programs as that user.
+            ValueError: an empty command, a NUL byte in it, or a timeout that is not finite and above zero.
         """
         ...
 
     async def spawn(
         self, command: str | Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None
     ) -> Process:
-        """Starts a program to talk to. It ends with the sandbox at the latest."""
+        """Starts a program to talk to. It ends with the sandbox at the latest.
+
+        Raises:
+            SandboxLost: the sandbox is gone.
+            OSError: it could not be started (FileNotFoundError, PermissionError, ...).
+        """
         ...
 
     async def session(self, name: str = "main") -> Shell:
@@ -304,6 +317,7 @@ class Sandbox(Protocol):
 
         Raises:
             OSError: as `open` would (FileNotFoundError, IsADirectoryError, ...), or it is larger than `limit`.
+            SandboxLost: the sandbox is gone. (So do all that follow.)
         """
         ...
 
@@ -316,11 +330,39 @@ class Sandbox(Protocol):
         ...
 
     async def put(self, source: Path, path: str) -> None:
-        """Copies a host file, or the content of a host folder, into the folder `path`."""
+        """Copies a host file, or the content of a host folder, into the folder `path`. Raises OSError."""
         ...
 
     async def get(self, path: str, target: Path) -> None:
-        """Copies a file or the content of a folder into the host folder `target`; links that leave it are refused."""
+        """Copies a file or the content of a folder into the host folder `target`.
+
+        Raises:
+            OSError: there is no such file, it cannot be read, or it is too large.
+            tarfile.FilterError: it holds a link that leads out of `target`, or a device.
+        """
+        ...
+
+    async def snapshot(self) -> str:
+        """Keeps the files of the sandbox, exactly, and names what was kept. Processes are no part of it.
+
+        Raises:
+            CapabilityMissing: the spec did not ask for snapshots.
+            OSError: some file cannot be kept.
+        """
+        ...
+
+    async def restore(self, ref: str) -> None:
+        """Ends all processes and sessions, and puts the files back as a snapshot of this backend kept them.
+
+        Raises:
+            CapabilityMissing: as `snapshot`.
+            KeyError: there is no such snapshot.
+            SandboxStartFailed: it did not come up again; the sandbox is lost.
+        """
+        ...
+
+    async def fork(self, number: int) -> Sequence[Sandbox]:
+        """That many new sandboxes with the files that this one has now. Raises what `snapshot` and `create` do."""
         ...
 
     async def health(self) -> Health:
@@ -369,6 +411,20 @@ class Backend(Protocol):
 
         Raises:
             SandboxStartFailed: it did not come up.
+        """
+        ...
+
+    async def reap(self, *, dry: bool = False) -> list[str]:
+        """Removes what owners that were killed left on this machine; every `create` of a new backend does so, too.
+
+        Args:
+            dry: only look.
+
+        Returns:
+            What was (or would be) removed, a line each: processes, control groups, folders, containers, ...
+
+        Raises:
+            SandboxUnavailable: the backend cannot run here.
         """
         ...
 

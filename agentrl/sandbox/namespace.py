@@ -14,10 +14,10 @@ import socket
 import subprocess
 from contextlib import suppress
 
-from agentrl.sandbox.cgroups import Family, Group, Limits, found_family
+from agentrl.sandbox.cgroups import Family, Group, Limits, found_family, reap_groups
 from agentrl.sandbox.client import ToolboxSandbox
 from agentrl.sandbox.contract import Capabilities, CapabilityMissing, SandboxLost, SandboxSpec, SandboxStartFailed
-from agentrl.sandbox.rootfs import Host, RootFS
+from agentrl.sandbox.rootfs import Host, RootFS, reap_folders
 from agentrl.sandbox.wire import Wire
 
 START_S = 30.0
@@ -113,6 +113,10 @@ class NamespaceBackend:
             await sandbox.close()
             raise
         return sandbox
+
+    async def reap(self, *, dry: bool = False) -> list[str]:
+        """Removes what killed owners left: groups with their processes, and folders."""
+        return reap_groups(dry=dry) + reap_folders(dry=dry)
 
     async def close(self) -> None:
         """Closes every sandbox that it made."""

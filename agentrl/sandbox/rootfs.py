@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import shutil
 import signal
 import subprocess
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from agentrl.paths import data_path
 from agentrl.sandbox.contract import SandboxUnavailable
+from agentrl.sandbox.owner import new_label
 
 _TOOLS = "/run/agentrl"
 _NOBODY = "65534"
@@ -100,13 +100,13 @@ class Host:
     """This machine's bubblewrap, and the folder that sandboxes take their tools from.
 
     Attributes:
-        label: of the owner: pid and a random part. Folders and control groups carry it.
+        label: of the owner. Folders and control groups carry it.
         sizes: whether bubblewrap can bound the size of a tmpfs.
         drops: whether sandboxes run as another user than agentrl, which only root can arrange.
     """
 
     def __init__(self, bwrap: str, python: str | None) -> None:
-        self.label = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self.label = new_label()
         self.sizes = False
         self.drops = False
         self._bwrap, self._python = bwrap, python
@@ -208,9 +208,8 @@ class Host:
         return python, mounts
 
     def _make_folder(self) -> None:
-        root = Path(tempfile.gettempdir())
-        _reap(root)
-        self._folder = root / f"agentrl-{self.label}"
+        reap_folders()
+        self._folder = Path(tempfile.gettempdir()) / f"agentrl-{self.label}"
         etc = self._folder / "etc"
         etc.mkdir(parents=True)
         lock = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -234,16 +233,27 @@ def _remove(folder: Path, lock: int) -> None:
     os.close(lock)
 
 
-def _reap(root: Path) -> None:
+def reap_folders(*, dry: bool = False) -> list[str]:
     """Removes folders whose owner was killed (nobody holds their lock), and what was about to start from them.
 
     A sandbox dies with its owner, but for bubblewrap's child in the moment before it is told who it is.
+
+    Returns:
+        What was removed; with `dry`, what would be.
     """
-    for lock in root.glob("agentrl-*-*/lock"):
+    found = []
+    for lock in Path(tempfile.gettempdir()).glob("agentrl-*-*/lock"):
         with suppress(OSError), open(lock) as file:
+            if os.fstat(file.fileno()).st_uid != os.geteuid():
+                continue
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for process in Path("/proc").glob("[0-9]*"):
                 with suppress(OSError):
                     if f"{lock.parent}/".encode() in (process / "cmdline").read_bytes():
-                        os.kill(int(process.name), signal.SIGKILL)
-            shutil.rmtree(lock.parent, ignore_errors=True)
+                        found.append(f"process {process.name}")
+                        if not dry:
+                            os.kill(int(process.name), signal.SIGKILL)
+            found.append(f"folder {lock.parent}")
+            if not dry:
+                shutil.rmtree(lock.parent, ignore_errors=True)
+    return found

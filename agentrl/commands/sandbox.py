@@ -1,0 +1,135 @@
+"""`agentrl sandbox`: proves, tries and cleans up after sandbox backends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from agentrl.errors import AgentRLError, RecipeError
+from agentrl.imports import nearest
+from agentrl.sandbox import BACKENDS, open_backend
+from agentrl.sandbox.conformance import Arena, Finding, checks, run_check
+from agentrl.sandbox.contract import SandboxSpec
+
+app = typer.Typer(no_args_is_help=True, help="Prove, try, build and clean up sandboxes.")
+
+BackendName = Annotated[str, typer.Argument(help="A backend's name, or pkg.module:Class.")]
+Image = Annotated[str | None, typer.Option(help="Container image to use.")]
+Rootfs = Annotated[str | None, typer.Option(help="Folder to use as the root file system.")]
+
+_COLOURS = {"pass": "green", "fail": "red", "not claimed": "yellow"}
+
+
+@app.command("check")
+def check_command(
+    backend: BackendName,
+    only: Annotated[list[str], typer.Option(help="Only this check; may be given more than once.")] = [],  # noqa: B006
+    image: Image = None,
+    rootfs: Rootfs = None,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """Run the conformance suite against a backend. Exit code 1 if a check fails."""
+    known = checks()
+    for name in only:
+        if name not in known:
+            raise RecipeError(f"there is no check {name!r}", place="--only", remedy=nearest(name, known))
+    findings = asyncio.run(_check(backend, only or list(known), _spec(image, rootfs), quiet=as_json))
+    failed = sum(finding.status == "fail" for finding in findings)
+    if as_json:
+        report = {"backend": backend, "failed": failed, "checks": [asdict(finding) for finding in findings]}
+        print(json.dumps(report, indent=1))
+    else:
+        passed = sum(finding.status == "pass" for finding in findings)
+        took = sum(finding.duration_s for finding in findings)
+        others = len(findings) - passed - failed
+        print(f"{backend}: {passed} passed, {failed} failed, {others} not claimed in {took:.0f} s")
+    sys.exit(1 if failed else 0)
+
+
+async def _check(name: str, names: list[str], base: SandboxSpec, *, quiet: bool) -> list[Finding]:
+    backend = open_backend(name)
+    console = Console(quiet=quiet)
+    findings = []
+    try:
+        backend.preflight(base)
+        if note := backend.capabilities.note:
+            console.print(f"note: {note}")
+        for each in names:
+            finding = await run_check(checks()[each], Arena(backend, name, base))
+            findings.append(finding)
+            table = Table.grid(padding=(0, 2))
+            table.add_column(width=11)
+            table.add_column(width=30)
+            table.add_row(f"[{_COLOURS[finding.status]}]{finding.status}[/]", finding.name, finding.proves)
+            if finding.detail:
+                table.add_row("", "", f"[{_COLOURS[finding.status]}]{finding.detail}[/]")
+            console.print(table)
+    finally:
+        await backend.close()
+    return findings
+
+
+@app.command("run", context_settings={"ignore_unknown_options": True})
+def run_command(
+    backend: BackendName,
+    command: Annotated[list[str], typer.Argument(help="The program and its arguments, after --.")],
+    image: Image = None,
+    rootfs: Rootfs = None,
+    timeout_s: Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds.")] = 60.0,
+) -> None:
+    """Run one command in a fresh sandbox. Stdin goes in unless it is a terminal; the exit code is the command's."""
+    stdin = b"" if sys.stdin.isatty() else sys.stdin.buffer.read()
+    sys.exit(asyncio.run(_run(backend, command, stdin, _spec(image, rootfs), timeout_s)))
+
+
+async def _run(name: str, command: list[str], stdin: bytes, spec: SandboxSpec, timeout_s: float) -> int:
+    backend = open_backend(name)
+    try:
+        async with await backend.create(spec, label="sandbox run") as sandbox:
+            result = await sandbox.exec(command, stdin=stdin, timeout_s=timeout_s)
+    finally:
+        await backend.close()
+    sys.stdout.buffer.write(result.stdout)
+    sys.stderr.buffer.write(result.stderr)
+    if result.outcome not in ("ok", "nonzero"):
+        print(f"[ended by {result.outcome}]", file=sys.stderr)
+    return 124 if result.outcome == "timeout" else 1 if result.code is None else result.code
+
+
+@app.command("gc")
+def gc_command(
+    dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    backend: Annotated[str | None, typer.Option(help="Only this backend; default: all.")] = None,
+) -> None:
+    """Remove what drivers that were killed left behind: processes, control groups, folders, containers."""
+    for name in [backend] if backend else BACKENDS:
+        try:
+            found = asyncio.run(_gc(name, dry))
+        except AgentRLError as error:
+            if backend:
+                raise
+            print(f"{name}: skipped: {error.message}")
+            continue
+        for each in found:
+            print(f"{name}: {'would remove' if dry else 'removed'} {each}")
+        if not found:
+            print(f"{name}: nothing is left behind")
+
+
+async def _gc(name: str, dry: bool) -> list[str]:
+    backend = open_backend(name)
+    try:
+        return await backend.reap(dry=dry)
+    finally:
+        await backend.close()
+
+
+def _spec(image: str | None, rootfs: str | None) -> SandboxSpec:
+    return SandboxSpec(image=image, rootfs=rootfs)
