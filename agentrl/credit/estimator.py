@@ -17,7 +17,24 @@ from agentrl.errors import CreditError
 
 Granularity = Literal["trajectory", "turn", "token"]
 Certainty = Literal["A", "B", "C"]
-Need = Literal["state", "action", "answer", "win_rate", "logprob", "observation_tokens"]
+Need = Literal[
+    "state",
+    "action",
+    "answer",
+    "win_rate",
+    "role",
+    "gold_logprob",
+    "process",
+    "progress",
+    "history",
+    "logprob",
+    "ref_logprob",
+    "prm_logprob",
+    "entropy",
+    "value",
+    "wrong",
+    "observation_tokens",
+]
 
 NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
     "state": (
@@ -51,6 +68,53 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
         "the table does not count observation tokens",
         "CreditTable.from_episodes fills it; give your own table with_columns(observation_tokens=[...])",
     ),
+    "role": (
+        lambda table: table.role is not None,
+        "the table does not say which agent spoke (column 'role')",
+        "CreditTable.from_episodes takes it from session.generate(agent=...); or with_columns(role=[...])",
+    ),
+    "gold_logprob": (
+        lambda table: table.gold_logprob is not None,
+        "the gold answer was not scored before every turn",
+        "let tasks hold data['answer'], and roll out with a model, with this estimator or with information_gain: {} "
+        "in the recipe",
+    ),
+    "process": (
+        lambda table: table.process is not None,
+        "no turn has a reward component named 'process'",
+        "judge the turns: a reward component or session.reward(process=...), from 0 to 1",
+    ),
+    "wrong": (
+        lambda table: table.wrong is not None,
+        "no turn has a reward component named 'wrong'",
+        "let critiques mark the wrong turns: session.reward(wrong=...), the share of critiques that did",
+    ),
+    "history": (
+        lambda table: table.history is not None,
+        "the table does not hold the tokens of its trajectories",
+        "CreditTable.from_episodes gives them; dataclasses.replace(table, history=...) for your own",
+    ),
+    "value": (lambda table: table.value is not None, "there are no values", "train with a critic: train.critic: {}"),
+    "progress": (
+        lambda table: table.progress is not None,
+        "there are no progress estimates",
+        "train with a progress head: train.critic: {target: progress}",
+    ),
+    "entropy": (
+        lambda table: table.entropy is not None,
+        "there are no entropies of the policy",
+        "agentrl train computes them; give your own table with_columns(entropy=[...])",
+    ),
+    "ref_logprob": (
+        lambda table: table.ref_logprob is not None,
+        "there are no log-probabilities under a reference policy",
+        "agentrl train computes them; give your own table with_columns(ref_logprob=[...])",
+    ),
+    "prm_logprob": (
+        lambda table: table.prm_logprob is not None,
+        "there are no log-probabilities under an implicit process reward model",
+        "train with one: train.critic: {target: implicit_prm}",
+    ),
 }
 """By need: whether the table meets it, what is wrong if not, and the remedy."""
 
@@ -64,10 +128,12 @@ class Advantages:
         token: float64 [n_tokens], where the estimator tells the tokens of a turn apart.
         parts: summands of `turn` by name, float64 [n_turns] each: why a turn was pushed.
         metrics: numbers worth a curve.
+        value_target: float64 [n_tokens], what the critic should learn to say; NaN where it is not asked.
     """
 
     turn: NDArray[np.float64]
     token: NDArray[np.float64] | None = None
+    value_target: NDArray[np.float64] | None = None
     parts: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
 
@@ -142,6 +208,8 @@ class Estimator:
                 f"estimator {self.name!r}: token has shape {result.token.shape} or is not finite; "
                 f"expected ({table.n_tokens},)"
             )
+        if result.value_target is not None and result.value_target.shape != (table.n_tokens,):
+            raise CreditError(f"estimator {self.name!r}: value_target has shape {result.value_target.shape}")
 
 
 def estimator(

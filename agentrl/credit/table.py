@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import msgspec
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from agentrl.credit.discount import discounted
+from agentrl.credit.history import History, history_of
 from agentrl.episode.record import Episode, Turn
 from agentrl.errors import CreditError
 
@@ -24,7 +25,16 @@ OPTIONAL: dict[str, tuple[Weighting, type]] = {
     "win_rate": ("trajectory", np.float64),
     "action": ("turn", np.int64),
     "observation_tokens": ("turn", np.int64),
+    "role": ("turn", np.int64),
+    "gold_logprob": ("turn", np.float64),
+    "process": ("turn", np.float64),
+    "progress": ("turn", np.float64),
     "logprob": ("token", np.float64),
+    "ref_logprob": ("token", np.float64),
+    "prm_logprob": ("token", np.float64),
+    "entropy": ("token", np.float64),
+    "value": ("token", np.float64),
+    "wrong": ("token", np.float64),
 }
 """Columns that a table may lack (None): what an entry stands for, and its type. See `CreditTable.with_columns`."""
 
@@ -54,7 +64,18 @@ class CreditTable:
         win_rate: share of the comparisons within its group that the trajectory won, 0 to 1.
         action: index of what the turn did (its calls with arguments, or its text); equal text, equal index.
         observation_tokens: how many tokens were appended between this turn's and the next's.
+        role: index of the agent that spoke.
+        gold_logprob: mean log-probability of the gold answer's tokens, given everything before the turn (nats).
+        process: a judge's score of the turn, from 0 to 1; 0 where the judge's reply could not be read.
+        progress: what a progress head says that the turn contributed to the outcome.
         logprob: of the sampled tokens, under the policy that sampled them.
+        ref_logprob: of the sampled tokens, under the reference policy.
+        prm_logprob: of the sampled tokens, under an implicit process reward model.
+        entropy: of the policy where it sampled the token (nats).
+        value: the critic's value of the state in which the token was sampled.
+        wrong: share of the critiques, 0 to 1, that call the step of this token wrong.
+        history: all tokens of the trajectories, observations included; a function, for they are many.
+        progress_of_training: share of the training that is done, 0 to 1, for schedules.
     """
 
     group_ids: list[str]
@@ -71,7 +92,18 @@ class CreditTable:
     win_rate: Floats | None = None
     action: Ints | None = None
     observation_tokens: Ints | None = None
+    role: Ints | None = None
+    gold_logprob: Floats | None = None
+    process: Floats | None = None
+    progress: Floats | None = None
     logprob: Floats | None = None
+    ref_logprob: Floats | None = None
+    prm_logprob: Floats | None = None
+    entropy: Floats | None = None
+    value: Floats | None = None
+    wrong: Floats | None = None
+    history: Callable[[], History] | None = None
+    progress_of_training: float = 0.0
 
     @classmethod
     def from_columns(
@@ -150,7 +182,7 @@ class CreditTable:
         """
         scored = [episode for episode in episodes if episode.scored]
         pairs = [(episode, turn) for episode in scored for turn in episode.turns]
-        return cls.from_columns(
+        table = cls.from_columns(
             episode=[episode.id for episode in scored],
             group=[episode.group_id for episode in scored],
             score=np.array([episode.reward for episode in scored], np.float64),
@@ -161,6 +193,7 @@ class CreditTable:
             valid=[turn.valid for _, turn in pairs],
             **_optional(scored, pairs),
         )
+        return replace(table, history=partial(history_of, scored))
 
     @property
     def n_groups(self) -> int:
@@ -194,6 +227,26 @@ class CreditTable:
         return np.concatenate([[0], np.cumsum(self.tokens)])
 
     @cached_property
+    def token_turn(self) -> Ints:
+        """Turn index of every sampled token [n_tokens]."""
+        return np.repeat(np.arange(self.n_turns), self.tokens)
+
+    @cached_property
+    def token_left(self) -> Ints:
+        """How many sampled tokens of the same trajectory follow every sampled token [n_tokens]."""
+        ends = self.token_offsets[self.offsets[1:]]
+        return ends[self.trajectory[self.token_turn]] - np.arange(self.n_tokens) - 1
+
+    @cached_property
+    def turns_left(self) -> Ints:
+        """How many turns of the same trajectory follow every turn [n_turns]."""
+        return self.length[self.trajectory] - self.turn - 1
+
+    def turn_mean(self, token: Floats) -> Floats:
+        """Mean over the tokens of every turn; 0 for a turn without tokens [n_turns]."""
+        return np.bincount(self.token_turn, token, self.n_turns) / np.maximum(self.tokens, 1)
+
+    @cached_property
     def turn(self) -> Ints:
         """Index of every turn in its trajectory [n_turns]."""
         return np.arange(self.n_turns) - self.offsets[self.trajectory]
@@ -223,8 +276,7 @@ class CreditTable:
 
     def returns(self, gamma: float) -> Floats:
         """Reward-to-go of every turn, discounted by `gamma` per turn [n_turns]."""
-        left = self.length[self.trajectory] - self.turn - 1
-        return discounted(self.step_reward, left, gamma)
+        return discounted(self.step_reward, self.turns_left, gamma)
 
     def trajectory_weights(self, weighting: Weighting) -> Floats:
         """How often each trajectory counts in a statistic over trajectories [n_trajectories]."""
@@ -311,7 +363,16 @@ def _optional(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> dic
     columns: dict[str, Any] = {
         "action": numbered(action_key(turn) for _, turn in pairs),
         "observation_tokens": [n for episode in episodes for n in _observation_tokens(episode)],
+        "role": numbered(turn.agent for _, turn in pairs),
     }
+    beliefs = [turn.gold_logprob for _, turn in pairs]
+    if None not in beliefs:
+        columns["gold_logprob"] = beliefs
+    for name, unit in (("process", 1), ("wrong", None)):
+        if any(name in turn.rewards for _, turn in pairs):
+            given = [turn.rewards.get(name) or 0.0 for _, turn in pairs]
+            sizes = [unit or len(episode.nodes[turn.node].token_ids) for episode, turn in pairs]
+            columns[name] = np.repeat(given, sizes)
     if any(episode.answer is not None for episode in episodes):
         columns["answer"] = numbered(
             None if episode.answer is None else " ".join(episode.answer.casefold().split()) for episode in episodes

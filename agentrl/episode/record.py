@@ -71,8 +71,11 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         agent: the role that spoke, for agents with several.
         text: the sampled text, without the token that ends the turn.
         observations: the messages that were appended after the turn.
-        rewards: immediate reward components of this turn (None = never scored).
+        rewards: immediate reward components of this turn (None = never scored), before weights and gates.
+        reward: what they come to, weighted and gated; None if no recipe's rewards were applied.
         finish: why sampling stopped: `stop`, `length` or `abort`.
+        gold_logprob: mean log-probability of the gold answer's tokens given everything before this turn, None if it
+            was not scored (`agentrl/credit/gain.py`).
     """
 
     index: int
@@ -84,8 +87,10 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     calls: list[CallRecord] = []
     observations: list[Message] = []
     rewards: dict[str, float | None] = {}
+    reward: float | None = None
     generate_s: float = 0.0
     tools_s: float = 0.0
+    gold_logprob: float | None = None
 
     @property
     def valid(self) -> bool:
@@ -99,6 +104,30 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
     turn: int
     kind: Literal["template", "retokenisation", "context_edit"]
     at_token: int
+
+
+class GateVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a gate of the recipe let the components below it count.
+
+    Attributes:
+        on: the component that was looked at; `value` is what it was, over all turns.
+        strict: whether the value had to be above the threshold, rather than at least that.
+        open: None if `value` is None: nobody knows.
+        shuts: the components that were zeroed, if it is not open.
+    """
+
+    on: str
+    value: float | None
+    threshold: float
+    strict: bool
+    open: bool | None
+    shuts: list[str]
+
+    def __str__(self) -> str:
+        state = {True: "open", False: "shut", None: "unknown"}[self.open]
+        value = "never scored" if self.value is None else f"{self.value:g}"
+        shuts = f": {', '.join(self.shuts)} not counted" if not self.open and self.shuts else ""
+        return f"{self.on} {'>' if self.strict else '>='} {self.threshold:g} {state} ({value}){shuts}"
 
 
 class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,8 +151,10 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         prompt: messages that opened the episode, the system message included.
         nodes: the token graph. A node's parent has a smaller index.
         stop: why it ended: `answer`, `tool` (a tool said so), `turns`, `tokens`, `wall`, or "" after an error.
-        components: reward components by name; None = never scored, which is not 0.0.
-        reward: their combination; None unless the status is `done` or `truncated`.
+        components: outcome reward components by name, before weights and gates; None = never scored, not 0.0.
+        reward: their combination, without the rewards of turns; None unless the status is `done` or `truncated`.
+        gates: what the gates of the recipe said, in order.
+        notes: by component, why it is what it is (a judge's votes, the reason for a None).
         timings: seconds by stage: `queue`, `sandbox`, `open`, `generate`, `tools`, `score`, `total`.
         created_at: Unix time when the episode started.
     """
@@ -142,6 +173,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stop: str = ""
     components: dict[str, float | None] = {}
     reward: float | None = None
+    gates: list[GateVerdict] = []
+    notes: dict[str, str] = {}
     drift: list[Drift] = []
     error: ErrorRecord | None = None
     temperature: float = 1.0
@@ -157,6 +190,11 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def sampled_tokens(self) -> int:
         """Number of tokens that the engine sampled."""
         return sum(len(node.token_ids) for node in self.nodes if node.kind == "sampled")
+
+    @property
+    def shut(self) -> set[str]:
+        """Names of the components that a gate zeroed."""
+        return {name for gate in self.gates if not gate.open for name in gate.shuts}
 
     def leaves(self) -> list[int]:
         """Indices of the nodes that no other node extends: one branch each, in order of creation."""

@@ -1,0 +1,87 @@
+"""What was said and seen before each sampled token: the sequences that a prefix tree is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentrl.episode.record import Episode
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class History:
+    """The tokens of trajectories.
+
+    Attributes:
+        tokens: one int64 array per trajectory: all its tokens in the order in which they came, observations included.
+            A common prompt may be left out.
+        position: int64 [n_tokens], where each sampled token stands in its trajectory's array.
+    """
+
+    tokens: list[Ints]
+    position: Ints
+
+
+def history_of(episodes: Sequence[Episode]) -> History:
+    """The tokens of episodes: their nodes in order of creation (a context edit starts a new prompt, which counts)."""
+    tokens, positions = [], []
+    for episode in episodes:
+        starts = np.concatenate([[0], np.cumsum([len(node.token_ids) for node in episode.nodes])]).astype(np.int64)
+        tokens.append(np.array([token for node in episode.nodes for token in node.token_ids], np.int64))
+        positions += [np.arange(starts[turn.node], starts[turn.node + 1]) for turn in episode.turns]
+    return History(tokens, np.concatenate(positions) if positions else np.zeros(0, np.int64))
+
+
+def prefix_values(history: History, group: Ints, score: Floats, sampled: Ints) -> tuple[Floats, Floats]:
+    """Mean score of the group's trajectories that start with a sampled token's prefix.
+
+    Args:
+        group, score: [n_trajectories].
+        sampled: [n_trajectories], sampled tokens of each trajectory.
+
+    Returns:
+        V of the prefix that ends before the token, and V of the one that ends with it; [n_tokens] each.
+
+    Sorted by their tokens, the trajectories that share a prefix lie side by side, and V changes only at the depths
+    where two neighbours part: one pass over the trajectories for each such depth.
+    """
+    owner = np.repeat(np.arange(len(score)), sampled)
+    before, after = score[owner], score[owner]
+    # Big-endian bytes of non-negative integers compare like the integers do.
+    keys = [tokens.astype(">i8").tobytes() for tokens in history.tokens]
+    order = np.array(sorted(range(len(score)), key=lambda i: (group[i], keys[i])), np.int64)
+    shared = np.array([-1] + [_shared(history.tokens[a], history.tokens[b]) for a, b in pairwise(order)], np.int64)
+    shared[1:][np.diff(group[order]) != 0] = -1
+    # A prefix of length n is shared by a run of neighbours that have at least n tokens in common; all prefixes between
+    # two depths of parting are shared by the same run.
+    low = 0
+    for high in np.unique(shared[shared >= 0]).tolist():
+        run = np.cumsum(shared < high) - 1
+        mean = _means(run, order, score)
+        for values, length in ((before, history.position), (after, history.position + 1)):
+            inside = (length >= low) & (length <= high)
+            values[inside] = mean[owner[inside]]
+        low = high + 1
+    return before, after
+
+
+def _means(run: Ints, order: Ints, score: Floats) -> Floats:
+    """Mean score of each trajectory's run [n_trajectories]."""
+    sums = np.bincount(run, score[order]) / np.bincount(run)
+    mean = np.empty(len(score))
+    mean[order] = sums[run]
+    return mean
+
+
+def _shared(a: Ints, b: Ints) -> int:
+    """Length of the common prefix."""
+    size = min(len(a), len(b))
+    differs = np.flatnonzero(a[:size] != b[:size])
+    return int(differs[0]) if len(differs) else size
