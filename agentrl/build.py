@@ -28,6 +28,7 @@ from agentrl.recipe import Recipe
 from agentrl.rewards.components import RewardSet
 from agentrl.sandbox import open_backend
 from agentrl.sandbox.contract import Backend
+from agentrl.sandbox.pool import Pool
 from agentrl.task import Message, Task
 from agentrl.tools.base import FunctionTool, Tool, toolbox
 
@@ -67,9 +68,12 @@ class Parts:
         """The sandbox backend, checked against the spec; None if no tool needs one."""
         if not self.needs_sandbox:
             return None
-        backend = open_backend(self.recipe.sandbox.backend)
-        backend.preflight(self.recipe.sandbox.spec)
-        return backend
+        settings = self.recipe.sandbox
+        backend = open_backend(settings.backend)
+        backend.preflight(settings.spec)
+        if not settings.pool:
+            return backend
+        return Pool(backend, ahead=settings.pool, cap=self.recipe.concurrency + settings.pool)
 
     def harness(
         self,

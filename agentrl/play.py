@@ -13,13 +13,16 @@ from agentrl.episode.runner import Harness, Plan, Runner
 from agentrl.plans import eval_plans, missing
 from agentrl.recipe import EvalSettings
 from agentrl.sandbox.contract import Backend
+from agentrl.sandbox.pool import Pool
 from agentrl.store.run_dir import RunDir
 from agentrl.task_source import TaskSource
 from agentrl.view.progress import Progress
 
 
 async def play(harness: Harness, plans: list[Plan], run: RunDir, progress: Progress, concurrency: int) -> None:
-    """Runs episodes into a run directory."""
+    """Runs episodes into a run directory; a pool is told beforehand how many sandboxes they will take."""
+    if isinstance(harness.backend, Pool) and harness.sandbox_spec is not None:
+        harness.backend.prefetch([harness.sandbox_spec] * len(plans))
     runner = Runner(harness, concurrency=concurrency, on_failure=run.add_failure, on_phase=progress.episode_phase)
     async for episode in runner.run(plans):
         run.add(episode)

@@ -75,6 +75,7 @@ class SandboxSettings(Section):
 
     backend: str = Field("namespace", description="Which backend: namespace.")
     spec: SandboxSpec = Field(default_factory=SandboxSpec, description="What every sandbox is like.")
+    pool: int = Field(0, ge=0, description="Sandboxes made ahead of need, while models decode.")
 
 
 class ToolSettings(Section):

@@ -40,11 +40,20 @@ class ToolboxSandbox(ABC):
 
     def __init__(self, spec: SandboxSpec, label: str, wire: Wire) -> None:
         self.spec = spec
-        self.label = label
         self.wire = wire
+        self.label = label
         self._sessions: dict[tuple[str, str], ToolboxShell | ToolboxKernel] = {}
         self._oom_seen = 0
         self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def label(self) -> str:
+        """Whose it is, for messages; a pool learns that late."""
+        return self.wire.label
+
+    @label.setter
+    def label(self, label: str) -> None:
+        self.wire.label = label
 
     # What a backend adds
 

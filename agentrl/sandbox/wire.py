@@ -48,11 +48,12 @@ class Wire(asyncio.Protocol):
     """Requests out, replies in, matched by id. When the other side goes, all that wait get `SandboxLost`.
 
     Attributes:
+        label: whose sandbox it is, for messages.
         lost: why the sandbox is gone; empty while it is there.
     """
 
     def __init__(self, label: str) -> None:
-        self._label = label
+        self.label = label
         self._waiting: dict[str, asyncio.Future[Reply]] = {}
         self._inbox = bytearray()
         self._transport: asyncio.Transport | None = None
@@ -113,7 +114,7 @@ class Wire(asyncio.Protocol):
 
     def loss(self) -> SandboxLost:
         """The error that tells why the sandbox is gone."""
-        return SandboxLost(f"the sandbox{f' of {self._label}' if self._label else ''} is gone: {self.lost}")
+        return SandboxLost(f"the sandbox{f' of {self.label}' if self.label else ''} is gone: {self.lost}")
 
     def end(self, why: str) -> None:
         """Hangs up, which ends the sandbox."""
