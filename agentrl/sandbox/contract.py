@@ -61,7 +61,7 @@ class SandboxSpec(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    image: str | None = Field(None, description="Container image, for backends that run images.")
+    image: str | None = Field(None, description="agentrl/NAME (see agentrl sandbox build) or another container image.")
     rootfs: str | None = Field(None, description="Folder to use as the root file system; default: the host's /usr.")
     cpu: float | None = Field(None, gt=0, description="Cores' worth of time at most.")
     memory_mb: int | None = Field(None, ge=32, description="Memory of all processes and files together, MiB.")

@@ -17,6 +17,7 @@ from contextlib import suppress
 from agentrl.sandbox.cgroups import Family, Group, Limits, found_family, reap_groups
 from agentrl.sandbox.client import ToolboxSandbox
 from agentrl.sandbox.contract import Capabilities, CapabilityMissing, SandboxLost, SandboxSpec, SandboxStartFailed
+from agentrl.sandbox.images import REPOSITORY, built_rootfs
 from agentrl.sandbox.rootfs import Host, RootFS, reap_folders
 from agentrl.sandbox.wire import Wire
 
@@ -61,7 +62,7 @@ class NamespaceBackend:
                 pids=means,
                 disk="tmpfs" if self._host.sizes else "none",
                 networks=("none",),
-                images=False,
+                images=True,
                 rootfs=True,
                 note="; ".join(notes),
             )
@@ -71,7 +72,13 @@ class NamespaceBackend:
         """Refuses what cannot be enforced, see `Backend.preflight`."""
         known = self.capabilities
         wants = (
-            (spec.image is not None, "image", "cannot run container images", "give rootfs: a folder, or no image"),
+            (
+                spec.image is not None and not spec.image.startswith(REPOSITORY),
+                "image",
+                "runs no container images but its own",
+                f"image: {REPOSITORY}NAME (see agentrl sandbox build), or rootfs: a folder",
+            ),
+            (spec.image is not None and spec.rootfs is not None, "rootfs", "takes image or rootfs, not both", "drop one"),
             (
                 spec.network_kind not in known.networks,
                 "network",
@@ -96,7 +103,7 @@ class NamespaceBackend:
         for wanted, key, problem, remedy in wants:
             if wanted:
                 raise CapabilityMissing(f"the namespace backend {problem}", place=f"sandbox.spec.{key}", remedy=remedy)
-        self._host.rootfs(spec.rootfs)
+        self._host.rootfs(_rootfs_of(spec))
 
     async def create(self, spec: SandboxSpec, *, label: str = "") -> NamespaceSandbox:
         """A fresh sandbox."""
@@ -104,7 +111,7 @@ class NamespaceBackend:
         sandbox = NamespaceSandbox(self, spec, label, Wire(label))
         self._alive.add(sandbox)
         try:
-            await sandbox.start(self._host.rootfs(spec.rootfs), self._family)
+            await sandbox.start(self._host.rootfs(_rootfs_of(spec)), self._family)
             await sandbox.prepare()
         except OSError as error:  # the host is out of processes, descriptors or memory
             await sandbox.close()
@@ -129,6 +136,11 @@ class NamespaceBackend:
     def forget(self, sandbox: NamespaceSandbox) -> None:
         """The sandbox is gone."""
         self._alive.discard(sandbox)
+
+
+def _rootfs_of(spec: SandboxSpec) -> str | None:
+    """The folder that holds the root file system; None: the host's own."""
+    return spec.rootfs if spec.image is None else str(built_rootfs(spec.image))
 
 
 class NamespaceSandbox(ToolboxSandbox):

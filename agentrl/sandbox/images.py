@@ -1,0 +1,253 @@
+"""Sandbox images: what is in them, and how they are built without a registry.
+
+A definition is a folder under `/sandboxes`: a Dockerfile, `packages.txt` (Debian) and, where needed,
+`requirements.txt` (PyPI). `build` makes a root file system from it with debootstrap, for the `namespace` backend, and
+hands the same files to a container engine, for `docker`. Both builds run `/sandboxes/install.sh`, and so are one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentrl.errors import needs
+from agentrl.imports import nearest
+from agentrl.paths import data_path
+from agentrl.sandbox.contract import SandboxUnavailable
+
+MIRROR = "http://deb.debian.org/debian"
+REPOSITORY = "agentrl/"
+"""The image `swe` is called `agentrl/swe` in `SandboxSpec.image` and in a container engine."""
+
+_SCRIPT = "install.sh"
+# Every step runs in mount and process namespaces of its own, and dies with us: whatever kills a build, no mount
+# and no process is left.
+_ALONE = (
+    "setpriv", "--pdeathsig", "KILL",
+    "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private",
+)  # fmt: skip
+_CHROOT = """
+mount -t proc proc "$1/proc" && mount -t tmpfs tmpfs "$1/tmp" && mount --bind "$2" "$1/mnt" &&
+exec chroot "$1" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 sh /mnt/install.sh
+"""
+
+
+class ImageError(SandboxUnavailable):
+    """An image is unknown, not built, or cannot be built here."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """A definition.
+
+    Attributes:
+        parent: the image of ours that it starts from; None: Debian itself.
+        suite: the Debian release at the bottom.
+        digest: of all that goes into it, its parents included; a build is reused while this stays the same.
+    """
+
+    name: str
+    folder: Path
+    parent: Image | None
+    suite: str
+    digest: str
+
+
+def image_names() -> list[str]:
+    """The images that have a definition."""
+    return sorted(path.parent.name for path in data_path("sandboxes").glob("*/Dockerfile"))
+
+
+def image_named(name: str) -> Image:
+    """The definition of that name, with or without `agentrl/` before and `:latest` behind.
+
+    Raises:
+        ImageError: there is none; names the nearest.
+    """
+    short = name.removeprefix(REPOSITORY).removesuffix(":latest")
+    names = image_names()
+    if short not in names:
+        raise ImageError(f"there is no sandbox image {name!r}", remedy=nearest(short, names))
+    folder = data_path("sandboxes", short)
+    start = re.search(r"^FROM (\S+)", (folder / "Dockerfile").read_text(), re.MULTILINE)
+    assert start is not None, f"{folder}/Dockerfile has no FROM"
+    parent = image_named(start[1]) if start[1].startswith(REPOSITORY) else None
+    suite = parent.suite if parent else start[1].removeprefix("debian:").removesuffix("-slim")
+    inputs = [folder.parent / _SCRIPT, *(folder / name for name in ("packages.txt", "requirements.txt"))]
+    whole = hashlib.sha256(f"{parent.digest if parent else suite}\n".encode())
+    for path in inputs:
+        if path.exists():
+            whole.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return Image(short, folder, parent, suite, whole.hexdigest()[:12])
+
+
+def cache_root() -> Path:
+    """Where built root file systems lie.
+
+    `AGENTRL_CACHE`, else for root `/var/cache/agentrl` (sandboxes run as another user, who may not enter `/root`),
+    else `~/.cache/agentrl`.
+    """
+    if given := os.environ.get("AGENTRL_CACHE"):
+        return Path(given).absolute() / "rootfs"
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return (Path("/var/cache") if os.geteuid() == 0 else home) / "agentrl" / "rootfs"
+
+
+def built_rootfs(name: str) -> Path:
+    """The root file system of an image that was built.
+
+    Raises:
+        ImageError: it is unknown, or was not built from today's definition.
+    """
+    image = image_named(name)
+    path = _place(image)
+    if not path.is_dir():
+        older = any(path.parent.glob(f"{image.name}-*"))
+        problem = "was built from an older definition" if older else "is not built"
+        raise ImageError(f"the sandbox image {image.name!r} {problem}", remedy=f"agentrl sandbox build {image.name}")
+    return path
+
+
+def build(name: str, *, mirror: str = MIRROR, say: Callable[[str], None] = print) -> Path:
+    """Builds an image, and first those that it starts from; what is built already is used as it is.
+
+    The result appears under its name in one step, when it is complete.
+
+    Args:
+        mirror: of Debian packages.
+        say: is told what goes on, a line at a time.
+
+    Returns:
+        The root file system.
+
+    Raises:
+        ImageError: it is unknown, a program or a right is missing, or a step failed (with its last words).
+    """
+    return _build(image_named(name), mirror, say)
+
+
+def _build(image: Image, mirror: str, say: Callable[[str], None]) -> Path:
+    place = _place(image)
+    if place.is_dir():
+        say(f"{image.name}: built already, {place}")
+        return place
+    _check_host()
+    parent = _build(image.parent, mirror, say) if image.parent else None
+    with _locked(place.parent / f"{image.name}.lock"):
+        if place.is_dir():  # another process built it meanwhile
+            return place
+        for stale in place.parent.glob(f".{image.name}-*"):  # of a build that was killed: its lock is ours now
+            _remove(stale)
+        partial = place.with_name(f".{place.name}")
+        recipe = place.with_name(f".{place.name}-recipe")
+        try:
+            if parent is not None:
+                say(f"{image.name}: starts from {parent}")
+                _run(["cp", "-a", "--reflink=auto", str(parent), str(partial)], f"{image.name}: copy")
+            else:
+                say(f"{image.name}: debootstrap {image.suite} from {mirror}")
+                _run(["debootstrap", "--variant=minbase", image.suite, str(partial), mirror], f"{image.name}: base")
+            _install(image, partial, recipe, say)
+            partial.chmod(0o755)
+            partial.rename(place)
+        finally:
+            _remove(partial)
+            _remove(recipe)
+    say(f"{image.name}: {place}")
+    return place
+
+
+def _install(image: Image, root: Path, recipe: Path, say: Callable[[str], None]) -> None:
+    """Runs the install script inside, with the host's name server, on a copy of the definition."""
+    shutil.copytree(image.folder, recipe)
+    shutil.copy(image.folder.parent / _SCRIPT, recipe)
+    if (recipe / "requirements.txt").exists():
+        say(f"{image.name}: wheels from PyPI")
+        version = next((root / "usr/bin").glob("python3.[0-9]*")).name.removeprefix("python")
+        pip = [sys.executable, "-m", "pip", "download", "-q", "--only-binary", ":all:", "--python-version", version]
+        target = ["-d", str(recipe / "wheels"), "-r", str(recipe / "requirements.txt")]
+        _run([*pip, *target], f"{image.name}: pip download")
+    say(f"{image.name}: packages")
+    resolver = root / "etc/resolv.conf"
+    resolver.unlink(missing_ok=True)
+    shutil.copy("/etc/resolv.conf", resolver)
+    _run(["sh", "-c", _CHROOT, "sh", str(root), str(recipe)], f"{image.name}: packages")
+    resolver.write_text("")
+
+
+def import_image(name: str, *, say: Callable[[str], None] = print) -> str:
+    """Hands a built root file system to the container engine (that `DOCKER_HOST` names) as `agentrl/NAME:latest`.
+
+    Returns:
+        The id of the image.
+
+    Raises:
+        ImageError: it is not built, or no engine answers.
+        MissingExtra: the `docker` package is not installed.
+    """
+    image = image_named(name)
+    root = built_rootfs(name)
+    with needs("docker"):
+        import docker
+    try:
+        api = docker.from_env(timeout=600).api
+        api.ping()
+    except docker.errors.DockerException as error:
+        raise ImageError(f"no container engine answers: {error}", remedy="start one, or set DOCKER_HOST") from None
+    with subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE) as tar:
+        assert tar.stdout is not None
+        said = api.import_image_from_stream(
+            tar.stdout,
+            repository=f"{REPOSITORY}{image.name}",
+            tag="latest",
+            changes=[f"LABEL agentrl.digest={image.digest}", "WORKDIR /work", 'CMD ["bash"]'],
+        )
+    found = re.search(r'"status":\s*"(sha256:\w+)', said)
+    if found is None:
+        raise ImageError(f"the engine did not take {image.name}: {said[-500:]}")
+    say(f"{image.name}: in the container engine as {REPOSITORY}{image.name}:latest")
+    return found[1]
+
+
+def _place(image: Image) -> Path:
+    return cache_root() / f"{image.name}-{image.digest}"
+
+
+def _check_host() -> None:
+    missing = [program for program in ("debootstrap", "unshare", "setpriv") if shutil.which(program) is None]
+    if missing:
+        raise ImageError(f"{' and '.join(missing)} missing", remedy="apt-get install -y debootstrap util-linux")
+    if os.geteuid() != 0:
+        argv = shlex.join(["sudo", "-E", sys.executable, "-m", "agentrl.cli", *sys.argv[1:]])
+        raise ImageError("building an image needs root (debootstrap makes devices and owners)", remedy=argv)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """One build of an image at a time; the kernel lets go of the lock of a process that was killed."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _run(argv: list[str], step: str) -> None:
+    done = subprocess.run([*_ALONE, *argv], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode != 0:
+        tail = "\n".join((done.stdout + done.stderr).decode("utf-8", "replace").strip().splitlines()[-12:])
+        raise ImageError(f"failed with exit code {done.returncode}:\n{tail}", place=step)
+
+
+def _remove(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        shutil.rmtree(path)
