@@ -6,15 +6,16 @@ import asyncio
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from agentrl.errors import AgentRLError, RecipeError
+from agentrl.errors import AgentRLError, MissingExtra, RecipeError
 from agentrl.imports import nearest
-from agentrl.sandbox import BACKENDS, open_backend
+from agentrl.sandbox import BACKENDS, images, open_backend
 from agentrl.sandbox.conformance import Arena, Finding, checks, run_check
 from agentrl.sandbox.contract import SandboxSpec
 
@@ -101,6 +102,26 @@ async def _run(name: str, command: list[str], stdin: bytes, spec: SandboxSpec, t
     if result.outcome not in ("ok", "nonzero"):
         print(f"[ended by {result.outcome}]", file=sys.stderr)
     return 124 if result.outcome == "timeout" else 1 if result.code is None else result.code
+
+
+@app.command("build")
+def build_command(
+    name: Annotated[str | None, typer.Argument(help="An image; without one: the list.")] = None,
+    mirror: Annotated[str, typer.Option(help="Of Debian packages.")] = images.MIRROR,
+    tar: Annotated[Path | None, typer.Option(help="Also write the root file system to this archive.")] = None,
+) -> None:
+    """Build a sandbox image without a registry, for `namespace`, and for a container engine if one answers."""
+    if name is None:
+        for image in map(images.image_named, images.image_names()):
+            print(f"{image.name:10} {'built' if images.is_built(image) else 'not built':10} {images.place_of(image)}")
+        return
+    images.build(name, mirror=mirror)
+    if tar is not None:
+        images.archive(name, tar)
+    try:
+        images.import_image(name)
+    except (images.NoEngine, MissingExtra) as problem:
+        print(f"{name}: not handed to a container engine: {problem.message}")
 
 
 @app.command("gc")

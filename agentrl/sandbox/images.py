@@ -46,6 +46,10 @@ class ImageError(SandboxUnavailable):
     """An image is unknown, not built, or cannot be built here."""
 
 
+class NoEngine(ImageError):
+    """No container engine answers."""
+
+
 @dataclass(frozen=True)
 class Image:
     """A definition.
@@ -103,6 +107,16 @@ def cache_root() -> Path:
     return (Path("/var/cache") if os.geteuid() == 0 else home) / "agentrl" / "rootfs"
 
 
+def place_of(image: Image) -> Path:
+    """Where the root file system of today's definition lies, or will."""
+    return cache_root() / f"{image.name}-{image.digest}"
+
+
+def is_built(image: Image) -> bool:
+    """Whether it was built from today's definition."""
+    return place_of(image).is_dir()
+
+
 def built_rootfs(name: str) -> Path:
     """The root file system of an image that was built.
 
@@ -110,8 +124,8 @@ def built_rootfs(name: str) -> Path:
         ImageError: it is unknown, or was not built from today's definition.
     """
     image = image_named(name)
-    path = _place(image)
-    if not path.is_dir():
+    path = place_of(image)
+    if not is_built(image):
         older = any(path.parent.glob(f"{image.name}-*"))
         problem = "was built from an older definition" if older else "is not built"
         raise ImageError(f"the sandbox image {image.name!r} {problem}", remedy=f"agentrl sandbox build {image.name}")
@@ -137,14 +151,14 @@ def build(name: str, *, mirror: str = MIRROR, say: Callable[[str], None] = print
 
 
 def _build(image: Image, mirror: str, say: Callable[[str], None]) -> Path:
-    place = _place(image)
-    if place.is_dir():
+    place = place_of(image)
+    if is_built(image):
         say(f"{image.name}: built already, {place}")
         return place
     _check_host()
     parent = _build(image.parent, mirror, say) if image.parent else None
     with _locked(place.parent / f"{image.name}.lock"):
-        if place.is_dir():  # another process built it meanwhile
+        if is_built(image):  # another process built it meanwhile
             return place
         for stale in place.parent.glob(f".{image.name}-*"):  # of a build that was killed: its lock is ours now
             _remove(stale)
@@ -185,6 +199,22 @@ def _install(image: Image, root: Path, recipe: Path, say: Callable[[str], None])
     resolver.write_text("")
 
 
+def archive(name: str, target: Path) -> None:
+    """Writes a built root file system to a tar archive, compressed as the name says (.tar, .tar.gz, .tar.zst).
+
+    Raises:
+        ImageError: it is not built, or tar failed.
+    """
+    root = built_rootfs(name)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".partial-{target.name}")  # ends as the target does: tar looks at that
+    try:
+        _run(["tar", "-C", str(root), "--numeric-owner", "--auto-compress", "-cf", str(partial), "."], f"{name}: tar")
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def import_image(name: str, *, say: Callable[[str], None] = print) -> str:
     """Hands a built root file system to the container engine (that `DOCKER_HOST` names) as `agentrl/NAME:latest`.
 
@@ -192,7 +222,8 @@ def import_image(name: str, *, say: Callable[[str], None] = print) -> str:
         The id of the image.
 
     Raises:
-        ImageError: it is not built, or no engine answers.
+        NoEngine: none answers.
+        ImageError: it is not built, or the engine refused it.
         MissingExtra: the `docker` package is not installed.
     """
     image = image_named(name)
@@ -203,7 +234,7 @@ def import_image(name: str, *, say: Callable[[str], None] = print) -> str:
         api = docker.from_env(timeout=600).api
         api.ping()
     except docker.errors.DockerException as error:
-        raise ImageError(f"no container engine answers: {error}", remedy="start one, or set DOCKER_HOST") from None
+        raise NoEngine(f"no container engine answers: {error}", remedy="start one, or set DOCKER_HOST") from None
     with subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE) as tar:
         assert tar.stdout is not None
         said = api.import_image_from_stream(
@@ -217,10 +248,6 @@ def import_image(name: str, *, say: Callable[[str], None] = print) -> str:
         raise ImageError(f"the engine did not take {image.name}: {said[-500:]}")
     say(f"{image.name}: in the container engine as {REPOSITORY}{image.name}:latest")
     return found[1]
-
-
-def _place(image: Image) -> Path:
-    return cache_root() / f"{image.name}-{image.digest}"
 
 
 def _check_host() -> None:
