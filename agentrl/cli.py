@@ -109,9 +109,10 @@ def check(run: Run, as_json: Annotated[bool, typer.Option("--json")] = False) ->
 @app.command()
 def show(
     run: Run,
-    episode: Annotated[str | None, typer.Argument(help="An episode id, or an end or beginning of it.")] = None,
+    episode: Annotated[str | None, typer.Argument(help="An episode id, or a part of it.")] = None,
     tokens: Annotated[bool, typer.Option(help="The tokens, coloured by mask and log-probability.")] = False,
     status: Annotated[str | None, typer.Option(help="Only episodes of this status.")] = None,
+    split: Annotated[str | None, typer.Option(help="Only episodes of this split: train, eval, demo.")] = None,
     min_reward: Annotated[float | None, typer.Option(help="Only episodes with at least this reward.")] = None,
     sort: Annotated[str, typer.Option(help="Sort by a column: reward, turns, duration_s, ...")] = "created_at",
     limit: Annotated[int, typer.Option(help="List at most so many.")] = 20,
@@ -119,7 +120,7 @@ def show(
     """Look at a run, or at one episode, in the terminal."""
     from agentrl.commands import look
 
-    look.show(run, episode, tokens=tokens, status=status, min_reward=min_reward, sort=sort, limit=limit)
+    look.show(run, episode, tokens=tokens, status=status, split=split, min_reward=min_reward, sort=sort, limit=limit)
 
 
 @app.command()

@@ -7,7 +7,8 @@ retried and never becomes data, `ToolError` becomes the observation, everything 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 
@@ -30,6 +31,14 @@ class AgentRLError(Exception):
         where = f"{self.place}: " if self.place else ""
         fix = f"\n  -> {self.remedy}" if self.remedy else ""
         return f"{where}{self.message}{fix}"
+
+
+def nearest(given: str, known: Iterable[str]) -> str:
+    """The remedy for a name that does not exist: the nearest that does, and all of them."""
+    names = list(known)
+    near = difflib.get_close_matches(given, names, 1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}there are: {', '.join(names) or 'none'}"
 
 
 class RecipeError(AgentRLError):

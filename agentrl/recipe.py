@@ -79,7 +79,8 @@ class SandboxSettings(Section):
 
 
 class ToolSettings(Section):
-    """One entry of `tools`: a name or reference, and its settings."""
+    """One entry of `tools`: a name or reference, and its settings: `shell`, `{shell: {timeout_s: 5}}`, or
+    `{use: shell, timeout_s: 5}`."""
 
     use: str
     settings: dict[str, Any] = {}
@@ -89,6 +90,8 @@ class ToolSettings(Section):
     def _shorthand(cls, value: Any) -> Any:
         if isinstance(value, str):
             return {"use": value}
+        if isinstance(value, dict) and "use" in value and "settings" not in value:
+            return {"use": value["use"], "settings": {key: item for key, item in value.items() if key != "use"}}
         if isinstance(value, dict) and len(value) == 1 and "use" not in value:
             ((name, settings),) = value.items()
             return {"use": name, "settings": settings or {}}

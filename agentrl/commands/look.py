@@ -48,6 +48,7 @@ def show(
     *,
     tokens: bool,
     status: str | None,
+    split: str | None,
     min_reward: float | None,
     sort: str,
     limit: int,
@@ -55,7 +56,7 @@ def show(
     """Prints a run, or one of its episodes."""
     with RunDir.read(path) as run:
         if episode is None:
-            show_run(run, status=status, min_reward=min_reward, sort=sort, limit=limit)
+            show_run(run, status=status, split=split, min_reward=min_reward, sort=sort, limit=limit)
         else:
             show_episode(run, episode, tokens=tokens, decode=token_text(run) if tokens else None)
 

@@ -272,15 +272,17 @@ class RunDir:
         return self._read_episode(self._location(id))
 
     def resolve(self, name: str) -> str:
-        """The id that is `name`, or the only one that begins or ends with it.
+        """The id that is `name`; or the only one that begins or ends with it, or that has it inside.
 
         Raises:
             StoreError: there is none, or several.
         """
         size = len(name)
-        ends = "substr(id, 1, ?) = ? OR substr(id, -?) = ?"
-        found = self._select(f"id FROM all_episodes WHERE {ends} ORDER BY id", [size, name, size, name])
-        ids = [row[0] for row in found]
+        ends, inside = ("substr(id, 1, ?) = ? OR substr(id, -?) = ?", [size, name, size, name]), ("instr(id, ?)", [name])
+        for where, values in (ends, inside):
+            found = self._select(f"id FROM all_episodes WHERE {where} ORDER BY id", values)
+            if ids := [row[0] for row in found]:
+                break
         if name in ids or len(ids) == 1:
             return name if name in ids else str(ids[0])
         if not ids:

@@ -7,6 +7,7 @@ are the episode's state. A plain `async def` marked with `@tool` is a tool witho
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import typing
 from collections.abc import Callable, Iterable
@@ -122,7 +123,16 @@ class ToolMethod:
             raise ToolError(f"argument {where!r}: {first['msg'].lower()}") from None
         values = {name: getattr(checked, name) for name in type(checked).model_fields if name in arguments}
         result = await self.function(**values)
-        return result if isinstance(result, ToolResult) else ToolResult("" if result is None else str(result))
+        return result if isinstance(result, ToolResult) else ToolResult(_shown(result))
+
+
+def _shown(value: Any) -> str:
+    """What the model sees of a returned value: text as it is, None as nothing, containers as JSON."""
+    if isinstance(value, str) or value is None:
+        return value or ""
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)
 
 
 def methods_of(instance: Tool) -> list[ToolMethod]:

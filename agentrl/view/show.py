@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rich.console import Console, Group
@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl.episode.record import CallRecord, Episode, Node, Turn
+from agentrl.errors import StoreError, nearest
 from agentrl.store.codec import Credit
 from agentrl.store.run_dir import RunDir
 from agentrl.view.summary import summarise
@@ -31,6 +32,7 @@ def show_run(
     console: Console | None = None,
     *,
     status: str | None = None,
+    split: str | None = None,
     min_reward: float | None = None,
     sort: str = "created_at",
     limit: int = 20,
@@ -41,12 +43,14 @@ def show_run(
         sort: a column of the index, `-` in front for descending: `-reward`.
 
     Raises:
-        StoreError: there is no such column.
+        StoreError: there is no such column, status or split.
     """
     console = console or _standard_output()
+    _check_choice("status", status, STATUS_STYLE)
+    _check_choice("split", split, {row.split: None for row in run.rows()})
     console.print(_summary(run))
     rows = run.rows(
-        status=status, min_reward=min_reward, order=sort.removeprefix("-"), descending=sort.startswith("-"), limit=limit
+        status=status, split=split, min_reward=min_reward, order=sort.removeprefix("-"), descending=sort.startswith("-"), limit=limit
     )
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("episode", overflow="fold", ratio=1)
@@ -83,7 +87,7 @@ def show_episode(
     """Prints one episode: messages, calls, results, rewards, credit.
 
     Args:
-        name: the id, or a prefix or suffix that only one episode has.
+        name: the id, or a part of it that only one episode has.
         tokens: the tokens too, coloured by log-probability.
         decode: token id -> text; without it ids are shown.
 
@@ -119,6 +123,11 @@ def show_episode(
             console.print(_node(index, node, decode))
 
 
+def _check_choice(what: str, given: str | None, known: Iterable[str]) -> None:
+    if given is not None and given not in (names := list(known)):
+        raise StoreError(f"there is no {what} {given!r}", remedy=nearest(given, names))
+
+
 def signed_bar(value: float, scale: float) -> Text:
     """A bar to the left (pushed down) or to the right (pushed up) of a middle line, with its number."""
     length = round(_BAR * min(1.0, abs(value) / scale)) if scale else 0
@@ -144,15 +153,13 @@ def _summary(run: RunDir) -> Group:
         Text(f"{count} {name}", STATUS_STYLE.get(name, "")) for name, count in summary.statuses.items()
     )
     lines.append(Text.assemble(f"{summary.episodes} episodes in {summary.groups} groups   ", statuses))
-    if summary.reward:
-        mean, least, most = summary.reward
-        lines.append(Text(f"reward mean {mean:.3f}  from {least:.3f} to {most:.3f}"))
-    lines.append(
-        Text(
-            f"{summary.turns:.1f} turns an episode  {summary.sampled_tokens} sampled tokens  "
-            f"{summary.duration_s:.1f} s an episode"
-        )
-    )
+    for name, split in summary.splits.items():
+        reward = "not scored"
+        if split.reward:
+            mean, least, most = split.reward
+            reward = f"reward mean {mean:.3f}  from {least:.3f} to {most:.3f}"
+        lines.append(Text(f"{name}: {split.episodes} episodes  {reward}  {split.turns:.1f} turns an episode"))
+    lines.append(Text(f"{summary.sampled_tokens} sampled tokens  {summary.duration_s:.1f} s an episode"))
     lines.append(Text(f"drift in {summary.drift} episodes", "yellow" if summary.drift else "dim"))
     if summary.failures:
         kinds = "  ".join(f"{count} {kind}" for kind, count in summary.failures.items())
@@ -200,7 +207,8 @@ def _message(message: dict[str, Any]) -> Text:
 
 def _call(call: CallRecord) -> Text:
     arguments = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.arguments.items())
-    text = Text.assemble(("  → ", "dim"), (call.name, "bold"), f"({arguments})  ")
+    called = f"({arguments})  " if call.name else "a call that could not be read  "
+    text = Text.assemble(("  → ", "dim"), (call.name, "bold"), called)
     text.append(call.outcome, _OUTCOME_STYLE[call.outcome]).append(f"  {call.duration_s:.2f} s\n", "dim")
     text.append("\n".join(f"    {line}" for line in call.result.splitlines()))
     if call.dropped:

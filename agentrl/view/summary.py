@@ -13,13 +13,21 @@ from agentrl.store.index import EpisodeRow
 from agentrl.store.run_dir import RunDir
 
 
+class SplitSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One split of a run: `reward` is mean, least and greatest over scored episodes (None if there is none), `turns`
+    the mean per episode that is data."""
+
+    episodes: int
+    reward: tuple[float, float, float] | None
+    turns: float
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Counts and means of a run.
 
     Attributes:
-        statuses, stops, splits: episodes by each.
-        reward: mean, least and greatest over scored episodes; None if there is none.
-        turns: mean per episode that is data.
+        statuses, stops: episodes by each.
+        splits: what each came to: demonstrations, training and evaluation are not comparable.
         sampled_tokens: over all episodes.
         drift: episodes in which the tokens drifted at least once.
         failures: by kind: episodes that ended in an error, and attempts that were retried.
@@ -29,9 +37,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     groups: int
     statuses: dict[str, int]
     stops: dict[str, int]
-    splits: dict[str, int]
-    reward: tuple[float, float, float] | None
-    turns: float
+    splits: dict[str, SplitSummary]
     sampled_tokens: int
     duration_s: float
     drift: int
@@ -42,7 +48,6 @@ def summarise(run: RunDir) -> Summary:
     """The summary of all episodes that are stored."""
     rows = run.rows()
     data = [row for row in rows if row.status in ("done", "truncated")]
-    rewards = [row.reward for row in data if row.reward is not None]
     failures = Counter(row.error for row in rows if row.error)
     failures.update(str(entry.get("kind", "unknown")) for entry in run.failures() if not entry.get("final"))
     return Summary(
@@ -50,13 +55,21 @@ def summarise(run: RunDir) -> Summary:
         groups=len({row.group_id for row in rows}),
         statuses=_counts(rows, "status"),
         stops=_counts(data, "stop"),
-        splits=_counts(rows, "split"),
-        reward=(sum(rewards) / len(rewards), min(rewards), max(rewards)) if rewards else None,
-        turns=sum(row.turns for row in data) / len(data) if data else 0.0,
+        splits={split: _split([row for row in rows if row.split == split]) for split in _counts(rows, "split")},
         sampled_tokens=sum(row.sampled_tokens for row in rows),
         duration_s=sum(row.duration_s for row in rows) / len(rows) if rows else 0.0,
         drift=sum(row.drift > 0 for row in rows),
         failures=dict(failures.most_common()),
+    )
+
+
+def _split(rows: Sequence[EpisodeRow]) -> SplitSummary:
+    data = [row for row in rows if row.status in ("done", "truncated")]
+    rewards = [row.reward for row in data if row.reward is not None]
+    return SplitSummary(
+        episodes=len(rows),
+        reward=(sum(rewards) / len(rewards), min(rewards), max(rewards)) if rewards else None,
+        turns=sum(row.turns for row in data) / len(data) if data else 0.0,
     )
 
 

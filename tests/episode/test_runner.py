@@ -51,9 +51,10 @@ async def test_every_planned_episode_is_emitted_exactly_once(tmp_path: Path) -> 
         ("crash", "error", "Error: crash: ZeroDivisionError: division by zero"),
         ("hang", "timeout", "Error: hang took longer than 0.2 s"),
         ("nothing", "malformed", "nothing"),
+        ("table", "ok", '[{"name": "née", "size": null}]'),
     ],
 )
-async def test_a_failing_tool_is_an_observation(tmp_path: Path, name: str, outcome: str, text: str) -> None:
+async def test_whatever_a_tool_does_is_an_observation(tmp_path: Path, name: str, outcome: str, text: str) -> None:
     episode = await play_one(make_harness(make_parts(tmp_path), calls(name)))
     call = episode.turns[0].calls[0]
     assert call.outcome == outcome

@@ -60,6 +60,11 @@ class Bench(Tool):
         return "late"
 
     @tool
+    async def table(self) -> list[dict[str, Any]]:
+        """What is not text."""
+        return [{"name": "née", "size": None}]
+
+    @tool
     async def flood(self) -> str:
         """Ten megabytes."""
         return "<" + "x" * 10_000_000 + ">"

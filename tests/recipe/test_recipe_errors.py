@@ -73,6 +73,8 @@ def test_a_good_one_loads_and_overrides_apply(folder: Path) -> None:
     assert (recipe.train.lr, recipe.sampling.temperature) == (1e-3, 0.5)
     tools = build(recipe).make_tools()
     assert tools[0].width == 3  # type: ignore[attr-defined]
+    flat = load_recipe(str(folder), ["tools=[{use: ./task.py:Door, width: 4}]"])
+    assert build(flat).make_tools()[0].width == 4  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

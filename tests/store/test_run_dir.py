@@ -138,13 +138,14 @@ def test_folders_that_are_not_runs(path, tmp_path):
         RunDir.create(path)
 
 
-def test_ids_resolve_by_prefix_and_suffix(path):
+def test_ids_resolve_by_a_part(path):
     with RunDir.create(path) as run:
         for id in ("train/0/a%", "train/0/b", "eval/0/c", "a%"):
             run.add(make_episode(id))
         assert run.resolve("a%") == "a%"
         assert run.resolve("/a%") == "train/0/a%"
         assert run.resolve("eval") == "eval/0/c"
+        assert run.resolve("l/0") == "eval/0/c"
         with pytest.raises(StoreError, match="fits 2"):
             run.resolve("train")
         with pytest.raises(StoreError, match="no episode"):

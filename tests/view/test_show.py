@@ -32,9 +32,9 @@ def text_of(show, *args, **options) -> str:
 def test_the_summary_counts(run):
     summary = summarise(run)
     assert summary.statuses == {"done": 1, "truncated": 1, "infra_error": 1}
-    assert summary.reward == (0.5, 0.0, 1.0)
+    assert summary.splits["train"].reward == (0.5, 0.0, 1.0)
     assert summary.drift == 1
-    assert summary.turns == 2.5
+    assert summary.splits["train"].turns == 2.5
     assert summary.failures == {"SandboxLost": 1, "EngineError": 1}
 
 
@@ -53,6 +53,10 @@ def test_the_list_is_filtered_and_sorted(run):
     assert "train/0/c" not in text
     with pytest.raises(StoreError, match="cannot be sorted"):
         show_run(run, sort="-beauty")
+    with pytest.raises(StoreError, match="did you mean 'truncated'"):
+        show_run(run, status="truncatd")
+    with pytest.raises(StoreError, match="there are: train"):
+        show_run(run, split="validation")
 
 
 def test_an_episode_as_text(run):
