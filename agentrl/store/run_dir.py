@@ -278,7 +278,8 @@ class RunDir:
             StoreError: there is none, or several.
         """
         size = len(name)
-        ends, inside = ("substr(id, 1, ?) = ? OR substr(id, -?) = ?", [size, name, size, name]), ("instr(id, ?)", [name])
+        ends = ("substr(id, 1, ?) = ? OR substr(id, -?) = ?", [size, name, size, name])
+        inside = ("instr(id, ?)", [name])
         for where, values in (ends, inside):
             found = self._select(f"id FROM all_episodes WHERE {where} ORDER BY id", values)
             if ids := [row[0] for row in found]:

@@ -50,7 +50,12 @@ def show_run(
     _check_choice("split", split, {row.split: None for row in run.rows()})
     console.print(_summary(run))
     rows = run.rows(
-        status=status, split=split, min_reward=min_reward, order=sort.removeprefix("-"), descending=sort.startswith("-"), limit=limit
+        status=status,
+        split=split,
+        min_reward=min_reward,
+        order=sort.removeprefix("-"),
+        descending=sort.startswith("-"),
+        limit=limit,
     )
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("episode", overflow="fold", ratio=1)
