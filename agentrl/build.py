@@ -23,7 +23,7 @@ from agentrl.engines.base import Engine, Sampling
 from agentrl.engines.scripted import Say, Script, ScriptedEngine
 from agentrl.episode.runner import Harness
 from agentrl.errors import CreditError, RecipeError
-from agentrl.imports import is_reference, load_object
+from agentrl.imports import is_reference, load_object, resolve_references
 from agentrl.recipe import Recipe
 from agentrl.rewards.components import RewardSet
 from agentrl.sandbox import open_backend
@@ -46,7 +46,7 @@ class Parts:
 
     Attributes:
         definitions: of the tools, as a chat template takes them.
-        needs_sandbox: whether some tool or reward wants one.
+        needs_sandbox: whether some tool or reward wants that of the episode.
     """
 
     recipe: Recipe
@@ -65,8 +65,8 @@ class Parts:
         return renderer
 
     def open_backend(self) -> Backend | None:
-        """The sandbox backend, checked against the spec; None if no tool needs one."""
-        if not self.needs_sandbox:
+        """The sandbox backend, checked against the spec; None if neither a tool nor a reward needs one."""
+        if not self.needs_sandbox and not self.rewards.needs_fresh_sandbox:
             return None
         settings = self.recipe.sandbox
         backend = open_backend(settings.backend)
@@ -103,7 +103,8 @@ class Parts:
             seed=recipe.seed,
             system=recipe.agent.system,
             backend=backend,
-            sandbox_spec=recipe.sandbox.spec if backend is not None else None,
+            sandbox_spec=recipe.sandbox.spec if backend is not None and self.needs_sandbox else None,
+            verifier_spec=recipe.sandbox.spec if self.rewards.needs_fresh_sandbox else None,
             put_blob=put_blob,
         )
 
@@ -147,8 +148,7 @@ def build(recipe: Recipe) -> Parts:
     tools = make_tools()
     definitions = [method.definition() for method in toolbox(tools).values()]
     rewards = RewardSet.from_recipe(
-        {name: {"use": r.use, "weight": r.weight, **(r.model_extra or {})} for name, r in recipe.rewards.items()},
-        recipe.base,
+        {name: settings.spec(recipe.base) for name, settings in recipe.rewards.items()}, recipe.base, recipe.gate
     )
     parts = Parts(
         recipe=recipe,
@@ -241,21 +241,6 @@ def _check_settings(cls: type, settings: dict[str, Any], place: str) -> None:
         raise RecipeError(
             f"{cls.__name__}: {error}", place=place, remedy=f"its settings: {', '.join(names) or 'none'}"
         ) from None
-
-
-def resolve_references(settings: dict[str, Any], base: Path) -> dict[str, Any]:
-    """Settings with `./file.py:Name` replaced by the object and `./path` by the absolute path."""
-
-    def resolve(value: Any) -> Any:
-        if isinstance(value, list):
-            return [resolve(item) for item in value]
-        if isinstance(value, dict):
-            return {name: resolve(item) for name, item in value.items()}
-        if isinstance(value, str) and value.startswith("./"):
-            return load_object(value, base) if is_reference(value) else str((base / value).resolve())
-        return value
-
-    return {name: resolve(value) for name, value in settings.items()}
 
 
 def random_script(definitions: list[dict[str, Any]]) -> Script:

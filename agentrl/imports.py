@@ -84,3 +84,18 @@ def _load_module(target: str, ref: str) -> ModuleType:
         raise RecipeError(f"{ref!r}: importing {target} failed: {error}") from error
     except Exception as error:
         raise RecipeError(f"{ref!r}: importing {target} failed: {type(error).__name__}: {error}") from error
+
+
+def resolve_references(settings: dict[str, Any], base: Path) -> dict[str, Any]:
+    """Settings with `./file.py:Name` replaced by the object and `./path` by the absolute path."""
+
+    def resolve(value: Any) -> Any:
+        if isinstance(value, list):
+            return [resolve(item) for item in value]
+        if isinstance(value, dict):
+            return {name: resolve(item) for name, item in value.items()}
+        if isinstance(value, str) and value.startswith("./"):
+            return load_object(value, base) if is_reference(value) else str((base / value).resolve())
+        return value
+
+    return {name: resolve(value) for name, value in settings.items()}

@@ -13,7 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from agentrl.credit.registry import CreditSettings
 from agentrl.episode.limits import Limits
+from agentrl.imports import resolve_references
 from agentrl.model import ModelSettings
+from agentrl.rewards.gate import Gate
+from agentrl.rewards.steps import Step
 from agentrl.sandbox.contract import SandboxSpec
 from agentrl.train.settings import TrainSettings
 
@@ -105,11 +108,20 @@ class RewardSettings(Section):
 
     use: str | None = Field(None, description="A reward function; default: the built-in of the component's name.")
     weight: float = Field(1.0, description="Weight in the sum; 0 records without counting.")
+    required: bool | None = Field(
+        None, description="Without its value the episode is not scored; default: true for judges, else false."
+    )
+    then: list[Step] = Field([], description="Steps that change its value, in order: normalise, clip, ...")
 
     @model_validator(mode="before")
     @classmethod
     def _shorthand(cls, value: Any) -> Any:
         return {"use": value} if isinstance(value, str) else ({} if value is None else value)
+
+    def spec(self, base: Path) -> dict[str, Any]:
+        """As `RewardSet.from_recipe` takes it, with references among the settings resolved."""
+        named = {"use": self.use, "weight": self.weight, "required": self.required, "then": self.then}
+        return {**resolve_references(self.model_extra or {}, base), **named}
 
 
 class WarmStart(Section):
@@ -149,6 +161,7 @@ class Recipe(Section):
     tools: list[ToolSettings] = Field([], description="Built-ins by name (shell, python, search, answer), or code.")
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
     rewards: dict[str, RewardSettings] = Field({}, description="Reward components by name.")
+    gate: list[Gate] = Field([], description="Components that must reach a threshold before those below them count.")
     credit: CreditSettings = Field(default_factory=lambda: CreditSettings(estimator="grpo"))
     model: ModelSettings | None = Field(None, description="The policy.")
     scripts: dict[str, str] = Field({}, description="Policies written in Python, by name (oracle, random, ...).")

@@ -23,7 +23,7 @@ from agentrl.episode.limits import Limits
 from agentrl.episode.record import Episode, ErrorRecord
 from agentrl.episode.session import Outcome, Session
 from agentrl.errors import AgentRLError
-from agentrl.rewards.components import RewardSet
+from agentrl.rewards.components import RewardSet, Score
 from agentrl.sandbox.contract import Backend, Sandbox, SandboxSpec, SandboxStartFailed
 from agentrl.seeds import derive_seed
 from agentrl.task import Task
@@ -49,6 +49,7 @@ class Harness:
         make_tools: fresh tool instances for an episode.
         make_agent: a fresh agent for an episode.
         backend: None when no tool needs a sandbox.
+        verifier_spec: of the fresh sandboxes that reward components ask for; None when none does.
         put_blob: keeps a long output, returns its hash.
     """
 
@@ -65,6 +66,7 @@ class Harness:
     system: str | None = None
     backend: Backend | None = None
     sandbox_spec: SandboxSpec | None = None
+    verifier_spec: SandboxSpec | None = None
     put_blob: Callable[[bytes], str] | None = None
 
 
@@ -177,8 +179,7 @@ class _Attempt:
         self.tools: list[Tool] = []
         self.opened: list[Tool] = []
         self.stage, self.stop = "start", ""
-        self.components: dict[str, float | None] = {}
-        self.reward: float | None = None
+        self.scored: Score | None = None
         self.timings: dict[str, float] = {}
         self.created_at, self.started = time.time(), time.perf_counter()
         self._since = self.started
@@ -191,13 +192,7 @@ class _Attempt:
         self.tools = harness.make_tools()
         if harness.backend is not None and harness.sandbox_spec is not None:
             self._enter("sandbox")
-            try:
-                async with asyncio.timeout(limits.sandbox_s):
-                    self.sandbox = await harness.backend.create(harness.sandbox_spec, label=self.plan.id)
-            except TimeoutError:
-                raise SandboxStartFailed(f"no sandbox within {limits.sandbox_s:g} s") from None
-            except OSError as error:  # the host is out of processes, descriptors or memory: not the user's code
-                raise SandboxStartFailed(f"the host could not start a sandbox: {error}") from error
+            self.sandbox = await self._start(harness.backend, harness.sandbox_spec, self.plan.id)
         self._enter("open")
         async with asyncio.timeout(limits.open_s):
             for tool in self.tools:
@@ -238,8 +233,26 @@ class _Attempt:
         self._enter("score")
         # Components see the episode as it will be stored, only without its reward.
         async with asyncio.timeout(self.harness.limits.score_s):
-            scored = await self.harness.rewards.score(self.plan.task, self.episode(), self.sandbox)
-        self.components, self.reward = scored.components, scored.total
+            self.scored = await self.harness.rewards.score(
+                self.plan.task, self.episode(), self.sandbox, self._verifier_sandbox
+            )
+
+    async def _start(self, backend: Backend, spec: SandboxSpec, label: str) -> Sandbox:
+        seconds = self.harness.limits.sandbox_s
+        try:
+            async with asyncio.timeout(seconds):
+                return await backend.create(spec, label=label)
+        except TimeoutError:
+            raise SandboxStartFailed(f"no sandbox within {seconds:g} s") from None
+        except OSError as error:  # the host is out of processes, descriptors or memory: not the user's code
+            raise SandboxStartFailed(f"the host could not start a sandbox: {error}") from error
+
+    async def _verifier_sandbox(self) -> Sandbox:
+        """A fresh sandbox for a reward component; the component closes it."""
+        backend, spec = self.harness.backend, self.harness.verifier_spec
+        assert backend is not None
+        assert spec is not None
+        return await self._start(backend, spec, f"{self.plan.id}/verify")
 
     async def close(self) -> None:
         """Frees tools and sandbox; a failure here cannot change what the episode was."""
@@ -265,7 +278,7 @@ class _Attempt:
         timings = dict(self.timings, total=time.perf_counter() - self.started)
         if session is not None:
             timings.update(session.seconds)
-        return Episode(
+        episode = Episode(
             id=plan.id, group_id=plan.group_id, task=plan.task, iteration=plan.iteration, split=plan.split,
             attempt=self.attempt, status=status,
             prompt=session.opening if session else [],
@@ -274,13 +287,12 @@ class _Attempt:
             drift=session.graph.drift if session else [],
             answer=outcome.answer if outcome else None,
             stop=self.stop or (outcome.stop if outcome else ""),
-            components=self.components if self.error is None else {},
-            reward=self.reward if self.error is None else None,
             error=self.error,
             temperature=self.harness.sampling.temperature,
             timings={name: round(value, 6) for name, value in timings.items()},
             created_at=self.created_at,
         )  # fmt: skip
+        return self.scored.onto(episode) if self.scored is not None and self.error is None else episode
 
     def _enter(self, stage: str) -> None:
         now = time.perf_counter()

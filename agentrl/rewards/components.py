@@ -1,46 +1,69 @@
-"""Reward components and the set of them that a recipe names."""
+"""Reward components and the set of them that a recipe names: scored, changed by steps, gated, added up."""
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import TypeAdapter, ValidationError
 
-from agentrl.episode.record import Episode
+from agentrl.episode.record import Episode, GateVerdict
 from agentrl.errors import AgentRLError, RecipeError
-from agentrl.imports import is_reference, load_object
-from agentrl.rewards.verifiers import BUILT_IN
+from agentrl.rewards.declare import About, Cost, Scored, about
+from agentrl.rewards.gate import Gate, check_gates, judge_gates
+from agentrl.rewards.registry import GIVEN, check_settings, find_reward, signature_of
+from agentrl.rewards.steps import Step, Values, apply
 from agentrl.task import Task
 
 if TYPE_CHECKING:
     from agentrl.sandbox.contract import Sandbox
 
-GIVEN = ("task", "episode", "sandbox")
-"""What a component may ask for by the names of its parameters. All other parameters are settings."""
+OpenSandbox = Callable[[], Awaitable["Sandbox"]]
+"""Starts a sandbox that the agent never saw."""
+
+_STEPS = TypeAdapter(list[Step])
 
 
 class RewardError(AgentRLError):
     """A reward component raised, or returned something that is no reward."""
 
 
-class Score(NamedTuple):
+@dataclass(frozen=True)
+class Score:
     """What an episode was given.
 
     Attributes:
-        components: by name; None = never scored.
-        total: their weighted sum; None if no component that carries weight was scored.
+        components: outcome components by name; None = never scored.
+        total: their weighted, gated sum; None if the episode could not be scored.
+        turns: by turn, the components of that turn, the tools' own included.
+        turn_totals: by turn, their weighted, gated sum.
+        gates: what each gate said.
+        notes: by component, why.
     """
 
-    components: dict[str, float | None]
-    total: float | None
+    components: dict[str, float | None] = field(default_factory=dict)
+    total: float | None = None
+    turns: list[dict[str, float | None]] = field(default_factory=list)
+    turn_totals: list[float] = field(default_factory=list)
+    gates: list[GateVerdict] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def onto(self, episode: Episode) -> Episode:
+        """The episode with this score instead of the one it had."""
+        turns = [
+            msgspec.structs.replace(turn, rewards=rewards, reward=total)
+            for turn, rewards, total in zip(episode.turns, self.turns, self.turn_totals, strict=True)
+        ]
+        return msgspec.structs.replace(
+            episode, components=self.components, reward=self.total, turns=turns, gates=self.gates, notes=self.notes
+        )
 
 
 @dataclass(frozen=True)
@@ -50,6 +73,9 @@ class Component:
     Attributes:
         wants: which of `GIVEN` it asks for.
         settings: checked against its other parameters.
+        steps: applied to what it returns, in order.
+        required: without its value the episode is not scored.
+        sandbox_required: it cannot do without the sandbox of the episode.
     """
 
     name: str
@@ -57,19 +83,47 @@ class Component:
     weight: float
     wants: tuple[str, ...]
     settings: dict[str, Any]
+    steps: tuple[Step, ...] = ()
+    required: bool = False
+    sandbox_required: bool = False
 
-    async def __call__(self, task: Task, episode: Episode, sandbox: Sandbox | None) -> float | None:
-        """Scores an episode.
+    @property
+    def about(self) -> About:
+        return about(self.function)
+
+    @property
+    def costs(self) -> tuple[Cost, ...]:
+        """What a call occupies: an engine, a sandbox."""
+        boxes: tuple[Cost, ...] = ("sandbox",) if self.sandbox_required or "fresh_sandbox" in self.wants else ()
+        return (*boxes, *(cost for cost in self.about.costs if cost not in boxes))
+
+    async def __call__(
+        self, task: Task, episode: Episode, sandbox: Sandbox | None = None, open_sandbox: OpenSandbox | None = None
+    ) -> tuple[Values, str]:
+        """Scores an episode: an outcome, or a list with one entry per turn; and the note on it.
 
         Raises:
-            RewardError: the function raised, or returned neither None nor a finite number.
+            RewardError: the function raised, or returned something that is no reward.
             AgentRLError: as the function raised it (a lost sandbox is not the function's fault).
         """
-        given = {"task": task, "episode": episode, "sandbox": sandbox}
+        given: dict[str, Any] = {"task": task, "episode": episode, "sandbox": sandbox, "component": self.name}
+        fresh: Sandbox | None = None
+        found: Any
+        value: Any
         try:
-            value = self.function(**{name: given[name] for name in self.wants}, **self.settings)
-            if inspect.isawaitable(value):
-                value = await value
+            if "fresh_sandbox" in self.wants:
+                if open_sandbox is None:
+                    raise RewardError("there is no sandbox backend to start a fresh sandbox with")
+                given["fresh_sandbox"] = fresh = await open_sandbox()
+            if "turn" in self.wants:
+                found = [await self._call({**given, "turn": turn}) for turn in episode.turns]
+                notes = [f"turn {k}: {item.note}" for k, item in enumerate(found) if _note(item)]
+                value, note = [item.value if isinstance(item, Scored) else item for item in found], "; ".join(notes)
+            else:
+                found = await self._call(given)
+                value, note = (found.value, found.note) if isinstance(found, Scored) else (found, "")
+            checked = self._check(value, episode)
+            return apply(self.steps, checked), note
         except AgentRLError as error:
             error.add_note(f"in reward component {self.name!r}")
             raise
@@ -78,34 +132,59 @@ class Component:
                 f"reward component {self.name!r} raised {type(error).__name__}: {error}",
                 place=f"episode {episode.id}",
             ) from error
+        finally:
+            if fresh is not None:
+                await fresh.close()
+
+    async def _call(self, given: Mapping[str, Any]) -> Any:
+        value = self.function(**{name: given[name] for name in self.wants}, **self.settings)
+        return await value if inspect.isawaitable(value) else value
+
+    def _check(self, value: Any, episode: Episode) -> Values:
+        if (
+            isinstance(value, list | tuple | np.ndarray)
+            and "turn" not in self.wants
+            and len(value) != len(episode.turns)
+        ):
+            raise self._refuse(f"{len(value)} entries for {len(episode.turns)} turns", episode)
+        if isinstance(value, list | tuple | np.ndarray):
+            return [self._number(item, episode) for item in value]
+        return self._number(value, episode)
+
+    def _number(self, value: Any, episode: Episode) -> float | None:
         if value is None:
             return None
         if not isinstance(value, Real | np.bool_) or not math.isfinite(value):
-            raise RewardError(
-                f"reward component {self.name!r} returned {value!r} ({type(value).__name__})",
-                place=f"episode {episode.id}",
-                remedy="return a finite number, or None where nothing could be scored",
-            )
+            raise self._refuse(f"{value!r} ({type(value).__name__})", episode)
         return float(value)
+
+    def _refuse(self, what: str, episode: Episode) -> RewardError:
+        return RewardError(
+            f"reward component {self.name!r} returned {what}",
+            place=f"episode {episode.id}",
+            remedy="return a finite number, or None where nothing could be scored; or a list of these, one per turn",
+        )
 
 
 @dataclass(frozen=True)
 class RewardSet:
-    """The reward components of a recipe, in its order."""
+    """The reward components of a recipe, in its order, and its gates."""
 
     components: tuple[Component, ...]
+    gates: tuple[Gate, ...] = ()
 
     @classmethod
-    def from_recipe(cls, rewards: Mapping[str, Any], base: Path = Path()) -> RewardSet:
+    def from_recipe(cls, rewards: Mapping[str, Any], base: Path = Path(), gates: Sequence[Gate] = ()) -> RewardSet:
         """Finds the functions and checks their settings.
 
         Args:
-            rewards: by component name: a reference or function, or `{use, weight, ...settings}`. Without `use` the
-                built-in of the component's name is taken. Weight 0 records a component without counting it.
+            rewards: by component name: a reference or function, or `{use, weight, required, then, ...settings}`.
+                Without `use` the built-in of the component's name is taken. Weight 0 records without counting.
             base: folder that `./task.py` is relative to.
+            gates: in order of priority.
 
         Raises:
-            RecipeError: no such function, a setting it does not have, or no component that counts.
+            RecipeError: no such function, a setting it does not have, no component that counts, or a gate on nothing.
         """
         components = tuple(_component(name, given, base) for name, given in rewards.items())
         if components and not any(component.weight for component in components):
@@ -114,101 +193,141 @@ class RewardSet:
                 place="rewards",
                 remedy="give at least one of them a weight",
             )
-        return cls(components)
+        check_gates(gates, [component.name for component in components])
+        return cls(components, tuple(gates))
 
     @property
     def needs_sandbox(self) -> bool:
-        """Whether some component asks for the sandbox and has no default for it."""
-        return any(
-            "sandbox" in component.wants
-            and inspect.signature(component.function).parameters["sandbox"].default is inspect.Parameter.empty
-            for component in self.components
-        )
+        """Whether some component cannot do without the sandbox of the episode."""
+        return any(component.sandbox_required for component in self.components)
 
-    async def score(self, task: Task, episode: Episode, sandbox: Sandbox | None = None) -> Score:
+    @property
+    def needs_fresh_sandbox(self) -> bool:
+        """Whether some component is scored in a sandbox of its own."""
+        return any("fresh_sandbox" in component.wants for component in self.components)
+
+    async def score(
+        self,
+        task: Task,
+        episode: Episode,
+        sandbox: Sandbox | None = None,
+        open_sandbox: OpenSandbox | None = None,
+    ) -> Score:
         """Scores an episode with every component, one after the other: verifiers may share the sandbox.
 
         Args:
             sandbox: as the episode left it; None when no tool needed one.
+            open_sandbox: starts a fresh one for a component that asks for it.
 
         Raises:
             RewardError, AgentRLError: as `Component` does.
         """
-        components = {component.name: await component(task, episode, sandbox) for component in self.components}
-        return Score(components, self.combine(components))
+        found: dict[str, Values] = {}
+        notes: dict[str, str] = {}
+        for component in self.components:
+            found[component.name], note = await component(task, episode, sandbox, open_sandbox)
+            if note:
+                notes[component.name] = note
+        return self.combine(episode, found, notes)
 
-    def combine(self, components: Mapping[str, float | None]) -> float | None:
-        """The weighted sum of the scored components.
+    def combine(self, episode: Episode, found: Mapping[str, Values], notes: Mapping[str, str] | None = None) -> Score:
+        """Gates and weighs what the components found.
 
-        A component of weight 0 is a metric: scored alone, it makes no reward of 0.0.
+        The total is None if a required component or the component of a gate was never scored, or if no outcome
+        component that carries weight was. (Where all weight lies on turns, the outcome is 0.0: there is none.)
+
+        Args:
+            found: by component: an outcome, or one entry per turn of `episode`.
         """
-        weights = {component.name: component.weight for component in self.components}
-        terms = [weights[name] * value for name, value in components.items() if value is not None and weights[name]]
-        return sum(terms) if terms else None
+        outcomes = {name: value for name, value in found.items() if not isinstance(value, list)}
+        by_turn = {name: value for name, value in found.items() if isinstance(value, list)}
+        turns = [
+            {**turn.rewards, **{name: values[k] for name, values in by_turn.items()}}
+            for k, turn in enumerate(episode.turns)
+        ]
+        names = {name: None for turn in turns for name in turn}
+        sums = {name: _sum([turn[name] for turn in turns if name in turn]) for name in names}
+        sums |= {name: 0.0 for name, values in by_turn.items() if not values}  # an episode without a turn
+        verdicts = judge_gates(self.gates, {**outcomes, **sums})
+        shut = {name for verdict in verdicts if not verdict.open for name in verdict.shuts}
+        weights = {component.name: 0.0 if component.name in shut else component.weight for component in self.components}
+        return Score(
+            components=outcomes,
+            total=self._total(outcomes, by_turn, weights, sums, verdicts),
+            turns=turns,
+            turn_totals=[
+                sum(_weight(name, weights, shut) * value for name, value in turn.items() if value is not None)
+                for turn in turns
+            ],
+            gates=verdicts,
+            notes=dict(notes or {}),
+        )
+
+    def _total(
+        self,
+        outcomes: Mapping[str, float | None],
+        by_turn: Mapping[str, list[float | None]],
+        weights: Mapping[str, float],
+        sums: Mapping[str, float | None],
+        verdicts: Sequence[GateVerdict],
+    ) -> float | None:
+        values = {**outcomes, **sums}
+        if any(component.required and values.get(component.name) is None for component in self.components):
+            return None
+        if any(verdict.open is None for verdict in verdicts):
+            return None
+        counted = {component.name for component in self.components if component.weight}
+        terms = [weights[name] * v for name, v in outcomes.items() if v is not None and name in counted]
+        if terms:
+            return sum(terms)
+        only_turns = counted and counted <= set(by_turn)
+        return 0.0 if only_turns and any(values.get(name) is not None for name in counted) else None
+
+
+def _weight(name: str, weights: Mapping[str, float], shut: set[str]) -> float:
+    """Weight of a turn component; what a tool gave without being asked counts once."""
+    return 0.0 if name in shut else weights.get(name, 1.0)
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    scored = [value for value in values if value is not None]
+    return sum(scored) if scored else None
+
+
+def _note(item: Any) -> bool:
+    return isinstance(item, Scored) and bool(item.note)
 
 
 def _component(name: str, given: Any, base: Path) -> Component:
     place = f"rewards.{name}"
     spec = dict(given or {}) if given is None or isinstance(given, Mapping) else {"use": given}
     use, weight = spec.pop("use", None), spec.pop("weight", 1.0)
+    required, then = spec.pop("required", None), spec.pop("then", None)
     if isinstance(weight, bool) or not isinstance(weight, Real) or not math.isfinite(weight):
         raise RecipeError(f"weight {weight!r} is no finite number", place=f"{place}.weight")
-    function = _find(name if use is None else use, base, place)
-    try:
-        signature = inspect.signature(function, eval_str=True)
-    except NameError:  # annotations that exist for type checkers only
-        signature = inspect.signature(function)
-    parameters = signature.parameters
-    wants = tuple(parameter for parameter in parameters if parameter in GIVEN)
-    return Component(name, function, float(weight), wants, _settings(signature, spec, place))
-
-
-def _find(use: str | Callable[..., Any], base: Path, place: str) -> Callable[..., Any]:
-    if isinstance(use, str) and not is_reference(use):
-        if use in BUILT_IN:
-            return BUILT_IN[use]
-        near = difflib.get_close_matches(use, BUILT_IN, 1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise RecipeError(
-            f"there is no built-in reward {use!r}",
-            place=place,
-            remedy=f"{hint}built-in: {', '.join(sorted(BUILT_IN))}; or name your own: ./task.py:function",
-        )
-    function = load_object(use, base) if isinstance(use, str) else use
-    if not callable(function) or isinstance(function, type):
-        raise RecipeError(f"{use!r} is no function", place=place)
-    return function
-
-
-def _settings(signature: inspect.Signature, spec: dict[str, Any], place: str) -> dict[str, Any]:
-    """Checks settings against the parameters that are not `GIVEN`; returns them as the hints coerce them."""
-    fields: dict[str, Any] = {}
-    for name, parameter in signature.parameters.items():
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise RecipeError(
-                f"a reward function cannot take {parameter}",
-                place=place,
-                remedy="name what it needs: task, episode, sandbox, and settings",
-            )
-        if name not in GIVEN:
-            hint = Any if parameter.annotation is parameter.empty else parameter.annotation
-            default = ... if parameter.default is parameter.empty else parameter.default
-            fields[name] = (Any if isinstance(hint, str) else hint, default)
-    model: type[BaseModel] = create_model(
-        "Settings", __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=True), **fields
+    function = find_reward(name if use is None else use, base, place)
+    settings = check_settings(function, spec, place)
+    parameters = signature_of(function).parameters
+    return Component(
+        name,
+        function,
+        float(weight),
+        wants=tuple(parameter for parameter in parameters if parameter in GIVEN),
+        settings=settings,
+        steps=_steps(then, f"{place}.then"),
+        required=about(function).required if required is None else bool(required),
+        sandbox_required="sandbox" in parameters and parameters["sandbox"].default is inspect.Parameter.empty,
     )
+
+
+def _steps(then: Any, place: str) -> tuple[Step, ...]:
     try:
-        checked = model.model_validate(spec)
+        return tuple(_STEPS.validate_python(then or []))
     except ValidationError as error:
         first = error.errors()[0]
-        key = str(first["loc"][0])
-        problem = {
-            "extra_forbidden": f"it has no setting {key!r}",
-            "missing": f"its setting {key!r} is missing",
-        }.get(first["type"], f"{first['msg'][:1].lower()}{first['msg'][1:]}, found {first['input']!r}")
-        near = difflib.get_close_matches(key, fields, 1) if first["type"] == "extra_forbidden" else []
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        where = ".".join([place, *(str(part) for part in first["loc"])])
         raise RecipeError(
-            problem, place=f"{place}.{key}", remedy=f"{hint}settings: {', '.join(fields) or 'none'}; and use, weight"
+            f"{first['msg'][:1].lower()}{first['msg'][1:]}",
+            place=where,
+            remedy=f"a list of steps: {', '.join(Step.model_fields)}",
         ) from None
-    return {name: getattr(checked, name) for name in checked.model_fields_set}

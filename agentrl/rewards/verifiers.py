@@ -10,9 +10,9 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Literal
 
-from agentrl.episode.record import Episode
+from agentrl.episode.record import Episode, Turn
 from agentrl.errors import TaskError
 from agentrl.task import Task
 
@@ -72,9 +72,25 @@ def tool_success(episode: Episode) -> float | None:
     return sum(call.outcome == "ok" for call in calls) / len(calls) if calls else None
 
 
-BUILT_IN: dict[str, Callable[..., Any]] = {
-    function.__name__: function for function in (exact_match, f1, numeric, format, tool_success)
-}
+def turn_format(turn: Turn) -> float:
+    """1 for every turn whose calls could all be parsed, else 0."""
+    return float(turn.valid)
+
+
+def tool_reward(episode: Episode, component: str) -> list[float | None]:
+    """What the tools gave the turns under the component's name, so that a recipe can weigh or gate it."""
+    return [turn.rewards.get(component) for turn in episode.turns]
+
+
+METRICS: dict[str, Callable[..., float]] = {"exact_match": exact_match, "f1": f1, "numeric": numeric}
+Metric = Literal["exact_match", "f1", "numeric"]
+"""How a reward that builds on correctness compares the answer with the gold answer."""
+
+
+def code_in(text: str) -> str:
+    """The last fenced block of a text without its fence; the whole text if there is none."""
+    blocks = re.findall(r"```[^\n`]*\n(.*?)```", text, re.DOTALL)
+    return str(blocks[-1]) if blocks else text
 
 
 def gold(task: Task, key: str) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from agentrl.episode.failures import describe, verdict
 from agentrl.episode.record import Episode
 from agentrl.errors import RecipeError, SandboxError, TaskError
-from agentrl.rewards.components import RewardError, RewardSet
+from agentrl.rewards.components import RewardError, RewardSet, Score
 from agentrl.task import Task
 
 TASK = Task.of("t1", "What?", answer="Paris", goal=3)
@@ -30,7 +30,7 @@ async def test_weighted_sum_of_sync_and_async_components():
         await asyncio.sleep(0)
         return len(episode.answer) * scale
 
-    components, total = await score(
+    scored = await score(
         {
             "exact_match": None,
             "goal": lambda task: task.data["goal"],
@@ -39,17 +39,17 @@ async def test_weighted_sum_of_sync_and_async_components():
         },
         sandbox="box",
     )
-    assert components == {"exact_match": 1.0, "goal": 3.0, "length": 10.0, "metric": 1.0}
-    assert total == 1.0 + 3.0 - 5.0
-    assert all(type(value) is float for value in components.values())
+    assert scored.components == {"exact_match": 1.0, "goal": 3.0, "length": 10.0, "metric": 1.0}
+    assert scored.total == 1.0 + 3.0 - 5.0
+    assert all(type(value) is float for value in scored.components.values())
 
 
 async def test_none_is_not_zero():
     assert (await score({"a": lambda: None, "b": lambda: 0.5})).total == 0.5
-    assert await score({"a": lambda: None}) == ({"a": None}, None)
+    assert await score({"a": lambda: None}) == Score(components={"a": None})
     # What carries no weight cannot turn "never scored" into a reward of 0.0.
     assert (await score({"a": lambda: None, "metric": {"use": lambda: 1.0, "weight": 0}})).total is None
-    assert await score({}) == ({}, None)
+    assert await score({}) == Score()
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, "1", [1.0], np.float32("nan")])

@@ -6,7 +6,8 @@ import pytest
 
 from agentrl.episode.record import CallRecord, Episode, Turn
 from agentrl.errors import TaskError
-from agentrl.rewards.verifiers import BUILT_IN, exact_match, f1, format, numeric, tool_success
+from agentrl.rewards.registry import BUILT_IN
+from agentrl.rewards.verifiers import exact_match, f1, format, numeric, tool_success
 from agentrl.task import Task
 
 

@@ -1,0 +1,88 @@
+"""Gated reward accumulation: a reward counts only if every reward of higher priority reaches its threshold.
+
+G-RA, arXiv:2508.10548. With levels in order of priority, the reward of trajectory i is
+
+    R_i = R_i^high + sum over components c below of  1[every c' above c has R_i^{c'} >= delta_{c'}] * sum_t r_{i,t}^c
+
+A component whose gate is shut is zeroed for the whole trajectory: not clipped, not delayed. The paper's numeric levels
+are not published and secondary sources differ in the comparison, so both `>=` and `>` can be asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from agentrl.episode.record import GateVerdict
+from agentrl.errors import RecipeError
+
+
+class Gate(BaseModel):
+    """One entry of the recipe's `gate`: exactly one of `at_least` and `above`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    on: str = Field(description="The component that opens the gate; of a turn component, its sum over the turns.")
+    at_least: float | None = Field(None, description="Open if the component is >= this.")
+    above: float | None = Field(None, description="Open if the component is > this.")
+    shuts: list[str] | None = Field(None, description="What it shuts; default: all that no gate up to this is on.")
+
+    @model_validator(mode="after")
+    def _one_threshold(self) -> Gate:
+        if (self.at_least is None) == (self.above is None):
+            raise ValueError("give exactly one of 'at_least' and 'above'")
+        return self
+
+    def open(self, value: float | None) -> bool | None:
+        """Whether it opens at `value`; None if there is no value to tell."""
+        if value is None:
+            return None
+        return value >= self.at_least if self.at_least is not None else value > (self.above or 0.0)
+
+
+def check_gates(gates: Sequence[Gate], names: Iterable[str]) -> None:
+    """Checks what the gates name against the components of the recipe.
+
+    Raises:
+        RecipeError: a gate names a component that is not there, one is named twice, or a gate shuts itself.
+    """
+    known, seen = list(names), set()
+    for index, gate in enumerate(gates):
+        for key, name in [("on", gate.on), *(("shuts", name) for name in gate.shuts or ())]:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"did you mean {near[0]!r}? " if near else ""
+                raise RecipeError(
+                    f"there is no reward component {name!r}",
+                    place=f"gate.{index}.{key}",
+                    remedy=f"{hint}components: {', '.join(known) or 'none'}",
+                )
+        if gate.on in seen or gate.on in (gate.shuts or ()):
+            what = "shuts itself" if gate.on in (gate.shuts or ()) else f"is the second on {gate.on!r}"
+            raise RecipeError(f"the gate {what}", place=f"gate.{index}", remedy="one gate a component, in order")
+        seen.add(gate.on)
+
+
+def judge_gates(gates: Sequence[Gate], values: Mapping[str, float | None]) -> list[GateVerdict]:
+    """The verdict of every gate, in order.
+
+    Args:
+        values: by component name, before weights; of turn components the sum over the turns.
+    """
+    verdicts, above = [], set()
+    for gate in gates:
+        above.add(gate.on)
+        shuts = gate.shuts if gate.shuts is not None else [name for name in values if name not in above]
+        verdicts.append(
+            GateVerdict(
+                on=gate.on,
+                value=values.get(gate.on),
+                threshold=gate.at_least if gate.at_least is not None else (gate.above or 0.0),
+                strict=gate.at_least is None,
+                open=gate.open(values.get(gate.on)),
+                shuts=list(shuts),
+            )
+        )
+    return verdicts

@@ -1,0 +1,137 @@
+"""SQL answers: compared by what they return, or by what they consist of."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from agentrl.episode.record import Episode
+from agentrl.errors import TaskError
+from agentrl.rewards.declare import Scored, reward
+from agentrl.rewards.verifiers import code_in, gold
+from agentrl.task import Task
+
+_STEPS = 50_000_000  # of SQLite's virtual machine; a bound that does not depend on the clock
+_ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+
+
+@reward(source="execution accuracy, Spider test-suite evaluation (arXiv:2010.02840), one database")
+def sql_execution(
+    task: Task, episode: Episode, *, key: str = "sql", database: str = "database", max_rows: int = 100_000
+) -> Scored:
+    """1 if the query returns what a gold query returns, else 0: rows as a multiset, in order if the gold one orders.
+
+    The query runs on a database that it can only read; writing, attaching and pragmas are refused, and a query of
+    more than 50 million steps is ended.
+
+    Args:
+        key: where in `task.data` the gold query is, or a list of them.
+        database: where in `task.data` the database is: the path of an SQLite file, or SQL that makes one.
+
+    Raises:
+        TaskError: no gold query or database, or a gold query that fails.
+    """
+    connection = _open(task, database)
+    try:
+        references = []
+        for query in gold(task, key):
+            try:
+                references.append((_rows(connection, query, max_rows), " order by " in f" {query.lower()} "))
+            except (sqlite3.Error, ValueError) as error:
+                raise TaskError(f"the gold query fails: {error}: {query}", place=f"task {task.id}") from None
+        if not (episode.answer or "").strip():
+            return Scored(0.0, "no answer")
+        try:
+            found = _rows(connection, code_in(episode.answer or "").strip(), max_rows)
+        except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
+            return Scored(0.0, str(error))
+        same = any(found == rows if ordered else Counter(found) == Counter(rows) for rows, ordered in references)
+        return Scored(float(same), "" if same else f"{len(found)} rows, not those of the gold query")
+    finally:
+        connection.close()
+
+
+@reward(source="partial match after Spider's component matching (arXiv:1809.08887), over the text of the clauses")
+def sql_partial(task: Task, episode: Episode, *, key: str = "sql") -> float:
+    """Mean F1 of the clauses (select, from, where, group by, having, order by, limit) of the two queries.
+
+    A clause counts if one of the queries has it; its items (at commas, `and`, `or` outside brackets) are compared as a
+    bag, without case and space. For the best of several gold queries. It looks at text: equal queries that are written
+    differently get less than 1.
+    """
+    said = _clauses(code_in(episode.answer or ""))
+    return max(_clause_f1(said, _clauses(query)) for query in gold(task, key))
+
+
+def _open(task: Task, key: str) -> sqlite3.Connection:
+    where = task.data.get(key)
+    if not isinstance(where, str) or not where.strip():
+        raise TaskError(
+            f"no database: {key!r} is {where!r}", place=f"task {task.id}", remedy="a file's path, or SQL that makes it"
+        )
+    # Autocommit (None): no transaction of Python's own, which the authoriser would refuse.
+    if ";" in where or "\n" in where:
+        connection = sqlite3.connect(":memory:", isolation_level=None)
+        connection.executescript(where)
+    elif Path(where).is_file():
+        connection = sqlite3.connect(f"{Path(where).resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    else:
+        raise TaskError(f"there is no database {where!r}", place=f"task {task.id}")
+    connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY)
+    return connection
+
+
+def _rows(connection: sqlite3.Connection, query: str, max_rows: int) -> list[tuple[Any, ...]]:
+    left = [_STEPS // 10_000]
+
+    def tick() -> int:
+        left[0] -= 1
+        return int(left[0] < 0)
+
+    connection.set_progress_handler(tick, 10_000)
+    rows = connection.execute(query.rstrip().rstrip(";")).fetchmany(max_rows + 1)
+    if len(rows) > max_rows:
+        raise ValueError(f"more than {max_rows} rows")
+    return rows
+
+
+_CLAUSE = re.compile(r"\b(select|from|where|group by|having|order by|limit)\b")
+
+
+def _clauses(query: str) -> dict[str, Counter[str]]:
+    """By clause the bag of its items; what is in brackets stays with its item."""
+    text = " ".join(query.lower().rstrip("; \n").split())
+    depth, flat = 0, []
+    for character in text:  # brackets are hidden from the search for clauses and separators
+        depth -= character == ")"
+        flat.append("\x00" if depth > 0 else character)
+        depth += character == "("
+    plain = "".join(flat)
+    marks = [*_CLAUSE.finditer(plain)]
+    found: dict[str, Counter[str]] = {}
+    for mark, following in zip(marks, [*marks[1:], None], strict=True):
+        start, end = mark.end(), following.start() if following else len(text)
+        cuts = [
+            start,
+            *(
+                cut
+                for m in re.finditer(r",|\b(?:and|or)\b", plain[start:end])
+                for cut in (start + m.start(), start + m.end())
+            ),
+            end,
+        ]
+        items = [re.sub(r"\s+", "", text[a:b]) for a, b in zip(cuts[::2], cuts[1::2], strict=True)]
+        found.setdefault(mark[1], Counter()).update(item for item in items if item)
+    return found
+
+
+def _clause_f1(said: dict[str, Counter[str]], wanted: dict[str, Counter[str]]) -> float:
+    names = said.keys() | wanted.keys()
+    scores = []
+    for name in names:
+        a, b = said.get(name, Counter()), wanted.get(name, Counter())
+        scores.append(2 * (a & b).total() / (a.total() + b.total()) if a or b else 0.0)
+    return sum(scores) / len(scores) if scores else 0.0

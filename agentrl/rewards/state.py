@@ -1,0 +1,80 @@
+"""Checks of the state that an episode left behind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from agentrl.errors import TaskError
+from agentrl.rewards.declare import Scored, reward
+from agentrl.task import Task
+
+if TYPE_CHECKING:
+    from agentrl.sandbox.contract import Sandbox
+
+_TEXT: dict[str, Callable[[str, str], bool]] = {
+    "equals": lambda text, wanted: text == wanted.strip(),
+    "contains": lambda text, wanted: wanted in text,
+    "matches": lambda text, wanted: re.search(wanted, text) is not None,
+}
+_KINDS = (*_TEXT, "absent", "exit", "stdout")
+
+
+@reward(costs=["sandbox"])
+async def state_check(
+    task: Task, sandbox: Sandbox, *, key: str = "state", partial: bool = False, timeout_s: float = 30.0
+) -> float | Scored:
+    """Whether all checks of the sandbox hold (1 or 0), or with `partial` the share that does.
+
+    `task.data[key]` is a list of `{file: PATH, equals | contains | matches: TEXT}` (space at the ends is ignored;
+    `matches` is a regular expression), `{file: PATH, absent: true}`, or
+    `{command: TEXT, exit: 0, stdout: TEXT}`. Files are read past the agent's programs. Commands run in the agent's
+    sandbox, where it may have replaced programs: prefer files, or `code_tests` with its fresh sandbox.
+
+    Raises:
+        TaskError: no checks, or one that is neither.
+    """
+    checks = task.data.get(key)
+    if not isinstance(checks, list) or not checks:
+        raise TaskError(f"no state checks: {key!r} is {checks!r}", place=f"task {task.id}", remedy="give a list")
+    failed = []
+    for number, check in enumerate(checks):
+        if not isinstance(check, Mapping) or not ({"file", "command"} & set(check)) or not set(check) & set(_KINDS):
+            raise TaskError(
+                f"{key}[{number}] is {check!r}",
+                place=f"task {task.id}",
+                remedy=f"file or command, and one of {', '.join(_KINDS)}",
+            )
+        problem = await (_file(sandbox, check) if "file" in check else _command(sandbox, check, timeout_s))
+        if problem:
+            failed.append(f"check {number}: {problem}")
+            if not partial:
+                break
+    share = 1.0 - len(failed) / len(checks) if partial else float(not failed)
+    return Scored(share, "; ".join(failed[:3]))
+
+
+async def _file(sandbox: Sandbox, check: Mapping[str, Any]) -> str:
+    try:
+        text = (await sandbox.read(check["file"])).decode("utf-8", "replace").strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return "" if check.get("absent") else f"there is no {check['file']}"
+    except OSError as error:
+        return f"{check['file']}: {error.strerror or error}"
+    if check.get("absent"):
+        return f"{check['file']} is there"
+    wrong = [kind for kind, holds in _TEXT.items() if kind in check and not holds(text, str(check[kind]))]
+    return f"{check['file']}: not {wrong[0]} {check[wrong[0]]!r}" if wrong else ""
+
+
+async def _command(sandbox: Sandbox, check: Mapping[str, Any], timeout_s: float) -> str:
+    result = await sandbox.exec(check["command"], timeout_s=timeout_s)
+    if result.code != check.get("exit", 0):
+        return f"{check['command']}: exit code {result.code}"
+    said = result.stdout.decode("utf-8", "replace").strip()
+    return (
+        f"{check['command']}: printed {said[:80]!r}"
+        if "stdout" in check and said != str(check["stdout"]).strip()
+        else ""
+    )
