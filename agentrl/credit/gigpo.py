@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from agentrl.credit.estimator import Advantages, estimator
-from agentrl.credit.grpo import group_advantage
 from agentrl.credit.normalise import Discount, Normalisation, normalise
+from agentrl.credit.score import group_advantage
 from agentrl.credit.table import CreditTable
 
 

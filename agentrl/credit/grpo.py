@@ -1,16 +1,16 @@
-"""GRPO: one advantage per trajectory, its score against those of its group."""
+"""GRPO and Dr.GRPO: one advantage per trajectory, its score against those of its group."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agentrl.credit.estimator import Advantages, estimator
-from agentrl.credit.normalise import Discount, Normalisation, normalise
+from agentrl.credit.normalise import Discount
+from agentrl.credit.score import ScoredBaseline, ScoredNormalisation, broadcast, centred_score, group_advantage
 from agentrl.credit.table import CreditTable
 
 
-class GrpoSettings(Normalisation):
+class GrpoSettings(ScoredNormalisation):
     """Settings of `grpo`.
 
     Attributes:
@@ -29,21 +29,20 @@ class GrpoSettings(Normalisation):
 def grpo(table: CreditTable, settings: GrpoSettings) -> Advantages:
     """A_i = (S_i - mean) / (std + eps) over the group, the same for all turns of a trajectory.
 
-    `std: none` is the advantage of Dr.GRPO. verl's numbers are `singleton: raw`.
+    verl's numbers are `singleton: raw`; TRL adds `eps: 1.0e-4`, OpenRLHF 1e-9.
     """
-    score = settings.gamma ** np.maximum(table.length - 1, 0) * table.score
-    advantage = group_advantage(table, score, settings)[table.trajectory]
-    return Advantages(advantage, parts={"episode": advantage})
+    score = settings.gamma ** np.maximum(table.length - 1, 0) * settings.scores(table)
+    return broadcast(table, group_advantage(table, score, settings))
 
 
-def group_advantage(table: CreditTable, score: NDArray[np.float64], settings: Normalisation) -> NDArray[np.float64]:
-    """Scores of trajectories, normalised over their groups [n_trajectories]."""
-    return normalise(
-        score,
-        table.group,
-        table.trajectory_weights(settings.weighting),
-        std=settings.std,
-        singleton=settings.singleton,
-        eps=settings.eps,
-        names=table.group_ids,
-    )
+@estimator(
+    granularity="trajectory",
+    source="arXiv:2503.20783; volcengine/verl@b178a3c core_algos (norm_adv_by_std_in_grpo=False)",
+    certainty="A",
+)
+def dr_grpo(table: CreditTable, settings: ScoredBaseline) -> Advantages:
+    """A_i = S_i - mean over the group.
+
+    This is half of Dr.GRPO. The other half is the loss: sums over tokens divided by a constant, not by each length.
+    """
+    return broadcast(table, centred_score(table, settings.scores(table), settings))

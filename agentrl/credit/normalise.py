@@ -18,22 +18,33 @@ Singleton = Literal["zero", "raw", "error"]
 Discount = Annotated[float, Field(ge=0, le=1)]
 
 
-class Normalisation(BaseModel):
-    """Settings of a group-relative estimator.
+class Baseline(BaseModel):
+    """Settings of an estimator that subtracts a baseline of the group.
 
     Attributes:
-        weighting: what counts once in mean and deviation: a trajectory, a turn (a trajectory of ten turns counts ten
-            times; what codes with one row per turn do), or a token.
-        singleton: what a group of one gets. `zero`: nothing, it has no baseline. `raw`: its score, as verl gives, where
-            the group is a single observation under `weighting`. `error`: refuse.
-        std: divide by the deviation with Bessel's correction, by that of the population, or not at all.
-        eps: added to the deviation.
+        weighting: what counts once in the group's statistics: a trajectory, a turn (a trajectory of ten turns counts
+            ten times; what codes with one row per turn do), or a token.
+        singleton: what a group of one gets. `zero`: nothing, it has no baseline. `raw`: its score, as most codes give.
+            `error`: refuse.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     weighting: Weighting = "trajectory"
     singleton: Singleton = "zero"
+
+
+class Normalisation(Baseline):
+    """Settings of an estimator that also divides by the group's deviation.
+
+    `singleton: raw` keeps the score where the group is a single observation under `weighting`, as verl does: a
+    trajectory of two turns that are weighted one by one is its own baseline.
+
+    Attributes:
+        std: divide by the deviation with Bessel's correction, by that of the population, or not at all.
+        eps: added to the deviation.
+    """
+
     std: Std = "sample"
     eps: float = Field(1e-6, ge=0, allow_inf_nan=False)
 
@@ -46,6 +57,7 @@ def normalise(
     std: Std = "sample",
     singleton: Singleton = "zero",
     eps: float = 1e-6,
+    floor: float = 0.0,
     members: NDArray[np.int64] | None = None,
     names: Sequence[str] = (),
 ) -> NDArray[np.float64]:
@@ -56,6 +68,7 @@ def normalise(
         groups: [n], group index of each value.
         weights: [n], how often each value counts, 1 by default. Frequencies: the sample variance divides by their
             sum minus one, so that a value of weight 3 is the same as three equal values.
+        floor: added to the variance, before the root.
         members: [n_groups], independent members of each group, where they are fewer than the values (several turns of
             one trajectory). By default the number of values with a positive weight.
         names: of the groups, for the message.
@@ -81,16 +94,50 @@ def normalise(
     mean = np.bincount(groups, weights * shifted, size) / np.where(total > 0, total, 1)
     result = shifted - mean[groups]
     if std != "none":
-        freedom = total - 1 if std == "sample" else total
-        variance = np.bincount(groups, weights * result**2, size) / np.where(freedom > 0, freedom, 1)
-        # Only a value without weight can differ from a mean that has no variance: it has no scale either.
-        scale = np.where(variance > 0, np.sqrt(variance) + eps, np.inf)
-        result = result / scale[groups]
+        result = result / deviation(result, groups, weights, std=std, eps=eps, floor=floor)[groups]
     result = np.where((alone | (total <= 0))[groups], 0.0, result)
     if singleton == "raw":
         single = alone & np.isclose(total, 1)
         # Published codes take mean 0 and deviation 1 here, so the raw score is divided by 1 + eps.
         result = np.where(single[groups], values / (1 if std == "none" else 1 + eps), result)
+    return result
+
+
+def deviation(
+    centred: NDArray[np.float64],
+    groups: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    *,
+    std: Std,
+    eps: float,
+    floor: float = 0.0,
+) -> NDArray[np.float64]:
+    """What `normalise` divides by: deviation + eps of values that are centred already [n_groups].
+
+    Infinite where the values do not differ; 1 everywhere if `std` is `none`.
+    """
+    total = np.bincount(groups, weights)
+    if std == "none":
+        return np.ones(len(total))
+    freedom = total - 1 if std == "sample" else total
+    variance = np.bincount(groups, weights * centred**2) / np.where(freedom > 0, freedom, 1)
+    # Only a value without weight can differ from a mean that has no variance: it has no scale either.
+    return np.where(variance > 0, np.sqrt(variance + floor) + eps, np.inf)
+
+
+def centre(
+    values: NDArray[np.float64],
+    groups: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    *,
+    singleton: Singleton = "zero",
+    names: Sequence[str] = (),
+) -> NDArray[np.float64]:
+    """x - mean inside each group. Arguments as in `normalise`, but `raw` keeps the value of every group of one."""
+    rule: Singleton = "zero" if singleton == "raw" else singleton
+    result = normalise(values, groups, weights, std="none", singleton=rule, names=names)
+    if singleton == "raw":
+        result = np.where(np.bincount(groups)[groups] == 1, values, result)
     return result
 
 

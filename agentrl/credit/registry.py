@@ -13,16 +13,33 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.json_schema import SkipJsonSchema
 
+from agentrl.credit.baselines import asymre, gpg, opmd, opo, rloo
+from agentrl.credit.bnpo import bnpo
+from agentrl.credit.canon import canon
+from agentrl.credit.copo import copo
 from agentrl.credit.estimator import Advantages, Estimator, estimator
 from agentrl.credit.gigpo import gigpo
-from agentrl.credit.grpo import grpo
+from agentrl.credit.grpo import dr_grpo, grpo
+from agentrl.credit.pass_at_k import pass_at_k
+from agentrl.credit.pref_grpo import pref_grpo
+from agentrl.credit.reinforce import nsr, reinforce_pp, reinforce_pp_baseline, w_reinforce
 from agentrl.credit.returns import returns
+from agentrl.credit.riskpo import riskpo
 from agentrl.credit.table import CreditTable
+from agentrl.credit.treepo import treepo
+from agentrl.credit.unlikeliness import unlikeliness
 from agentrl.episode.record import Episode
 from agentrl.errors import CreditError
 from agentrl.imports import is_reference, load_object
 
-BUILT_IN: dict[str, Estimator] = {built_in.name: built_in for built_in in (grpo, returns, gigpo)}
+_TRAJECTORY = (
+    *(grpo, dr_grpo, rloo, opo, gpg, asymre, opmd, bnpo, pass_at_k, canon, riskpo, copo, unlikeliness, pref_grpo),
+    *(reinforce_pp_baseline, w_reinforce, nsr, treepo),
+)
+_TURN = (returns, gigpo)
+_TOKEN = (reinforce_pp,)
+
+BUILT_IN: dict[str, Estimator] = {built_in.name: built_in for built_in in (*_TRAJECTORY, *_TURN, *_TOKEN)}
 
 
 def find_estimator(what: str | Callable[..., Any], base: Path = Path()) -> Estimator:

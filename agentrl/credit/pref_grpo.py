@@ -1,0 +1,26 @@
+"""Pref-GRPO: trajectories are scored by how many of their group they beat in the eyes of a pairwise judge."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agentrl.credit.estimator import Advantages, estimator
+from agentrl.credit.normalise import Normalisation
+from agentrl.credit.score import broadcast, group_advantage
+from agentrl.credit.table import CreditTable
+
+
+@estimator(
+    granularity="trajectory",
+    source="arXiv:2508.20751; CodeGoat24/Pref-GRPO@3e787f6",
+    certainty="A",
+    needs=["win_rate"],
+)
+def pref_grpo(table: CreditTable, settings: Normalisation) -> Advantages:
+    """GRPO on the win rate, rounded to 3 digits as the authors do; the outcome itself is not read.
+
+    The win rate is wins / comparisons, a tie or an unreadable verdict half a win for each; the reward component
+    `win_rate` holds it.
+    """
+    assert table.win_rate is not None
+    return broadcast(table, group_advantage(table, np.round(table.win_rate, 3), settings))

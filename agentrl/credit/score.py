@@ -1,0 +1,76 @@
+"""The score S_i of a trajectory, which estimators of trajectory granularity compare."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from agentrl.credit.estimator import Advantages
+from agentrl.credit.normalise import Baseline, Normalisation, Singleton, centre, normalise
+from agentrl.credit.table import CreditTable
+
+
+class Scored(BaseModel):
+    """Settings of an estimator that reads one score per trajectory.
+
+    Attributes:
+        score: `outcome`: the reward of the whole trajectory, as published. `total`: that plus the immediate rewards of
+            its turns.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    score: Literal["outcome", "total"] = "outcome"
+
+    def scores(self, table: CreditTable) -> NDArray[np.float64]:
+        """S_i [n_trajectories]."""
+        return table.score if self.score == "outcome" else table.total_reward
+
+
+class ScoredBaseline(Baseline, Scored):
+    """Settings of an estimator that subtracts a baseline of the group from the score."""
+
+
+class ScoredNormalisation(Normalisation, Scored):
+    """Settings of an estimator that normalises the score inside the group."""
+
+
+def group_advantage(table: CreditTable, score: NDArray[np.float64], settings: Normalisation) -> NDArray[np.float64]:
+    """Scores of trajectories, normalised over their groups [n_trajectories]."""
+    return normalise(
+        score,
+        table.group,
+        table.trajectory_weights(settings.weighting),
+        std=settings.std,
+        singleton=settings.singleton,
+        eps=settings.eps,
+        names=table.group_ids,
+    )
+
+
+def centred_score(table: CreditTable, score: NDArray[np.float64], settings: Baseline) -> NDArray[np.float64]:
+    """Scores of trajectories minus the mean of their group [n_trajectories]."""
+    weights = table.trajectory_weights(settings.weighting)
+    return centre(score, table.group, weights, singleton=settings.singleton, names=table.group_ids)
+
+
+def settle_singletons(
+    table: CreditTable, advantage: NDArray[np.float64], raw: NDArray[np.float64], singleton: Singleton
+) -> NDArray[np.float64]:
+    """`advantage`, but `raw` or 0 for groups of one [n_trajectories].
+
+    Raises:
+        CreditError: `singleton` is `error` and some group has one member.
+    """
+    ones = np.ones(table.n_trajectories)
+    kept = centre(raw, table.group, ones, singleton=singleton, names=table.group_ids)
+    return np.where(table.group_size[table.group] == 1, kept, advantage)
+
+
+def broadcast(table: CreditTable, advantage: NDArray[np.float64]) -> Advantages:
+    """One advantage per trajectory, given to all its turns."""
+    turn = advantage[table.trajectory]
+    return Advantages(turn, parts={"episode": turn})
