@@ -35,6 +35,7 @@ from agentrl.tools.base import FunctionTool, Tool, toolbox
 BUILT_IN_TOOLS = {
     "shell": "agentrl.tools.shell:Shell",
     "python": "agentrl.tools.python:Python",
+    "files": "agentrl.tools.files:Files",
     "search": "agentrl.tools.search:Search",
     "answer": "agentrl.tools.answer:Answer",
 }

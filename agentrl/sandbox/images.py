@@ -194,7 +194,7 @@ def _install(image: Image, root: Path, recipe: Path, say: Callable[[str], None])
     say(f"{image.name}: packages")
     resolver = root / "etc/resolv.conf"
     resolver.unlink(missing_ok=True)
-    shutil.copy("/etc/resolv.conf", resolver)
+    shutil.copyfile("/etc/resolv.conf", resolver)
     _run(["sh", "-c", _CHROOT, "sh", str(root), str(recipe)], f"{image.name}: packages")
     resolver.write_text("")
 

@@ -1,0 +1,223 @@
+"""The `files` tool: looks at, writes and changes text files in the sandbox."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from agentrl.errors import ToolError
+from agentrl.sandbox.contract import Sandbox
+from agentrl.task import Task
+from agentrl.tools.base import Tool, tool
+from agentrl.tools.shell import GRACE_S
+
+T = TypeVar("T")
+
+_CONTEXT = 3
+_SKIPPED = (".git", "node_modules", "__pycache__")
+
+
+class Files(Tool):
+    """Files of the sandbox by path; relative ones start at the workdir.
+
+    Every failure is a text for the model that says what to do instead. Writing keeps a file's mode.
+
+    Args:
+        timeout_s: bound on one call.
+        output_limit: characters that the model is shown of one call: the head and the tail.
+        file_limit: bytes of the largest file that is opened or written.
+    """
+
+    needs_sandbox = True
+
+    def __init__(self, timeout_s: float = 30.0, output_limit: int = 16_000, file_limit: int = 1 << 20) -> None:
+        self.search_s = timeout_s
+        self.timeout_s = timeout_s + GRACE_S
+        self.output_limit, self.file_limit = output_limit, file_limit
+
+    async def open(self, task: Task, sandbox: Sandbox | None) -> None:
+        """Keeps the episode's sandbox."""
+        assert sandbox is not None
+        self.sandbox = sandbox
+
+    @tool
+    async def view_file(self, path: str, first: int = 1, last: int | None = None) -> str:
+        """Show a text file with line numbers, or the entries of a folder.
+
+        Args:
+            path: a file or a folder.
+            first: first line to show, from 1.
+            last: last line to show; without it: the end.
+        """
+        try:
+            lines = (await self._text(path)).splitlines()
+        except IsADirectoryError:
+            return await self._folder(path)
+        if first < 1 or (last is not None and last < first) or first > max(len(lines), 1):
+            raise ToolError(f"lines {first} to {last or 'the end'} do not exist: {path} has {len(lines)} lines")
+        return self._trim(_numbered(lines, first, last) or f"[{path} is empty]")
+
+    @tool
+    async def create_file(self, path: str, content: str) -> str:
+        """Write a new file; folders that are missing are made. To change a file that exists, use replace_in_file.
+
+        Args:
+            path: the file; it must not exist.
+            content: the whole text.
+        """
+        if await self._mode(path) is not None:
+            raise ToolError(f"{path} exists already; change it with replace_in_file, or remove it first")
+        await self._write(path, content, 0o644)
+        return f"[{path} written: {_count(len(content.splitlines()), 'line')}]"
+
+    @tool
+    async def replace_in_file(self, path: str, old: str, new: str) -> str:
+        """Replace a piece of text that occurs exactly once in a file.
+
+        Args:
+            path: the file.
+            old: the text as it stands in the file, white space included, without line numbers; a few lines around
+                the change make it unique.
+            new: what to put there; empty removes.
+        """
+        text = await self._text(path, folder_ok=False)
+        if not old:
+            raise ToolError("`old` is empty; give the text that is to be replaced, or use insert_in_file")
+        if (count := text.count(old)) != 1:
+            raise ToolError(_many(text, old, path) if count else _none(text, old, path))
+        line = text[: text.index(old)].count("\n") + 1
+        return await self._change(path, text.replace(old, new), line, line + new.count("\n"))
+
+    @tool
+    async def insert_in_file(self, path: str, line: int, text: str) -> str:
+        """Insert whole lines into a file.
+
+        Args:
+            path: the file.
+            line: insert after this line; 0 inserts at the top.
+            text: the lines.
+        """
+        lines = (await self._text(path, folder_ok=False)).splitlines(keepends=True)
+        if not 0 <= line <= len(lines):
+            raise ToolError(
+                f"line {line} does not exist: {path} has {_count(len(lines), 'line')}; 0 inserts at the top"
+            )
+        if line and not lines[line - 1].endswith("\n"):
+            lines[line - 1] += "\n"
+        added = text if text.endswith("\n") else text + "\n"
+        whole = "".join([*lines[:line], added, *lines[line:]])
+        return await self._change(path, whole, line + 1, line + added.count("\n"))
+
+    @tool
+    async def search_files(self, pattern: str, path: str = ".", regex: bool = False) -> str:
+        """Find the lines that contain a text, in a file or in all files of a folder.
+
+        Args:
+            pattern: the text, or with `regex` an extended regular expression.
+            path: a file or a folder.
+            regex: whether `pattern` is an expression.
+        """
+        skipped = [f"--exclude-dir={name}" for name in _SKIPPED]
+        argv = ["grep", "-rHnI", "-E" if regex else "-F", *skipped, "-e", pattern, "--", path]
+        result = await self.sandbox.exec(argv, timeout_s=self.search_s, output_limit=self.output_limit)
+        found, problem = result.stdout.decode("utf-8", "replace").rstrip("\n"), result.stderr.decode("utf-8", "replace")
+        if result.outcome == "timeout":
+            raise ToolError(f"the search took longer than {self.search_s:g} s; search in a smaller folder")
+        if not found and result.code != 1:  # grep: 1 is none found, 2 an error; unreadable files beside finds are none
+            raise ToolError(problem.strip().removeprefix("grep: ") or f"grep ended with {result.outcome}")
+        return self._trim(found) or f"[no line contains {pattern!r}]"
+
+    async def _folder(self, path: str) -> str:
+        entries = await _for_the_model(self.sandbox.list(path), path)
+        marks = {"folder": "/", "link": "@", "other": "?"}
+        rows = [
+            f"{entry.size if entry.kind == 'file' else '':>10} {entry.name}{marks.get(entry.kind, '')}"
+            for entry in entries
+        ]
+        return self._trim("\n".join(rows)) or f"[{path} is an empty folder]"
+
+    async def _text(self, path: str, *, folder_ok: bool = True) -> str:
+        try:
+            content = await self.sandbox.read(path, limit=self.file_limit)
+        except IsADirectoryError:
+            if folder_ok:
+                raise
+            raise ToolError(f"{path} is a folder") from None
+        except OSError as error:
+            raise ToolError(_why(error, path)) from None
+        try:
+            return content.decode()
+        except UnicodeDecodeError:
+            raise ToolError(f"{path} is no text file ({len(content)} bytes)") from None
+
+    async def _mode(self, path: str) -> int | None:
+        """Permission bits; None if there is no such file."""
+        result = await self.sandbox.exec(["stat", "-Lc", "%a", "--", path], timeout_s=self.search_s)
+        return int(result.stdout, 8) if result.ok else None
+
+    async def _write(self, path: str, text: str, mode: int) -> None:
+        content = text.encode("utf-8", "replace")
+        if len(content) > self.file_limit:
+            raise ToolError(f"that makes {path} {len(content)} bytes long; at most {self.file_limit} are allowed")
+        await _for_the_model(self.sandbox.write(path, content, mode=mode), path)
+
+    async def _change(self, path: str, text: str, first: int, last: int) -> str:
+        """Writes a changed file; shows the changed lines and some around them."""
+        await self._write(path, text, await self._mode(path) or 0o644)
+        shown = _numbered(text.splitlines(), max(first - _CONTEXT, 1), last + _CONTEXT)
+        return self._trim(f"[{path} changed; it now reads]\n{shown}")
+
+    def _trim(self, text: str) -> str:
+        """The head and the tail of a long text, whole lines where possible, with what is missing counted."""
+        if len(text) <= self.output_limit:
+            return text
+        half = self.output_limit // 2
+        head, tail = text[:half], text[-half:]
+        head = head[: head.rfind("\n") + 1] or head
+        tail = tail[tail.find("\n") + 1 :] or tail
+        dropped = len(text) - len(head) - len(tail)
+        return f"{head}[... {dropped} characters dropped ...]\n{tail}"
+
+
+async def _for_the_model(call: Awaitable[T], path: str) -> T:
+    try:
+        return await call
+    except OSError as error:
+        raise ToolError(_why(error, path)) from None
+
+
+def _why(error: OSError, path: str) -> str:
+    return f"{path}: {(error.strerror or str(error)).lower()}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _numbered(lines: list[str], first: int, last: int | None) -> str:
+    return "\n".join(f"{number:6}\t{line}" for number, line in enumerate(lines[first - 1 : last], first))
+
+
+def _many(text: str, old: str, path: str) -> str:
+    at, lines = text.find(old), []
+    while at >= 0:
+        lines.append(str(text[:at].count("\n") + 1))
+        at = text.find(old, at + 1)
+    shown = ", ".join(lines[:10]) + (", ..." if len(lines) > 10 else "")
+    return f"`old` occurs {len(lines)} times in {path}, at lines {shown}; give more lines around it to make it unique"
+
+
+def _none(text: str, old: str, path: str) -> str:
+    """Why `old` was not found: other white space, or something like it elsewhere."""
+    lines, wanted = text.splitlines(), [" ".join(line.split()) for line in old.strip("\n").splitlines()]
+    loose = [" ".join(line.split()) for line in lines]
+    for at in range(len(lines) - len(wanted) + 1):
+        if loose[at : at + len(wanted)] == wanted:
+            exact = _numbered(lines, at + 1, at + len(wanted))
+            return f"`old` is not in {path}, but differs only in white space from:\n{exact}"
+    near = difflib.get_close_matches(max(wanted, key=len, default=""), loose, 1, 0.6)
+    hint = (
+        f"; the nearest line is:\n{_numbered(lines, at := loose.index(near[0]) + 1, at)}" if near else "; view it first"
+    )
+    return f"`old` is not in {path}{hint}"
