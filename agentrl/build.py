@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib.util
 import inspect
 import random
 from collections.abc import Callable, Generator
@@ -186,11 +185,8 @@ def check_training(parts: Parts) -> None:
             place="credit.estimator",
             remedy="def state_key(self) -> str in a tool, or another estimator (grpo, returns)",
         )
-    if importlib.util.find_spec("torch") is not None:
-        from agentrl.train.losses import loss_named
-
-        assert recipe.train is not None
-        loss_named(recipe.train.loss)
+    assert recipe.train is not None
+    recipe.train.loss.load(recipe.base)
 
 
 def _tool_maker(recipe: Recipe) -> Callable[[], list[Tool]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +77,7 @@ class Pack:
         """int64 [E], the row of each entry."""
         return np.repeat(self.rows, [len(trained) for trained in self.trained])
 
-    def take(self, values: Sequence[Floats]) -> Floats:
+    def take(self, values: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """From arrays that are as long as the rows given to `pack`: the E entries' values."""
         parts = [values[index][trained] for index, trained in zip(self.rows, self.trained, strict=True)]
         return np.concatenate(parts)

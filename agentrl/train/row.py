@@ -22,6 +22,7 @@ class Row:
         logprobs: float32 [n], the engine's behaviour log-probabilities; 0 where the mask is false.
         advantages: float32 [n]; 0 where the mask is false.
         turn_spans: (turn index, start, end) of every trained turn.
+        reward: of the whole episode; for losses that read outcomes.
         temperature: the sampling temperature; the trainer's log-probabilities are taken under the same.
     """
 
@@ -35,6 +36,7 @@ class Row:
     temperature: float = 1.0
     turn_spans: list[tuple[int, int, int]] = field(default_factory=list)
     versions: list[VersionSpan] = field(default_factory=list)
+    reward: float = 0.0
 
 
 def rows_of(episode: Episode, turn_advantages: Sequence[float]) -> list[Row]:
@@ -84,6 +86,7 @@ def rows_of(episode: Episode, turn_advantages: Sequence[float]) -> list[Row]:
                     episode.temperature,
                     spans,
                     versions,
+                    episode.reward or 0.0,
                 )
             )
     return rows

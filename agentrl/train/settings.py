@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-Aggregation = Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum_norm"]
+from agentrl.train.loss_settings import Aggregation, ImportanceSettings, KlSettings, LossSettings
 
 LrSchedule = Literal["constant", "linear", "cosine"]
 
@@ -30,18 +30,18 @@ class TrainSettings(BaseModel):
     minibatch: int = Field(
         64, gt=0, description="Episodes of one optimiser step at most; an iteration's episodes are split evenly."
     )
-    loss: str = Field("ppo_clip", description="Which policy loss, by name: ppo_clip, cross_entropy.")
-    clip_low: float = Field(0.2, gt=0, description="The probability ratio is clipped below at 1 - clip_low.")
-    clip_high: float = Field(0.2, gt=0, description="The probability ratio is clipped above at 1 + clip_high.")
-    dual_clip: float | None = Field(
-        None,
-        gt=1,
-        description="With a negative advantage A, a token's loss is at most -dual_clip * A; null: unbounded.",
+    loss: LossSettings = Field(
+        default_factory=LossSettings, description="Which policy loss: a name, or {use: NAME, ...} with its settings."
     )
-    aggregation: Aggregation = Field(
-        "token_mean",
+    kl: KlSettings | None = Field(None, description="Keeps the policy near the one that training began with.")
+    importance: ImportanceSettings | None = Field(
+        None, description="Corrects for the gap between the engine's policy and the trainer's."
+    )
+    aggregation: Aggregation | None = Field(
+        None,
         description="How tokens are weighted in an optimiser step: all alike (token_mean), every episode alike "
-        "(seq_mean_token_mean), or all by 1 / token_norm (seq_mean_token_sum_norm, Dr. GRPO).",
+        "(seq_mean_token_mean), by 1 / episodes (seq_mean_token_sum), or by 1 / token_norm (seq_mean_token_sum_norm, "
+        "Dr. GRPO); null: what the loss was published with.",
     )
     token_norm: float | None = Field(
         None, gt=0, description="Constant of seq_mean_token_sum_norm, for example the token limit of an episode."
@@ -58,4 +58,6 @@ class TrainSettings(BaseModel):
     def _norm_where_it_counts(self) -> TrainSettings:
         if (self.token_norm is not None) != (self.aggregation == "seq_mean_token_sum_norm"):
             raise ValueError("'token_norm' belongs to aggregation: seq_mean_token_sum_norm, which needs it")
+        if self.importance is not None and self.old_logprobs == "engine":
+            raise ValueError("'importance' corrects old_logprobs: recompute; with engine every weight is 1")
         return self

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentrl.train.losses import TokenBatch
+from agentrl.train.losses import Objective, TokenBatch
+from agentrl.train.losses.objective import importance_weight, kl_loss
 from agentrl.train.packing import Floats, Pack
 from agentrl.train.row import Row
 
@@ -31,15 +32,25 @@ class Stats:
         self.forwarded += len(packed.token_ids)
         self.row_tokens += sum(len(rows[index].token_ids) for index in packed.rows)
 
-    def add_tokens(self, batch: TokenBatch, clipped: Tensor, entropy: Tensor) -> None:
+    def add_tokens(self, batch: TokenBatch, clipped: Tensor, entropy: Tensor, objective: Objective) -> None:
         """Sums over the tokens of one pack."""
         with torch.no_grad():
             log_ratio = batch.log_ratio
             ratio = log_ratio.exp()
-            sums = torch.stack(
-                [ratio.sum(), clipped.float().sum(), entropy.sum(), (ratio - 1 - log_ratio).sum()]
-            ).tolist()
-        for name, value in zip(("ratio_mean", "clip_fraction", "entropy", "kl_old"), sums, strict=True):
+            columns = {
+                "ratio_mean": ratio,
+                "clip_fraction": clipped.float(),
+                "entropy": entropy,
+                "kl_old": ratio - 1 - log_ratio,
+            }
+            if objective.kl is not None:
+                columns["kl_ref"] = kl_loss(batch, objective.kl)
+            if objective.importance is not None:
+                weight = importance_weight(batch, objective.importance)
+                columns["importance_mean"] = weight
+                columns["importance_cut"] = ((weight == 0) | (weight == objective.importance.high)).float()
+            sums = torch.stack([column.sum() for column in columns.values()]).tolist()
+        for name, value in zip(columns, sums, strict=True):
             self.sums[name] = self.sums.get(name, 0.0) + value
 
     def summary(self) -> dict[str, float]:

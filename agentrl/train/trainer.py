@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +14,9 @@ from torch import Tensor
 
 from agentrl.errors import TrainError
 from agentrl.train.attention import check_model, forward_logits
-from agentrl.train.losses import Loss, TokenBatch, loss_named, token_weights
+from agentrl.train.columns import Columns, token_columns
+from agentrl.train.loss_settings import LossSettings
+from agentrl.train.losses import Objective, TokenBatch, token_weights
 from agentrl.train.packing import Floats, Pack, pack
 from agentrl.train.row import Row
 from agentrl.train.settings import LrSchedule, TrainSettings
@@ -47,20 +50,30 @@ class Trainer:
     Args:
         model: of transformers; trained in place.
         settings: of the optimiser and the loss.
+        reference: the frozen policy that `settings.kl` measures the distance to.
+        base: folder that user code in the settings is relative to.
 
     Raises:
-        TrainError: the loss is unknown, or the model cannot be trained on packed rows.
+        TrainError: the loss is unknown, or the model cannot be trained on packed rows, or KL has no reference.
     """
 
-    def __init__(self, model: Any, settings: TrainSettings) -> None:
+    def __init__(
+        self, model: Any, settings: TrainSettings, *, reference: Any | None = None, base: Path = Path()
+    ) -> None:
         self.model, self.settings = model.eval(), settings
-        self.loss = loss_named(settings.loss)
+        self.objective = Objective.of(settings, base)
+        if settings.kl is not None and reference is None:
+            raise TrainError("KL needs a reference policy", place="train.kl", remedy="Trainer(..., reference=model)")
+        self.reference = None if reference is None else reference.eval()
         check_model(model)
         self.optimizer = self._adamw(settings.lr)
         self.steps = 0
 
-    def logprobs(self, rows: Sequence[Row]) -> list[Floats]:
+    def logprobs(self, rows: Sequence[Row], model: Any | None = None) -> list[Floats]:
         """Log-probabilities of the rows' trained tokens, at each row's temperature (0 counts as 1).
+
+        Args:
+            model: default: the policy that is trained.
 
         Returns:
             float32 [n] for each row, 0 where it does not train.
@@ -68,7 +81,7 @@ class Trainer:
         out = [np.zeros(len(row.token_ids), np.float32) for row in rows]
         with torch.no_grad():
             for packed in pack(rows, self.settings.token_budget):
-                packed.put(self._predict(packed, entropy="none").logprob.cpu().numpy(), out)
+                packed.put(self._predict(packed, "none", model).logprob.cpu().numpy(), out)
         return out
 
     def update(self, rows: Sequence[Row], seed: int, progress: float = 0.0) -> dict[str, float]:
@@ -81,6 +94,8 @@ class Trainer:
         Returns:
             Means over steps: loss (entropy bonus included), grad_norm (before clipping). Means over trained tokens:
             ratio_mean, clip_fraction, entropy (nats), kl_old (k3 estimate of KL(old policy || policy)).
+            With KL in the loss also kl_ref (its value), with importance weights importance_mean and
+            importance_cut, the share of tokens at or beyond a bound.
             mismatch_mean, mismatch_max: |engine's - trainer's log-probability| before the first step; with
             old_logprobs "engine", over the first step's tokens only. tokens: trained. forwarded: with gradient;
             packing_ratio: the rows' tokens for each of them. lr, steps: of the optimiser, so far.
@@ -92,7 +107,11 @@ class Trainer:
         _check(rows)
         settings, stats = self.settings, Stats()
         rng = np.random.default_rng(seed)
-        batches = [batch for _ in range(settings.epochs) for batch in _minibatches(rows, settings.minibatch, rng)]
+        whole_groups = self.objective.scope == "group"
+        batches = [
+            batch for _ in range(settings.epochs) for batch in _minibatches(rows, settings.minibatch, rng, whole_groups)
+        ]
+        reference = self.logprobs(rows, self.reference) if self.objective.kl is not None else None
         before = {}  # row index -> log-probabilities before the first step
         if settings.old_logprobs == "recompute":
             # The first step needs no recomputation: its own forward pass is the old policy's.
@@ -103,8 +122,9 @@ class Trainer:
             old = [row.logprobs for row in chosen] if settings.old_logprobs == "engine" else None
             if number and old is None:
                 old = [before[index] for index in batch]
-            weights = token_weights(chosen, settings.aggregation, settings.token_norm)
-            seen = self._backward(chosen, weights, old, self.loss, settings.entropy_bonus, stats)
+            weights = token_weights(chosen, self.objective.aggregation, settings.token_norm)
+            ref = None if reference is None else [reference[index] for index in batch]
+            seen = self._backward(chosen, weights, old, self.objective, settings.entropy_bonus, stats, ref)
             rising = min(1.0, (self.steps + 1) / max(settings.warmup_steps, 1))
             lr = settings.lr * rising * SCHEDULES[settings.lr_schedule](progress)
             self._apply(self.optimizer, lr, chosen, stats)
@@ -140,11 +160,12 @@ class Trainer:
         """
         _check(rows)
         stats, optimizer = Stats(), self._adamw(lr)
+        supervised = Objective.of(TrainSettings(loss=LossSettings(use="cross_entropy")))
         rising = max(1, round(steps * SFT_WARMUP))
         for step, indices in zip(range(steps), _endless(rows, batch, np.random.default_rng(seed)), strict=False):
             chosen = [rows[index] for index in indices]
             weights = token_weights(chosen, "token_mean")
-            self._backward(chosen, weights, None, loss_named("cross_entropy"), None, stats)
+            self._backward(chosen, weights, None, supervised, None, stats)
             rate = lr * min((step + 1) / rising, (steps - step) / max(steps - rising, 1))
             self._apply(optimizer, rate, chosen, stats)
             if progress is not None:
@@ -176,37 +197,49 @@ class Trainer:
         rows: list[Row],
         weights: list[Floats],
         old: list[Floats] | None,
-        loss: Loss,
+        objective: Objective,
         entropy_bonus: float | None,
         stats: Stats,
+        ref: list[Floats] | None = None,
     ) -> list[Floats]:
         """The gradient of the weighted loss of all of `rows`, accumulated over packs.
 
         Args:
             old: old log-probabilities by row; None: the policy is still the old one.
             entropy_bonus: None: without entropy, and without the sums that compare policies (supervised training).
+            ref: the reference policy's log-probabilities by row.
 
         Returns:
             The policy's log-probabilities, by row.
         """
         seen = [np.zeros(len(row.token_ids), np.float32) for row in rows]
         total = 0.0
-        for packed in pack(rows, self.settings.token_budget):
+        packs = pack(rows, self.settings.token_budget)
+        columns = token_columns(rows, weights, old, ref)
+        ahead = None
+        if objective.scope != "token" and len(packs) > 1:
+            ahead = self._look_ahead(packs, columns, objective)
+        for number, packed in enumerate(packs):
             entropy: Literal["none", "value", "gradient"] = "gradient" if entropy_bonus else "value"
             predicted = self._predict(packed, "none" if entropy_bonus is None else entropy)
-            batch = self._batch(packed, rows, predicted, old)
-            per_token, clipped = loss(batch, self.settings)
+            batch = self._batch([packed], columns, predicted.logprob)
+            if ahead is None:
+                per_token, clipped = objective(batch)
+                value = slope = (per_token * batch.weight).sum()
+            else:
+                per_token, clipped, along = ahead[number]
+                value, slope = (per_token * batch.weight).sum(), (predicted.logprob * along).sum()
             if entropy_bonus and predicted.entropy is not None:
-                per_token = per_token - entropy_bonus * predicted.entropy
-            value = (per_token * self._tensor(packed.take(weights))).sum()
+                bonus = entropy_bonus * (predicted.entropy * batch.weight).sum()
+                value, slope = value - bonus, slope - bonus
             if not torch.isfinite(value):
                 faulty = packed.row[~torch.isfinite(per_token.detach()).cpu().numpy()]
                 raise self._not_finite("loss", [rows[index] for index in np.unique(faulty)], stats)
-            value.backward()  # type: ignore[no-untyped-call]
+            slope.backward()  # type: ignore[no-untyped-call]
             packed.put(batch.logprob.detach().cpu().numpy(), seen)
             stats.add_pack(packed, rows)
             if predicted.entropy is not None:
-                stats.add_tokens(batch, clipped, predicted.entropy)
+                stats.add_tokens(batch, clipped, predicted.entropy, objective)
             total += value.item()
         stats.losses.append(total)
         return seen
@@ -222,9 +255,27 @@ class Trainer:
         optimizer.zero_grad()
         stats.grad_norms.append(norm)
 
-    def _predict(self, packed: Pack, entropy: Literal["none", "value", "gradient"]) -> Predictions:
+    def _look_ahead(
+        self, packs: list[Pack], columns: Columns, objective: Objective
+    ) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """For an objective that looks beyond one pack, by pack: each token's loss, whether it is clipped, and the
+        slope of the whole sum along the token's log-probability. One forward pass without gradient; given the slopes,
+        the passes with gradient may again come pack by pack, and the result is exact."""
+        with torch.no_grad():
+            parts = [self._predict(packed, "none").logprob for packed in packs]
+        logprob = torch.cat(parts).requires_grad_()
+        batch = self._batch(packs, columns, logprob)
+        per_token, clipped = objective(batch)
+        (slope,) = torch.autograd.grad((per_token * batch.weight).sum(), logprob)
+        sizes = [len(part) for part in parts]
+        found = (per_token.detach(), clipped, slope)
+        return list(zip(*(each.split_with_sizes(sizes) for each in found), strict=True))
+
+    def _predict(
+        self, packed: Pack, entropy: Literal["none", "value", "gradient"], model: Any | None = None
+    ) -> Predictions:
         """Log-softmax in float32, at the positions of the predictions only."""
-        logits = forward_logits(self.model, packed).float()
+        logits = forward_logits(self.model if model is None else model, packed).float()
         if packed.temperature not in (0.0, 1.0):
             logits = logits / packed.temperature
         every = torch.log_softmax(logits, -1)
@@ -236,14 +287,14 @@ class Trainer:
             every = every.detach()
         return Predictions(logprob, -(every.exp() * every).sum(-1)[query])
 
-    def _batch(self, packed: Pack, rows: list[Row], predicted: Predictions, old: list[Floats] | None) -> TokenBatch:
-        return TokenBatch(
-            logprob=predicted.logprob,
-            old_logprob=predicted.logprob.detach() if old is None else self._tensor(packed.take(old)),
-            behaviour_logprob=self._tensor(packed.take([row.logprobs for row in rows])),
-            advantage=self._tensor(packed.take([row.advantages for row in rows])),
-            row=self._tensor(packed.row),
-        )
+    def _batch(self, packs: list[Pack], columns: Columns, logprob: Tensor) -> TokenBatch:
+        """The entries of `packs`, in order, as a loss takes them. Without old log-probabilities the policy is the old
+        one."""
+        flat = {
+            name: self._tensor(np.concatenate([packed.take(column) for packed in packs]))
+            for name, column in columns.items()
+        }
+        return TokenBatch(logprob=logprob, **{"old_logprob": logprob.detach(), **flat})
 
     def _tensor(self, array: np.ndarray[Any, Any]) -> Tensor:
         return torch.from_numpy(array).to(self.model.device)
@@ -273,14 +324,21 @@ def _check(rows: Sequence[Row]) -> None:
                 )
 
 
-def _minibatches(rows: Sequence[Row], size: int, rng: np.random.Generator) -> list[list[int]]:
-    """Row indices by minibatch: shuffled episodes, rows of one together, split evenly (no small remainder)."""
-    episodes: dict[str, list[int]] = {}
+def _minibatches(
+    rows: Sequence[Row], size: int, rng: np.random.Generator, whole_groups: bool = False
+) -> list[list[int]]:
+    """Row indices by minibatch: shuffled episodes, rows of one together, split evenly (no small remainder).
+
+    Args:
+        size: episodes at most; with `whole_groups`, members of a group stay together and may exceed it.
+    """
+    units: dict[str, list[int]] = {}
     for index, row in enumerate(rows):
-        episodes.setdefault(row.episode_id, []).append(index)
-    groups = list(episodes.values())
-    parts = np.array_split(rng.permutation(len(groups)), math.ceil(len(groups) / size))
-    return [[index for episode in part for index in groups[episode]] for part in parts]
+        units.setdefault(row.group_id if whole_groups else row.episode_id, []).append(index)
+    parts = math.ceil(len({row.episode_id for row in rows}) / size)
+    drawn = np.array_split(rng.permutation(len(units)), min(parts, len(units)))
+    members = list(units.values())
+    return [[index for unit in part for index in members[unit]] for part in drawn]
 
 
 def _endless(rows: Sequence[Row], size: int, rng: np.random.Generator) -> Iterator[list[int]]:

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from agentrl.errors import TrainError
-from agentrl.train.losses import LOSSES, TokenBatch, loss
+from agentrl.train.loss_settings import LOSSES, Loss
+from agentrl.train.losses import TokenBatch
 from agentrl.train.settings import TrainSettings
 from agentrl.train.trainer import Trainer
 
@@ -55,6 +56,76 @@ def test_an_update_is_the_same_whatever_the_layout(aggregation, entropy_bonus):
         assert other == pytest.approx(results[0], rel=2e-6, abs=1e-7)
 
 
+EVERYTHING = {
+    "kl": {"coef": 0.1, "estimator": "k3"},
+    "importance": {"level": "sequence", "high": 1.5},
+    "entropy_bonus": 0.05,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "more"), [*((name, {}) for name in LOSSES), ("gspo", EVERYTHING), ("pacs", EVERYTHING)]
+)
+def test_packing_changes_no_loss(name, more):
+    """All rows in one pack, or row by row; off policy, so that ratios, clips and sequence means are at work."""
+    rows = [dataclasses.replace(row, reward=float(int(row.episode_id[-1]) % 2)) for row in make_rows(groups=2, size=4)]
+    start, results = llama(), []
+    rng = np.random.default_rng(0)
+    rows = on_policy(Trainer(start, settings()), rows)
+    noise = [rng.normal(0, 0.1, len(row.logprobs)).astype(np.float32) for row in rows]
+    rows = [dataclasses.replace(r, logprobs=r.logprobs + r.loss_mask * x) for r, x in zip(rows, noise, strict=True)]
+    for budget in (10**6, 1):
+        own = {"old_logprobs": "engine", **({"old_logprobs": "recompute", **more} if more else {})}
+        own = settings(loss=name, token_budget=budget, minibatch=100, max_grad_norm=1e6, **own)
+        trainer = Trainer(copy.deepcopy(start), own, reference=llama(seed=1))
+        gradients = {}
+
+        def keep(parameter, into=gradients):
+            into[parameter] = parameter.grad.flatten().clone()
+
+        for parameter in trainer.model.parameters():
+            parameter.register_post_accumulate_grad_hook(keep)
+        metrics = trainer.update(rows, seed=0)
+        assert (metrics["packing_ratio"] > 1) == (budget > 1)
+        gradient = torch.cat([gradients[parameter] for parameter in trainer.model.parameters()])
+        results.append((gradient, metrics["loss"], metrics["clip_fraction"]))
+    assert results[0][0].abs().max() > 1e-3
+    assert (results[0][0] - results[1][0]).abs().max() < 1e-6
+    assert results[0][1:] == pytest.approx(results[1][1:], abs=1e-6)
+
+
+def test_kl_holds_the_policy_near_the_reference():
+    rows, distances = make_rows(groups=2, size=4), []
+    for coef in (1e-6, 10.0):
+        model = llama()
+        reference = copy.deepcopy(model)
+        own = settings(minibatch=100, loss="reinforce", kl={"coef": coef, "estimator": "k2"})
+        trainer = Trainer(model, own, reference=reference)
+        for seed in range(6):
+            metrics = trainer.update(rows, seed)
+        distances.append(metrics["kl_ref"])
+    assert distances[1] < 0.5 * distances[0]
+
+
+def test_kl_without_a_reference_is_an_error():
+    with pytest.raises(TrainError, match="needs a reference"):
+        Trainer(llama(), settings(kl={"coef": 0.1}))
+
+
+def test_losses_of_groups_keep_groups_together():
+    seen = []
+
+    def spy(batch: TokenBatch, own):
+        seen.append(len(batch.group.unique()) * 100 + len(batch.episode.unique()))
+        return -batch.logprob * batch.advantage, batch.logprob > 0
+
+    for scope, expected in (("group", [103] * 4), ("step", None)):
+        seen.clear()
+        loss = Loss("spy", spy, scope=scope)
+        Trainer(llama(), settings(loss={"use": loss}, minibatch=3)).update(make_rows(groups=4, size=3), 0)
+        assert (seen == expected) == (scope == "group")
+
+
 def test_updates_are_bitwise_reproducible():
     rows, results = make_rows(groups=3, size=4), []
     for _ in range(2):
@@ -85,7 +156,8 @@ def test_ratio_and_kl_are_measured_against_the_policy_before_the_first_step():
     assert first["mismatch_max"] < 1e-5
     # Two passes: the second sees the policy that the first has moved.
     rows = on_policy(trainer, rows)
-    second = Trainer(model, settings(minibatch=100, epochs=2, lr=1e-2, clip_low=0.01, clip_high=0.01)).update(rows, 0)
+    narrow = {"use": "ppo_clip", "clip_low": 0.01, "clip_high": 0.01}
+    second = Trainer(model, settings(minibatch=100, epochs=2, lr=1e-2, loss=narrow)).update(rows, 0)
     assert second["kl_old"] > 1e-4
     assert second["clip_fraction"] > 0.1
 
@@ -234,24 +306,20 @@ def test_rows_with_an_infinite_number_are_refused_by_name(field):
 
 
 def test_a_loss_that_is_not_finite_leaves_weights_and_optimiser_alone():
-    """Fault injection: a registered loss that breaks on one row, in the second step."""
+    """Fault injection: a loss that breaks on one episode, in the second step."""
     rows, model = make_rows(groups=2, size=2), llama()
     calls = []
 
-    @loss("broken")
-    def broken(batch: TokenBatch, settings: TrainSettings):
+    def broken(batch: TokenBatch, settings):
         calls.append(weights(model))
         per_token = -batch.logprob * batch.advantage
         if len(calls) == 2:
-            per_token = torch.where(batch.row == 0, torch.nan, per_token)
+            per_token = torch.where(batch.episode == 0, torch.nan, per_token)
         return per_token, per_token > torch.inf
 
-    try:
-        trainer = Trainer(model, settings(loss="broken", minibatch=2))
-        with pytest.raises(TrainError, match=r"the loss of step 2 is not finite \(episodes g\d/e\d\)"):
-            trainer.update(rows, 0)
-    finally:
-        del LOSSES["broken"]
+    trainer = Trainer(model, settings(loss={"use": broken}, minibatch=2))
+    with pytest.raises(TrainError, match=r"the loss of step 2 is not finite \(episodes g\d/e\d\)"):
+        trainer.update(rows, 0)
     assert torch.equal(weights(model), calls[1])
     assert not torch.equal(calls[0], calls[1])
     assert trainer.steps == 1

@@ -1,0 +1,57 @@
+"""What a loss sees: the trained tokens of a step, as flat tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+MAX_LOG_RATIO = 20.0
+"""Log-ratios are clamped to +- this, so that one broken token cannot overflow the loss (verl does the same)."""
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """Trained tokens of rows; n in all. Logarithms are natural.
+
+    Attributes:
+        logprob: float32 [n], under the policy that is trained; carries the gradient.
+        old_logprob: float32 [n], under the policy before the iteration's first step.
+        behaviour_logprob: float32 [n], as the engine reported them when it sampled.
+        advantage: float32 [n].
+        reward: float32 [n], of the token's episode.
+        weight: float32 [n], of the token's loss in the sum (`token_weights`).
+        episode, turn, group: int64 [n], equal for tokens of the same one. Turns are told apart across episodes.
+        ref_logprob: float32 [n], under the reference policy; None if there is none.
+    """
+
+    logprob: Tensor
+    old_logprob: Tensor
+    behaviour_logprob: Tensor
+    advantage: Tensor
+    reward: Tensor
+    weight: Tensor
+    episode: Tensor
+    turn: Tensor
+    group: Tensor
+    ref_logprob: Tensor | None = None
+
+    @property
+    def log_ratio(self) -> Tensor:
+        """log(policy / old policy) [n], clamped."""
+        return (self.logprob - self.old_logprob).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+    def sequence(self, what: str) -> Tensor:
+        """The index that tells `episode` or `turn` apart [n]."""
+        return self.episode if what == "episode" else self.turn
+
+
+def sum_by(values: Tensor, index: Tensor) -> Tensor:
+    """Sums of `values` [n] by `index`: entry k is the sum where the index is k [largest index + 1]."""
+    return values.new_zeros(int(index.max()) + 1).index_add(0, index, values)
+
+
+def mean_by(values: Tensor, index: Tensor) -> Tensor:
+    """Means of `values` [n] by `index` [largest index + 1]; 0 for an index that is not there."""
+    return sum_by(values, index) / sum_by(torch.ones_like(values), index).clamp(min=1)

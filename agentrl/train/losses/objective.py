@@ -1,0 +1,97 @@
+"""What a step minimises: the policy loss, corrected by importance weights, plus KL to the reference policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from agentrl.train.loss_settings import Aggregation, ImportanceSettings, KlSettings, Scope
+from agentrl.train.losses.batch import MAX_LOG_RATIO, TokenBatch, mean_by, sum_by
+from agentrl.train.settings import TrainSettings
+
+MAX_K3 = 10.0
+"""k3 is clamped to +- this, as in verl."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A loss with its settings and everything that is added to it.
+
+    Attributes:
+        loss: `(batch) -> (loss of each token [n], where clipping took its gradient [n])`.
+        scope: what must be seen at once.
+    """
+
+    loss: Callable[[TokenBatch], tuple[Tensor, Tensor]]
+    scope: Scope
+    aggregation: Aggregation
+    kl: KlSettings | None = None
+    importance: ImportanceSettings | None = None
+
+    @classmethod
+    def of(cls, settings: TrainSettings, base: Path = Path()) -> Objective:
+        """The objective that the settings describe.
+
+        Raises:
+            TrainError: the loss or one of its settings is unknown.
+        """
+        loss, own = settings.loss.load(base)
+        function = loss.resolve()
+        kl = settings.kl if settings.kl is not None and settings.kl.place == "loss" else None
+        importance = settings.importance
+        scope: Scope = loss.scope
+        if scope == "token" and importance is not None and importance.level != "token":
+            scope = "step"
+        return cls(lambda batch: function(batch, own), scope, settings.aggregation or loss.aggregation, kl, importance)
+
+    def __call__(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
+        """Each token's loss [n], and where clipping took its gradient [n]."""
+        per_token, clipped = self.loss(batch)
+        if self.importance is not None:
+            per_token = per_token * importance_weight(batch, self.importance)
+        if self.kl is not None:
+            per_token = per_token + self.kl.coef * kl_loss(batch, self.kl)
+        return per_token, clipped
+
+
+def importance_weight(batch: TokenBatch, settings: ImportanceSettings) -> Tensor:
+    """old policy / behaviour policy, bounded [n]; carries no gradient.
+
+    Truncation is TIS (Yao et al., 2025), `mask` IcePop (Ling team, 2025), `geometric` with `mask` the rejection of
+    whole sequences by their mean log-ratio.
+    """
+    log_ratio = (batch.old_logprob - batch.behaviour_logprob).detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    if settings.level == "sequence":
+        log_ratio = sum_by(log_ratio, batch.episode)[batch.episode].clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    elif settings.level == "geometric":
+        log_ratio = mean_by(log_ratio, batch.episode)[batch.episode]
+    ratio = log_ratio.exp()
+    if settings.mode == "truncate":
+        return ratio.clamp(max=settings.high)
+    kept = (ratio <= settings.high) & (ratio >= (settings.low or 0.0))
+    return torch.where(kept, ratio, 0.0)
+
+
+def kl_loss(batch: TokenBatch, settings: KlSettings) -> Tensor:
+    """The KL term of each token [n], with the gradient that the settings ask for."""
+    assert batch.ref_logprob is not None
+    difference = batch.logprob - batch.ref_logprob
+    value = kl_estimate(difference, settings.estimator.rstrip("+"))
+    if settings.unbiased:
+        return batch.log_ratio.exp() * value
+    if settings.estimator.endswith("+"):
+        gradient = kl_estimate(difference, "k2")
+        return gradient - gradient.detach() + value.detach()
+    return value
+
+
+def kl_estimate(difference: Tensor, estimator: str) -> Tensor:
+    """k1, k2, k3 or abs of d = log(policy / reference) (Schulman, "Approximating KL divergence", 2020) [n]."""
+    if estimator == "k3":
+        log_ratio = (-difference).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+        return (log_ratio.exp() - log_ratio - 1).clamp(-MAX_K3, MAX_K3)
+    return {"k1": difference, "k2": difference.square() / 2, "abs": difference.abs()}[estimator]
