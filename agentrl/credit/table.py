@@ -340,7 +340,9 @@ class CreditTable:
 
 
 def immediate(turn: Turn) -> float:
-    """Sum of the components of a turn that were scored."""
+    """What a turn was given, weighted and gated by the recipe; without that the sum of what was scored."""
+    if turn.reward is not None:
+        return turn.reward
     return sum(value for value in turn.rewards.values() if value is not None) if turn.rewards else 0.0
 
 

@@ -64,7 +64,7 @@ def encode_credit(credit: Credit) -> bytes:
 
 def _must_be_finite(episode: Episode) -> None:
     scores = [episode.reward, *episode.components.values()]
-    scores += [value for turn in episode.turns for value in turn.rewards.values()]
+    scores += [value for turn in episode.turns for value in (*turn.rewards.values(), turn.reward)]
     if not math.isfinite(sum(value for value in scores if value is not None)):
         raise StoreError(f"episode {episode.id!r}: a reward is NaN or infinite", remedy="mend the reward function")
     for number, node in enumerate(episode.nodes):
