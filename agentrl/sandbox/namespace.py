@@ -53,6 +53,8 @@ class NamespaceBackend:
             self._family = found_family(self._host.label) if self._want_cgroups else None
             means = self._family.means if self._family else "rlimit"
             notes = [] if self._family else ["no writable cgroup: memory is limited per process, not per sandbox"]
+            if not self._host.filters:
+                notes.append("no libseccomp: system calls are not filtered")
             if os.geteuid() == 0 and not self._host.drops:
                 notes.append("sandboxes run as root's user id, without capabilities: another user was not possible")
             self._known = Capabilities(
@@ -64,6 +66,7 @@ class NamespaceBackend:
                 networks=("none",),
                 images=True,
                 rootfs=True,
+                syscalls="seccomp" if self._host.filters else "none",
                 note="; ".join(notes),
             )
         return self._known
@@ -78,7 +81,12 @@ class NamespaceBackend:
                 "runs no container images but its own",
                 f"image: {REPOSITORY}NAME (see agentrl sandbox build), or rootfs: a folder",
             ),
-            (spec.image is not None and spec.rootfs is not None, "rootfs", "takes image or rootfs, not both", "drop one"),
+            (
+                spec.image is not None and spec.rootfs is not None,
+                "rootfs",
+                "takes image or rootfs, not both",
+                "drop one",
+            ),
             (
                 spec.network_kind not in known.networks,
                 "network",
@@ -172,11 +180,9 @@ class NamespaceSandbox(ToolboxSandbox):
         os.set_blocking(stderr_w, False)
         os.set_blocking(self._stderr, False)
         try:
-            argv = rootfs.argv(spec.workdir, spec.disk_mb or _DEFAULTS["disk_mb"], about_w, theirs.fileno())
-            self._process = subprocess.Popen(  # noqa: ASYNC220 - a millisecond, and no child watcher
-                argv + rlimits, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr_w, cwd="/",
-                env=_environment(spec), pass_fds=(theirs.fileno(), about_w),
-            )  # fmt: skip
+            self._process = rootfs.start(
+                spec, spec.disk_mb or _DEFAULTS["disk_mb"], about_w, theirs.fileno(), stderr_w, rlimits
+            )
         finally:
             theirs.close()
             os.close(about_w)
@@ -258,9 +264,3 @@ def _children(pid: int) -> list[int]:
     with suppress(OSError), open(f"/proc/{pid}/task/{pid}/children") as file:
         return [int(child) for child in file.read().split()]
     return []
-
-
-def _environment(spec: SandboxSpec) -> dict[str, str]:
-    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    small = {"PATH": path, "HOME": spec.workdir, "USER": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
-    return small | spec.env

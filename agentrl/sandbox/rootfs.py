@@ -10,14 +10,15 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from agentrl.paths import data_path
-from agentrl.sandbox.contract import SandboxUnavailable
+from agentrl.sandbox.contract import SandboxSpec, SandboxUnavailable
 from agentrl.sandbox.owner import new_label
+from agentrl.sandbox.seccomp import filter_program
 
 _TOOLS = "/run/agentrl"
 _NOBODY = "65534"
@@ -32,11 +33,18 @@ _ETC_MADE = {
     "hosts": "127.0.0.1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
+_PROC_ALL = ("keys", "key-users")  # hidden from every user
+_PROC_ROOT = (  # hidden where the host's user is root
+    *_PROC_ALL, "acpi", "bus", "driver", "fs", "irq", "kallsyms", "kcore", "kmsg", "kpagecgroup", "kpagecount",
+    "kpageflags", "latency_stats", "modules", "mtrr", "sched_debug", "scsi", "slabinfo", "sysrq-trigger",
+    "timer_list", "timer_stats", "vmallocinfo",
+)  # fmt: skip
 # Byte code of another version of Python is useless, so the sandbox's own Python makes it, once.
 _COMPILE = """
 import sys
 if sys.version_info < (3, 9):
     sys.exit("the Python in the sandbox is %d.%d; the toolbox needs 3.9" % sys.version_info[:2])
+import _ctypes  # so does the toolbox
 import _frozen_importlib_external, marshal
 code = compile(sys.stdin.buffer.read(), sys.argv[1], "exec")
 sys.stdout.buffer.write(_frozen_importlib_external.MAGIC_NUMBER + bytes(12) + marshal.dumps(code))
@@ -59,33 +67,69 @@ class RootFS:
         mounts: the read-only ones.
         python: the interpreter, as the sandbox sees it.
         sizes: whether this bubblewrap can bound a tmpfs.
+        filter: file with the filter of system calls, if there is one.
     """
 
     prefix: tuple[str, ...]
     mounts: tuple[str, ...]
     python: str
     sizes: bool
+    filter: Path | None
 
-    def argv(self, workdir: str, disk_mb: int, about_fd: int, socket_fd: int) -> list[str]:
-        """The command that starts a sandbox.
+    def start(
+        self, spec: SandboxSpec, disk_mb: int, about_fd: int, socket_fd: int, stderr_fd: int, limits: list[str]
+    ) -> subprocess.Popen[bytes]:
+        """Starts a sandbox.
 
         Args:
             about_fd: bubblewrap writes the pid of the sandbox's init there.
             socket_fd: the toolbox's end of the wire.
+            limits: of the toolbox, see there.
+
+        Raises:
+            OSError: the host is out of processes, descriptors or memory.
         """
         size = ["--size", str(disk_mb * _MIB)] if self.sizes else []
         writable = [
             word
-            for folder, mode in (("/tmp", "1777"), ("/dev/shm", "1777"), (workdir, "0755"))
+            for folder, mode in (("/tmp", "1777"), ("/dev/shm", "1777"), (spec.workdir, "0755"))
             for word in ("--perms", mode, *size, "--tmpfs", folder)
         ]
-        program = [self.python, "-I", "-S", "-B", "-X", "utf8", f"{_TOOLS}/toolbox.pyc", str(socket_fd), workdir]
-        return [*self.prefix, "--info-fd", str(about_fd), *self.mounts, *writable, *_SEAL, *program]
+        program = [self.python, "-I", "-S", "-B", "-X", "utf8", f"{_TOOLS}/toolbox.pyc", str(socket_fd), spec.workdir]
+        with self._filter() as (fds, seccomp):
+            head = [*self.prefix, "--info-fd", str(about_fd), *seccomp]
+            return subprocess.Popen(
+                [*head, *self.mounts, *writable, *_SEAL, *program, *limits],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr_fd, cwd="/",
+                env=_environment(spec), pass_fds=(socket_fd, about_fd, *fds),
+            )  # fmt: skip
 
     def probe(self, source: bytes, name: str) -> subprocess.CompletedProcess[bytes]:
         """Compiles a source with the sandbox's Python, which shows that such sandboxes can be made."""
-        argv = [*self.prefix, *self.mounts, *_SEAL, self.python, "-I", "-S", "-B", "-c", _COMPILE, name]
-        return subprocess.run(argv, input=source, capture_output=True, cwd="/", env={}, timeout=60, check=False)
+        program = [self.python, "-I", "-S", "-B", "-c", _COMPILE, name]
+        with self._filter() as (fds, seccomp):
+            argv = [*self.prefix, *seccomp, *self.mounts, *_SEAL, *program]
+            return subprocess.run(
+                argv, input=source, capture_output=True, cwd="/", env={}, timeout=60, check=False, pass_fds=fds
+            )
+
+    @contextmanager
+    def _filter(self) -> Iterator[tuple[tuple[int, ...], tuple[str, ...]]]:
+        """A descriptor of the filter's file (bubblewrap reads it to its end) and the words that name it."""
+        if self.filter is None:
+            yield (), ()
+            return
+        fd = os.open(self.filter, os.O_RDONLY)
+        try:
+            yield (fd,), ("--seccomp", str(fd))
+        finally:
+            os.close(fd)
+
+
+def _environment(spec: SandboxSpec) -> dict[str, str]:
+    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    small = {"PATH": path, "HOME": spec.workdir, "USER": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
+    return small | spec.env
 
 
 _SEAL = ("--remount-ro", "/dev", "--remount-ro", "/", "--")
@@ -103,12 +147,14 @@ class Host:
         label: of the owner. Folders and control groups carry it.
         sizes: whether bubblewrap can bound the size of a tmpfs.
         drops: whether sandboxes run as another user than agentrl, which only root can arrange.
+        filters: whether system calls are filtered.
     """
 
     def __init__(self, bwrap: str, python: str | None) -> None:
         self.label = new_label()
         self.sizes = False
         self.drops = False
+        self.filters = False
         self._bwrap, self._python = bwrap, python
         self._folder: Path | None = None
         self._remove: Callable[[], object] = lambda: None
@@ -137,13 +183,12 @@ class Host:
             prefixes.insert(0, (*drop, *prefixes[0]))
         problems: list[SandboxUnavailable] = []
         for prefix in prefixes:
-            self._prefix = prefix
+            self._prefix, self.drops = prefix, prefix[0] == setpriv
             try:
                 self.rootfs(None)
             except SandboxUnavailable as problem:
                 problems.append(problem)
             else:
-                self.drops = len(prefixes) > 1 and prefix is prefixes[0]
                 return
         self.close()
         raise problems[-1]
@@ -159,8 +204,9 @@ class Host:
             assert self._folder is not None
             tools = self._folder / f"tools{len(self._known)}"
             tools.mkdir(mode=0o755, exist_ok=True)
-            mounts += ["--ro-bind", str(tools), _TOOLS, "--proc", "/proc", "--dev", "/dev"]
-            rootfs = RootFS(self._prefix, tuple(mounts), python, self.sizes)
+            mounts += ["--ro-bind", str(tools), _TOOLS, "--proc", "/proc", "--dev", "/dev", *self._masks()]
+            program = self._folder / "filter.bpf"
+            rootfs = RootFS(self._prefix, tuple(mounts), python, self.sizes, program if self.filters else None)
             for name in ("toolbox", "jobs", "kernel"):
                 done = rootfs.probe(data_path("tools", "toolbox", f"{name}.py").read_bytes(), f"{name}.py")
                 if done.returncode != 0:
@@ -207,11 +253,28 @@ class Host:
                 mounts += ["--ro-bind", f"{path}/{name}", f"/{name}"]
         return python, mounts
 
+    def _masks(self) -> list[str]:
+        """Hides what `/proc` tells of the host.
+
+        Its settings and secrets are root's, so that the wall of users keeps them; unless that is who we are.
+        """
+        exposed = os.geteuid() == 0 and not self.drops
+        words = ["--ro-bind", "/proc/sys", "/proc/sys"] if exposed else []
+        for name in _PROC_ROOT if exposed else _PROC_ALL:
+            if os.path.exists(f"/proc/{name}"):
+                cover = f"{self._folder}/empty" if os.path.isdir(f"/proc/{name}") else "/dev/null"
+                words += ["--ro-bind", cover, f"/proc/{name}"]
+        return words
+
     def _make_folder(self) -> None:
         reap_folders()
         self._folder = Path(tempfile.gettempdir()) / f"agentrl-{self.label}"
         etc = self._folder / "etc"
         etc.mkdir(parents=True)
+        (self._folder / "empty").mkdir()
+        program = filter_program()
+        self.filters = program is not None
+        (self._folder / "filter.bpf").write_bytes(program or b"")
         lock = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         self._remove = weakref.finalize(self, _remove, self._folder, lock)  # also at exit, if nobody closes
@@ -223,7 +286,7 @@ class Host:
                 shutil.copytree(source, etc / name, symlinks=True)
             elif source.exists():
                 shutil.copyfile(source, etc / name)
-        for path in (self._folder, etc, *etc.rglob("*")):  # whatever the umask: the sandbox's user must read it
+        for path in (self._folder, *self._folder.rglob("*")):  # whatever the umask: the sandbox's user must read it
             if not path.is_symlink():
                 path.chmod(0o755 if path.is_dir() else 0o644)
 

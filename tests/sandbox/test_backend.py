@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import asyncio
 import os
 import signal
@@ -105,7 +106,7 @@ def build_rootfs(root: Path) -> None:
     (root / "etc" / "mine").write_text("my own")
     for name in ("bin", "lib", "lib64"):
         (root / name).symlink_to(f"usr/{name}")
-    for program in SYSTEM_PROGRAMS:
+    for program in (*SYSTEM_PROGRAMS, _ctypes.__file__):
         ldd = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
         for path in [program, *(word for word in ldd.split() if word.startswith("/"))]:
             target = root / "usr" / path.lstrip("/").removeprefix("usr/")

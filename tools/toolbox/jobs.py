@@ -70,8 +70,10 @@ def launch(argv, cwd, env, fds):
     os.chdir(cwd)
     try:
         for folder in [""] if "/" in argv[0] else env.get("PATH", "/usr/bin:/bin").split(":"):
+            program = folder + "/" + argv[0] if folder else argv[0]
+            if not os.access(program, os.F_OK):  # cheaper than a child that finds that out
+                continue
             try:
-                program = folder + "/" + argv[0] if folder else argv[0]
                 return os.posix_spawn(program, argv, env, file_actions=actions, setpgroup=0, setsigdef=defaults)
             except (FileNotFoundError, NotADirectoryError):
                 pass
@@ -116,6 +118,18 @@ def read_proc(pid, name):
         return b""
 
 
+def offer(pid):
+    """Makes the kernel kill a process (and its children to come) for memory before it kills the toolbox."""
+    try:
+        fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY)
+        try:
+            os.write(fd, b"1000")
+        finally:
+            os.close(fd)
+    except OSError:
+        pass  # it has ended already
+
+
 def send_signal(pid, number):
     try:
         os.kill(pid, number)
@@ -138,6 +152,7 @@ class Job:
     def start(self, argv, cwd, fds):
         self.pid = launch(argv, cwd, self.env, fds)
         self.code = None
+        offer(self.pid)
         self.box.leaders[self.pid] = self.box.jobs[self.id] = self
 
     def stop(self, reason):
@@ -186,11 +201,12 @@ class Exec(Job):
     def __init__(self, box, request, stdin):
         super().__init__(box, request["id"], dict(box.env, **request["env"]))
         limit = int(request["limit"])
-        self.captures, self.flood = {}, max(FLOOD, limit)
+        self.captures, self.flood = (Capture(limit), Capture(limit)), max(FLOOD, limit)
+        self.outputs = {}  # those that are open; a number that was closed soon is another's
         theirs, ours = {0: box.null}, []
         for number in (1, 2):
             fd, theirs[number] = os.pipe()
-            self.captures[fd] = Capture(limit)
+            self.outputs[fd] = self.captures[number - 1]
             ours.append(fd)
         if stdin:
             theirs[0], source = os.pipe()
@@ -210,23 +226,24 @@ class Exec(Job):
                 if fd != box.null:
                     os.close(fd)
         self.deadline = self.started + float(request["timeout"])
-        for fd in self.captures:
+        for fd in self.outputs:
             box.watch(fd, select.POLLIN, lambda fd=fd: self.output(fd))
         if stdin:
             box.feed(source, stdin, lambda error: box.forget(source))
 
     def output(self, fd):
-        if not drain(fd, self.captures[fd], 1):
+        capture = self.outputs[fd]
+        if not drain(fd, capture, 1):
             self.box.forget(fd)
-        if self.captures[fd].total > self.flood:
+            del self.outputs[fd]
+        if capture.total > self.flood:
             self.stop("output_limit")
 
     def over(self):
-        for fd, capture in self.captures.items():
-            if fd in self.box.handlers:
-                drain(fd, capture)
-                self.box.forget(fd)
-        (out, out_dropped), (err, err_dropped) = (capture.result() for capture in self.captures.values())
+        for fd, capture in self.outputs.items():
+            drain(fd, capture)
+            self.box.forget(fd)
+        (out, out_dropped), (err, err_dropped) = (capture.result() for capture in self.captures)
         self.answer(self.id, out + err, out=len(out), out_dropped=out_dropped, err_dropped=err_dropped)
 
 
