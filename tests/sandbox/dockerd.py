@@ -1,0 +1,144 @@
+"""A container engine for tests: the one that runs here, or a private one, shared by all workers of a test run.
+
+Images come from no registry: a small one is made of this machine's own Python, bash and tools.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import shutil
+import signal
+import subprocess
+import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+IMAGE = "agentrl/base:latest"
+NO_PYTHON = "agentrl-test/no-python:latest"
+START_S = 60.0
+PROGRAMS = """
+bash sh python3 cat ls cp mv rm mkdir rmdir ln chmod touch head tail wc sort uniq tr cut tee sleep true false echo env
+printf date id whoami stat dd df du find grep sed awk mawk tar gzip nohup setsid timeout seq yes kill ps mount umount
+readlink realpath dirname basename test [ sync truncate mktemp mknod mkfifo nproc hostname getent su sha256sum od
+""".split()  # noqa: SIM905
+
+
+def engine_answers(host: str) -> bool:
+    """Whether an engine can be used at an address."""
+    if shutil.which("docker") is None or not host.startswith("unix://"):
+        return False
+    asked = ["docker", "-H", host, "version", "--format", "{{.Server.Version}}"]
+    with suppress(subprocess.TimeoutExpired):
+        return subprocess.run(asked, capture_output=True, timeout=20, check=False).returncode == 0
+    return False
+
+
+def why_not() -> str:
+    """Why no private engine can be started here; empty if one can."""
+    if shutil.which("dockerd") is None or shutil.which("docker") is None:
+        return "no container engine: apt-get install -y docker.io"
+    return "" if os.geteuid() == 0 else "no container engine answers, and only root can start one"
+
+
+@contextmanager
+def engine(shared: Path) -> Iterator[str]:
+    """The address of an engine that has `IMAGE`.
+
+    Args:
+        shared: a folder that all users of the engine name; the last that leaves stops it.
+    """
+    given = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    if engine_answers(given):
+        with _locked(shared):
+            _import_images(given)
+        yield given
+        return
+    folder = shared / "dockerd"
+    host = f"unix://{folder}/sock"
+    user = folder / f"user-{os.getpid()}"
+    with _locked(shared):
+        folder.mkdir(exist_ok=True)
+        if not engine_answers(host):
+            _start(folder, host)
+        _import_images(host)
+        user.touch()
+    try:
+        yield host
+    finally:
+        with _locked(shared):
+            user.unlink()
+            if not any(folder.glob("user-*")):
+                _stop(folder)
+
+
+def _start(folder: Path, host: str) -> None:
+    argv = [
+        "dockerd", "-H", host, "--data-root", str(folder / "root"), "--exec-root", str(folder / "exec"),
+        "--pidfile", str(folder / "pid"), "--bridge=none", "--iptables=false", "--ip-forward=false",
+    ]  # fmt: skip
+    with open(folder / "log", "wb") as log:
+        subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True)
+    deadline = time.monotonic() + START_S
+    while not engine_answers(host):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"dockerd did not come up:\n{(folder / 'log').read_text()[-2000:]}")
+        time.sleep(0.1)
+
+
+def _stop(folder: Path) -> None:
+    with suppress(OSError, ValueError):
+        pid = int((folder / "pid").read_text())
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + 30
+        while (folder / "pid").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _import_images(host: str) -> None:
+    present = subprocess.run(["docker", "-H", host, "images", "-q", IMAGE], capture_output=True, check=True).stdout
+    if not present:
+        _import(host, IMAGE, PROGRAMS)
+    _import(host, NO_PYTHON, ["bash", "sh"])
+
+
+def _import(host: str, name: str, programs: list[str]) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", dereference=True) as tar:
+        for link in ("bin", "sbin", "lib", "lib64"):
+            entry = tarfile.TarInfo(link)
+            entry.type, entry.linkname = tarfile.SYMTYPE, f"usr/{link}"
+            tar.addfile(entry)
+        for path in sorted(_files(programs)):
+            tar.add(path, arcname=f"usr/{path.removeprefix('/usr').lstrip('/')}", recursive=False)
+        if "python3" in programs:
+            library = Path("/usr/lib", Path("/usr/bin/python3").resolve().name)
+            tar.add(library, filter=lambda each: None if "__pycache__" in each.name or "/test/" in each.name else each)
+        for folder, mode in (("tmp", 0o1777), ("etc", 0o755), ("run", 0o755), ("root", 0o700)):
+            entry = tarfile.TarInfo(folder)
+            entry.type, entry.mode = tarfile.DIRTYPE, mode
+            tar.addfile(entry)
+    imported = ["docker", "-H", host, "import", "-", name]
+    subprocess.run(imported, input=packed.getvalue(), stdout=subprocess.DEVNULL, check=True)
+
+
+def _files(programs: list[str]) -> set[str]:
+    """The programs (of the system, not of a virtual environment), and the libraries that they load."""
+    where = "/usr/bin:/usr/sbin:/bin:/sbin"
+    found = {path for name in programs if (path := shutil.which(name, path=where))}
+    modules = [str(path) for path in Path("/usr/lib").glob("python3*/lib-dynload/*.so") if "python3" in programs]
+    for program in [*found, *modules]:
+        ldd = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+        found.update(word for word in ldd.split() if word.startswith("/"))
+    return found
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with open(folder / "dockerd.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
