@@ -99,6 +99,27 @@ def eval(
 
 
 @app.command()
+def reward(
+    run: Annotated[Path | None, typer.Argument(help="A run directory.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Whose rewards; default: those of the run.")] = None,
+    name: Annotated[str, typer.Option(help="Kept under this name, beside the recorded scores.")] = "again",
+    builtin: Annotated[bool, typer.Option("--list", help="List the built-in rewards.")] = False,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+    overrides: Set = [],  # noqa: B006
+) -> None:
+    """Score a stored run again, without new rollouts. What was recorded is never rewritten."""
+    from agentrl.commands import reward as command
+
+    if builtin:
+        print(json.dumps(command.built_in(), indent=1)) if as_json else command.print_built_in()
+    elif run is None:
+        raise typer.BadParameter("which run? (or --list)")
+    else:
+        result = command.rescore(run, recipe, overrides, name=name)
+        print(json.dumps(result)) if as_json else command.print_comparison(result, run, name)
+
+
+@app.command()
 def check(run: Run, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     """Verify a run directory's invariants. Exit code 1 if one does not hold."""
     from agentrl.commands import look

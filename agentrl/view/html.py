@@ -12,7 +12,9 @@ import msgspec
 
 from agentrl.episode.record import Episode
 from agentrl.errors import StoreError
+from agentrl.store import rescored
 from agentrl.store.index import EpisodeRow
+from agentrl.store.rescored import Rescore
 from agentrl.store.run_dir import RunDir
 from agentrl.view.summary import series, summarise
 
@@ -35,7 +37,9 @@ def export_html(
     rows = run.rows()
     chosen = _sample(rows, episodes)
     damaged: list[StoreError] = []
-    records = [_record(run, episode) for episode in run.episodes([row.id for row in chosen], damaged=damaged)]
+    rescores = {name: rescored.load(run.path, name) for name in rescored.names(run.path)}
+    shown = run.episodes([row.id for row in chosen], damaged=damaged)
+    records = [_record(run, episode, rescores) for episode in shown]
     data = {
         "name": _name(run),
         "info": run.info,
@@ -85,7 +89,7 @@ def _spread(count: int) -> list[int]:
     return list(order)
 
 
-def _record(run: RunDir, episode: Episode) -> dict[str, Any]:
+def _record(run: RunDir, episode: Episode, rescores: dict[str, dict[str, Rescore]]) -> dict[str, Any]:
     """An episode as the page takes it: as stored, log-probabilities rounded, its credit beside it."""
     record: dict[str, Any] = msgspec.to_builtins(episode)
     for node in record.setdefault("nodes", []):  # an episode that failed before its first token has none
@@ -94,6 +98,8 @@ def _record(run: RunDir, episode: Episode) -> dict[str, Any]:
     credit = run.credit(episode.id)
     record["credit"] = msgspec.to_builtins(credit) if credit else None
     record["sampled"] = episode.sampled_tokens
+    again = {name: scores[episode.id] for name, scores in rescores.items() if episode.id in scores}
+    record["rescored"] = msgspec.to_builtins(again)
     return record
 
 

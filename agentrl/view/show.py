@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rich.console import Console, Group
@@ -12,9 +12,11 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from agentrl.episode.record import CallRecord, Episode, Node, Turn
+from agentrl.episode.record import CallRecord, Episode, GateVerdict, Node, Turn
 from agentrl.errors import StoreError, nearest
+from agentrl.store import rescored
 from agentrl.store.codec import Credit
+from agentrl.store.rescored import Rescore
 from agentrl.store.run_dir import RunDir
 from agentrl.view.summary import summarise
 
@@ -102,7 +104,7 @@ def show_episode(
     console = console or _standard_output()
     episode = run.get(run.resolve(name))
     credit = run.credit(episode.id)
-    console.print(_episode_head(episode, credit))
+    console.print(_episode_head(episode, credit, rescored.of_episode(run.path, episode.id)))
     for message in episode.prompt:
         console.print(_message(message))
     drift = {item.turn: item for item in episode.drift}
@@ -174,7 +176,7 @@ def _summary(run: RunDir) -> Group:
     return Group(*lines, Text())
 
 
-def _episode_head(episode: Episode, credit: Credit | None) -> Panel:
+def _episode_head(episode: Episode, credit: Credit | None, again: Mapping[str, Rescore]) -> Panel:
     head = Text.assemble((episode.status, STATUS_STYLE[episode.status]), f"  {episode.stop}".rstrip())
     head.append("  reward ").append_text(_number(episode.reward))
     for name, value in episode.components.items():
@@ -185,10 +187,26 @@ def _episode_head(episode: Episode, credit: Credit | None) -> Panel:
     lines = [head, Text("  ".join(about), "dim")]
     if episode.answer is not None:
         lines.append(Text(f"answer: {episode.answer}"))
+    lines += _why(episode.gates, episode.notes)
+    for name, score in again.items():
+        line = Text.assemble(f"rewards {name!r}: reward ", _number(score.reward))
+        for component, value in score.components.items():
+            line.append(f"  {component} ", "dim").append_text(_number(value))
+        sums = {name for turn in score.turns for name in turn}
+        for component in sorted(sums):
+            total = sum(turn.get(component) or 0.0 for turn in score.turns)
+            line.append(f"  {component} ", "dim").append_text(_number(total)).append(" over turns", "dim")
+        lines += [line, *_why(score.gates, score.notes)]
     times = "  ".join(f"{stage} {seconds:.2f}" for stage, seconds in episode.timings.items())
     if times:
         lines.append(Text(f"seconds: {times}", "dim"))
     return Panel(Group(*lines), title=Text(episode.id, "bold"), title_align="left")
+
+
+def _why(gates: list[GateVerdict], notes: Mapping[str, str]) -> list[Text]:
+    """What gates let count, and the notes of components."""
+    lines = [Text(f"gate {gate}", "" if gate.open else "yellow") for gate in gates]
+    return lines + [Text(f"{name}: {note}", "dim") for name, note in notes.items()]
 
 
 def _turn_head(turn: Turn, credit: Credit | None, scale: float) -> Text:
@@ -199,6 +217,8 @@ def _turn_head(turn: Turn, credit: Credit | None, scale: float) -> Text:
         head.append(f"  {parts}", "dim")
     for name, value in turn.rewards.items():
         head.append(f"  {name} ", "dim").append_text(_number(value))
+    if turn.reward is not None and turn.reward != sum(value or 0.0 for value in turn.rewards.values()):
+        head.append("  counts ", "dim").append_text(_number(turn.reward))
     if turn.finish != "stop":
         head.append(f"  [{turn.finish}]", "yellow")
     return head

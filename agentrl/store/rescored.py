@@ -1,0 +1,124 @@
+"""Scores given to a stored run afterwards, kept apart from the record: `rewards/NAME.jsonl` in the run directory.
+
+An episode is re-scored, never rewritten. The first line of a file says by what it was scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentrl.episode.record import Episode, GateVerdict
+from agentrl.errors import StoreError
+from agentrl.imports import nearest
+from agentrl.store.lines import append_line, cut_torn_line, read_lines
+
+
+class Rescore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One episode's new score; the fields are those of `Episode`.
+
+    Attributes:
+        turns: by turn, its reward components; `turn_rewards` is what they come to.
+    """
+
+    episode_id: str
+    components: dict[str, float | None] = {}
+    reward: float | None = None
+    turns: list[dict[str, float | None]] = []
+    turn_rewards: list[float | None] = []
+    gates: list[GateVerdict] = []
+    notes: dict[str, str] = {}
+
+    @classmethod
+    def of(cls, episode: Episode) -> Rescore:
+        """The score that an episode carries."""
+        return cls(
+            episode_id=episode.id,
+            components=episode.components,
+            reward=episode.reward,
+            turns=[turn.rewards for turn in episode.turns],
+            turn_rewards=[turn.reward for turn in episode.turns],
+            gates=episode.gates,
+            notes=episode.notes,
+        )
+
+    def onto(self, episode: Episode) -> Episode:
+        """The episode with this score instead of its own."""
+        turns = [
+            msgspec.structs.replace(turn, rewards=rewards, reward=reward)
+            for turn, rewards, reward in zip(episode.turns, self.turns, self.turn_rewards, strict=True)
+        ]
+        return msgspec.structs.replace(
+            episode, components=self.components, reward=self.reward, turns=turns, gates=self.gates, notes=self.notes
+        )
+
+
+def names(run: Path) -> list[str]:
+    """The names under which a run was re-scored."""
+    return sorted(path.stem for path in (run / "rewards").glob("*.jsonl"))
+
+
+def begin(run: Path, name: str, by: Mapping[str, Any]) -> dict[str, Rescore]:
+    """Starts a re-scoring, or goes on with it; returns what is there already.
+
+    Args:
+        by: what scores: the resolved `rewards` and `gate` of a recipe.
+
+    Raises:
+        StoreError: the name is taken by another scoring, or is no file name.
+    """
+    path = _path(run, name)
+    cut_torn_line(path)
+    lines = read_lines(path)
+    if not lines:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        append_line(path, {"by": dict(by)})
+        return {}
+    if lines[0].get("by") != msgspec.json.decode(msgspec.json.encode(dict(by))):
+        raise StoreError(
+            f"the run was re-scored as {name!r} by other rewards", place=str(path), remedy="give another --name"
+        )
+    return _scores(lines)
+
+
+def add(run: Path, name: str, score: Rescore) -> None:
+    """Stores one score."""
+    append_line(_path(run, name), msgspec.to_builtins(score))
+
+
+def load(run: Path, name: str) -> dict[str, Rescore]:
+    """The scores of a re-scoring, by episode.
+
+    Raises:
+        StoreError: the run was not re-scored under this name.
+    """
+    if name not in names(run):
+        known = names(run)
+        remedy = nearest(name, known) if known else "agentrl reward RUN --recipe R --name NAME makes one"
+        raise StoreError(f"the run has no rewards {name!r}", place=str(run), remedy=remedy)
+    return _scores(read_lines(_path(run, name)))
+
+
+def of_episode(run: Path, episode_id: str) -> dict[str, Rescore]:
+    """What each re-scoring of a run gave one episode, by name."""
+    found = {name: load(run, name).get(episode_id) for name in names(run)}
+    return {name: score for name, score in found.items() if score is not None}
+
+
+def rescored(episodes: Iterable[Episode], scores: Mapping[str, Rescore]) -> Iterator[Episode]:
+    """Episodes with their new scores; those that have none are left out."""
+    return (scores[episode.id].onto(episode) for episode in episodes if episode.id in scores)
+
+
+def _scores(lines: list[dict[str, Any]]) -> dict[str, Rescore]:
+    scores = (msgspec.convert(line, Rescore) for line in lines[1:])
+    return {score.episode_id: score for score in scores}
+
+
+def _path(run: Path, name: str) -> Path:
+    if not name or name != Path(name).name or name.startswith("."):
+        raise StoreError(f"{name!r} cannot be a file name", remedy="letters, digits, - and _")
+    return run / "rewards" / f"{name}.jsonl"
