@@ -48,6 +48,7 @@ def canon(table: CreditTable, settings: CanonSettings) -> Advantages:
     high = _upper_half(table, metric)
     weights = table.trajectory_weights(settings.weighting)
     half = 2 * table.group + high
+    weights = np.where(np.bincount(half, weights)[half] > 0, weights, 1.0)  # a half without tokens still has a mean
     total = np.bincount(half, weights, 2 * table.n_groups)
     mean = np.bincount(half, weights * score, 2 * table.n_groups) / np.where(total > 0, total, 1)
     own, other = mean[half], mean[half ^ 1]

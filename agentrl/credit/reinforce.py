@@ -80,7 +80,8 @@ def reinforce_pp(table: CreditTable, settings: ReinforcePPSettings) -> Advantage
     whitened = np.zeros(len(sampled))
     weights = _shares(table, owner[counted], settings.weighting)
     whitened[counted] = whiten(returns[counted], weights, std=settings.std, eps=settings.eps)
-    return by_token(table, whitened[sampled])
+    token = whitened[sampled]
+    return Advantages(table.turn_mean(token), token)
 
 
 def token_rewards(table: CreditTable, score: Literal["outcome", "total"]) -> NDArray[np.float64]:
@@ -96,13 +97,6 @@ def token_rewards(table: CreditTable, score: Literal["outcome", "total"]) -> NDA
     rewards = np.zeros(table.n_tokens)
     np.add.at(rewards, last[spoken], steps[spoken])
     return rewards
-
-
-def by_token(table: CreditTable, token: NDArray[np.float64]) -> Advantages:
-    """Token advantages, and their means over turns for people to look at."""
-    owner = np.repeat(np.arange(table.n_turns), table.tokens)
-    mean = np.bincount(owner, token, table.n_turns) / np.maximum(table.tokens, 1)
-    return Advantages(mean, token=token)
 
 
 def _shares(table: CreditTable, owner: NDArray[np.int64], weighting: Weighting) -> NDArray[np.float64]:
