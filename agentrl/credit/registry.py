@@ -16,16 +16,27 @@ from pydantic.json_schema import SkipJsonSchema
 from agentrl.credit.baselines import asymre, gpg, opmd, opo, rloo
 from agentrl.credit.bnpo import bnpo
 from agentrl.credit.canon import canon
+from agentrl.credit.capo import capo
 from agentrl.credit.copo import copo
+from agentrl.credit.entropy import high_entropy
 from agentrl.credit.estimator import Advantages, Estimator, estimator
+from agentrl.credit.gae import bi_level_gae, gae, turn_gae
 from agentrl.credit.gigpo import gigpo
 from agentrl.credit.grpo import dr_grpo, grpo
+from agentrl.credit.igpo import igpo
+from agentrl.credit.implicit_prm import implicit_prm
+from agentrl.credit.mt_grpo import mt_grpo
 from agentrl.credit.pass_at_k import pass_at_k
 from agentrl.credit.pref_grpo import pref_grpo
+from agentrl.credit.process import ppr, spa
 from agentrl.credit.reinforce import nsr, reinforce_pp, reinforce_pp_baseline, w_reinforce
 from agentrl.credit.returns import returns
 from agentrl.credit.riskpo import riskpo
+from agentrl.credit.roles import mars, role_grpo
+from agentrl.credit.salt import salt
+from agentrl.credit.step_grpo import flow_grpo, step_grpo
 from agentrl.credit.table import CreditTable
+from agentrl.credit.tempo import tempo
 from agentrl.credit.treepo import treepo
 from agentrl.credit.unlikeliness import unlikeliness
 from agentrl.episode.record import Episode
@@ -34,10 +45,10 @@ from agentrl.imports import is_reference, load_object
 
 _TRAJECTORY = (
     *(grpo, dr_grpo, rloo, opo, gpg, asymre, opmd, bnpo, pass_at_k, canon, riskpo, copo, unlikeliness, pref_grpo),
-    *(reinforce_pp_baseline, w_reinforce, nsr, treepo),
+    *(reinforce_pp_baseline, w_reinforce, nsr, treepo, flow_grpo),
 )
-_TURN = (returns, gigpo)
-_TOKEN = (reinforce_pp,)
+_TURN = (returns, gigpo, igpo, salt, mt_grpo, step_grpo, role_grpo, turn_gae)
+_TOKEN = (reinforce_pp, gae, bi_level_gae, mars, ppr, spa, tempo, capo, implicit_prm, high_entropy)
 
 BUILT_IN: dict[str, Estimator] = {built_in.name: built_in for built_in in (*_TRAJECTORY, *_TURN, *_TOKEN)}
 

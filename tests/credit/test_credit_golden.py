@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.credit import golden_trajectory
+from tests.credit import golden_trajectory, golden_turn
 from tests.credit.golden import Check, Golden
 
 CHECKS: dict[str, Check] = {
     **golden_trajectory.CHECKS,
+    **golden_turn.CHECKS,
     "losses": lambda golden: pytest.skip("tests/train/test_losses.py"),
 }
 """By the `name` in a golden file: how to hold ours against it."""

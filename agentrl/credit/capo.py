@@ -1,0 +1,70 @@
+"""CAPO: the outcome for every token, less a penalty where a critique found the step wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from agentrl.credit.estimator import Advantages, estimator
+from agentrl.credit.normalise import Normalisation, normalise
+from agentrl.credit.table import CreditTable
+
+Vote = Literal["intersection", "majority", "union", "average"]
+
+VOTES: dict[Vote, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "intersection": lambda share: (share >= 1).astype(np.float64),
+    "majority": lambda share: (share >= 0.5).astype(np.float64),
+    "union": lambda share: (share > 0).astype(np.float64),
+    "average": lambda share: share,
+}
+"""What the share of critiques that call a step wrong comes to."""
+
+
+class CapoSettings(Normalisation):
+    """Settings of `capo`. `weighting: trajectory` lets the tokens of a trajectory together count once.
+
+    Attributes:
+        outcome_weight: of the outcome, for every token.
+        process_weight: of the penalty of a wrong step.
+        vote: how several critiques become one. The authors take `intersection` for small models, `majority` or `union`
+            for larger ones.
+    """
+
+    outcome_weight: float = Field(2.0, allow_inf_nan=False)
+    process_weight: float = Field(1.0, allow_inf_nan=False)
+    vote: Vote = "intersection"
+
+
+@estimator(
+    granularity="token",
+    source="arXiv:2508.02298 (no code); how token rewards are normalised over the group was not readable (C)",
+    certainty="B",
+    needs=["wrong"],
+)
+def capo(table: CreditTable, settings: CapoSettings) -> Advantages:
+    """A_k = (r_k - mean) / (std + eps) over the tokens of the group.
+
+    r_k = outcome_weight * R - process_weight * wrong_k. With the default weights a token's reward is 2, 1, 0 or -1.
+    """
+    assert table.wrong is not None
+    owner = table.trajectory[table.token_turn]
+    reward = settings.outcome_weight * table.score[owner] - settings.process_weight * VOTES[settings.vote](table.wrong)
+    weights = (table.turn_weights(settings.weighting) / np.maximum(table.tokens, 1))[table.token_turn]
+    if settings.weighting == "trajectory":
+        weights = 1.0 / np.bincount(owner)[owner]
+    spoke = np.unique(owner)
+    token = normalise(
+        reward,
+        table.group[owner],
+        weights,
+        std=settings.std,
+        singleton=settings.singleton,
+        eps=settings.eps,
+        members=np.bincount(table.group[spoke], minlength=table.n_groups),
+        names=table.group_ids,
+    )
+    return Advantages(table.turn_mean(token), token)
