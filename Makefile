@@ -29,6 +29,8 @@ test: setup
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
 	@command -v dockerd >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq docker.io >/dev/null; }
+	@command -v debootstrap >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq debootstrap >/dev/null; } # builds a sandbox image
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: setup

@@ -45,6 +45,12 @@ def _bubblewrap() -> Finding:
     )
 
 
+def _debootstrap() -> Finding:
+    path = shutil.which("debootstrap")
+    fix = "" if path else "apt-get install -y debootstrap"
+    return Finding("debootstrap (agentrl sandbox build)", path is not None, path or "missing", fix)
+
+
 def _namespaces() -> Finding:
     what = "namespaces (namespace sandbox)"
     bwrap = shutil.which("bwrap")
@@ -107,6 +113,7 @@ CHECKS: list[Callable[[], Finding]] = [
     _bubblewrap,
     _namespaces,
     _limits,
+    _debootstrap,
     _engine,
     _package("torch", "training, torch engine", "pip install torch==2.13.0 'agentrl[train]'"),
     _package("transformers", "training, torch engine", "pip install 'agentrl[train]'"),

@@ -170,7 +170,10 @@ def _build(image: Image, mirror: str, say: Callable[[str], None]) -> Path:
                 _run(["cp", "-a", "--reflink=auto", str(parent), str(partial)], f"{image.name}: copy")
             else:
                 say(f"{image.name}: debootstrap {image.suite} from {mirror}")
-                _run(["debootstrap", "--variant=minbase", image.suite, str(partial), mirror], f"{image.name}: base")
+                _run(
+                    ["debootstrap", "--variant=minbase", image.suite, str(partial), mirror],
+                    f"{image.name}: debootstrap",
+                )
             _install(image, partial, recipe, say)
             partial.chmod(0o755)
             partial.rename(place)

@@ -1,0 +1,141 @@
+"""Image definitions, and a real build of the smallest (kept in the cache from run to run)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agentrl.paths import data_path
+from agentrl.sandbox import images
+from agentrl.sandbox.contract import CapabilityMissing, SandboxSpec
+from agentrl.sandbox.namespace import NamespaceBackend
+
+needs_debootstrap = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("debootstrap") is None, reason="building an image needs root and debootstrap"
+)
+
+
+def test_every_definition_is_whole() -> None:
+    assert images.image_names() == ["base", "browser", "desktop", "python", "swe"]
+    for name in images.image_names():
+        image = images.image_named(name)
+        packages = (image.folder / "packages.txt").read_text().splitlines()
+        assert [line for line in packages if line and not line.startswith("#")], name
+        dockerfile = (image.folder / "Dockerfile").read_text()
+        assert f"COPY install.sh {name}/ " in dockerfile
+        assert "install.sh" in dockerfile.splitlines()[-1]
+        assert image.suite == "bookworm"
+    assert images.image_named("swe").parent == images.image_named("agentrl/python:latest")
+
+
+def test_a_build_goes_stale_with_its_definition_or_its_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(data_path("sandboxes"), tmp_path / "sandboxes")
+    monkeypatch.setattr(images, "data_path", lambda *parts: tmp_path.joinpath(*parts))
+    monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path))
+    before = {name: images.image_named(name).digest for name in images.image_names()}
+    images.place_of(images.image_named("swe")).mkdir(parents=True)
+    assert images.built_rootfs("swe").is_dir()
+    with open(tmp_path / "sandboxes/python/packages.txt", "a") as file:
+        file.write("python3-yaml\n")
+    changed = {name for name in before if images.image_named(name).digest != before[name]}
+    assert changed == {"python", "swe"}
+    with pytest.raises(images.ImageError, match=r"older definition[\s\S]*agentrl sandbox build swe"):
+        images.built_rootfs("swe")
+
+
+def test_an_image_that_is_not_there_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path))
+    backend = NamespaceBackend()
+    with pytest.raises(images.ImageError, match="'agentrl/pyhton'[\\s\\S]*did you mean 'python'"):
+        backend.preflight(SandboxSpec(image="agentrl/pyhton"))
+    with pytest.raises(images.ImageError, match=r"'swe' is not built[\s\S]*agentrl sandbox build swe"):
+        backend.preflight(SandboxSpec(image="agentrl/swe"))
+    with pytest.raises(CapabilityMissing, match="image or rootfs"):
+        backend.preflight(SandboxSpec(image="agentrl/swe", rootfs="/"))
+
+
+def test_without_debootstrap_the_remedy_is_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(shutil, "which", lambda program: None)
+    with pytest.raises(images.ImageError, match="apt-get install -y debootstrap"):
+        images.build("base")
+    assert not (tmp_path / "cache").exists()
+
+
+@needs_debootstrap
+def test_a_build_that_fails_leaves_nothing_and_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path))
+    with pytest.raises(images.ImageError, match=r"base: debootstrap: failed with exit code \d+:[\s\S]*127\.0\.0\.1"):
+        images.build("base", mirror="http://127.0.0.1:9/debian", say=lambda line: None)
+    assert [path.name for path in (tmp_path / "rootfs").iterdir()] == ["base.lock"]
+
+
+@needs_debootstrap
+def test_a_killed_build_leaves_no_mount_and_no_process(tmp_path: Path) -> None:
+    step = f"mount -t tmpfs tmpfs {tmp_path} && exec sleep 98772"
+    code = f"from agentrl.sandbox import images; images._run(['sh', '-c', {step!r}], 'step')"
+    with subprocess.Popen([sys.executable, "-c", code]) as builder:
+        deadline = time.monotonic() + 30
+        while not _processes_with("sleep\x0098772") and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert _processes_with("sleep\x0098772")
+        builder.kill()
+    while _processes_with("98772") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not _processes_with("98772")
+    assert str(tmp_path) not in Path("/proc/mounts").read_text()
+
+
+@needs_debootstrap
+def test_the_next_build_clears_away_what_a_killed_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTRL_CACHE", str(tmp_path))
+    code = "from agentrl.sandbox.images import build; build('base')"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL) as builder:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("rootfs/.base-*/var")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        builder.kill()
+    assert list(tmp_path.glob("rootfs/.base-*"))
+    with pytest.raises(images.ImageError, match="base: debootstrap"):
+        images.build("base", mirror="http://127.0.0.1:9/debian", say=lambda line: None)
+    assert [path.name for path in (tmp_path / "rootfs").iterdir()] == ["base.lock"]
+
+
+def _processes_with(text: str) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes().decode("utf-8", "replace")
+        except OSError:
+            continue
+        if text in command:
+            found.append(command)
+    return found
+
+
+@needs_debootstrap
+@pytest.mark.timeout(600)
+async def test_the_smallest_image_is_built_and_runs(backend: NamespaceBackend, tmp_path: Path) -> None:
+    said: list[str] = []
+    root = images.build("base", say=said.append)
+    assert images.build("base", say=said.append) == root == images.built_rootfs("agentrl/base:latest")
+    assert said[-1].startswith("base: built already")
+    sandbox = await backend.create(SandboxSpec(image="agentrl/base"))
+    result = await sandbox.exec(
+        "grep -c bookworm /etc/os-release; id -un; pwd; touch /usr/x 2>/dev/null || echo sealed"
+    )
+    assert result.text.splitlines()[1:] == ["agent", "/work", "sealed"]
+    assert not (await sandbox.exec("command -v git")).ok
+    assert (await (await sandbox.python()).run("import sys; sys.version_info >= (3, 9)")).value == "True"
+    images.archive("base", tmp_path / "base.tar.gz")
+    listed = subprocess.run(
+        ["tar", "-tzf", tmp_path / "base.tar.gz"], capture_output=True, text=True, check=True
+    ).stdout
+    assert "./usr/bin/bash\n" in listed
+    assert [path.name for path in tmp_path.iterdir()] == ["base.tar.gz"]
