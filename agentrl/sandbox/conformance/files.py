@@ -1,1 +1,199 @@
-"""Checks."""
+"""Files in and out, and that none of it reaches the host's."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from pathlib import Path
+
+from agentrl.sandbox.conformance.arena import Arena, Broken, expect
+from agentrl.sandbox.conformance.check import check
+from agentrl.sandbox.contract import Sandbox, SandboxError
+
+_SECRET = b"a file of the host"
+
+
+def host_secret(folder: Path) -> Path:
+    """A file of the host that any user of the host could read and write."""
+    secret = folder / "secret"
+    secret.write_bytes(_SECRET)
+    secret.chmod(0o666)
+    return secret
+
+
+async def _reads_nothing(sandbox: Sandbox, path: str) -> None:
+    try:
+        content = await sandbox.read(path)
+    except OSError:
+        return
+    if _SECRET in content:
+        raise Broken(f"reading {path} gave a file of the host")
+
+
+async def _writes_nothing(sandbox: Sandbox, path: str, secret: Path) -> None:
+    try:
+        await sandbox.write(path, b"overwritten")
+    except OSError:
+        pass
+    expect(secret.read_bytes() == _SECRET, f"writing {path} changed a file of the host")
+
+
+@check()
+async def file_errors(arena: Arena) -> None:
+    """What cannot be read or written raises what `open` would, and never hangs."""
+    sandbox = await arena.open()
+    await sandbox.exec("mkfifo pipe; mkdir folder; head -c 2000 /dev/zero > big")
+    for path, kind in (
+        ("missing", FileNotFoundError),
+        ("folder", IsADirectoryError),
+        ("pipe", OSError),
+        ("/dev/zero", OSError),
+        ("big/x", NotADirectoryError),
+    ):
+        try:
+            await sandbox.read(path)
+        except SandboxError:
+            raise
+        except kind:
+            continue
+        except OSError as error:
+            raise Broken(f"reading {path} raised {error!r}") from None
+        raise Broken(f"reading {path} raised nothing")
+    try:
+        await sandbox.read("big", limit=1000)
+    except OSError:
+        return
+    raise Broken("a file larger than the limit was read")
+
+
+@check()
+async def unreadable_files(arena: Arena) -> None:
+    """Files and folders without permission raise PermissionError, and `put` and `get` an OSError."""
+    sandbox = await arena.open()
+    await sandbox.exec("echo x > file; mkdir folder; echo x > folder/file; chmod 000 file folder")
+    for what, call in (
+        ("reading a file", sandbox.read("file")),
+        ("writing a file", sandbox.write("file", b"y")),
+        ("listing a folder", sandbox.list("folder")),
+        ("reading in a folder", sandbox.read("folder/file")),
+        ("getting a folder", sandbox.get("folder", arena.host_folder() / "got")),
+    ):
+        try:
+            await call
+        except OSError:
+            continue
+        raise Broken(f"{what} without permission raised nothing")
+
+
+@check()
+async def odd_names(arena: Arena) -> None:
+    """Names with blanks, newlines, leading dashes and beyond ASCII are files like others."""
+    sandbox = await arena.open()
+    names = ["a b", "-rf", "new\nline", "ü☃", "$(touch no)", "'\"", "x" * 255]
+    for name in names:
+        await sandbox.write(f"odd/{name}", name)
+        expect((await sandbox.read(f"odd/{name}")).decode() == name, f"{name!r} came back different")
+    expect({entry.name for entry in await sandbox.list("odd")} == set(names), "the list of names differs")
+
+
+@check()
+async def put_and_get(arena: Arena) -> None:
+    """Folders go in and come out with bytes, modes and links."""
+    sandbox = await arena.open()
+    source = arena.host_folder() / "source"
+    (source / "sub").mkdir(parents=True)
+    (source / "sub" / "data").write_bytes(bytes(range(256)) * 100)
+    (source / "run").write_text("#!/bin/sh\necho ran\n")
+    (source / "run").chmod(0o755)
+    (source / "link").symlink_to("run")
+    await sandbox.put(source, "copy")
+    expect((await sandbox.exec("copy/run; copy/link")).text == "ran\nran\n", "a program that was put does not run")
+    target = arena.host_folder() / "target"
+    await sandbox.get("copy", target)
+    expect((target / "sub" / "data").read_bytes() == bytes(range(256)) * 100, "the bytes differ")
+    expect(os.access(target / "run", os.X_OK) and os.readlink(target / "link") == "run", "modes or links differ")
+
+
+@check()
+async def host_files_out_of_reach(arena: Arena) -> None:
+    """Neither programs nor read, write and list reach files of the host."""
+    sandbox = await arena.open()
+    secret = host_secret(arena.host_folder())
+    result = await sandbox.exec(["cat", str(secret), f"/proc/1/root{secret}", f"/proc/1/cwd/../{secret}"])
+    expect(_SECRET not in result.stdout, "a program read a file of the host")
+    await sandbox.exec(f"echo overwritten > {secret}")
+    expect(secret.read_bytes() == _SECRET, "a program changed a file of the host")
+    await _reads_nothing(sandbox, str(secret))
+    await _writes_nothing(sandbox, str(secret), secret)
+    shadow = Path("/etc/shadow")
+    if os.access(shadow, os.R_OK):
+        told = await sandbox.exec(["cat", "/etc/shadow"])
+        expect(told.stdout != shadow.read_bytes(), "/etc/shadow of the host is readable")
+
+
+@check()
+async def path_traversal(arena: Arena) -> None:
+    """Paths full of `..` end at the sandbox's root, not at the host's."""
+    sandbox = await arena.open()
+    secret = host_secret(arena.host_folder())
+    for path in (f"../../../../../../../..{secret}", f"/proc/self/root/..{secret}", f"/tmp/../..{secret}"):
+        await _reads_nothing(sandbox, path)
+        await _writes_nothing(sandbox, path, secret)
+
+
+@check()
+async def symlink_escape(arena: Arena) -> None:
+    """Links to files of the host lead nowhere: on read, write, list, put."""
+    sandbox = await arena.open()
+    folder = arena.host_folder()
+    secret = host_secret(folder)
+    await sandbox.exec(f"ln -s {secret} file; ln -s {folder} folder; ln -s / root")
+    for path in ("file", "folder/secret", f"root{secret}"):
+        await _reads_nothing(sandbox, path)
+        await _writes_nothing(sandbox, path, secret)
+    await sandbox.exec(f"rm -rf {folder} folder; ln -s {folder} folder")
+    source = arena.host_folder() / "made-by-put"
+    source.write_bytes(b"x")
+    try:
+        await sandbox.put(source, "folder")
+    except OSError:
+        pass
+    expect(sorted(os.listdir(folder)) == ["secret"], f"put through a link wrote to the host: {os.listdir(folder)}")
+
+
+@check()
+async def get_stays_in_its_folder(arena: Arena) -> None:
+    """What `get` brings back cannot lead or lie outside the folder that was asked for."""
+    sandbox = await arena.open()
+    outside = arena.host_folder()
+    secret = host_secret(outside)
+    for trap in (
+        f"mkdir trap; ln -s {secret} trap/link",
+        f"mkdir trap; ln -s {outside} trap/folder",
+        "mkdir trap; ln -s ../../../../../../etc/passwd trap/link",
+    ):
+        await sandbox.exec(f"rm -rf trap; {trap}")
+        target = arena.host_folder() / "target"
+        try:
+            await sandbox.get("trap", target)
+        except (OSError, tarfile.TarError):
+            pass
+        leads = [path for path in target.rglob("*") if not path.resolve().is_relative_to(target.resolve())]
+        expect(not leads, f"{leads} leads out of the folder")
+    expect(secret.read_bytes() == _SECRET, "a file of the host was changed")
+
+
+@check()
+async def packed_traps_in_put(arena: Arena) -> None:
+    """A folder with an archive of `..` names, unpacked inside, changes nothing outside."""
+    sandbox = await arena.open()
+    secret = host_secret(arena.host_folder())
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        entry = tarfile.TarInfo(f"../../../../../..{secret}")
+        entry.size = 1
+        tar.addfile(entry, io.BytesIO(b"x"))
+    await sandbox.write("trap.tar", packed.getvalue())
+    await sandbox.exec("tar -P -xf trap.tar")
+    expect(secret.read_bytes() == _SECRET, "unpacking inside changed a file of the host")
