@@ -120,6 +120,32 @@ def reward(
 
 
 @app.command()
+def credit(
+    run: Annotated[Path | None, typer.Argument(help="A run directory.")] = None,
+    estimator: Annotated[
+        str | None, typer.Option(help="A built-in name or ./task.py:mine; default: the estimator of the run.")
+    ] = None,
+    rewards: Annotated[str | None, typer.Option(help="Scores that `agentrl reward` gave under this name.")] = None,
+    episode: Annotated[str | None, typer.Option(help="Show only this one: an id, or a part of it.")] = None,
+    limit: Annotated[int, typer.Option(help="Show at most so many episodes.")] = 10,
+    save: Annotated[bool, typer.Option(help="Keep it with the run, for `show` and `view`.")] = False,
+    builtin: Annotated[bool, typer.Option("--list", help="List the built-in estimators.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="All episodes, as JSON.")] = False,
+    overrides: Annotated[list[str], typer.Option("--set", help="A setting: --set gamma=0.9", metavar="KEY=VALUE")] = [],  # noqa: B006
+) -> None:
+    """Say again which turn deserved what, of a stored run. Without --save nothing is written."""
+    from agentrl.commands import credit as command
+
+    if builtin:
+        print(json.dumps(command.built_in(), indent=1)) if as_json else command.print_built_in()
+    elif run is None:
+        raise typer.BadParameter("which run? (or --list)")
+    else:
+        result = command.recredit(run, estimator, overrides, rewards=rewards, save=save)
+        print(json.dumps(result.as_dict())) if as_json else command.print_credit(result, episode, limit)
+
+
+@app.command()
 def check(run: Run, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     """Verify a run directory's invariants. Exit code 1 if one does not hold."""
     from agentrl.commands import look

@@ -77,6 +77,18 @@ def dump_recipe(recipe: Recipe) -> str:
     return out.getvalue()
 
 
+def settings_of(overrides: Sequence[str]) -> dict[str, Any]:
+    """`key=value` pairs without a recipe around them, the values in YAML.
+
+    Raises:
+        RecipeError: a pair that is none, or a value that is not YAML.
+    """
+    tree: dict[str, Any] = {}
+    for override in overrides:
+        _apply(tree, override, YAML(typ="rt"))
+    return tree
+
+
 def _apply(tree: Any, override: str, yaml: YAML) -> tuple[str, ...]:
     key, equals, text = override.partition("=")
     place = f"--set {override}"

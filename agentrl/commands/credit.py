@@ -1,0 +1,163 @@
+"""`agentrl credit`: credits a stored run again, and lists the estimators."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from agentrl.commands.runs import recipe_of
+from agentrl.credit.registry import BUILT_IN, Credit, CreditSettings, EpisodeCredit
+from agentrl.credit.table import action_key
+from agentrl.episode.record import Episode
+from agentrl.errors import StoreError
+from agentrl.recipe_file import settings_of
+from agentrl.store.rescored import load, rescored
+from agentrl.store.run_dir import RunDir
+from agentrl.view.show import signed_bar
+
+
+@dataclass(frozen=True)
+class Recredit:
+    """What an estimator says about a stored run.
+
+    Attributes:
+        episodes: the credited ones, by id.
+        batches: metrics of each batch that was credited together: one iteration of one split.
+    """
+
+    credit: Credit
+    episodes: dict[str, Episode]
+    credits: list[EpisodeCredit]
+    batches: list[dict[str, Any]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return {
+            "estimator": self.credit.estimator.name,
+            "settings": self.credit.settings.model_dump(mode="json"),
+            "batches": self.batches,
+            "episodes": [msgspec.to_builtins(credit) for credit in self.credits],
+        }
+
+
+def recredit(
+    path: Path, estimator: str | None, settings: list[str], *, rewards: str | None = None, save: bool = False
+) -> Recredit:
+    """Credits the scored episodes of a run, one iteration of one split at a time, as training does.
+
+    Args:
+        estimator: default: the run's own, whose settings `settings` then change.
+        rewards: use the scores that `agentrl reward --name` gave instead of the recorded ones.
+        save: store the credit; it takes the place of earlier credit wherever a run is looked at.
+
+    Raises:
+        CreditError: no such estimator or setting, or the episodes lack what it needs.
+        StoreError: there is no such run, or nothing in it was scored.
+    """
+    with RunDir.open(path) if save else RunDir.read(path) as run:
+        credit = _chosen(run, estimator, settings_of(settings))
+        episodes = [episode for episode in run.episodes() if episode.split != "demo"]
+        if rewards is not None:
+            episodes = list(rescored(episodes, load(path, rewards)))
+        scored = sorted((e for e in episodes if e.scored), key=lambda e: (e.split, e.iteration, e.id))
+        if not scored:
+            raise StoreError("holds no scored episode", place=str(path), remedy="agentrl show RUN lists what it holds")
+        credits: list[EpisodeCredit] = []
+        batches = []
+        for (split, iteration), members in itertools.groupby(scored, key=lambda e: (e.split, e.iteration)):
+            given, metrics = credit.assign(list(members))
+            credits += given
+            batches.append({"split": split, "iteration": iteration, **metrics})
+            for one in given if save else ():
+                run.add_credit(one.episode_id, one.estimator, one.turns, one.parts, iteration=iteration)
+    return Recredit(credit, {episode.id: episode for episode in scored}, credits, batches)
+
+
+def _chosen(run: RunDir, estimator: str | None, settings: dict[str, Any]) -> Credit:
+    """The estimator that was asked for, or that of the run."""
+    if estimator is not None:
+        return CreditSettings(estimator=estimator, **settings).load()
+    if "recipe" not in run.info:
+        raise StoreError("names no recipe", place=str(run.path), remedy="say which: --estimator NAME")
+    recipe = recipe_of(run)
+    return CreditSettings(**{**recipe.credit.model_dump(), **settings}).load(recipe.base)
+
+
+def print_credit(result: Recredit, episode: str | None, limit: int) -> None:
+    """Prints a line per turn: its credit, what that is made of, and what the turn did.
+
+    Raises:
+        StoreError: no credited episode is called `episode`.
+    """
+    chosen = [credit for credit in result.credits if episode is None or episode in credit.episode_id]
+    if not chosen:
+        raise StoreError(f"no credited episode has {episode!r} in its id")
+    name, settings = result.credit.estimator.name, result.credit.settings.model_dump(mode="json")
+    print(f"{name}  {'  '.join(f'{key}={value}' for key, value in settings.items())}")
+    parts = list(chosen[0].parts) if len(chosen[0].parts) > 1 else []
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("episode", "reward", "turn", "credit", *parts, "did"):
+        table.add_column(heading, no_wrap=True, justify="right" if heading in ("reward", "turn", *parts) else "left")
+    scale = max((abs(value) for credit in chosen for value in credit.turns), default=0.0)
+    for credit in chosen[:limit]:
+        record = result.episodes[credit.episode_id]
+        for turn, value in zip(record.turns, credit.turns, strict=True):
+            first = turn.index == 0
+            table.add_row(
+                Text(credit.episode_id if first else ""),
+                f"{record.reward:.3g}" if first else "",
+                str(turn.index),
+                signed_bar(value, scale),
+                *(f"{credit.parts[part][turn.index]:+.3f}" for part in parts),
+                Text(" ".join(action_key(turn).split())[:48]),
+            )
+    console = _wide()
+    console.print(table)
+    if len(chosen) > limit:
+        print(f"({limit} of {len(chosen)} episodes; --limit shows more, --json all)")
+
+
+def built_in() -> list[dict[str, Any]]:
+    """Every built-in estimator: what it is and takes."""
+    return [
+        {
+            "name": name,
+            "granularity": estimator.granularity,
+            "certainty": estimator.certainty,
+            "needs": sorted(estimator.needs),
+            "settings": {key: field.default for key, field in estimator.settings.model_fields.items()},
+            "source": estimator.source,
+            "does": (inspect.getdoc(estimator.function) or "").split("\n\n")[0].replace("\n", " "),
+        }
+        for name, estimator in BUILT_IN.items()
+    ]
+
+
+def print_built_in() -> None:
+    """The built-in estimators for people."""
+    table = Table("name", "granularity", "certainty", "needs", "source", box=None, padding=(0, 2, 0, 0))
+    for row in built_in():
+        needs = ", ".join(row["needs"]) or "-"
+        table.add_row(row["name"], row["granularity"], row["certainty"], needs, Text(row["source"]))
+    console = _wide()
+    console.print(table)
+    console.print(
+        "certainty: A read in the authors' code, B the paper's rule with a second source, C reconstructed\n"
+        "settings and formulas: agentrl credit --list --json, docs/credit.md"
+    )
+
+
+def _wide() -> Console:
+    """Where there is no terminal rich takes 80 columns, which would fold every line."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = max(console.width, 160)
+    return console
