@@ -39,9 +39,7 @@ def step_grpo(table: CreditTable, settings: StepGrpoSettings) -> Advantages:
     anchors = anchor_groups(table)
     keyed = anchors >= 0
     first = np.unique(anchors[keyed], return_index=True)[1]
-    names = [f"{table.group_ids[g]}, state {table.states[s]!r}" for g, s in zip(
-        table.turn_group[keyed][first], table.state[keyed][first], strict=True
-    )]  # fmt: skip
+    names = [table.group_ids[group] for group in table.turn_group[keyed][first]]
     advantage = np.zeros(table.n_turns)
     advantage[keyed] = normalise(
         table.step_reward[keyed],
