@@ -19,8 +19,12 @@ STEPS: dict[str, tuple[int, int]] = {"north": (0, -1), "east": (1, 0), "south": 
 BACK = {"north": "south", "south": "north", "east": "west", "west": "east"}
 
 
-def houses(mazes: int = 8, size: int = 4, extra_doors: int = 4, distance: int = 4, seed: int = 0) -> Iterator[Task]:
-    """Mazes of size x size rooms: a random spanning tree plus some extra doors, the flag at least `distance` away."""
+def houses(mazes: int = 8, size: int = 4, extra_doors: int = 4, distance: int = 5, seed: int = 0) -> Iterator[Task]:
+    """Mazes of size x size rooms: a random spanning tree plus some extra doors, the flag exactly `distance` away.
+
+    Exactly, because a maze whose flag nobody finds by chance teaches nothing: at 5, who wanders finds it within 20
+    moves one time in five to twenty; at 8, one time in a hundred.
+    """
     for number in range(mazes):
         rng = random.Random(f"{seed}/{number}")
         doors = _maze(rng, size, extra_doors, first_room=number * size * size)
@@ -68,8 +72,8 @@ async def reached(task: Task, sandbox: Any) -> float:
 
 
 def wanderer(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
-    """Demonstrates the format only: more than nine moves in ten are random."""
-    yield from _walk(task, rng, knows_the_way=0.08)
+    """Demonstrates the format only: nine moves in ten are random."""
+    yield from _walk(task, rng, knows_the_way=0.1)
 
 
 def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
@@ -136,7 +140,7 @@ def _way(doors: dict[str, dict[str, str]], start: str, goal: str) -> list[str]:
 
 
 def _far_apart(rng: random.Random, doors: dict[str, dict[str, str]], distance: int) -> tuple[str, str]:
-    pairs = [(a, b) for a in doors for b in doors if len(_way(doors, a, b)) >= distance]
+    pairs = [(a, b) for a in doors for b in doors if len(_way(doors, a, b)) == distance]
     return rng.choice(pairs)
 
 
