@@ -138,8 +138,7 @@ class Pool:
         for handle in list(self._in_use):
             self._take_back(handle, dirty=True)
         self._notify()
-        while tasks := self._making | self._leaving:
-            await asyncio.wait(tasks)
+        await self.settled()
         await self.backend.close()
 
     # What a pool does
@@ -182,6 +181,11 @@ class Pool:
         self._take_back(handle, dirty=dirty)
         if handle.leaving is not None:
             await asyncio.shield(handle.leaving)
+
+    async def settled(self) -> None:
+        """Waits until everything that was begun is ready (or failed), and everything used is gone."""
+        while tasks := self._making | self._leaving:
+            await asyncio.wait(tasks)
 
     def stats(self) -> PoolStats:
         """The counters as they are now."""

@@ -48,12 +48,6 @@ async def behind() -> AsyncIterator[Behind]:
     await backend.close()
 
 
-async def settled(pool: Pool) -> None:
-    """Waits until nothing is in the making or leaving."""
-    while tasks := pool._making | pool._leaving:
-        await asyncio.wait(tasks)
-
-
 def pid_of(sandbox: Sandbox) -> int:
     return int(sandbox._inner._init_pid)  # type: ignore[attr-defined]
 
@@ -61,10 +55,10 @@ def pid_of(sandbox: Sandbox) -> int:
 async def test_made_ahead_in_schedule_order(behind: Behind) -> None:
     pool = Pool(behind, ahead=2)
     pool.prefetch([SPEC, OTHER, SPEC, OTHER])
-    await settled(pool)
+    await pool.settled()
     assert behind.made == [SPEC, OTHER]
     first = await pool.acquire(SPEC, label="episode-1")
-    await settled(pool)
+    await pool.settled()
     assert behind.made == [SPEC, OTHER, SPEC]
     assert (await first.exec("echo hi")).text == "hi\n"
     second = await pool.acquire(OTHER)
@@ -135,13 +129,13 @@ async def test_an_untouched_one_is_kept_and_the_old_handle_is_dead(behind: Behin
 async def test_a_dead_one_is_not_handed_out(behind: Behind) -> None:
     pool = Pool(behind, ahead=2)
     pool.prefetch([SPEC] * 2)
-    await settled(pool)
+    await pool.settled()
     for sandbox in list(behind._alive):
         os.kill(sandbox._init_pid, signal.SIGKILL)
     sandbox = await pool.acquire(SPEC)
     assert (await sandbox.exec("true")).ok
     assert pool.stats().dead == 2
-    await settled(pool)
+    await pool.settled()
     assert behind.alive == 1
     await pool.close()
 
@@ -149,7 +143,7 @@ async def test_a_dead_one_is_not_handed_out(behind: Behind) -> None:
 async def test_one_that_waited_too_long_is_replaced(behind: Behind) -> None:
     pool = Pool(behind, ahead=1, max_idle_s=0.0)
     pool.prefetch([SPEC])
-    await settled(pool)
+    await pool.settled()
     await pool.acquire(SPEC)
     assert (pool.stats().dead, len(behind.made)) == (1, 2)
     await pool.close()
@@ -159,7 +153,7 @@ async def test_a_failed_start_is_raised_to_the_one_who_asks(behind: Behind) -> N
     pool = Pool(behind, ahead=1)
     behind.faults = [SandboxStartFailed("no luck")]
     pool.prefetch([SPEC, SPEC])
-    await settled(pool)
+    await pool.settled()
     with pytest.raises(SandboxStartFailed, match="no luck"):
         await pool.acquire(SPEC)
     assert (await (await pool.acquire(SPEC)).exec("true")).ok
@@ -170,7 +164,7 @@ async def test_a_failed_start_is_raised_to_the_one_who_asks(behind: Behind) -> N
 async def test_the_cap_holds(behind: Behind) -> None:
     pool = Pool(behind, ahead=8, cap=2)
     pool.prefetch([SPEC] * 8)
-    await settled(pool)
+    await pool.settled()
     assert behind.alive == 2
     boxes = [await pool.acquire(SPEC), await pool.acquire(SPEC)]
     with pytest.raises(SandboxStartFailed, match="2 in use, 0 warm, at most 2"):
@@ -186,7 +180,7 @@ async def test_the_cap_holds(behind: Behind) -> None:
 async def test_a_warm_one_of_another_kind_makes_room(behind: Behind) -> None:
     pool = Pool(behind, ahead=2, cap=2)
     pool.prefetch([OTHER] * 5)
-    await settled(pool)
+    await pool.settled()
     assert (await (await pool.acquire(SPEC)).exec("true")).ok
     await pool.close()
 
