@@ -173,9 +173,9 @@ class DockerBackend:
         return self._images[ref]
 
     async def drop(self, ref: str) -> None:
-        """Removes a snapshot that nobody uses any more."""
-        image = self._images.pop(ref)
-        await self.engine.call(lambda api: api.remove_image(image.id, force=True), _SNAPSHOT_S)
+        """Removes a snapshot. By name: the engine keeps what later snapshots stand on, until they go."""
+        del self._images[ref]
+        await self.engine.call(lambda api: api.remove_image(ref, force=True), _SNAPSHOT_S)
 
     def share(self, ref: str, users: int) -> None:
         """A snapshot that is dropped when so many sandboxes are gone."""

@@ -78,7 +78,8 @@ class Plan:
 
     def _folders(self, folder: Path) -> dict[str, Any]:
         spec = self.spec
-        size = spec.disk_mb or DEFAULTS["disk_mb"]
+        memory = spec.memory_mb or DEFAULTS["memory_mb"]
+        size = spec.disk_mb or min(DEFAULTS["disk_mb"], memory // 4)  # all three full still leave room for programs
         bound = f"rw,exec,nosuid,nodev,size={size}m,nr_inodes={size * _INODES_PER_MB}"
         writable = {} if spec.snapshots else {
             "/tmp": f"{bound},mode=1777", spec.workdir: f"{bound},mode=0755,uid={UID},gid={UID}",

@@ -56,17 +56,20 @@ class Gate:
             self._next = moment + self._pause
             await asyncio.sleep(moment - now)
             self._check()
-            self._trial = self._failures >= self._most_failures
+            trial = self._trial = self._failures >= self._most_failures
             try:
                 yield
+                self._failures = 0
             except EngineChoked as error:
                 self._failures += 1
                 self._opens_at, self._cause = self._clock() + self._shut_s, error.message
                 raise
-            else:
+            except Exception:
                 self._failures = 0
+                raise
             finally:
-                self._trial = False
+                if trial:
+                    self._trial = False
 
     def _check(self) -> None:
         if self._failures < self._most_failures:

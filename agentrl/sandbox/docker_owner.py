@@ -45,9 +45,10 @@ def reap(engine: Engine, *, dry: bool = False) -> list[str]:
             if not dry:
                 _tolerant(engine, lambda id=each["Id"]: api.remove_network(id))
         for each in filter(_is_dead, api.images(**query)):
-            found.append(f"image {(each['RepoTags'] or [each['Id']])[0]}")
+            name = (each["RepoTags"] or [each["Id"]])[0]
+            found.append(f"image {name}")
             if not dry:
-                _tolerant(engine, lambda id=each["Id"]: api.remove_image(id, force=True))
+                _tolerant(engine, lambda name=name: api.remove_image(name, force=True))
         return found
 
     return engine.ask(work, 300)

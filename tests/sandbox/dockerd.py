@@ -37,6 +37,11 @@ def engine_answers(host: str) -> bool:
     return False
 
 
+def usable() -> bool:
+    """Whether an engine answers already."""
+    return engine_answers(_given())
+
+
 def why_not() -> str:
     """Why no private engine can be started here; empty if one can."""
     if shutil.which("dockerd") is None or shutil.which("docker") is None:
@@ -51,7 +56,7 @@ def engine(shared: Path) -> Iterator[str]:
     Args:
         shared: a folder that all users of the engine name; the last that leaves stops it.
     """
-    given = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    given = _given()
     if engine_answers(given):
         with _locked(shared):
             _import_images(given)
@@ -73,6 +78,10 @@ def engine(shared: Path) -> Iterator[str]:
             user.unlink()
             if not any(folder.glob("user-*")):
                 _stop(folder)
+
+
+def _given() -> str:
+    return os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
 
 
 def _start(folder: Path, host: str) -> None:
@@ -100,10 +109,10 @@ def _stop(folder: Path) -> None:
 
 
 def _import_images(host: str) -> None:
-    present = subprocess.run(["docker", "-H", host, "images", "-q", IMAGE], capture_output=True, check=True).stdout
-    if not present:
-        _import(host, IMAGE, PROGRAMS)
-    _import(host, NO_PYTHON, ["bash", "sh"])
+    for name, programs in ((IMAGE, PROGRAMS), (NO_PYTHON, ["bash", "sh"])):
+        asked = ["docker", "-H", host, "images", "-q", name]
+        if not subprocess.run(asked, capture_output=True, check=True).stdout:
+            _import(host, name, programs)
 
 
 def _import(host: str, name: str, programs: list[str]) -> None:

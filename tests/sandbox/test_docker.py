@@ -1,0 +1,305 @@
+"""The docker backend against a real engine: what containers are like, what is refused, what is left (nothing)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("docker", reason="the package docker is missing: pip install 'agentrl[docker]'")
+
+from agentrl.sandbox import open_backend
+from agentrl.sandbox.contract import (
+    CapabilityMissing,
+    SandboxLost,
+    SandboxSpec,
+    SandboxStartFailed,
+    SandboxUnavailable,
+)
+from agentrl.sandbox.docker import DockerBackend, DockerSandbox
+from agentrl.sandbox.docker_engine import Engine
+from agentrl.sandbox.docker_gate import EngineChoked
+from agentrl.sandbox.docker_owner import MACHINE, OWNER, reap
+from tests.sandbox.dockerd import NO_PYTHON
+
+
+def things_of(backend: DockerBackend, owner: str) -> list[str]:
+    """What the engine and the temp folder hold of an owner."""
+
+    def look(api: Any) -> list[str]:
+        query = {"filters": {"label": f"{OWNER}={owner}"}}
+        containers = [name for each in api.containers(all=True, **query) for name in each["Names"]]
+        return containers + [each["Name"] for each in api.networks(**query)] + [e["Id"] for e in api.images(**query)]
+
+    folder = Path(f"/tmp/agentrl-{owner}")
+    return backend.engine.ask(look) + [str(path) for path in folder.glob("[0-9]*") if path.name.isdigit()]
+
+
+@pytest.fixture
+def nothing_left(open_docker: DockerBackend) -> Iterator[None]:
+    """The engine holds as much after the test as before it."""
+    before = things_of(open_docker, open_docker.owner)
+    yield
+    assert things_of(open_docker, open_docker.owner) == before
+
+
+async def container(backend: DockerBackend, sandbox: DockerSandbox) -> dict[str, Any]:
+    about: dict[str, Any] = await backend.engine.call(lambda api: api.inspect_container(sandbox._container.name))
+    return about
+
+
+# What a container is like
+
+
+async def test_programs_have_no_rights(docker_backend: DockerBackend) -> None:
+    async with await docker_backend.create(SandboxSpec()) as sandbox:
+        status = (await sandbox.exec("grep -E '^(Uid|Cap...|NoNewPrivs|Seccomp):' /proc/self/status; id -un")).text
+        assert "NoNewPrivs:\t1" in status
+        assert "Seccomp:\t2" in status
+        assert status.count("0000000000000000") == 5
+        assert status.endswith("agent\n")
+        assert not (await sandbox.exec("touch /usr/x /etc/x /run/x")).ok
+        assert (await sandbox.exec("touch /tmp/x /work/x /dev/shm/x")).ok
+        assert not (await sandbox.exec("ls /var/run/docker.sock /run/docker.sock")).ok
+        assert (await sandbox.exec("ls /sys/class/net")).text == "lo\n"
+        assert not (await sandbox.exec("ls /run/agentrl/wire/host")).ok
+
+
+async def test_limits_are_set(docker_backend: DockerBackend) -> None:
+    spec = SandboxSpec(memory_mb=128, pids=40, disk_mb=8, cpu=0.5, workdir="/home/agent")
+    async with await docker_backend.create(spec, label="episode-3") as sandbox:
+        host = (about := await container(docker_backend, sandbox))["HostConfig"]
+        assert (host["Memory"], host["MemorySwap"], host["PidsLimit"]) == (128 << 20, 128 << 20, 40)
+        assert (host["CpuQuota"], host["CpuPeriod"]) == (50_000, 100_000)
+        assert host["NetworkMode"] == "none"
+        assert about["Config"]["Labels"][OWNER] == docker_backend.owner
+        assert about["Config"]["Labels"]["agentrl.run"] == "episode-3"
+        full = await sandbox.exec("head -c 100000000 /dev/zero > x; stat -c %s x; pwd")
+        assert full.stdout == f"{8 << 20}\n/home/agent\n".encode()
+        assert (await sandbox.exec(["python3", "-c", "bytearray(1 << 30)"])).outcome == "oom"
+        assert (await sandbox.exec("kill -9 $$")).outcome == "signal"
+        assert (await sandbox.exec("sleep 9", timeout_s=0.1)).outcome == "timeout"
+        assert (await sandbox.health()).oom_kills == 1
+
+
+async def test_public_is_a_network_of_our_own(docker_backend: DockerBackend) -> None:
+    async with await docker_backend.create(SandboxSpec(network="public")) as sandbox:
+        (name,) = (await container(docker_backend, sandbox))["NetworkSettings"]["Networks"]
+        about = await docker_backend.engine.call(lambda api: api.inspect_network(name))
+        assert about["Options"]["com.docker.network.bridge.enable_icc"] == "false"
+        assert about["Labels"][OWNER] == docker_backend.owner
+
+
+# What is refused
+
+
+def test_no_engine(tmp_path: Path) -> None:
+    with pytest.raises(SandboxUnavailable, match="no container engine at [\\s\\S]*apt-get install"):
+        DockerBackend(f"unix://{tmp_path}/sock").preflight(SandboxSpec())
+
+
+def test_an_engine_elsewhere() -> None:
+    with pytest.raises(CapabilityMissing, match="another machine"):
+        DockerBackend("tcp://10.0.0.1:2375").preflight(SandboxSpec())
+
+
+def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sock").touch()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(SandboxUnavailable, match="permission[\\s\\S]*usermod -aG"):
+        DockerBackend(f"unix://{tmp_path}/sock").preflight(SandboxSpec())
+
+
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (SandboxSpec(rootfs="/"), "sandbox.spec.rootfs"),
+        (SandboxSpec(snapshots=True, disk_mb=5), "sandbox.spec.disk_mb"),
+        (SandboxSpec(image="agentrl/bsae"), r"agentrl/bsae'; it has:[\s\S]*agentrl/base:latest"),
+        (SandboxSpec(image="agentrl/swe-none"), "agentrl sandbox build swe-none"),
+        (SandboxSpec(image=NO_PYTHON), r"it has no python3[\s\S]*apt-get install -y python3"),
+    ],
+)
+def test_what_cannot_be_made_is_refused_beforehand(open_docker: DockerBackend, spec: SandboxSpec, words: str) -> None:
+    with pytest.raises((CapabilityMissing, SandboxUnavailable), match=words):
+        open_docker.preflight(spec)
+
+
+@pytest.mark.usefixtures("nothing_left")
+async def test_what_the_engine_refuses_leaves_nothing(docker_backend: DockerBackend) -> None:
+    with pytest.raises(SandboxStartFailed, match="engine refused"):
+        await docker_backend.create(SandboxSpec(workdir="/"))
+    with pytest.raises(SandboxStartFailed, match="setup"):
+        await docker_backend.create(SandboxSpec(setup=("exit 3",)))
+
+
+# Losing sandboxes
+
+
+async def test_a_removed_container_is_a_lost_sandbox(docker_backend: DockerBackend) -> None:
+    sandbox = await docker_backend.create(SandboxSpec(), label="episode-7")
+    running = asyncio.create_task(sandbox.exec("sleep 60"))
+    await asyncio.sleep(0.1)
+    await docker_backend.engine.call(lambda api: api.remove_container(sandbox._container.name, force=True))
+    with pytest.raises(SandboxLost, match="episode-7"):
+        await running
+    assert not (await sandbox.health()).alive
+    await sandbox.close()
+
+
+async def test_ttl(docker_backend: DockerBackend) -> None:
+    sandbox = await docker_backend.create(SandboxSpec(ttl_s=0.3))
+    with pytest.raises(SandboxLost, match="ttl_s"):
+        await sandbox.exec("sleep 60")
+
+
+async def test_an_engine_that_does_not_answer(docker_host: str, tmp_path: Path) -> None:
+    deaf = await asyncio.start_unix_server(lambda reader, writer: asyncio.sleep(60), f"{tmp_path}/deaf")
+    engine = Engine(f"unix://{tmp_path}/deaf")
+    engine._version = "1.41"
+    with pytest.raises(EngineChoked, match=r"within 0\.2 s"):
+        await engine.call(lambda api: api.ping(), 0.2)
+    deaf.close()
+
+
+# Leaving nothing
+
+
+@pytest.mark.usefixtures("nothing_left")
+async def test_creates_that_are_cancelled_leave_nothing(docker_backend: DockerBackend) -> None:
+    delays = random.Random(5)
+
+    async def one() -> None:
+        task = asyncio.create_task(docker_backend.create(SandboxSpec()))
+        await asyncio.sleep(delays.uniform(0, 0.6))
+        task.cancel()
+        with suppress(asyncio.CancelledError):  # it may have been quicker
+            await (await task).close()
+
+    await asyncio.gather(*(one() for _ in range(8)))
+    assert not docker_backend._alive
+
+
+async def test_closing_the_backend_leaves_nothing(docker_host: str) -> None:
+    backend = DockerBackend(docker_host)
+    sandbox = await backend.create(SandboxSpec(snapshots=True))
+    await backend.create(SandboxSpec(network="public"))
+    await sandbox.snapshot()
+    folder = backend._folder
+    assert folder is not None
+    assert len(things_of(backend, backend.owner)) == 6  # two containers, their folders, a network, an image
+    await backend.close()
+    await backend.close()
+    assert things_of(backend, backend.owner) == []
+    assert not folder.exists()
+
+
+DRIVER = """
+import asyncio, sys
+from agentrl.sandbox import open_backend
+from agentrl.sandbox.contract import SandboxSpec
+async def main():
+    backend = open_backend("docker", host=sys.argv[1])
+    backend.preflight(SandboxSpec())
+    print(backend.owner, flush=True)
+    async def one():
+        sandbox = await backend.create(SandboxSpec(network={"allow": ["example.org"]}))
+        await sandbox.exec("setsid sleep 98765 & sleep 98765")
+    await asyncio.gather(*(one() for _ in range(3)))
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.3, 0.7, 3.0])
+def test_nothing_survives_a_killed_driver(docker_host: str, delay: float) -> None:
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, docker_host], stdout=subprocess.PIPE, text=True)
+    assert driver.stdout is not None
+    owner = driver.stdout.readline().strip()
+    time.sleep(delay)  # somewhere in the middle of a create, or after it
+    driver.kill()
+    driver.wait()
+    driver.stdout.close()
+    backend = DockerBackend(docker_host)
+    deadline = time.monotonic() + 30
+    while True:  # a call that the engine had accepted may still bring a container about
+        reap(backend.engine)
+        asyncio.run(backend.reap())
+        if not things_of(backend, owner) and not Path(f"/tmp/agentrl-{owner}").exists():
+            break
+        assert time.monotonic() < deadline
+    assert not any(b"98765" in _command(path) for path in Path("/proc").glob("[0-9]*"))
+
+
+def _command(path: Path) -> bytes:
+    with suppress(OSError):
+        return (path / "cmdline").read_bytes()
+    return b""
+
+
+async def test_the_living_are_not_reaped(docker_backend: DockerBackend) -> None:
+    async with await docker_backend.create(SandboxSpec()) as sandbox:
+        other = DockerBackend(docker_backend.engine.host)
+        await other.reap()
+        assert (await sandbox.exec("echo well")).text == "well\n"
+        labels = (await container(docker_backend, sandbox))["Config"]["Labels"]
+        assert "/" in labels[MACHINE]
+
+
+# Snapshots
+
+LOOK = "cd /work; find . /tmp | sort | while read f; do stat -c '%n %F %a %U %s %Y %h %N' \"$f\"; done"
+FILL = """
+mkdir -p a/b; echo one > a/b/one; chmod 000 a/b/one; ln a/b/one a/hard; ln -s b/one a/link; ln -s /nowhere a/dangling
+chmod 750 a/b; touch -d 2001-02-03 a/old; mkfifo a/pipe; echo t > /tmp/t
+printf 'x' > 'a/odd name'; chmod 4755 'a/odd name'
+"""
+
+
+@pytest.mark.usefixtures("nothing_left")
+async def test_snapshot_restore_and_fork_are_exact(docker_backend: DockerBackend) -> None:
+    origin = await docker_backend.create(SandboxSpec(snapshots=True, setup=("echo setup >> ran",)), label="tree")
+    assert (await origin.exec(FILL)).ok
+    before = (await origin.exec(LOOK)).text
+    assert "4755" in before
+    ref = await origin.snapshot()
+    shell = await origin.session()
+    await shell.run("cd a; rm -rf b old; echo new > new; sleep 98766 &")
+    await origin.restore(ref)
+    assert (await origin.exec(LOOK)).text == before
+    assert (await (await origin.session()).run("pwd; pgrep sleep; jobs")).text.startswith("/work\n")
+    first, second = await origin.fork(2)
+    await first.exec("echo first > mine")
+    for each in (origin, second):
+        assert (await each.exec(LOOK)).text == before
+    assert (await first.exec("cat mine ran")).text == "first\nsetup\n"
+    await origin.close()
+    grandchild = (await second.fork(1))[0]
+    assert (await grandchild.exec(LOOK)).text == before
+    await asyncio.gather(first.close(), second.close(), grandchild.close())
+    assert [name for name in docker_backend._images if name.startswith("agentrl-snapshot")] == [ref]
+    await docker_backend.drop(ref)
+
+
+async def test_snapshots_must_be_asked_for(docker_backend: DockerBackend) -> None:
+    sandbox = await docker_backend.create(SandboxSpec())
+    for attempt in (sandbox.snapshot(), sandbox.fork(2), sandbox.restore("x")):
+        with pytest.raises(CapabilityMissing, match="snapshots: true"):
+            await attempt
+    able = await docker_backend.create(SandboxSpec(snapshots=True))
+    with pytest.raises(KeyError):
+        await able.restore("agentrl/base:latest")
+    assert (await able.exec("true")).ok
+
+
+def test_it_is_opened_by_name() -> None:
+    assert open_backend("docker").name == "docker"

@@ -1,0 +1,130 @@
+"""The way out: the proxy by itself on this machine, and from within a container."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from agentrl.sandbox.contract import NetworkAllow, SandboxSpec, SandboxStartFailed
+from agentrl.sandbox.egress import Egress
+
+
+@pytest.fixture
+def egress() -> Iterator[Egress]:
+    opened = Egress()
+    yield opened
+    opened.stop()
+
+
+@pytest.fixture
+async def web() -> AsyncIterator[int]:
+    """A web server on loopback that answers with the request it got; its port."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(head) + head)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    yield server.sockets[0].getsockname()[1]
+    server.close()
+
+
+async def ask(path: str, request: str) -> str:
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(request.encode())
+    answer = await asyncio.wait_for(reader.read(), 20)
+    writer.close()
+    return answer.decode()
+
+
+async def test_what_is_listed_is_reached_as_a_proxy_should(egress: Egress, web: int, tmp_path: Path) -> None:
+    path = f"{tmp_path}/e"
+    await asyncio.to_thread(egress.open, path, (f"127.0.0.1:{web}",), "ep")
+    head = (
+        f"GET http://127.0.0.1:{web}/a?b HTTP/1.1\r\nHost: other.example\r\nProxy-Authorization: secret\r\nX: y\r\n\r\n"
+    )
+    answer = await ask(path, head)
+    assert f"GET /a?b HTTP/1.1\r\nHost: 127.0.0.1:{web}\r\nConnection: close\r\nX: y\r\n" in answer
+    assert "secret" not in answer
+    tunnel = f"CONNECT 127.0.0.1:{web} HTTP/1.1\r\n\r\nGET /in HTTP/1.1\r\nHost: x\r\n\r\n"
+    assert "200 Connection established\r\n\r\nHTTP/1.1 200 OK" in await ask(path, tunnel)
+
+
+@pytest.mark.parametrize(
+    ("allow", "target", "status"),
+    [
+        ("example.org", "example.com:443", "403"),
+        ("example.org", "example.org.evil.test:443", "403"),
+        ("*.example.org", "example.org:443", "403"),
+        ("*.example.org", "notexample.org:443", "403"),
+        ("example.org", "example.org:22", "403"),
+        ("localhost", "localhost:80", "403"),  # resolves to what is not public
+        ("localhost", "127.0.0.1:80", "403"),
+        ("example.org", "169.254.169.254:80", "403"),
+        ("no-such-host.invalid", "no-such-host.invalid:80", "502"),
+        ("127.0.0.1:9", "127.0.0.1:9", "502"),
+    ],
+)
+async def test_what_is_not_listed_is_refused(
+    egress: Egress, tmp_path: Path, allow: str, target: str, status: str
+) -> None:
+    path = f"{tmp_path}/e"
+    await asyncio.to_thread(egress.open, path, (allow,), "ep")
+    assert (await ask(path, f"CONNECT {target} HTTP/1.1\r\n\r\n")).startswith(f"HTTP/1.1 {status} ")
+    assert (await ask(path, f"GET http://{target}/ HTTP/1.1\r\n\r\n")).startswith(f"HTTP/1.1 {status} ")
+
+
+@pytest.mark.parametrize("request_", ["nonsense\r\n\r\n", "GET /path HTTP/1.1\r\n\r\n", "CONNECT x:y HTTP/1.1\r\n\r\n"])
+async def test_what_is_no_request_is_refused(egress: Egress, tmp_path: Path, request_: str) -> None:
+    path = f"{tmp_path}/e"
+    await asyncio.to_thread(egress.open, path, ("example.org",), "ep")
+    assert (await ask(path, request_)).startswith("HTTP/1.1 400 ")
+
+
+async def test_refusals_are_told_once(egress: Egress, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = f"{tmp_path}/e"
+    await asyncio.to_thread(egress.open, path, ("example.org",), "episode-5")
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            await ask(path, "CONNECT evil.test:443 HTTP/1.1\r\n\r\n")
+        await asyncio.to_thread(egress.open, f"{tmp_path}/f", ("example.org",), "")  # all before it is told by now
+    assert [record.message for record in caplog.records] == [
+        "egress of episode-5 refused to evil.test:443: not in the sandbox's list of allowed hosts"
+    ]
+
+
+async def test_a_place_where_it_cannot_listen(egress: Egress, tmp_path: Path) -> None:
+    with pytest.raises(SandboxStartFailed, match="cannot listen"):
+        await asyncio.to_thread(egress.open, f"{tmp_path}/no/e", ("example.org",), "")
+
+
+FETCH = """
+import sys, urllib.error, urllib.request
+try:
+    print(urllib.request.urlopen(sys.argv[1], timeout=20).status)
+except urllib.error.HTTPError as error:
+    print(error.code)
+"""
+DIRECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 3)"
+
+
+async def test_a_container_reaches_what_is_listed_and_nothing_else(docker_backend, web: int) -> None:  # type: ignore[no-untyped-def]
+    spec = SandboxSpec(network=NetworkAllow(allow=(f"127.0.0.1:{web}",)))
+    async with await docker_backend.create(spec, label="ep") as sandbox:
+        env = {
+            "NO_PROXY": "",
+            "no_proxy": "",
+        }  # the server of this test is on loopback, which is not proxied by default
+        for url, said in ((f"http://127.0.0.1:{web}/", "200\n"), ("http://example.org/", "403\n")):
+            assert (await sandbox.exec(["python3", "-c", FETCH, url], env=env)).text == said
+        assert not (await sandbox.exec(["python3", "-c", DIRECT, "127.0.0.1", str(web)])).ok
+        assert not (await sandbox.exec(["python3", "-c", DIRECT, "1.1.1.1", "53"])).ok
+        assert (await sandbox.exec("ls /sys/class/net")).text == "lo\n"
+    async with await docker_backend.create(SandboxSpec()) as neighbour:
+        assert not (await neighbour.exec(["python3", "-c", FETCH, f"http://127.0.0.1:{web}/"])).ok
