@@ -110,20 +110,15 @@ def _clauses(query: str) -> dict[str, Counter[str]]:
         flat.append("\x00" if depth > 0 else character)
         depth += character == "("
     plain = "".join(flat)
-    marks = [*_CLAUSE.finditer(plain)]
     found: dict[str, Counter[str]] = {}
-    for mark, following in zip(marks, [*marks[1:], None], strict=True):
-        start, end = mark.end(), following.start() if following else len(text)
-        cuts = [
-            start,
-            *(
-                cut
-                for m in re.finditer(r",|\b(?:and|or)\b", plain[start:end])
-                for cut in (start + m.start(), start + m.end())
-            ),
-            end,
-        ]
-        items = [re.sub(r"\s+", "", text[a:b]) for a, b in zip(cuts[::2], cuts[1::2], strict=True)]
+    marks = [*_CLAUSE.finditer(plain)]
+    ends = [*(mark.start() for mark in marks[1:]), len(text)]
+    for mark, end in zip(marks, ends, strict=False):
+        cuts = [mark.end()]
+        for separator in re.finditer(r",|\b(?:and|or)\b", plain[mark.end() : end]):
+            cuts += [mark.end() + separator.start(), mark.end() + separator.end()]
+        pairs = zip(cuts[::2], [*cuts[1::2], end], strict=True)
+        items = [re.sub(r"\s+", "", text[first:last]) for first, last in pairs]
         found.setdefault(mark[1], Counter()).update(item for item in items if item)
     return found
 

@@ -1,0 +1,181 @@
+"""Judges against a real HTTP server that answers as an OpenAI-compatible engine does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from agentrl.episode.failures import verdict
+from agentrl.errors import AgentRLError, EngineError, RecipeError
+from agentrl.rewards import RewardSet
+from agentrl.task import Task
+from tests.rewards.make import make_episode
+
+aiohttp = pytest.importorskip("aiohttp", reason="pip install 'agentrl[judge]'")
+
+TASK = Task.of("t", "Capital of France?", answer="Paris", reference="It is Lyon.")
+
+
+class Engine:
+    """Counts requests; `reply` makes the text of a reply (or a status) from a request."""
+
+    def __init__(self) -> None:
+        self.reply: Callable[[dict], str | int] = lambda request: ""
+        self.requests: list[dict] = []
+        self.keys: list[str | None] = []
+
+    async def handle(self, request):
+        body = await request.json()
+        self.requests.append(body)
+        self.keys.append(request.headers.get("Authorization"))
+        text = self.reply(body)
+        if isinstance(text, int):
+            return aiohttp.web.Response(status=text, text="trouble")
+        return aiohttp.web.json_response({"choices": [{"message": {"role": "assistant", "content": text}}]})
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Engine]:
+    from aiohttp import web
+
+    engine = Engine()
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", engine.handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    engine.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    yield engine
+    await runner.cleanup()
+
+
+@pytest.fixture
+def judge(engine, tmp_path):
+    return {"url": engine.url, "model": "m", "cache": str(tmp_path), "backoff_s": 0.0}
+
+
+async def score(name, judge, answer="Paris", **settings):
+    return await RewardSet.from_recipe({name: {"judge": judge, **settings}}).score(
+        TASK, make_episode(TASK, answer=answer)
+    )
+
+
+async def test_votes_are_averaged_and_kept_with_their_prompt(engine, judge, tmp_path):
+    engine.reply = lambda request: f'fine {{"score": 1}}? no: {{"score": {[8, 10, 9][request["seed"]]}}}'
+    judge |= {"votes": 3, "temperature": 0.7}
+    scored = await score("rubric_judge", judge, key="answer", rubric="Name the city.")
+    # (0.8 + 1.0 + 0.9) / 3.
+    assert scored.total == pytest.approx(0.9)
+    assert scored.notes["rubric_judge"].startswith("3 of 3 votes read, prompt ")
+    assert len(engine.requests) == 3
+    assert (engine.requests[0]["model"], engine.requests[0]["temperature"]) == ("m", 0.7)
+    again = await score("rubric_judge", judge, key="answer", rubric="Name the city.")
+    assert again == scored
+    assert len(engine.requests) == 3, "the second time it was read from disk"
+    (kept,) = tmp_path.rglob("*.json")
+    stored = json.loads(kept.read_text())
+    assert all(part in stored["prompts"][0] for part in ("Capital of France?", "Paris", "Name the city."))
+    assert len(stored["replies"]) == 3
+    assert kept.stem.startswith(scored.notes["rubric_judge"].split("prompt ")[1][:12])
+    await score("rubric_judge", judge, key="answer", rubric="Name the country.")
+    assert len(engine.requests) == 6, "another question is asked"
+
+
+async def test_a_malformed_reply_is_a_lost_vote_and_most_lost_is_none(engine, judge, tmp_path):
+    engine.reply = lambda request: '{"score": 5}' if request["seed"] < 2 else '{"score": 11}'
+    scored = await score("rubric_judge", {**judge, "votes": 3})
+    assert scored.total == 0.5
+    assert scored.notes["rubric_judge"].endswith("1 lost")
+    engine.reply = lambda request: '{"score": 5}' if request["seed"] < 1 else "I would rather not"
+    scored = await score("rubric_judge", {**judge, "votes": 2})
+    assert scored.components == {"rubric_judge": None}
+    assert scored.total is None, "judges are required: no reward is made up of the rest"
+    assert "malformed reply: 1 of 2" in scored.notes["rubric_judge"]
+    assert len(list(tmp_path.rglob("*.json"))) == 1, "what could not be read is asked again"
+
+
+async def test_both_orders(engine, judge):
+    def first_wins(request):
+        return '{"better": "A"}'
+
+    def best(*cities):
+        def reply(request):
+            first = request["messages"][0]["content"].partition("<answer_b>")[0]
+            city = next(city for city in cities if city in request["messages"][0]["content"])
+            return json.dumps({"better": "A" if city in first else "B"})
+
+        return reply
+
+    engine.reply = best("Paris", "Lyon")
+    assert (await score("pairwise_judge", judge)).total == 1.0
+    assert (await score("pairwise_judge", judge, answer="Nice")).total == 0.0
+    engine.reply = first_wins
+    # A judge that always prefers the first place decides nothing: one win, one loss.
+    assert (await score("pairwise_judge", {**judge, "votes": 2})).total == 0.5
+    engine.reply = lambda request: '{"better": "Tie"}'
+    assert (await score("pairwise_judge", {**judge, "model": "n"})).total == 0.5
+
+
+async def test_an_engine_that_is_down_is_infrastructure(engine, judge):
+    engine.reply = lambda request: 503
+    with pytest.raises(EngineError, match=r"failed 4 times; the last: HTTP 503") as caught:
+        await score("rubric_judge", judge)
+    assert verdict(caught.value).status == "infra_error"
+    assert verdict(caught.value).retry
+    assert len(engine.requests) == 4
+    with pytest.raises(EngineError, match="ClientConnector"):
+        await score("rubric_judge", {**judge, "url": "http://127.0.0.1:9/v1", "retries": 0})
+
+
+async def test_an_engine_that_recovers(engine, judge):
+    engine.reply = lambda request: 500 if len(engine.requests) < 2 else '{"score": 10}'
+    assert (await score("rubric_judge", judge)).total == 1.0
+
+
+async def test_a_refusal_is_not_retried(engine, judge):
+    engine.reply = lambda request: 401
+    with pytest.raises(AgentRLError, match="the judge refused: HTTP 401") as caught:
+        await score("rubric_judge", judge)
+    assert verdict(caught.value).status == "user_error"
+    assert len(engine.requests) == 1
+
+
+async def test_the_key_comes_from_the_environment(engine, judge, monkeypatch):
+    engine.reply = lambda request: '{"score": 10}'
+    judge |= {"api_key_env": "JUDGE_KEY"}
+    with pytest.raises(RecipeError, match="the environment has no JUDGE_KEY"):
+        await score("rubric_judge", judge)
+    monkeypatch.setenv("JUDGE_KEY", "word")
+    await score("rubric_judge", judge)
+    assert engine.keys == ["Bearer word"]
+
+
+async def test_no_answer_is_not_judged(engine, judge):
+    assert (await score("rubric_judge", judge, answer=None)).total == 0.0
+    assert (await score("pairwise_judge", judge, answer=" ")).total == 0.0
+    assert not engine.requests
+
+
+@pytest.mark.parametrize(("settings", "message"), [
+    ({}, r"rewards.rubric_judge.judge: its setting 'judge' is missing"),
+    ({"judge": {"url": "localhost", "model": "m"}}, r"rewards.rubric_judge.judge.url: "),
+    ({"judge": {"url": "http://x", "modle": "m"}}, r"rewards.rubric_judge.judge.model"),
+])  # fmt: skip
+def test_settings_are_checked(settings, message):
+    with pytest.raises(RecipeError, match=message):
+        RewardSet.from_recipe({"rubric_judge": settings})
+
+
+async def test_a_prompt_that_cannot_be_filled(engine, judge):
+    with pytest.raises(RecipeError, match=r"cannot be filled: KeyError: 'anwser'"):
+        await score("rubric_judge", judge, prompt="Is {anwser} right?")
+
+
+def test_judges_say_what_they_cost():
+    judge = {"url": "http://localhost:1", "model": "m"}
+    (component,) = RewardSet.from_recipe({"rubric_judge": {"judge": judge}}).components
+    assert component.costs == ("engine",)
+    assert component.required

@@ -1,0 +1,297 @@
+"""The built-in rewards of published methods, on numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from agentrl.errors import RecipeError, TaskError
+from agentrl.rewards.calibration import brier
+from agentrl.rewards.cost import frugal_search, router_cost, search_planning
+from agentrl.rewards.feedback import unary_feedback
+from agentrl.rewards.gui import gui_action
+from agentrl.rewards.length import laser, overlong
+from agentrl.rewards.maths import maths
+from agentrl.rewards.patch import changes, patch_similarity
+from agentrl.rewards.reseek import evidence_judgement
+from agentrl.rewards.retrieval import retrieval_recall, retrieval_utility
+from agentrl.rewards.sql import sql_execution, sql_partial
+from agentrl.rewards.verifiers import turn_format
+from agentrl.task import Task
+from tests.rewards.make import call, make_episode, turn
+
+# -- maths
+
+
+@pytest.mark.parametrize(("answer", "gold", "right"), [
+    (r"so it is $\frac{1}{2}$", "0.5", 1.0),
+    (r"\boxed{2\sqrt{2}}", r"\sqrt{8}", 1.0),
+    (r"$x^2-1$", "(x-1)(x+1)", 1.0),
+    (r"$\{2, 1\}$", r"\{1,2\}", 1.0),
+    (r"$\frac{1}{3}$", "0.5", 0.0),
+    ("no idea", "7", 0.0),
+    (None, "7", 0.0),
+    ("$3$", ["2", "3"], 1.0),
+])  # fmt: skip
+async def test_symbolic_equality(answer, gold, right):
+    pytest.importorskip("math_verify", reason="pip install 'agentrl[maths]'")
+    task = Task.of("t", "", answer=gold)
+    assert await maths(task, make_episode(task, answer=answer), timeout_s=60) == right
+
+
+async def test_what_takes_too_long_is_not_scored_and_the_next_is():
+    pytest.importorskip("math_verify", reason="pip install 'agentrl[maths]'")
+    task = Task.of("t", "", answer="$9^{9^{9^{9}}} + x$")
+    found = await maths(task, make_episode(task, answer="$9^{9^{9^{8}}} + x$"), timeout_s=1.0)
+    assert found.value is None
+    assert "no verdict within 1 s" in found.note
+    task = Task.of("t", "", answer="4")
+    assert await maths(task, make_episode(task, answer="$2+2$"), timeout_s=60) == 1.0
+
+
+# -- SQL
+
+SHOP = """
+CREATE TABLE item (id INTEGER, name TEXT, price REAL);
+INSERT INTO item VALUES (1, 'pen', 2.0), (2, 'ink', 5.0), (3, 'pad', 5.0);
+"""
+
+
+@pytest.mark.parametrize(("query", "gold", "right"), [
+    ("SELECT name FROM item WHERE price = 5 ORDER BY id DESC", "SELECT name FROM item WHERE price > 2", 1.0),
+    ("```sql\nSELECT name FROM item WHERE price >= 5;\n```", "SELECT name FROM item WHERE price > 2", 1.0),
+    ("SELECT name FROM item ORDER BY id DESC", "SELECT name FROM item ORDER BY id", 0.0),
+    ("SELECT DISTINCT price FROM item", "SELECT price FROM item", 0.0),
+    ("SELECT nme FROM item", "SELECT name FROM item", 0.0),
+    ("DROP TABLE item", "SELECT name FROM item", 0.0),
+    ("ATTACH 'x.db' AS x", "SELECT name FROM item", 0.0),
+    ("", "SELECT name FROM item", 0.0),
+    ("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n", "SELECT 1", 0.0),
+])  # fmt: skip
+def test_sql_execution(query, gold, right):
+    task = Task.of("t", "", sql=gold, database=SHOP)
+    assert sql_execution(task, make_episode(task, answer=query)).value == right
+
+
+def test_sql_of_a_file_is_only_read(tmp_path):
+    import sqlite3
+
+    path = tmp_path / "shop.db"
+    with sqlite3.connect(path) as connection:
+        connection.executescript(SHOP)
+    task = Task.of("t", "", sql="SELECT COUNT(*) FROM item", database=str(path))
+    assert sql_execution(task, make_episode(task, answer="DELETE FROM item")).value == 0.0
+    assert sql_execution(task, make_episode(task, answer="SELECT 3")).value == 1.0
+    for broken, message in (
+        ({"sql": "SELECT nothing"}, "the gold query fails"),
+        ({"database": "no.db"}, "no database"),
+    ):
+        bad = Task.of("t9", "", **{**task.data, **broken})
+        with pytest.raises(TaskError, match=f"task t9: .*{message}"):
+            sql_execution(bad, make_episode(bad, answer="SELECT 3"))
+
+
+def test_sql_partial():
+    task = Task.of("t", "", sql="SELECT name, price FROM item WHERE price > 2 AND id < 3 ORDER BY id")
+    same = make_episode(task, answer="select PRICE,name from item where id<3 and price>2 order by id")
+    assert sql_partial(task, same) == 1.0
+    # select: 1 of {name} and {name, price}: 2*1/3; from 1; where: 1 of 1 and 2: 2/3; order by: only one has it, 0.
+    other = make_episode(task, answer="SELECT name FROM item WHERE price > 2")
+    assert sql_partial(task, other) == pytest.approx((2 / 3 + 1 + 2 / 3 + 0) / 4)
+    assert sql_partial(task, make_episode(task, answer="four")) == sql_partial(task, make_episode(task)) == 0.0
+    nested = Task.of("t", "", sql="SELECT a FROM x WHERE b IN (SELECT b FROM y WHERE c = 1 AND d = 2)")
+    assert sql_partial(nested, make_episode(nested, answer="SELECT a FROM x WHERE b = 1")) == pytest.approx(2 / 3)
+
+
+# -- patches
+
+GOLD = """diff --git a/a.py b/a.py
+--- a/a.py
++++ b/a.py
+@@ -1,2 +1,2 @@
+ import os
+-x = 1
++x = 2
+"""
+
+
+def test_patch_similarity():
+    task = Task.of("t", "", patch=GOLD)
+    assert patch_similarity(task, make_episode(task, answer=GOLD)) == 1.0
+    assert patch_similarity(task, make_episode(task, answer=f"```diff\n{GOLD}```")) == 1.0
+    assert patch_similarity(task, make_episode(task, answer="x = 2")).value == -1.0
+    # Hunks of 40 characters that differ in one: ratio 2 * 39 / 80.
+    near = GOLD.replace("+x = 2", "+x = 3")
+    assert len(changes(GOLD)["a.py"]) == 40
+    assert patch_similarity(task, make_episode(task, answer=near)) == pytest.approx(2 * 39 / 80)
+    # Another file: neither side has the other's, so both count 0.
+    other = GOLD.replace("a.py", "b.py")
+    assert patch_similarity(task, make_episode(task, answer=other)) == 0.0
+    assert patch_similarity(task, make_episode(task, answer=GOLD + other)) == 0.5
+
+
+def test_lines_that_look_like_headers_are_content_inside_a_hunk():
+    patch = "--- a/q.sql\n+++ b/q.sql\n@@ -1,2 +1,1 @@\n--- a comment\n keep\n"
+    patch += "--- a/r.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-gone\n"
+    assert changes(patch) == {
+        "q.sql": "@@ -1,2 +1,1 @@\n--- a comment\n keep",
+        "r.txt": "@@ -1 +0,0 @@\n-gone",
+    }
+    moved = "--- a/old.py\n+++ b/new.py\n@@ -1 +1 @@\n-a\n+b\n"
+    assert changes(moved) == {"old.py": "rename from old.py to new.py\n@@ -1 +1 @@\n-a\n+b"}
+
+
+# -- search
+
+
+def searching(*results, answer="x", **data):
+    task = Task.of("t", "", answer="x", evidence=["Red Fox", "Blue Whale"], **data)
+    turns = [turn(call(result=result)) if result is not None else turn() for result in results]
+    return task, make_episode(task, *turns, answer=answer)
+
+
+def test_retrieval():
+    task, episode = searching("about the red fox.", None, "red fox again", "a blue whale; a red fox")
+    assert retrieval_utility(task, episode) == [0.5, None, 0.0, 0.5]
+    assert retrieval_recall(task, episode) == 1.0
+    assert retrieval_recall(*searching("a redfox", "bluewhale")) == 0.0
+    assert retrieval_recall(task, episode, tools=["other"]) == 0.0
+
+
+@pytest.mark.parametrize(("results", "expected"), [
+    # m = 4. Stopped at the search that found the last piece: R_max + zeta * h / m.
+    (["red fox", "blue whale"], 2.0 + 0.4 * 2 / 4),
+    # One search too many: log((1 - 1/4) / (1/4)).
+    (["red fox", "blue whale", "nothing"], math.log(3)),
+    # Both at once, then two useless ones: log((1 - 2/4) / (2/4)) = 0.
+    (["red fox blue whale", "nothing", "nothing"], 0.0),
+    # Recall 0.5 < 0.6 after one search: |1 - 4| / 4 = 0.75, log(1/3), below 0.
+    (["red fox"], math.log(1 / 3)),
+    # Nothing found after 3 of 3: 1/4, log(3), but at most 0.
+    (["nothing", "nothing", "nothing"], 0.0),
+    # No search at all: x = 1, cut at 1 - 1e-6, and at -R_max.
+    ([], -2.0),
+])  # fmt: skip
+def test_frugal_search(results, expected):
+    found = frugal_search(*searching(*results), max_searches=3, zeta=0.4)
+    assert found.value == pytest.approx(expected)
+
+
+def test_router_cost():
+    task, episode = searching("a", "b")
+    priced = {"prices": {"search": 3.0}, "high": 10.0, "alpha": 0.9}
+    # Cost 6 of 0..10: C = 0.4; 0.1 * 1 + 0.9 * 0.4.
+    assert router_cost(task, episode, **priced).value == pytest.approx(0.46)
+    assert router_cost(task, make_episode(task, answer="wrong"), **priced).value == 0.0
+    assert router_cost(task, make_episode(task), **priced).value == -1.0
+    malformed = make_episode(task, turn(call(outcome="malformed")), answer="x")
+    assert router_cost(task, malformed, **priced).value == -1.0
+    # An empty range of costs: C = 0.5.
+    assert router_cost(task, episode, prices={}, high=0.0, alpha=0.5).value == pytest.approx(0.75)
+    # 100 tokens at 0.01 and no call: cost 1, C = 0.9.
+    tokens = make_episode(task, answer="x", tokens=100)
+    assert router_cost(task, tokens, **priced, per_token=0.01).value == pytest.approx(0.1 + 0.9 * 0.9)
+
+
+def test_search_planning():
+    task, episode = searching("a", "b", no_search_score=0.25)
+    # Gain 1 - 0.25; cost (2/10 + 2/10) / 2 = 0.2, times 0.5.
+    assert search_planning(task, episode, cost_weight=0.5).value == pytest.approx(0.65)
+
+
+async def test_judgements_of_evidence():
+    task = Task.of("t", "", answer="blue whale")
+    turns = [
+        turn(call(result="the blue whale is large"), text="search"),
+        turn(call(result="nothing"), text="<judge>yes</judge>"),  # right: useful, accepted
+        turn(call(result="a blue whale"), text="<judge>Yes</judge>"),  # accepts the useless
+        turn(call(result="blue cheese"), text="<judge>no</judge>"),  # rejects the useful
+        turn(text="<judge> no </judge>"),  # right: recall 0.5 is not above 0.7
+        turn(text="<judge>yes</judge>"),  # there was no search before it
+    ]
+    episode = make_episode(task, *turns)
+    assert await evidence_judgement(task, episode) == [None, 0.3, -0.6, -0.3, 0.3, None]
+
+    async def always(result: str, reference: str) -> float:
+        return 0.9
+
+    assert (await evidence_judgement(task, episode, scorer=always))[4] == -0.3
+
+
+# -- the rest
+
+
+def test_gui_actions():
+    actions = [
+        {"type": "click", "box": [10, 10, 20, 20]},
+        {"type": "click", "point": [5, 5]},
+        {"type": "input", "text": "hello big world"},
+        None,
+        {"type": "scroll"},
+        {"type": "click", "box": [0, 0, 1, 1]},
+    ]
+    task = Task.of("t", "", actions=actions)
+    episode = make_episode(
+        task,
+        turn(call("click", x=15, y=20)),
+        turn(call("click", point=[8, 9])),  # 5 away
+        turn(call("input", text="hello world")),  # F1 2 * 2 / 5 = 0.8
+        turn(call("click", x=1, y=1)),
+        turn(call("scroll")),
+        turn(call("input", text="x")),
+        turn(call("click", x=1, y=1)),
+    )
+    assert gui_action(task, episode) == [1.0, 0.5, 1.0, None, 1.0, 0.0, None]
+    assert gui_action(task, episode, radius=5.0, text_f1=0.9, type_weight=0.25)[:3] == [1.0, 1.0, 0.25]
+    with pytest.raises(TaskError, match="task t: no gold actions"):
+        gui_action(Task.of("t", ""), episode)
+
+
+@pytest.mark.parametrize(("answer", "expected"), [
+    ("Paris <confidence>0.8</confidence>", 1 - 0.2**2),
+    ("Paris <confidence> 80 %</confidence>", 1 - 0.2**2),
+    ("Lyon <confidence>0.8</confidence>", 1 - 0.8**2),
+    ("Paris <confidence>8</confidence>", 0.0),
+    ("Paris <confidence>.</confidence>", 0.0),
+    ("Paris", 0.0),
+    (None, 0.0),
+])  # fmt: skip
+def test_brier(answer, expected):
+    task = Task.of("t", "", answer="Paris")
+    assert brier(task, make_episode(task, turn(), answer=answer)).value == pytest.approx(expected)
+
+
+def test_brier_reads_the_last_turn_and_refuses_a_broken_pattern():
+    task = Task.of("t", "", answer="Paris")
+    episode = make_episode(task, turn(text="I am sure: <confidence>1</confidence>"), answer="Paris")
+    assert brier(task, episode).value == 1.0
+    with pytest.raises(RecipeError, match="pattern"):
+        brier(task, episode, pattern="(")
+
+
+def test_lengths():
+    task = Task.of("t", "", answer="x")
+    assert laser(task, make_episode(task, answer="x", tokens=100), target=100) == 0.5
+    assert laser(task, make_episode(task, answer="x", tokens=101), target=100) == 0.0
+    assert laser(task, make_episode(task, answer="y", tokens=1), target=100) == 0.0
+    # 90 of 100, buffer 40: 30 of 40 into it. Beyond the maximum it stays at -factor.
+    assert overlong(make_episode(task, tokens=90), max_tokens=100, buffer=40) == -0.75
+    assert overlong(make_episode(task, tokens=500), max_tokens=100, buffer=40, factor=2.0) == -2.0
+    assert overlong(make_episode(task, tokens=60), max_tokens=100, buffer=40) == 0.0
+
+
+def test_unary_feedback():
+    task = Task.of("t", "", answer="4")
+    answers = ["3", "", "3", "4"]
+    turns = [turn(call("answer", answer=answer)) for answer in answers]
+    # The empty one does not count: 4 comes as the third answer, (1/2)^2; 2 of 3 differ: 0.5 * (1 - 2/3).
+    assert unary_feedback(task, make_episode(task, *turns)).value == pytest.approx([0, 0, 0, 0.25 - 0.5 / 3])
+    spoken = [turn(text=f"<answer>{answer}</answer>") for answer in answers]
+    found = unary_feedback(task, make_episode(task, *spoken), pattern="<answer>(.*?)</answer>", repetition=0.0)
+    assert found.value == [0, 0, 0, 0.25]
+    assert unary_feedback(task, make_episode(task)).value == []
+
+
+def test_turn_format():
+    assert [turn_format(turn(call(outcome=outcome))) for outcome in ("ok", "error", "malformed")] == [1, 1, 0]
