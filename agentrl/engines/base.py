@@ -77,8 +77,14 @@ class Engine(Protocol):
         """
         ...
 
-    async def score(self, prefix: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Log-probabilities (temperature 1) of each continuation's tokens after the shared `prefix`."""
+    async def score(
+        self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
+    ) -> list[list[float]]:
+        """Log-probabilities (temperature 1) of each continuation's tokens after the shared `prefix`.
+
+        Args:
+            at: continuation k comes after the first `at[k]` (1 or more) tokens of the prefix; default: after all.
+        """
         ...
 
     async def update(self, weights: Any, version: int) -> None:

@@ -148,41 +148,48 @@ class Batch:
         self.waiting.extendleft(reversed(self.running))
         self.running.clear()
 
-    def score(self, prefix: list[int], continuations: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Log-probabilities (temperature 1) of each continuation after the prefix, which is forwarded once.
+    def score(
+        self, prefix: list[int], continuations: Sequence[Sequence[int]], starts: Sequence[int]
+    ) -> list[list[float]]:
+        """Log-probabilities (temperature 1) of each continuation after the first `start` tokens of the prefix, which
+        is forwarded once.
 
         The continuations are branches of a tree: they go through the model side by side in one row, each under a
-        mask that shows it the prefix and itself.
+        mask that shows it its part of the prefix and itself.
         """
         row = len(self.running)
         visitor = Request("", prefix, Sampling(), 0, 0, lambda *_: None)
         self._enter([(visitor, *self._best_source(visitor))], row)
         scores: list[list[float]] = []
-        for branches in _chunks(continuations, FORWARD_TOKENS):
+        for branches in _chunks(list(zip(continuations, starts, strict=True)), FORWARD_TOKENS):
             scores += self._score_branches(prefix, branches, row)
         return scores
 
-    def _score_branches(self, prefix: list[int], branches: list[Sequence[int]], row: int) -> list[list[float]]:
-        # The last token of a branch predicts nothing that is asked for.
-        tokens = [prefix[-1]] + [token for branch in branches for token in branch[:-1]]
-        owner = [-1] + [number for number, branch in enumerate(branches) for _ in branch[:-1]]
-        depth = [0] + [at for branch in branches for at in range(1, len(branch))]
-        who, deep = torch.tensor(owner, device=self.device), torch.tensor(depth, device=self.device)
-        start, count = len(prefix) - 1, len(tokens)
-        sees = ((who[:, None] == who) | (who == -1)) & (deep[:, None] >= deep)
-        mask = torch.cat([sees.new_ones(count, start), sees], 1)[None, None]
-        slots = torch.arange(start, start + count, device=self.device)[None]
-        self.arena.reserve(row + 1, start + count)
-        self.arena.aim(row, slots, start + count)
-        ids = torch.tensor([tokens], device=self.device)
-        logprobs = self._forward(ids, (deep + start)[None], mask, keep=0)[0].float().log_softmax(-1)
+    def _score_branches(
+        self, prefix: list[int], branches: list[tuple[Sequence[int], int]], row: int
+    ) -> list[list[float]]:
+        # A branch begins with the last token of its part of the prefix, once more: that predicts its first. Its own
+        # last token predicts nothing that is asked for.
+        fed = [[prefix[start - 1], *branch[:-1]] if branch else [] for branch, start in branches]
+        if not (count := sum(map(len, fed))):
+            return [[] for _ in branches]
+        lengths = torch.tensor([len(tokens) for tokens in fed], device=self.device)
+        before = torch.tensor([start - 1 for _, start in branches], device=self.device).repeat_interleave(lengths)
+        who = torch.arange(len(fed), device=self.device).repeat_interleave(lengths)
+        deep = torch.tensor([at for tokens in fed for at in range(len(tokens))], device=self.device)
+        held = len(prefix) - 1
+        own = (who[:, None] == who) & (deep[:, None] >= deep)
+        shared = torch.arange(held, device=self.device) < before[:, None]
+        mask = torch.cat([shared, own], 1)[None, None]
+        slots = torch.arange(held, held + count, device=self.device)[None]
+        self.arena.reserve(row + 1, held + count)
+        self.arena.aim(row, slots, held + count)
+        ids = torch.tensor([[token for tokens in fed for token in tokens]], device=self.device)
+        logprobs = self._forward(ids, (before + deep)[None], mask, keep=0)[0].float().log_softmax(-1)
         self.forwarded_tokens += count
-        scores, at = [], 1
-        for branch in branches:
-            steps = [0, *range(at, at + len(branch) - 1)][: len(branch)]
-            scores.append(logprobs[steps, list(branch)].tolist())
-            at += len(steps[1:])
-        return scores
+        wanted = torch.tensor([token for branch, _ in branches for token in branch], device=self.device)
+        found = iter(logprobs.gather(1, wanted[:, None])[:, 0].tolist())
+        return [[next(found) for _ in branch] for branch, _ in branches]
 
     def _drop_cancelled(self) -> None:
         for row in reversed(range(len(self.running))):
@@ -368,13 +375,13 @@ def _shares(a: list[int], b: list[int], length: int) -> bool:
     return len(a) > length < len(b) and a[length] == b[length] and a[:length] == b[:length]
 
 
-def _chunks(continuations: Sequence[Sequence[int]], budget: int) -> Iterator[list[Sequence[int]]]:
-    """Runs of continuations of at most `budget` tokens together (or of one that is longer)."""
-    chunk: list[Sequence[int]] = []
-    for continuation in continuations:
-        if chunk and sum(map(len, chunk)) + len(continuation) > budget:
+def _chunks(branches: Sequence[tuple[Sequence[int], int]], budget: int) -> Iterator[list[tuple[Sequence[int], int]]]:
+    """Runs of (continuation, start) of at most `budget` tokens together (or of one that is longer)."""
+    chunk: list[tuple[Sequence[int], int]] = []
+    for branch in branches:
+        if chunk and sum(len(continuation) for continuation, _ in chunk) + len(branch[0]) > budget:
             yield chunk
             chunk = []
-        chunk.append(continuation)
+        chunk.append(branch)
     if chunk:
         yield chunk

@@ -65,7 +65,9 @@ class ReplayEngine:
             token_ids=node.token_ids, logprobs=list(node.logprobs or []), finish=finish, versions=node.versions
         )
 
-    async def score(self, prefix: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[list[float]]:
+    async def score(
+        self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
+    ) -> list[list[float]]:
         """A stored run has no probabilities but its own."""
         raise TypeError("the replay engine cannot score: use a model")
 

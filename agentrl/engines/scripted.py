@@ -64,7 +64,9 @@ class ScriptedEngine:
             token_ids=ids, logprobs=[0.0] * len(ids), finish="stop", versions=[VersionSpan(0, 0, len(ids))]
         )
 
-    async def score(self, prefix: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[list[float]]:
+    async def score(
+        self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
+    ) -> list[list[float]]:
         """A script has no probabilities to give."""
         raise TypeError("the scripted engine cannot score: use a model")
 

@@ -115,8 +115,15 @@ class TorchEngine:
             raise
         return completion
 
-    async def score(self, prefix: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[list[float]]:
+    async def score(
+        self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
+    ) -> list[list[float]]:
         """Log-probabilities (natural logarithm, temperature 1) of each continuation's tokens after the prefix.
+
+        The prefix is forwarded once, as far as no session's cache holds it; all continuations side by side.
+
+        Args:
+            at: continuation k comes after the first `at[k]` (1 or more) tokens of the prefix; default: after all.
 
         Raises:
             ContextOverflow: prefix and longest continuation do not fit.
@@ -124,11 +131,14 @@ class TorchEngine:
             EngineError: the model failed, or the engine is closed.
         """
         shared, branches = list(prefix), [list(branch) for branch in continuations]
-        self._check(shared, room=max(map(len, branches), default=0))
-        for branch in branches:
+        starts = [len(shared)] * len(branches) if at is None else list(at)
+        self._check(shared, room=0)
+        for branch, start in zip(branches, starts, strict=True):
+            if not 1 <= start <= len(shared):
+                raise AgentRLError(f"a continuation starts at token {start} of a prefix of {len(shared)}")
             if branch:
-                self._check(branch, room=0)
-        scores: list[list[float]] = await self._call(lambda: self._batch.score(shared, branches))
+                self._check(shared[:start] + branch, room=0)
+        scores: list[list[float]] = await self._call(lambda: self._batch.score(shared, branches, starts))
         return scores
 
     async def update(self, weights: nn.Module | Mapping[str, torch.Tensor], version: int) -> None:

@@ -53,7 +53,7 @@ def test_decode_repeats_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.no_grad():
         while batch.waiting or batch.running:
             batch.step()
-        batch.score([1, 2, 3], [[4, 5], [6]])
+        batch.score([1, 2, 3], [[4, 5], [6]], [3, 3])
     assert [error for _, error in done] == [None] * 3
 
 

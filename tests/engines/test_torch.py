@@ -294,6 +294,11 @@ async def test_score_equals_plain_forward_passes(engine: TorchEngine) -> None:
     for continuation, score in zip(continuations, scores, strict=True):
         plain = plain_logprobs(make_model(), prefix + continuation)[len(prefix) - 1 :]
         assert_close(torch.tensor(score), plain, atol=1e-5, rtol=0)
+    starts = [rng.randint(1, 60) for _ in continuations]
+    inside = await engine.score(prefix, continuations, starts)
+    for continuation, start, score in zip(continuations, starts, inside, strict=True):
+        plain = plain_logprobs(make_model(), prefix[:start] + continuation)[start - 1 :]
+        assert_close(torch.tensor(score), plain, atol=1e-5, rtol=0)
     completion = await running
     plain = plain_logprobs(make_model(), prefix[:50] + completion.token_ids)[-50:]
     assert_close(torch.tensor(completion.logprobs), plain, atol=1e-5, rtol=0)
@@ -305,7 +310,7 @@ async def test_score_reuses_the_cache_of_the_episode(engine: TorchEngine) -> Non
     await engine.generate(prompt, Sampling(max_tokens=1), "s")
     before = engine.stats["forwarded_tokens"]
     await engine.score(prompt, [[1, 2, 3], [4, 5]])
-    assert engine.stats["forwarded_tokens"] - before == 1 + 2 + 1
+    assert engine.stats["forwarded_tokens"] - before == 3 + 2  # each but for its last, and the prefix's last
     await engine.generate([*prompt, 1], Sampling(max_tokens=1), "s")
     assert engine.stats["forwarded_tokens"] - before == 4 + 1  # what was scored did not cost the session its cache
 
