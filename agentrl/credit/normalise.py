@@ -151,10 +151,10 @@ def whiten(values: NDArray[np.float64], weights: NDArray[np.float64], *, std: St
         weights: [n], how often each value counts, as in `normalise`.
     """
     total = weights.sum()
-    centred = values - (weights @ values / total if total > 0 else 0.0)
+    centred = values - ((weights * values).sum() / total if total > 0 else 0.0)
     if std == "none":
         return centred
     freedom = total - 1 if std == "sample" else total
-    variance = weights @ centred**2 / freedom if freedom > 0 else 0.0
+    variance = (weights * centred**2).sum() / freedom if freedom > 0 else 0.0
     scale = np.sqrt(variance + eps)
     return centred / scale if scale > 0 else centred

@@ -1,0 +1,143 @@
+"""Time per estimator: `python -m benchmarks.credit [--sizes 64 256 512 1024] [--turns 30]`.
+
+CPU seconds of this process, the median of some repetitions, on tables that hold every column. Beside GiGPO stands a
+straightforward one that compares every row with every row. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from agentrl.credit.history import History
+from agentrl.credit.registry import BUILT_IN
+from agentrl.credit.table import OPTIONAL, CreditTable
+
+GROUP, STATES, TOKENS = 8, 12, 20
+BUDGET_MS, GIGPO_BUDGET_MS, BUDGET_SIZE = 100.0, 20.0, 512
+
+
+def make_table(trajectories: int, turns: int, seed: int = 0) -> CreditTable:
+    """Groups of 8 trajectories of `turns` turns of 20 tokens, 12 states a group, and every optional column."""
+    random = np.random.default_rng(seed)
+    rows = trajectories * turns
+    sizes = {"trajectory": trajectories, "turn": rows, "token": rows * TOKENS}
+    columns = {
+        name: random.integers(0, 3, sizes[unit]) if kind is np.int64 else random.random(sizes[unit])
+        for name, (unit, kind) in OPTIONAL.items()
+    }
+    for name in columns.keys() & {"gold_logprob", "logprob", "ref_logprob", "prm_logprob"}:
+        columns[name] = -columns[name]
+    table = CreditTable.from_columns(
+        episode=[f"e{i}" for i in range(trajectories)],
+        group=[f"g{i // GROUP}" for i in range(trajectories)],
+        score=random.integers(0, 2, trajectories).astype(float),
+        length=[turns] * trajectories,
+        reward=random.integers(0, 3, rows) / 10,
+        state=[f"s{k}" for k in random.integers(0, STATES, rows)],
+        tokens=[TOKENS] * rows,
+        **columns,
+    )
+    tokens = list(random.integers(0, 3, (trajectories, turns * TOKENS)))
+    history = History(tokens, np.tile(np.arange(turns * TOKENS), trajectories))
+    return dataclasses.replace(table, history=lambda: history)
+
+
+def row_by_row_gigpo(table: CreditTable, gamma: float = 0.95) -> NDArray[np.float64]:
+    """GiGPO as one would write it first: for every row, all rows are searched for its group and for its state."""
+    group, state, owner, steps = table.turn_group, table.state, table.trajectory, table.step_reward
+    togo = np.zeros(table.n_turns)
+    for row in reversed(range(table.n_turns)):
+        last = row + 1 == table.n_turns or owner[row + 1] != owner[row]
+        togo[row] = steps[row] + (0.0 if last else gamma * togo[row + 1])
+    advantages = np.zeros(table.n_turns)
+    for row in range(table.n_turns):
+        members = table.total_reward[table.group == group[row]]
+        same = togo[(group == group[row]) & (state == state[row])]
+        advantages[row] = (table.total_reward[owner[row]] - members.mean()) / (members.std(ddof=1) + 1e-6)
+        if len(same) > 1:
+            advantages[row] += (togo[row] - same.mean()) / (same.std(ddof=1) + 1e-6)
+    return advantages
+
+
+def cpu_ms(work: Callable[[], object], repeat: int) -> float:
+    """Median CPU milliseconds of one call, after one that does not count."""
+    work()
+    times = []
+    for _ in range(repeat):
+        started = time.process_time()
+        work()
+        times.append(1e3 * (time.process_time() - started))
+    return statistics.median(times)
+
+
+def fresh(table: CreditTable) -> CreditTable:
+    """The same columns without what was derived from them: a table is credited once."""
+    return dataclasses.replace(table)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[64, 256, 512, 1024], help="trajectories")
+    parser.add_argument("--turns", type=int, default=30)
+    parser.add_argument("--repeat", type=int, default=7)
+    parser.add_argument("--naive-up-to", type=int, default=1024, help="trajectories of the row-by-row GiGPO at most")
+    options = parser.parse_args()
+
+    tables = {size: make_table(size, options.turns) for size in options.sizes}
+    found: dict[str, dict[int, float]] = {}
+    for name, estimator in BUILT_IN.items():
+        found[name] = {
+            size: cpu_ms(lambda table=table, estimator=estimator: estimator(fresh(table)), options.repeat)  # type: ignore[misc]
+            for size, table in tables.items()
+        }
+    naive = {}
+    for size, table in tables.items():
+        if size <= options.naive_up_to:
+            started = time.process_time()
+            advantages = row_by_row_gigpo(table)
+            naive[size] = 1e3 * (time.process_time() - started)
+            np.testing.assert_allclose(advantages, BUILT_IN["gigpo"](table).turn, atol=1e-6)
+    print_table(found, naive, options)
+
+    small, large = min(options.sizes), max(options.sizes)
+    verdict = {
+        "turns": options.turns,
+        "ms": {name: {str(size): round(ms, 3) for size, ms in by_size.items()} for name, by_size in found.items()},
+        "row_by_row_gigpo_ms": {str(size): round(ms, 1) for size, ms in naive.items()},
+        "gigpo_growth": round(found["gigpo"][large] / found["gigpo"][small] / (large / small), 3),
+        "within_budget": all(
+            by_size.get(BUDGET_SIZE, 0.0) <= (GIGPO_BUDGET_MS if name == "gigpo" else BUDGET_MS)
+            for name, by_size in found.items()
+        ),
+    }
+    print(json.dumps(verdict))
+    return 0 if verdict["within_budget"] else 1
+
+
+def print_table(found: dict[str, dict[int, float]], naive: dict[int, float], options: argparse.Namespace) -> None:
+    """Milliseconds by estimator and size; growth is time per trajectory, the largest size's over the smallest's."""
+    small, large = min(options.sizes), max(options.sizes)
+    table = Table("estimator", *(f"{size} x {options.turns}" for size in options.sizes), "growth", box=None)
+    for name, by_size in sorted(found.items(), key=lambda item: item[1][large]):
+        growth = by_size[large] / by_size[small] / (large / small)
+        table.add_row(name, *(f"{ms:.2f}" for ms in by_size.values()), f"{growth:.2f}")
+    if naive:
+        table.add_row("gigpo, row by row", *(f"{naive[s]:.0f}" if s in naive else "-" for s in options.sizes), "")
+    console = Console(width=120)
+    console.print("CPU milliseconds; growth 1 is linear, below 1 better")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
