@@ -240,7 +240,8 @@ class Host:
 
     def _own_system(self, path: str) -> tuple[str, list[str]]:
         if not os.path.isdir(path):
-            raise SandboxUnavailable("rootfs is no folder", place=path)
+            remedy = "give the folder of an unpacked image; `agentrl sandbox build base` makes one"
+            raise SandboxUnavailable(f"rootfs {path} is no folder", place="sandbox.spec.rootfs", remedy=remedy)
         here = [self._python] if self._python else _PYTHONS
         python = next((python for python in here if os.path.lexists(f"{path}{python}")), None)
         if python is None:

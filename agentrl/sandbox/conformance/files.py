@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+from contextlib import suppress
 from pathlib import Path
 
+from agentrl.errors import SandboxError
 from agentrl.sandbox.conformance.arena import Arena, Broken, expect
 from agentrl.sandbox.conformance.check import check
-from agentrl.sandbox.contract import Sandbox, SandboxError
+from agentrl.sandbox.contract import Sandbox
 
 _SECRET = b"a file of the host"
 
@@ -32,10 +34,8 @@ async def _reads_nothing(sandbox: Sandbox, path: str) -> None:
 
 
 async def _writes_nothing(sandbox: Sandbox, path: str, secret: Path) -> None:
-    try:
+    with suppress(OSError):
         await sandbox.write(path, b"overwritten")
-    except OSError:
-        pass
     expect(secret.read_bytes() == _SECRET, f"writing {path} changed a file of the host")
 
 
@@ -155,10 +155,8 @@ async def symlink_escape(arena: Arena) -> None:
     await sandbox.exec(f"rm -rf {folder} folder; ln -s {folder} folder")
     source = arena.host_folder() / "made-by-put"
     source.write_bytes(b"x")
-    try:
+    with suppress(OSError):
         await sandbox.put(source, "folder")
-    except OSError:
-        pass
     expect(sorted(os.listdir(folder)) == ["secret"], f"put through a link wrote to the host: {os.listdir(folder)}")
 
 
@@ -175,10 +173,8 @@ async def get_stays_in_its_folder(arena: Arena) -> None:
     ):
         await sandbox.exec(f"rm -rf trap; {trap}")
         target = arena.host_folder() / "target"
-        try:
+        with suppress(OSError, tarfile.TarError):
             await sandbox.get("trap", target)
-        except (OSError, tarfile.TarError):
-            pass
         leads = [path for path in target.rglob("*") if not path.resolve().is_relative_to(target.resolve())]
         expect(not leads, f"{leads} leads out of the folder")
     expect(secret.read_bytes() == _SECRET, "a file of the host was changed")

@@ -1,1 +1,117 @@
-"""Checks."""
+"""No way out, unless one was asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from contextlib import ExitStack, suppress
+from typing import Any
+
+from agentrl.sandbox.conformance.arena import Arena, expect
+from agentrl.sandbox.conformance.check import check
+
+_PROBE = """
+import json, socket, sys
+found = []
+def attempt(what, run):
+    try:
+        run()
+    except Exception:
+        return
+    found.append(what)
+def tcp(address):
+    socket.create_connection(address, timeout=1.5).close()
+def udp(address, text=b"?"):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(1); s.sendto(text, address); s.recv(100)
+def unix(path):
+    s = socket.socket(socket.AF_UNIX); s.settimeout(1); s.connect(path)
+asked = json.loads(sys.argv[1])
+for kind, address in asked:
+    run = {"tcp": tcp, "udp": udp, "unix": unix, "dns": lambda name: socket.getaddrinfo(name, 80)}[kind]
+    where = tuple(address) if isinstance(address, list) else address
+    attempt(f"{kind} {address}", lambda: run(where))
+attempt("raw socket", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
+attempt("packet socket", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
+print(json.dumps(found))
+"""
+
+
+def _host_services(stack: ExitStack, arena: Arena) -> list[tuple[str, Any]]:
+    """Services of the host that answer: TCP and UDP on all interfaces, sockets with and without a file."""
+    tcp = stack.enter_context(socket.create_server(("0.0.0.0", 0)))
+    udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    udp.bind(("0.0.0.0", 0))
+    path = str(arena.host_folder() / "socket")
+    named, abstract = (stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2))
+    named.bind(path)
+    os.chmod(path, 0o777)
+    name = f"\0agentrl-conformance-{os.getpid()}"
+    abstract.bind(name)
+    named.listen()
+    abstract.listen()
+
+    def echo() -> None:
+        with suppress(OSError):
+            while True:
+                _, back = udp.recvfrom(100)
+                udp.sendto(b"!", back)
+
+    threading.Thread(target=echo, daemon=True).start()
+    addresses = {"127.0.0.1", "169.254.169.254", "172.17.0.1", *_own_addresses()}
+    ports = [("tcp", tcp.getsockname()[1]), ("udp", udp.getsockname()[1])]
+    return [(kind, [address, port]) for address in sorted(addresses) for kind, port in ports] + [
+        ("unix", path),
+        ("unix", name),
+    ]
+
+
+def _own_addresses() -> set[str]:
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # sends nothing
+        return {str(probe.getsockname()[0])}
+    return set()
+
+
+_OUTSIDE: list[tuple[str, Any]] = [
+    ("dns", "example.com"),
+    ("dns", "host.docker.internal"),
+    ("tcp", ["1.1.1.1", 443]),
+    ("tcp", ["169.254.169.254", 80]),
+    ("udp", ["1.1.1.1", 53]),
+    ("unix", "/var/run/docker.sock"),
+    ("unix", "/run/docker.sock"),
+    ("unix", "/run/containerd/containerd.sock"),
+    ("unix", "/run/systemd/private"),
+    ("unix", "/run/dbus/system_bus_socket"),
+]
+
+
+@check()
+async def no_network(arena: Arena) -> None:
+    """No DNS, TCP, UDP, link-local address, service of the host, or docker socket, unless asked for."""
+    sandbox = await arena.open(network="none")
+    with ExitStack() as stack:
+        asked = _OUTSIDE + _host_services(stack, arena)
+        result = await sandbox.exec(["python3", "-c", _PROBE, json.dumps(asked)], timeout_s=90)
+    expect(result.ok, f"the probe failed: {result.text[-300:]}")
+    found = json.loads(result.stdout)
+    expect(not found, f"reached: {', '.join(found)}")
+    devices = (await sandbox.exec(["cat", "/proc/net/dev"])).text.splitlines()[2:]
+    names = {line.split(":")[0].strip() for line in devices}
+    expect("lo" in names and not names & {"eth0", "ens3", "docker0", "wlan0"}, f"network devices: {sorted(names)}")
+
+
+@check()
+async def own_loopback(arena: Arena) -> None:
+    """Programs of one sandbox reach each other by loopback; two sandboxes use the same port and never meet."""
+    one, two = await arena.open_many(2)
+    serve = "import socket,time; s=socket.create_server(('127.0.0.1', 61080)); print('up', flush=True); time.sleep(60)"
+    connect = ["python3", "-c", "import socket; socket.create_connection(('127.0.0.1', 61080), timeout=2)"]
+    server = await one.spawn(["python3", "-c", serve])
+    expect(await server.read() == b"up\n", "a server cannot be started")
+    expect((await one.exec(connect)).ok, "a program cannot reach its own sandbox's server")
+    expect(not (await two.exec(connect)).ok, "a server of another sandbox was reached")
+    second = await two.spawn(["python3", "-c", serve])
+    expect(await second.read() == b"up\n", "two sandboxes cannot use the same port")
