@@ -80,6 +80,10 @@ class Renderer:
         ended = bool(sampled_ids) and sampled_ids[-1] == self._end_id
         return self._encode(tail[len(self._close) :] if ended else tail, after=self._end_text)
 
+    def begin(self, text: str) -> list[int]:
+        """The tokens of a reply that begins with `text` and is not at its end."""
+        return self._encode(self._lead + break_up(text, self._turn_ends, MARK), after=self._end_text)
+
     def demonstrate(self, text: str) -> list[int]:
         """The tokens of a reply given as text, as the model would sample it, its end token included."""
         return self._encode(self._lead + break_up(text, self._turn_ends, MARK) + self._close, after=self._end_text)

@@ -62,6 +62,7 @@ class Session:
         max_turns: int,
         seed: int,
         put_blob: Callable[[bytes], str] | None = None,
+        reserve: int = 0,
     ) -> None:
         self.id, self.task, self.sandbox = episode_id, task, sandbox
         self.engine, self.renderer, self.parser = engine, renderer, parser
@@ -75,7 +76,7 @@ class Session:
         self.outcome: Outcome | None = None
         self.stage = "agent"
         self.seconds = {"generate": 0.0, "tools": 0.0}
-        self._put_blob = put_blob
+        self._put_blob, self._reserve = put_blob, reserve
         self._pending: list[Message] = []
         self._locks: dict[int, asyncio.Lock] = {}
 
@@ -95,7 +96,7 @@ class Session:
         if len(self.turns) >= self.max_turns:
             raise LimitReached("turns")
         self._render_pending()
-        if len(self.graph.tokens) >= self.engine.max_context:
+        if len(self.graph.tokens) + self._reserve >= self.engine.max_context:
             raise ContextOverflow(f"{len(self.graph.tokens)} tokens, the engine takes {self.engine.max_context}")
         state = self._state()
         sampling = msgspec.structs.replace(

@@ -312,7 +312,7 @@ async def test_score_reuses_the_cache_of_the_episode(engine: TorchEngine) -> Non
     await engine.score(prompt, [[1, 2, 3], [4, 5]])
     assert engine.stats["forwarded_tokens"] - before == 3 + 2  # each but for its last, and the prefix's last
     await engine.generate([*prompt, 1], Sampling(max_tokens=1), "s")
-    assert engine.stats["forwarded_tokens"] - before == 4 + 1  # what was scored did not cost the session its cache
+    assert engine.stats["forwarded_tokens"] - before == 5 + 1  # what was scored did not cost the session its cache
 
 
 async def test_turns_scores_updates_and_cancellations_at_once() -> None:
