@@ -18,6 +18,8 @@ from agentrl.chat.parser import Parser
 from agentrl.chat.parsers import parser_named
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer, Tokenizer
+from agentrl.credit.gain import GoldScorer, InformationGain
+from agentrl.curriculum.curriculum import load_parts
 from agentrl.engines.base import Engine, Sampling
 from agentrl.engines.scripted import Say, Script, ScriptedEngine
 from agentrl.episode.runner import Harness
@@ -106,7 +108,16 @@ class Parts:
             sandbox_spec=recipe.sandbox.spec if backend is not None and self.needs_sandbox else None,
             verifier_spec=recipe.sandbox.spec if self.rewards.needs_fresh_sandbox else None,
             put_blob=put_blob,
+            gain=self.gain if engine.trainable else None,
         )
+
+    @property
+    def gain(self) -> GoldScorer | None:
+        """Scores gold answers, where the recipe or its credit asks for that."""
+        settings, credit = self.recipe.information_gain, self.recipe.credit.load(self.recipe.base)
+        if settings is None and "gold_logprob" not in credit.estimator.needed(credit.settings):
+            return None
+        return GoldScorer(settings or InformationGain())
 
     def script(self, name: str) -> Script:
         """A script of the recipe; `random` exists for every recipe.
@@ -168,7 +179,8 @@ def check_training(parts: Parts) -> None:
     """What training needs beyond a rollout, checked before the first demonstration.
 
     Raises:
-        RecipeError: a section is missing, nothing rewards, or the loss is unknown.
+        RecipeError: a section is missing, nothing rewards, or a part of the curriculum does not fit.
+        TrainError: the loss or one of its settings is unknown.
         CreditError: the estimator is unknown or needs what the tools do not give.
     """
     recipe = parts.recipe
@@ -187,6 +199,7 @@ def check_training(parts: Parts) -> None:
         )
     assert recipe.train is not None
     recipe.train.loss.load(recipe.base)
+    load_parts(recipe.curriculum, recipe.base, recipe.scripts)
 
 
 def _tool_maker(recipe: Recipe) -> Callable[[], list[Tool]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from agentrl.curriculum.parts import GroupPlan
 from agentrl.episode.runner import Plan
 from agentrl.store.run_dir import RunDir
 from agentrl.task_source import TaskSource
@@ -20,13 +22,14 @@ def rollout_plans(tasks: TaskSource, episodes: int, *, group_size: int = 1, spli
     return plans
 
 
-def iteration_plans(tasks: TaskSource, iteration: int, groups: int, group_size: int) -> list[Plan]:
-    """The episodes of one training iteration: `groups` tasks, each tried `group_size` times."""
+def iteration_plans(groups: Sequence[GroupPlan], iteration: int) -> list[Plan]:
+    """The episodes of one training iteration, by its groups."""
     plans = []
-    for index in range(groups):
-        task = tasks.at(iteration * groups + index)
-        group = f"train/{iteration:05d}/{index:03d}-{task.id}"
-        plans += [Plan(f"{group}#{member}", group, task, iteration, "train") for member in range(group_size)]
+    for index, group in enumerate(groups):
+        id = f"train/{iteration:05d}/{index:03d}-{group.task.id}"
+        plans += [
+            Plan(f"{id}#{member}", id, group.task, iteration, "train", group.max_turns) for member in range(group.size)
+        ]
     return plans
 
 
@@ -50,5 +53,5 @@ def missing(plans: Iterable[Plan], run: RunDir) -> list[Plan]:
             attempt += 1
             id = f"{plan.id}~{attempt}"
         if id not in status:
-            todo.append(Plan(id, plan.group_id, plan.task, plan.iteration, plan.split))
+            todo.append(replace(plan, id=id))
     return todo

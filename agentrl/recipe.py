@@ -11,7 +11,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
+from agentrl.credit.gain import InformationGain
 from agentrl.credit.registry import CreditSettings
+from agentrl.curriculum.settings import CurriculumPart
 from agentrl.episode.limits import Limits
 from agentrl.imports import resolve_references
 from agentrl.model import ModelSettings
@@ -163,6 +165,9 @@ class Recipe(Section):
     rewards: dict[str, RewardSettings] = Field({}, description="Reward components by name.")
     gate: list[Gate] = Field([], description="Components that must reach a threshold before those below them count.")
     credit: CreditSettings = Field(default_factory=lambda: CreditSettings(estimator="grpo"))
+    information_gain: InformationGain | None = Field(
+        None, description="Score the gold answer before every turn; credit that needs it does so anyway, by default."
+    )
     model: ModelSettings | None = Field(None, description="The policy.")
     scripts: dict[str, str] = Field({}, description="Policies written in Python, by name (oracle, random, ...).")
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
@@ -170,6 +175,9 @@ class Recipe(Section):
     concurrency: int = Field(64, gt=0, description="Episodes in flight.")
     warm_start: WarmStart | None = None
     train: TrainRecipe | None = None
+    curriculum: list[CurriculumPart] = Field(
+        [], description="Training: which tasks, how, and which episodes train. Parts by name, with settings; or code."
+    )
     eval: EvalSettings | None = None
 
     # Where the recipe lies: paths and references in it are relative to this folder.

@@ -10,13 +10,15 @@ import string
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentrl.errors import AgentRLError, TaskError
 from agentrl.imports import load_object
-from agentrl.recipe import TaskSettings
 from agentrl.seeds import derive_seed
 from agentrl.task import Task
+
+if TYPE_CHECKING:  # the recipe's curriculum reads tasks: importing it here would be a circle
+    from agentrl.recipe import TaskSettings
 
 MOST = 1_000_000
 """A generator that yields more tasks than this without a `limit` is taken for endless."""

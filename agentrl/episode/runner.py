@@ -17,6 +17,7 @@ import msgspec
 from agentrl.agent import Agent
 from agentrl.chat.parser import Parser
 from agentrl.chat.renderer import Renderer
+from agentrl.credit.gain import GoldScorer
 from agentrl.engines.base import Engine, Sampling
 from agentrl.episode.failures import Verdict, describe, verdict
 from agentrl.episode.limits import Limits
@@ -39,6 +40,7 @@ class Plan:
     task: Task
     iteration: int = 0
     split: str = "train"
+    max_turns: int | None = None  # None: the harness's
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Harness:
         backend: None when no tool needs a sandbox.
         verifier_spec: of the fresh sandboxes that reward components ask for; None when none does.
         put_blob: keeps a long output, returns its hash.
+        gain: scores the gold answer before every turn of a training episode; None: nobody asks.
     """
 
     engine: Engine
@@ -68,6 +71,7 @@ class Harness:
     sandbox_spec: SandboxSpec | None = None
     verifier_spec: SandboxSpec | None = None
     put_blob: Callable[[bytes], str] | None = None
+    gain: GoldScorer | None = None
 
 
 class TooManyUserErrors(AgentRLError):
@@ -183,6 +187,7 @@ class _Attempt:
         self.timings: dict[str, float] = {}
         self.created_at, self.started = time.time(), time.perf_counter()
         self._since = self.started
+        self._session_ended = False
         self.error: ErrorRecord | None = None
         self.close_errors: list[ErrorRecord] = []
         self._on_phase = on_phase
@@ -202,7 +207,8 @@ class _Attempt:
         self.session = session = Session(
             self.plan.id, self.plan.task, engine=harness.engine, renderer=harness.renderer, parser=harness.parser,
             tools=self.tools, sandbox=self.sandbox, sampling=harness.sampling, limits=limits,
-            max_turns=harness.max_turns, seed=seed, put_blob=harness.put_blob,
+            max_turns=self.plan.max_turns or harness.max_turns, seed=seed, put_blob=harness.put_blob,
+            reserve=self._reserve(),
         )  # fmt: skip
         agent = harness.make_agent()
         self._enter("agent")
@@ -216,8 +222,6 @@ class _Attempt:
                 raise
             session.outcome = Outcome("wall")
             self.stop = "wall"
-        finally:
-            harness.engine.end_session(self.plan.id)
 
     def judge(self, error: Exception) -> Verdict:
         """What an exception makes of the episode; remembers it with the stage that it came from."""
@@ -229,13 +233,38 @@ class _Attempt:
         return judged
 
     async def score(self) -> None:
-        """Rewards; the sandbox is still alive for verifiers that look into it."""
+        """Information gain and rewards; the sandbox is still alive for verifiers that look into it."""
+        await self._score_gold()
+        self._end_session()
         self._enter("score")
         # Components see the episode as it will be stored, only without its reward.
         async with asyncio.timeout(self.harness.limits.score_s):
             self.scored = await self.harness.rewards.score(
                 self.plan.task, self.episode(), self.sandbox, self._verifier_sandbox
             )
+
+    def _scorer(self) -> GoldScorer | None:
+        return self.harness.gain if self.plan.split == "train" else None
+
+    def _reserve(self) -> int:
+        """Tokens that the gold answer takes: every turn's prompt must leave room for it."""
+        scorer = self._scorer()
+        return 0 if scorer is None else len(scorer.continuation(self.harness.renderer, self.plan.task)[0])
+
+    async def _score_gold(self) -> None:
+        """Before the engine forgets the session: its cache holds all that the answers come after."""
+        scorer, session, harness = self._scorer(), self.session, self.harness
+        if scorer is None or session is None or not session.turns:
+            return
+        self._enter("information_gain")
+        async with asyncio.timeout(harness.limits.generate_s):
+            nodes, turns = session.graph.nodes, session.turns
+            session.turns = await scorer.score(harness.engine, harness.renderer, self.plan.task, nodes, turns)
+
+    def _end_session(self) -> None:
+        if self.session is not None and not self._session_ended:
+            self._session_ended = True
+            self.harness.engine.end_session(self.plan.id)
 
     async def _start(self, backend: Backend, spec: SandboxSpec, label: str) -> Sandbox:
         seconds = self.harness.limits.sandbox_s
@@ -256,6 +285,7 @@ class _Attempt:
 
     async def close(self) -> None:
         """Frees tools and sandbox; a failure here cannot change what the episode was."""
+        self._end_session()
         self._enter("close")
         closers = [tool.close() for tool in reversed(self.opened)]
         if self.sandbox is not None:

@@ -6,13 +6,18 @@ the commit (docs/architecture.md).
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from agentrl.build import Parts, check_training
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import HFTokenizer
+from agentrl.credit.registry import EpisodeCredit
+from agentrl.curriculum import Curriculum, Group, Lesson
+from agentrl.curriculum.curriculum import load_parts
 from agentrl.engines.base import Engine
 from agentrl.engines.torch import TorchEngine
 from agentrl.episode.record import Episode
@@ -28,7 +33,8 @@ from agentrl.store.run_dir import RunDir
 from agentrl.task_source import load_tasks
 from agentrl.train import checkpoint
 from agentrl.train.demonstrations import demonstration_row, demonstration_texts
-from agentrl.train.row import rows_of
+from agentrl.train.kl_reward import with_kl_reward
+from agentrl.train.row import Row, rows_of, silence
 from agentrl.train.trainer import Trainer
 from agentrl.view.progress import Progress
 
@@ -56,7 +62,13 @@ class Loop:
         self.tasks = load_tasks(self.recipe.tasks, self.recipe.base, self.recipe.seed)
         self.credit = self.recipe.credit.load(self.recipe.base)
         self._engine_for = engine_for or embedded_engine
-        self.checkpoints = run.path / "checkpoints"
+        self.checkpoints, self.reference = run.path / "checkpoints", run.path / "reference"
+        self.curriculum = Curriculum(
+            load_parts(self.recipe.curriculum, self.recipe.base, self.recipe.scripts),
+            seed=self.recipe.seed,
+            iterations=self.settings.iterations,
+            episode=run.get,
+        )
 
     async def train(self) -> None:
         """Trains to the end, from wherever the run stands.
@@ -89,6 +101,7 @@ class Loop:
             saved = checkpoint.load_state(newest)
             self.trainer.load_state_dict(saved.trainer)
             self.iteration = int(saved.extra["iteration"])
+            self.curriculum.load_state_dict(saved.extra["curriculum"])
             self.progress.note(f"resumed from {newest.name}")
         else:
             self.iteration = 0
@@ -98,6 +111,8 @@ class Loop:
             self._use(load_model(self.recipe.model, texts=texts, seed=self.recipe.seed))
             if demos:
                 self._warm_start(demos)
+            if self.settings.kl is not None:
+                self._freeze_reference()
             self._save()
         self.engine = self._engine_for(self.loaded)
         await self.engine.update(self.loaded.model.state_dict(), self.iteration)
@@ -106,7 +121,11 @@ class Loop:
         self.loaded = loaded
         self.tokenizer = HFTokenizer(loaded.tokenizer)
         self.renderer: Renderer = self.parts.renderer(self.tokenizer)
-        self.trainer = Trainer(loaded.model, self.settings)
+        reference = None
+        if self.settings.kl is not None:
+            # Before training has begun the policy is its own reference.
+            reference = self._load_reference() if self.reference.exists() else copy.deepcopy(loaded.model)
+        self.trainer = Trainer(loaded.model, self.settings, reference=reference, base=self.recipe.base)
 
     async def _demonstrations(self) -> list[Episode]:
         """Demonstrations of the warm start's script, played in the real environment."""
@@ -133,37 +152,37 @@ class Loop:
             progress=lambda step, loss: self.progress.step(step, {"loss": loss}),
         )
 
+    def _freeze_reference(self) -> None:
+        """Stores the policy as reinforcement begins: what KL is measured against, also when the run continues."""
+        checkpoint.save(self.reference, self.loaded.model, self.loaded.tokenizer.save_pretrained, {}, {"iteration": 0})
+        self.trainer.reference = self._load_reference()
+
+    def _load_reference(self) -> Any:
+        assert self.recipe.model is not None
+        return load_model(self.recipe.model.at(self.reference), seed=self.recipe.seed).model.requires_grad_(False)
+
     async def _iterate(self) -> None:
         started = time.perf_counter()
-        plans = iteration_plans(self.tasks, self.iteration, self.settings.groups, self.settings.group_size)
-        self.progress.phase(f"iteration {self.iteration + 1}/{self.settings.iterations}", len(plans))
-        await self._play(plans, self.engine, self.renderer, self.backend)
+        groups = await self._collect()
         rolled = time.perf_counter()
-        # Sorted: the order in which episodes happened to end must not reach the optimiser.
-        episodes = sorted(self.run.episodes(iteration=self.iteration, split="train"), key=lambda e: e.id)
-        scored = [episode for episode in episodes if episode.scored]
-        if not scored:
-            raise TrainError(
-                f"iteration {self.iteration}: none of {len(episodes)} episodes could be scored",
-                remedy=f"agentrl show {self.run.path} lists the failures",
+        rows, credited, metrics = self._credit(groups)
+        update: dict[str, float] = {"trained_rows": float(len(rows))}
+        if rows:  # every group may have been filtered out
+            update |= self.trainer.update(
+                rows,
+                seed=derive_seed(self.recipe.seed, "update", self.iteration),
+                progress=self.iteration / self.settings.iterations,
             )
-        credits, credit_metrics = self.credit.assign(scored)
-        rows = []
-        for episode, credit in zip(scored, credits, strict=True):
-            self.run.add_credit(episode.id, credit.estimator, credit.turns, credit.parts, iteration=self.iteration)
-            rows += rows_of(episode, credit.turns)
-        update = self.trainer.update(
-            rows,
-            seed=derive_seed(self.recipe.seed, "update", self.iteration),
-            progress=self.iteration / self.settings.iterations,
-        )
+        metrics |= self.curriculum.observe(credited, self.iteration)
+        metrics |= await self._imitate()
         trained = time.perf_counter()
+        episodes = self._episodes()
         self.iteration += 1
         metrics = {
             "iteration": self.iteration,
             "split": "train",
             **summary(episodes),
-            **credit_metrics,
+            **metrics,
             **update,
             "rollout_s": rolled - started,
             "train_s": trained - rolled,
@@ -173,6 +192,79 @@ class Loop:
             self._save()
         await self.engine.update(self.loaded.model.state_dict(), self.iteration)
         self.progress.iteration(metrics)
+
+    async def _collect(self) -> list[Group]:
+        """Plays the iteration's groups, and further ones while the curriculum asks for more."""
+        wanted, iteration = self.settings.groups, self.iteration
+        size, turns = self.settings.group_size, self.recipe.agent.max_turns
+        drawn = self.curriculum.draw(self.tasks, wanted, size, turns, iteration)
+        rounds = 0
+        while True:
+            plans = iteration_plans(drawn, iteration)
+            self.progress.phase(f"iteration {iteration + 1}/{self.settings.iterations}", len(plans))
+            await self._play(plans, self.engine, self.renderer, self.backend)
+            rounds += 1
+            episodes = self._episodes()
+            groups = [
+                Group(id, group.task, [e for e in episodes if e.group_id == id and e.scored])
+                for group, id in zip(drawn, dict.fromkeys(plan.group_id for plan in plans), strict=True)
+            ]
+            more = self.curriculum.more(groups, wanted, rounds)
+            if not more:
+                break
+            drawn += self.curriculum.draw(self.tasks, more, size, turns, iteration)
+        if not any(group.episodes for group in groups):
+            raise TrainError(
+                f"iteration {iteration}: none of {len(episodes)} episodes could be scored",
+                remedy=f"agentrl show {self.run.path} lists the failures",
+            )
+        return groups
+
+    def _episodes(self) -> list[Episode]:
+        """The iteration's episodes. Sorted: the order in which they happened to end must not reach the optimiser."""
+        return sorted(self.run.episodes(iteration=self.iteration, split="train"), key=lambda e: e.id)
+
+    def _credit(self, groups: list[Group]) -> tuple[list[Row], list[Group], dict[str, Any]]:
+        """The rows that train; the groups with what credit came to; metrics."""
+        selected = self.curriculum.select(groups, self.settings.groups, self.iteration)
+        chosen = [episode for group in selected for episode in group.episodes]
+        scored, metrics = chosen, {}
+        if self.settings.kl is not None and self.settings.kl.place == "reward":
+            by_turn = self.credit.estimator.granularity != "trajectory"
+            scored, kl = with_kl_reward(chosen, self.trainer, self.settings.kl, by_turn=by_turn)
+            metrics["kl_ref"] = kl
+        credits, credit_metrics = self.credit.assign(scored)
+        for episode, credit in zip(chosen, credits, strict=True):
+            if episode.iteration == self.iteration:  # one that joined from an earlier iteration keeps its own
+                self.run.add_credit(episode.id, credit.estimator, credit.turns, credit.parts, iteration=self.iteration)
+        lessons = [Lesson(episode, credit) for episode, credit in zip(chosen, credits, strict=True)]
+        rows = []
+        for lesson in self.curriculum.refine(lessons, self.iteration):
+            rows += [silence(row, lesson.silent) for row in rows_of(lesson.episode, lesson.credit.turns)]
+        rows = [row for row in rows if row.loss_mask.any()]
+        return rows, _with_advantages(groups, credits), {**metrics, **credit_metrics}
+
+    async def _imitate(self) -> dict[str, float]:
+        """One supervised step for each filter that asks for demonstrations."""
+        metrics: dict[str, float] = {}
+        for part in self.curriculum.filters:
+            asked = part.demonstrate()
+            if asked is None:
+                continue
+            script, lr, ids = asked
+            tasks = {task.id: task for task in self.tasks.tasks}
+            prefix = f"{part.name}/{self.iteration:05d}"
+            plans = [Plan(f"{prefix}/{id}#0", f"{prefix}/{id}", tasks[id], self.iteration, "demo") for id in ids]
+            engine, renderer = self.parts.scripted_engine(script)
+            self.progress.phase(f"demonstrations by {script!r}", len(plans))
+            await self._play(plans, engine, renderer, self.backend)
+            played = {episode.id: episode for episode in self.run.episodes(iteration=self.iteration, split="demo")}
+            rows = [demonstration_row(e, self.renderer) for _, e in sorted(played.items()) if e.scored and e.turns]
+            if rows:
+                seed = derive_seed(self.recipe.seed, part.name, self.iteration)
+                taught = self.trainer.sft(rows, steps=1, batch=len(rows), lr=lr, seed=seed)
+                metrics |= {f"{part.name}_loss": taught["loss"], f"{part.name}_tasks": float(len(rows))}
+        return metrics
 
     def _evaluation_is_due(self) -> bool:
         """At the start, at the end, and every so often; once each, also in a run that was killed in between."""
@@ -207,7 +299,7 @@ class Loop:
             self.loaded.model,
             self.loaded.tokenizer.save_pretrained,
             self.trainer.state_dict(),
-            {"iteration": self.iteration},
+            {"iteration": self.iteration, "curriculum": self.curriculum.state_dict()},
         )
         checkpoint.prune(self.checkpoints, keep=2)
 
@@ -219,6 +311,10 @@ class Loop:
 
 def embedded_engine(loaded: LoadedModel) -> Engine:
     """The torch engine on a copy of the model, in this process."""
-    import copy
-
     return TorchEngine(copy.deepcopy(loaded.model), max_context=loaded.max_context)
+
+
+def _with_advantages(groups: list[Group], credits: Iterable[EpisodeCredit]) -> list[Group]:
+    """The groups with the mean |advantage| of their credited episodes."""
+    size = {credit.episode_id: sum(map(abs, credit.turns)) / max(len(credit.turns), 1) for credit in credits}
+    return [replace(group, advantages=[size[e.id] for e in group.episodes if e.id in size]) for group in groups]

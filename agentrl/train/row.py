@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,22 @@ class Row:
     turn_spans: list[tuple[int, int, int]] = field(default_factory=list)
     versions: list[VersionSpan] = field(default_factory=list)
     reward: float = 0.0
+
+
+def silence(row: Row, turns: Collection[int]) -> Row:
+    """The row without the training of some turns."""
+    mask = row.loss_mask.copy()
+    for turn, start, end in row.turn_spans:
+        if turn in turns:
+            mask[start:end] = False
+    spans = [span for span in row.turn_spans if span[0] not in turns]
+    return replace(
+        row,
+        loss_mask=mask,
+        logprobs=np.where(mask, row.logprobs, np.float32(0)),
+        advantages=np.where(mask, row.advantages, np.float32(0)),
+        turn_spans=spans,
+    )
 
 
 def rows_of(episode: Episode, turn_advantages: Sequence[float]) -> list[Row]:

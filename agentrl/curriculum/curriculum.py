@@ -1,0 +1,111 @@
+"""The curriculum of a run: its parts in the order of the recipe."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentrl.curriculum.parts import Context, Filter, Group, GroupPlan, Lesson, Part, Sampler, Schedule
+from agentrl.curriculum.settings import CurriculumPart
+from agentrl.episode.record import Episode
+from agentrl.errors import RecipeError
+from agentrl.seeds import derive_seed
+from agentrl.task import Task
+from agentrl.task_source import TaskSource
+
+
+class Curriculum:
+    """Parts in the order of the recipe.
+
+    Args:
+        seed: the run's.
+        iterations: planned in all.
+        episode: reads an earlier episode of the run.
+    """
+
+    def __init__(
+        self, parts: Sequence[Part], *, seed: int, iterations: int, episode: Callable[[str], Episode] | None = None
+    ) -> None:
+        self.parts = list(parts)
+        self.seed, self.iterations = seed, iterations
+        self._episode = episode or _no_past
+        samplers = [part for part in parts if isinstance(part, Sampler)]
+        self.sampler = samplers[0] if samplers else None
+        self.schedules = [part for part in parts if isinstance(part, Schedule)]
+        self.filters = [part for part in parts if isinstance(part, Filter)]
+        self.position = 0  # in the endless walk over the tasks: how many groups were drawn
+
+    def draw(self, tasks: TaskSource, count: int, size: int, max_turns: int, iteration: int) -> list[GroupPlan]:
+        """The next `count` groups, of `size` episodes unless a schedule says otherwise."""
+        drawn: list[Task]
+        if self.sampler is None:
+            drawn = [tasks.at(self.position + index) for index in range(count)]
+        else:
+            drawn = self.sampler.draw(tasks, count, self._context(self.sampler, iteration, self.position))
+        plans = [GroupPlan(task, size, max_turns) for task in drawn]
+        for schedule in self.schedules:
+            context = self._context(schedule, iteration, self.position)
+            plans = [schedule.plan(plan, context) for plan in plans]
+        self.position += count
+        return plans
+
+    def more(self, groups: Sequence[Group], wanted: int, rounds: int) -> int:
+        """How many more groups the iteration needs."""
+        return max((part.more(groups, wanted, rounds) for part in self.filters), default=0)
+
+    def select(self, groups: list[Group], wanted: int, iteration: int) -> list[Group]:
+        """Before credit: the groups and members that baselines are taken over."""
+        for part in self.filters:
+            groups = part.select(groups, wanted, self._context(part, iteration))
+        return groups
+
+    def refine(self, lessons: list[Lesson], iteration: int) -> list[Lesson]:
+        """After credit: what trains."""
+        for part in self.filters:
+            lessons = part.refine(lessons, self._context(part, iteration))
+        return lessons
+
+    def observe(self, groups: Sequence[Group], iteration: int) -> dict[str, float]:
+        """Tells every part what came of the iteration. Returns their metrics."""
+        metrics: dict[str, float] = {}
+        for part in self.parts:
+            part.observe(groups, self._context(part, iteration))
+            metrics |= {f"{part.name}_{name}": value for name, value in part.metrics().items()}
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """What continues the curriculum exactly, as JSON values."""
+        return {"position": self.position, "parts": [part.state_dict() for part in self.parts]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes what `state_dict` returned."""
+        self.position = int(state["position"])
+        for part, saved in zip(self.parts, state["parts"], strict=True):
+            part.load_state_dict(saved)
+
+    def _context(self, part: Part, iteration: int, *more: object) -> Context:
+        rng = random.Random(derive_seed(self.seed, "curriculum", self.parts.index(part), iteration, *more))
+        return Context(iteration, self.iterations, rng, self._episode)
+
+
+def load_parts(entries: Sequence[CurriculumPart], base: Path, scripts: Collection[str]) -> list[Part]:
+    """The parts that a recipe names.
+
+    Raises:
+        RecipeError: a part or setting is unknown, a part lacks what it needs, or there are two samplers.
+    """
+    parts = []
+    for index, entry in enumerate(entries):
+        part = entry.load(base, f"curriculum.{index}")
+        part.check(scripts)
+        parts.append(part)
+    samplers = [part.name for part in parts if isinstance(part, Sampler)]
+    if len(samplers) > 1:
+        raise RecipeError(f"two samplers: {' and '.join(samplers)}", place="curriculum", remedy="keep one of them")
+    return parts
+
+
+def _no_past(id: str) -> Episode:
+    raise KeyError(id)

@@ -1,0 +1,94 @@
+"""The `curriculum` section of a recipe, and the parts by name."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from agentrl.curriculum.parts import Filter, Part, Sampler, Schedule
+from agentrl.errors import RecipeError
+from agentrl.imports import is_reference, load_object
+
+PARTS = {
+    "dump": "sources:Dump",
+    "dads": "sources:Dads",
+    "vas": "difficulty:Vas",
+    "vade": "difficulty:Vade",
+    "limr": "limr:Limr",
+    "scaling_inter": "horizon:ScalingInter",
+    "zerosearch": "noise:ZeroSearch",
+    "seele": "hints:Seele",
+    "dart_rollouts": "dart:DartRollouts",
+    "dart_turns": "dart:DartTurns",
+    "dart_successes": "dart:DartSuccesses",
+    "zero_variance": "flat:ZeroVariance",
+    "dapo": "flat:Dapo",
+    "prof": "prof:Prof",
+    "rorecomp": "rorecomp:RoRecomp",
+    "relift": "relift:Relift",
+}
+"""By name: the module in this room, and the class."""
+
+
+class CurriculumPart(BaseModel):
+    """One entry of `curriculum`: a name, `{NAME: {...}}`, or `{use: NAME, ...}` with the part's own settings."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    use: str = Field(description=f"One of {', '.join(PARTS)}; or ./task.py:MyPart.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"use": value}
+        if isinstance(value, dict) and len(value) == 1 and "use" not in value:
+            ((name, settings),) = value.items()
+            return {**(settings or {}), "use": name}
+        return value
+
+    def load(self, base: Path, place: str) -> Part:
+        """Makes the part.
+
+        Raises:
+            RecipeError: no such part, no such setting, or a value that does not fit.
+        """
+        kind = self._class(base, place)
+        try:
+            part = kind(kind.Settings.model_validate(self.model_extra or {}))
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(map(str, first["loc"]))
+            if first["type"] == "extra_forbidden":
+                raise RecipeError(
+                    f"{self.use} has no setting {key!r}",
+                    place=f"{place}.{key}",
+                    remedy=_nearest(key, list(kind.Settings.model_fields)),
+                ) from None
+            found = "" if first["type"] == "missing" else f", found {first['input']!r}"
+            message = f"{first['msg'][:1].lower()}{first['msg'][1:]}{found}"
+            raise RecipeError(message, place=f"{place}.{key}" if key else place) from None
+        part.name = self.use
+        return part
+
+    def _class(self, base: Path, place: str) -> type[Part]:
+        if is_reference(self.use):
+            found = load_object(self.use, base)
+        elif self.use in PARTS:
+            module, _, name = PARTS[self.use].partition(":")
+            found = getattr(importlib.import_module(f"agentrl.curriculum.{module}"), name)
+        else:
+            raise RecipeError(f"there is no curriculum {self.use!r}", place=place, remedy=_nearest(self.use, [*PARTS]))
+        if not (isinstance(found, type) and issubclass(found, (Sampler, Schedule, Filter))):
+            raise RecipeError(f"{self.use} is no Sampler, Schedule or Filter", place=place)
+        return found
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}there are: {', '.join(names) or 'none'}"

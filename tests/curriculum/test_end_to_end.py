@@ -1,0 +1,113 @@
+"""Every loss and every part of a curriculum, by name, from a recipe to the second iteration; and after a kill."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.commands.train import train_into
+from agentrl.curriculum.settings import PARTS
+from agentrl.errors import AgentRLError
+from agentrl.recipe_file import load_recipe
+from agentrl.store.run_dir import RunDir
+from agentrl.train import checkpoint
+from agentrl.train.loss_settings import LOSSES
+
+SMALL = {
+    "dads": "{every: 1}",
+    "vas": "{every: 1}",
+    "limr": "{passes: 2, threshold: -100}",
+    "scaling_inter": "{max_turns: [2, 4], every: 1}",
+    "rorecomp": "{every: 2}",
+    "relift": "{script: oracle, buffer: 1, lr: 1.0e-3}",
+}
+NOT_MEASURED = ("rollout_s", "train_s", "mismatch_mean", "mismatch_max", "at")
+MATRIX = list(itertools.zip_longest(LOSSES, PARTS, fillvalue="ppo_clip"))
+
+
+def train(counting: list[str], out: Path, *more: str) -> list[dict[str, Any]]:
+    train_into(out, load_recipe(counting[0], [*counting[1:], *more]))
+    return metrics(out)
+
+
+def metrics(out: Path) -> list[dict[str, Any]]:
+    with RunDir.read(out) as run:
+        return [{k: v for k, v in line.items() if k not in NOT_MEASURED} for line in run.metrics()]
+
+
+@pytest.mark.parametrize(("loss", "part"), MATRIX)
+def test_by_name(counting: list[str], tmp_path: Path, loss: str, part: str) -> None:
+    lines = train(
+        counting, tmp_path / "run", f"train.loss={loss}", f"curriculum=[{{{part}: {SMALL.get(part, '{}')}}}]",
+        "train.iterations=2", "train.groups=3", "train.group_size=4",
+    )  # fmt: skip
+    assert [line["iteration"] for line in lines] == [1, 2]
+    assert all(line["failed"] == 0 for line in lines)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["train.kl={coef: 0.1}", "train.importance={level: token}"],
+        ["train.kl={coef: 0.1, estimator: k1, place: reward}", "train.importance={level: geometric, mode: mask}"],
+        ["train.kl={coef: 0.1, estimator: k3, place: reward}", "credit={estimator: gigpo}"],
+    ],
+)
+def test_kl_and_importance(counting: list[str], tmp_path: Path, more: list[str]) -> None:
+    lines = train(counting, tmp_path / "run", *more, "train.iterations=2", "train.group_size=4", "train.minibatch=2")
+    assert lines[0]["kl_ref"] != 0 or lines[1]["kl_ref"] != 0
+    if "train.importance" in more[1]:
+        assert lines[0]["importance_mean"] == pytest.approx(1, abs=1e-4)
+
+
+ALL = (
+    "curriculum=[dump, {dapo: {rounds: 2}}, {scaling_inter: {max_turns: [3, 4], every: 2}}, dart_rollouts, "
+    "dart_successes, dart_turns, {rorecomp: {every: 2}}, {relift: {script: oracle, buffer: 1, lr: 1.0e-3}}, seele]"
+)
+
+
+@pytest.mark.parametrize("saves", [1, 3])
+def test_a_killed_curriculum_continues_to_the_same_metrics(
+    counting: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saves: int
+) -> None:
+    """Dies after the update and before the checkpoint; the iterations since the last one are gone through again."""
+    sets = [ALL, "train.iterations=4", "train.group_size=4", "train.checkpoint_every=2", "train.kl={coef: 0.01}"]
+    expected = train(counting, tmp_path / "whole", *sets)
+    save, calls = checkpoint.save, []
+
+    def dying(*arguments: Any) -> None:
+        calls.append(arguments)
+        if len(calls) == saves + 1:
+            raise KeyboardInterrupt
+        save(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "save", dying)
+        with pytest.raises(KeyboardInterrupt):
+            train(counting, tmp_path / "killed", *sets)
+    assert train(counting, tmp_path / "killed", *sets) == expected
+    with RunDir.read(tmp_path / "whole") as whole, RunDir.read(tmp_path / "killed") as killed:
+        assert whole.ids() == killed.ids()
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("curriculum=[dumb]", "did you mean 'dump'"),
+        ("curriculum=[{dump: {windw: 3}}]", "did you mean 'window'"),
+        ("curriculum=[{dapo: {rounds: 0}}]", "curriculum.0.rounds"),
+        ("curriculum=[dump, vade]", "two samplers: dump and vade"),
+        ("curriculum=[{relift: {script: orakle}}]", "scripts has"),
+        ("curriculum=[./task.py:Counter]", "no Sampler, Schedule or Filter"),
+        ("train.loss=grpo", "no loss 'grpo'"),
+        ("train.loss={use: gspo, tau_pos: 1}", "sapo has it"),
+    ],
+)
+def test_what_is_wrong_is_found_before_the_first_episode(counting: list[str], override: str, expected: str) -> None:
+    from agentrl.commands.recipe import check
+
+    with pytest.raises(AgentRLError, match=expected):
+        check(counting[0], [override])
