@@ -17,7 +17,7 @@ from agentrl.sandbox import open_backend
 from agentrl.sandbox.contract import Backend, Sandbox, SandboxSpec
 from agentrl.sandbox.pool import Pool
 
-SWEREX = "swe-rex==1.4.0"
+SWEREX = ("swe-rex==1.4.0", "aiohttp")  # its client needs aiohttp and does not say so
 BLOB = b"x" * (64 << 10)
 """Content of the file that goes in and comes back."""
 TRUE = ["true"]
@@ -222,15 +222,16 @@ def swerex_python() -> str:
     """
     folder = Path(__file__).resolve().parent.parent / "build" / "swerex"
     python = folder / "bin" / "python"
-    if (folder / "installed").exists():
+    done = folder / f"installed-{SWEREX[0]}"
+    if done.exists():
         return str(python)
     shutil.rmtree(folder, ignore_errors=True)
     for argv in (
         [sys.executable, "-m", "venv", str(folder)],
-        [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", SWEREX],
+        [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *SWEREX],
     ):
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise Missing(f"{SWEREX} cannot be installed: {done.stderr.strip()[-300:]}")
-    (folder / "installed").touch()
+        ran = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if ran.returncode != 0:
+            raise Missing(f"{SWEREX[0]} cannot be installed: {ran.stderr.strip()[-300:]}")
+    done.touch()
     return str(python)

@@ -27,9 +27,11 @@ class World:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         argv = [sys.executable, "-m", "swerex", "--host", "127.0.0.1", "--port", str(port), "--auth-token", TOKEN]
-        self.server = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.server = subprocess.Popen(  # noqa: ASYNC220 - as short as it gets
+            argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         self.runtime = RemoteRuntime(host="http://127.0.0.1", port=port, auth_token=TOKEN, timeout=30)
-        while not (await self.runtime.is_alive(timeout=1)).is_alive:
+        while not (await self.runtime.is_alive(timeout=1)).is_alive:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         await self.runtime.create_session(CreateBashSessionRequest(startup_timeout=10))
 

@@ -1,0 +1,63 @@
+"""The soak, made short: sandboxes killed and cancelled at random moments leave nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.mark.parametrize("more", [[], ["--pool", "3"]], ids=["fresh", "pooled"])
+def test_sixty_cycles_leave_nothing(more: list[str]) -> None:
+    argv = [sys.executable, "-m", "benchmarks.soak", "--cycles", "60", "--kill", "0.3", *more]
+    done = subprocess.run(
+        argv, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False, env=dict(os.environ)
+    )
+    assert done.stdout, done.stderr
+    verdict = json.loads(done.stdout.splitlines()[-1])
+    assert verdict["ok"], verdict
+    assert verdict["came_to"]["attacked"] > 0
+    assert verdict["came_to"]["cancelled"] > 0
+    assert sum(verdict["came_to"].get(how, 0) for how in ("ok", "cancelled", "lost")) == 60
+
+
+BROKEN = """
+import benchmarks.soak as soak
+from agentrl.sandbox import cgroups, namespace
+{fault}
+soak.main()
+"""
+
+
+FAULTS = {
+    "cgroups": "cgroups.Group.remove = lambda self: None",
+    "descriptors": """
+old, count = namespace.NamespaceSandbox.destroy, iter(range(1000))
+async def destroy(self):
+    if next(count) % 3:
+        await old(self)
+namespace.NamespaceSandbox.destroy = destroy
+""",
+    "memory": """
+old, kept = soak.Soak._cycle, []
+def cycle(self, number):
+    kept.append(bytearray(1 << 20))
+    return old(self, number)
+soak.Soak._cycle = cycle
+""",
+}
+
+
+@pytest.mark.parametrize("left", FAULTS)
+def test_the_soak_sees_what_is_left(left: str) -> None:
+    argv = [sys.executable, "-c", BROKEN.format(fault=FAULTS[left]), "--cycles", "24", "--kill", "0"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.stdout, done.stderr
+    assert done.returncode == 1
+    assert any(left in problem for problem in json.loads(done.stdout.splitlines()[-1])["problems"])
