@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,9 +21,16 @@ from agentrl.view.progress import Progress
 
 
 async def play(harness: Harness, plans: list[Plan], run: RunDir, progress: Progress, concurrency: int) -> None:
-    """Runs episodes into a run directory; a pool is told beforehand how many sandboxes they will take."""
+    """Runs episodes into a run directory; a pool is told beforehand how many sandboxes they will take.
+
+    Raises:
+        CreditError: gold answers are to be scored, and a task has none.
+    """
     if isinstance(harness.backend, Pool) and harness.sandbox_spec is not None:
         harness.backend.prefetch([harness.sandbox_spec] * len(plans))
+    if harness.gain is not None:
+        for plan in plans:
+            harness.gain.gold(plan.task)
     runner = Runner(harness, concurrency=concurrency, on_failure=run.add_failure, on_phase=progress.episode_phase)
     async for episode in runner.run(plans):
         run.add(episode)
@@ -63,4 +71,32 @@ def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
         "turns": sum(len(e.turns) for e in scored) / count,
         "truncated": sum(e.status == "truncated" for e in scored) / count,
         "sampled_tokens": sum(e.sampled_tokens for e in scored),
+        **_gain_cost(scored),
+        **_unscored(everything),
+        **_gates(scored),
     }
+
+
+def _unscored(episodes: list[Episode]) -> dict[str, int]:
+    """By component, how many episodes it could not score (a judge's malformed reply, for example)."""
+    data = [e for e in episodes if e.status in ("done", "truncated")]
+    missing = Counter(name for e in data for name, value in e.components.items() if value is None)
+    return {f"unscored/{name}": count for name, count in sorted(missing.items())}
+
+
+def _gates(episodes: list[Episode]) -> dict[str, float]:
+    """By gate, the share of the episodes in which it was open."""
+    verdicts: dict[str, list[bool]] = {}
+    for episode in episodes:
+        for gate in episode.gates:
+            verdicts.setdefault(f"gate_open/{gate.on}", []).append(bool(gate.open))
+    return {name: sum(opened) / len(opened) for name, opened in verdicts.items()}
+
+
+def _gain_cost(episodes: list[Episode]) -> dict[str, float]:
+    """Mean seconds that scoring the gold answer took an episode, and their share of all its seconds."""
+    seconds = [e.timings["information_gain"] for e in episodes if "information_gain" in e.timings]
+    if not seconds:
+        return {}
+    total = sum(e.timings["total"] for e in episodes if "information_gain" in e.timings)
+    return {"information_gain_s": sum(seconds) / len(seconds), "information_gain_share": sum(seconds) / total}

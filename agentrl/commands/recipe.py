@@ -7,6 +7,7 @@ import importlib.util
 from agentrl.build import build, check_training
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.recipe_file import load_recipe
+from agentrl.rewards.components import Component
 from agentrl.task_source import load_tasks
 
 
@@ -25,9 +26,10 @@ def check(name: str, overrides: list[str]) -> str:
     if recipe.train is not None:
         check_training(parts)
     parts.renderer(ByteTokenizer()).start(tasks.at(0).instruction)
-    if parts.needs_sandbox:
-        backend = parts.open_backend()
-        assert backend is not None
+    if parts.gain is not None:
+        for task in tasks.tasks:
+            parts.gain.gold(task)
+    parts.open_backend()
     model = "none (scripts only)"
     if recipe.model is not None:
         model = "from scratch" if recipe.model.scratch is not None else str(recipe.model.path)
@@ -40,8 +42,13 @@ def check(name: str, overrides: list[str]) -> str:
         f"{recipe.name}: ok\n"
         f"  tasks    {len(tasks)}\n"
         f"  tools    {tools}{' (in a sandbox)' if parts.needs_sandbox else ''}\n"
-        f"  rewards  {', '.join(recipe.rewards) or 'none'}\n"
+        f"  rewards  {', '.join(map(_described, parts.rewards.components)) or 'none'}\n"
         f"  credit   {credit.estimator.name} {credit.settings.model_dump_json()}\n"
         f"  model    {model}\n"
         f"  scripts  {', '.join(recipe.scripts) or 'none'}"
     )
+
+
+def _described(component: Component) -> str:
+    """A reward component with what a call of it occupies."""
+    return component.name + (f" ({', '.join(component.costs)})" if component.costs else "")

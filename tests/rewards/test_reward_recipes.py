@@ -193,3 +193,5 @@ def test_the_list_names_all() -> None:
     rows = json.loads(agentrl("reward", "--list", "--json", cwd=Path.cwd()).stdout)
     assert {row["name"] for row in rows} == set(BUILT_IN)
     assert all(row["does"] and row["source"] for row in rows)
+    page = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text()
+    assert not [name for name in BUILT_IN if f"`{name}`" not in page]
