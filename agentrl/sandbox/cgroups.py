@@ -61,18 +61,18 @@ class Group:
         """Memory in use now, MiB."""
         return int(_get(self.usage_file) or 0) / _MIB
 
-    def remove(self) -> None:
-        """Removes the group, whose processes must be gone."""
+    def remove(self) -> bool:
+        """Removes the group; true if it is gone, false while it holds a process or the kernel is still at it."""
         for folder in self.folders:
-            for _ in range(5):
-                try:
-                    os.rmdir(folder)
-                except FileNotFoundError:
-                    break
-                except OSError:  # the kernel may still be at it
-                    time.sleep(0.001)
-                else:
-                    break
+            with suppress(OSError):
+                os.rmdir(folder)
+        return not any(map(os.path.exists, self.folders))
+
+    def kill(self) -> None:
+        """Kills what is still in it."""
+        for pid in _get(f"{self.folders[0]}/cgroup.procs").split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
 
 
 class Family:

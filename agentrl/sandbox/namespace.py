@@ -228,7 +228,7 @@ class NamespaceSandbox(ToolboxSandbox):
                 self._process.kill()
                 await _exited(self._process, 10.0)
         if self._group is not None:
-            self._group.remove()
+            await _removed(self._group)
         if self._process is not None:
             os.close(self._about)
             os.close(self._stderr)
@@ -239,6 +239,15 @@ class NamespaceSandbox(ToolboxSandbox):
         with suppress(BlockingIOError):
             return os.read(self._stderr, 65536)[-2000:].decode("utf-8", "replace").strip()
         return ""
+
+
+async def _removed(group: Group) -> None:
+    """Waits until a group is gone. A bubblewrap that was killed from outside leaves its child behind, dying."""
+    pause = 0.0005
+    while not group.remove() and pause < 2.0:
+        group.kill()
+        await asyncio.sleep(pause)
+        pause *= 2
 
 
 async def _exited(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
