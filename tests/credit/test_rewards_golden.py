@@ -139,11 +139,18 @@ def test_unary_feedback(folder: Path) -> None:
         right = row["answers"][row["correct_at"]] if row["correct_at"] is not None else "never said"
         turns = [
             Turn(
-                index=k, node=0, text="", finish="stop",
-                calls=[CallRecord(id="", name="answer", arguments={"answer": a}, outcome="ok", result="", duration_s=0)],
+                index=k,
+                node=0,
+                text="",
+                finish="stop",
+                calls=[
+                    CallRecord(
+                        id="", name="answer", arguments={"answer": said}, outcome="ok", result="", duration_s=0.0
+                    )
+                ],
             )
-            for k, a in enumerate(row["answers"])
-        ]  # fmt: skip
+            for k, said in enumerate(row["answers"])
+        ]
         task = Task.of("t", "", answer=right)
         episode = Episode(id="e", group_id="g", task=task, status="done", turns=turns)
         assert sum(unary_feedback(task, episode, repetition=row["lam"]).value) == pytest.approx(
