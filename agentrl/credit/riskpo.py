@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
@@ -18,12 +20,14 @@ class RiskpoSettings(Scored):
         bundle: tasks of a bundle (the authors' B).
         lower, upper: levels of the two quantiles; the authors take 0.2, and 0.8 or 0.9.
         tail: weight of the lower tail (the authors' omega).
+        share: how a bundle's credit is divided: as the authors do, or equally.
     """
 
     bundle: int = Field(5, gt=0)
     lower: float = Field(0.2, gt=0, lt=1)
     upper: float = Field(0.8, gt=0, le=1)
     tail: float = Field(1.5, ge=0, allow_inf_nan=False)
+    share: Literal["sum_mean", "equal"] = "sum_mean"
 
 
 @estimator(granularity="trajectory", source="arXiv:2510.00911; RTkenny/RiskPO@65ec40c", certainty="B")
@@ -31,11 +35,13 @@ def riskpo(table: CreditTable, settings: RiskpoSettings) -> Advantages:
     """Bundle the k-th trajectories of B tasks, s = sum of their scores; with q_d, q_u the quantiles of s:
 
     a = [(s - q_d)+ - (s - q_u)+ + q_d - q_u] / (u - d), the middle; c = -(q_d - s)+ / d, the tail;
-    A = (tail * c + a) / (tail + 1), divided by the sample deviation of A over the bundles of the same tasks. Each
-    trajectory takes the share (S - mean of its task) / (their sum over the bundle), equal shares where that sum is 0.
+    A = (tail * c + a) / (tail + 1), divided by the sample deviation of A over the bundles of the same tasks. With
+    `sum_mean` each trajectory takes the share (S - mean of its task) / (their sum over the bundle), equal shares where
+    that sum is 0.
 
-    A is never above 0, so that bundles at the upper quantile are left alone and all others are pushed down. A share
-    can be large where the sum is close to 0, as in the authors' code.
+    A is never above 0: bundles at the upper quantile are left alone, all others are pushed down. So in a bundle that
+    is below the quantiles, though above the means of its own (hard) tasks, `sum_mean` turns the signs: a success is
+    pushed down. Its shares are also large where their sum is close to 0. `equal` does neither.
 
     Differs from the authors' code: q_d and q_u are the quantiles of this batch, not tracked over batches with rate
     0.1 (an estimator has no memory), and bundles without deviation get 0. Tasks are bundled by group id and
@@ -52,7 +58,7 @@ def riskpo(table: CreditTable, settings: RiskpoSettings) -> Advantages:
     value = value * _inverse_deviation(value, tasks_of)[tasks_of]
     above = score - (np.bincount(table.group, score) / table.group_size)[table.group]
     total = np.bincount(bundle, above)[bundle]
-    flat = np.abs(total) <= 1e-6
+    flat = (np.abs(total) <= 1e-6) | (settings.share == "equal")
     share = np.where(flat, 1 / members[bundle], above / np.where(flat, 1, total))
     return broadcast(table, value[bundle] * share)
 

@@ -111,6 +111,8 @@ class TestRiskpo:
         table = scored(1.0, 0.0, 0.0, 1.0, 1.0, 0.0, groups="aaabbb")
         found = credit("riskpo", table, bundle=2, lower=0.5, upper=1.0, tail=1.0)
         assert found == pytest.approx([0, -1 / 2, -2 / 3, 0, -1 / 2, -4 / 3])
+        equal = credit("riskpo", table, bundle=2, lower=0.5, upper=1.0, tail=1.0, share="equal")
+        assert equal == pytest.approx([0, -1 / 2, -1, 0, -1 / 2, -1])
 
 
 class TestCopo:

@@ -1,0 +1,79 @@
+"""`agentrl credit` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from agentrl.store.run_dir import RunDir
+from tests.command import agentrl
+
+
+def test_a_stored_run_is_credited_again(counting: Path) -> None:
+    here = counting.parent
+    roll = ("rollout", "counting", "--n", "8", "--group-size", "4", "--agent", "hasty", "--out", "run")
+    agentrl(*roll, "--set", "credit={estimator: dr_grpo, weighting: turn}", cwd=here)
+    table = agentrl("credit", "run", "--estimator", "gigpo", "--set", "gamma=0.9", "--limit", "2", cwd=here).stdout
+    assert "gamma=0.9" in table
+    assert "episode" in table
+    assert "step" in table
+    assert "(2 of 8 episodes" in table
+
+    found = json.loads(agentrl("credit", "run", "--json", "--set", "singleton=raw", cwd=here).stdout)
+    assert (found["estimator"], found["settings"]["weighting"]) == ("dr_grpo", "turn"), "the run's own"
+    assert found["settings"]["singleton"] == "raw"
+    assert len(found["episodes"]) == 8
+    with RunDir.read(here / "run") as run:
+        assert all(run.credit(id) is None for id in run.ids()), "nothing is written unless asked"
+        rewards = {row.id: row.reward for row in run.rows()}
+        turns = {row.id: row.turns for row in run.rows()}
+    # By hand: every turn of a group counts once.
+    for group in ("count0", "count1"):
+        members = [one for one in found["episodes"] if group in one["episode_id"]]
+        total = sum(turns[one["episode_id"]] for one in members)
+        mean = sum(rewards[one["episode_id"]] * turns[one["episode_id"]] for one in members) / total
+        for one in members:
+            assert one["turns"] == [rewards[one["episode_id"]] - mean] * turns[one["episode_id"]]
+
+    agentrl("credit", "run", "--estimator", "rloo", "--save", cwd=here)
+    assert "credit by rloo" in agentrl("show", "run", "count1#0", cwd=here).stdout
+    assert agentrl("check", "run", cwd=here).returncode == 0
+
+
+def test_rewards_that_were_given_later_can_be_credited(counting: Path) -> None:
+    here = counting.parent
+    agentrl("rollout", "counting", "--n", "8", "--group-size", "4", "--agent", "hasty", "--out", "run", cwd=here)
+    doubled = [*("--recipe", "counting", "--name", "doubled"), "--set", "rewards.exact.weight=2"]
+    agentrl("reward", "run", *doubled, cwd=here)
+    one, two = (
+        json.loads(agentrl("credit", "run", "--estimator", "dr_grpo", "--json", *more, cwd=here).stdout)["episodes"]
+        for more in ((), ("--rewards", "doubled"))
+    )
+    assert any(any(episode["turns"]) for episode in one)
+    assert [episode["turns"] for episode in two] == [[2 * a for a in episode["turns"]] for episode in one]
+
+
+def test_what_does_not_fit_is_explained(counting: Path) -> None:
+    here = counting.parent
+    agentrl("rollout", "counting", "--n", "4", "--agent", "hasty", "--out", "run", cwd=here)
+    for arguments, message in (
+        (["--estimator", "gigo"], "did you mean 'gigpo'?"),
+        (["--estimator", "gigpo", "--set", "gama=1"], "did you mean 'gamma'?"),
+        (["--estimator", "gigpo", "--set", "gamma"], "write path.to.key=value"),
+        (["--estimator", "igpo"], "the gold answer was not scored"),
+        (["--rewards", "agian"], "has no rewards 'agian'"),
+        (["--episode", "nobody"], "no credited episode has 'nobody'"),
+    ):
+        failed = agentrl("credit", "run", *arguments, cwd=here, ok=False)
+        assert failed.returncode == 1
+        assert message in failed.stderr
+        assert "Traceback" not in failed.stderr
+
+
+def test_the_list_says_what_each_is_and_takes(counting: Path) -> None:
+    rows = {row["name"]: row for row in json.loads(agentrl("credit", "--list", "--json", cwd=counting).stdout)}
+    assert rows["gigpo"]["granularity"] == "turn"
+    assert rows["gigpo"]["needs"] == ["state"]
+    assert rows["gigpo"]["settings"]["gamma"] == 0.95
+    assert rows["copo"]["certainty"] == "B"
+    assert "verl" in agentrl("credit", "--list", cwd=counting).stdout
