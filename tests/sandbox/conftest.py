@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import tempfile
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,3 +61,11 @@ def open_docker(docker_host: str) -> Iterator[DockerBackend]:
 async def docker_backend(open_docker: DockerBackend) -> AsyncIterator[DockerBackend]:
     yield open_docker
     await asyncio.gather(*(sandbox.close() for sandbox in list(open_docker._alive)))
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """Unlike `tmp_path`, one that the sandbox's user may enter."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)

@@ -8,9 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -115,14 +113,6 @@ def build_rootfs(root: Path) -> None:
             target.chmod(0o755)
     library = f"/usr/lib/{Path('/usr/bin/python3').resolve().name}"
     subprocess.run(["cp", "-r", library, str(root / "usr/lib")], check=True)
-
-
-@pytest.fixture
-def public_folder() -> Iterator[Path]:
-    """Unlike `tmp_path`, one that the sandbox's user may enter."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        yield Path(folder)
 
 
 SYSTEM_PROGRAMS = ("/usr/bin/python3", "/usr/bin/bash", "/usr/bin/cat")

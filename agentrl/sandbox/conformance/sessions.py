@@ -50,7 +50,7 @@ async def shell_survives_timeouts(arena: Arena) -> None:
         expect(await alive(sandbox, "62001") == 0, f"{kind}: a child runs on")
 
 
-_CONFUSING = (
+_NOISE = (  # what a reader of markers, prompts or echoes could take for the end of the command
     "printf '0\\0'",
     "printf '1 0\\0'; printf '2 0\\0'; printf '3 0\\0'",
     "for fd in $(seq 3 9) 500 501; do printf '0\\0' >&$fd; done 2>/dev/null",
@@ -58,13 +58,17 @@ _CONFUSING = (
     "PS1='> '; PS2='> '; PROMPT_COMMAND='echo prompt'; set -v; set +v",
     "cat; read x",
     "cat <&500; read -u 500 x",
+    "stty raw; tput reset; printf '\\033[2J'",
+    "set; declare -f; tr '\\0' '\\n' </proc/$$/cmdline; fc -l",
+    'set -v; trap \'printf "%s\\n" "$BASH_COMMAND"\' DEBUG',
+)
+_MALFORMED = (
     "echo 'unbalanced",
     "if true; then",
     ") }",
     "cat <<EOF\nhere\nEOF",
     "trap 'echo trapped' EXIT",
     "return 3; break; continue",
-    "stty raw; tput reset; printf '\\033[2J'",
     "",
     "# nothing",
 )
@@ -72,10 +76,14 @@ _CONFUSING = (
 
 @check()
 async def shell_is_not_confused(arena: Arena) -> None:
-    """Output that looks like a prompt or a marker, unbalanced quotes, reads of stdin: the next command is exact."""
+    """Output that looks like a prompt or a marker ends no command; after what is malformed, the next one is exact."""
     sandbox = await arena.open()
+    for n, noise in enumerate(_NOISE):
+        told = await (await sandbox.session(f"noise-{n}")).run(f"{noise}\necho tail; (exit 3)", timeout_s=10)
+        expect(told.stdout.endswith(b"tail\n") or "DEBUG" in noise, f"{noise!r} cut the output: {told.stdout!r}")
+        expect((told.outcome, told.code) == ("nonzero", 3), f"after {noise!r}: {told.outcome}, code {told.code}")
     shell = await sandbox.session()
-    for command in _CONFUSING:
+    for command in _MALFORMED:
         await shell.run(command, timeout_s=10)
         told = await shell.run("echo next; (exit 4)", timeout_s=10)
         expect((told.stdout, told.code) == (b"next\n", 4), f"after {command!r}: {told.stdout!r}, code {told.code}")
