@@ -343,7 +343,7 @@ class Sandbox(Protocol):
         ...
 
     async def snapshot(self) -> str:
-        """Keeps the files of the sandbox, exactly, and names what was kept. Processes are no part of it.
+        """Keeps the files of the sandbox, their times to the second, and names what was kept. Processes are no part.
 
         Raises:
             CapabilityMissing: the spec did not ask for snapshots.

@@ -16,7 +16,6 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +31,14 @@ from agentrl.sandbox.docker_container import Container, Plan, hardening
 from agentrl.sandbox.docker_engine import Engine
 from agentrl.sandbox.docker_gate import Gate
 from agentrl.sandbox.docker_image import TOOLS, Image, look_at
-from agentrl.sandbox.docker_owner import SNAPSHOTS, labels, reap
+from agentrl.sandbox.docker_owner import labels, reap
+from agentrl.sandbox.docker_snapshot import Snapshot, Snapshots
 from agentrl.sandbox.egress import RELAY_PORT, START_S, Egress
 from agentrl.sandbox.owner import new_label
 from agentrl.sandbox.rootfs import reap_folders
 from agentrl.sandbox.wire import Wire
 
 DEFAULT_IMAGE = "agentrl/base:latest"
-_SNAPSHOT_S = 600.0
 
 
 class DockerBackend:
@@ -57,11 +56,11 @@ class DockerBackend:
         self.gate = gate or Gate()
         self.egress = Egress()
         self.owner = new_label()
+        self.snapshots = Snapshots(self.engine, labels(self.owner))
         self._folder: Path | None = None
         self._remove_folder: Callable[[], object] = lambda: None
         self._known: Capabilities | None = None
         self._images: dict[str, Image] = {}
-        self._users: dict[str, int] = {}
         self._network = ""
         self._alive: set[DockerSandbox] = set()
         self._numbers = itertools.count(1)
@@ -106,13 +105,13 @@ class DockerBackend:
             self.preflight(spec)
         return await self.launch(spec, label, self._image(spec))
 
-    async def launch(self, spec: SandboxSpec, label: str, image: Image, *, fresh: bool = True) -> DockerSandbox:
-        """A sandbox of an image, or (`fresh` false) of a snapshot, whose files and setup are in it."""
+    async def launch(self, spec: SandboxSpec, label: str, source: Image | Snapshot) -> DockerSandbox:
+        """A sandbox of an image, or of a snapshot, which has the spec's files and setup in it."""
         sandbox = DockerSandbox(self, spec, label)
         self._alive.add(sandbox)
         try:
-            await sandbox.start(image, fresh=fresh)
-            if fresh:
+            await sandbox.start(source)
+            if isinstance(source, Image):
                 await sandbox.prepare()
         except OSError as error:  # the host is out of descriptors, disk or memory
             await sandbox.close()
@@ -122,7 +121,7 @@ class DockerBackend:
             raise
         return sandbox
 
-    async def plan(self, spec: SandboxSpec, label: str, image: Image, *, fresh: bool) -> Plan:
+    async def plan(self, spec: SandboxSpec, label: str, source: Image | Snapshot) -> Plan:
         """What the container of such a sandbox is to be."""
         network = "none"
         if spec.network_kind == "public":
@@ -130,6 +129,8 @@ class DockerBackend:
                 self._network = f"agentrl-{self.owner}"
                 await self.engine.call(self._make_network)
             network = self._network
+        fresh = isinstance(source, Image)
+        image = source.image if isinstance(source, Snapshot) else source
         return Plan(spec, image, network, labels(self.owner, label), fresh)
 
     def container(self) -> Container:
@@ -146,8 +147,7 @@ class DockerBackend:
     async def close(self) -> None:
         """Closes every sandbox that it made, and drops its snapshots."""
         await asyncio.gather(*(sandbox.close() for sandbox in list(self._alive)))
-        for ref in [name for name in self._images if name.startswith(SNAPSHOTS)]:
-            await self.drop(ref)
+        await self.snapshots.drop_all()
         if self._network:
             name, self._network = self._network, ""
             await self.engine.call(lambda api: api.remove_network(name))
@@ -156,39 +156,10 @@ class DockerBackend:
         self._folder = self._known = None
         self._images.clear()
 
-    # Snapshots
-
-    async def keep(self, container: Container, parent: Image, run: str) -> str:
-        """Commits a container; the engine holds it still meanwhile. Returns the snapshot's name."""
-        tag = f"{self.owner}-{next(self._numbers)}"
-        conf = {"Labels": labels(self.owner, run)}
-        made = await self.engine.call(lambda api: api.commit(container.name, SNAPSHOTS, tag, conf=conf), _SNAPSHOT_S)
-        self._images[f"{SNAPSHOTS}:{tag}"] = replace(parent, id=made["Id"])
-        return f"{SNAPSHOTS}:{tag}"
-
-    def kept(self, ref: str) -> Image:
-        """A snapshot. Raises KeyError if there is none of that name."""
-        if not ref.startswith(SNAPSHOTS):
-            raise KeyError(ref)
-        return self._images[ref]
-
-    async def drop(self, ref: str) -> None:
-        """Removes a snapshot. By name: the engine keeps what later snapshots stand on, until they go."""
-        del self._images[ref]
-        await self.engine.call(lambda api: api.remove_image(ref, force=True), _SNAPSHOT_S)
-
-    def share(self, ref: str, users: int) -> None:
-        """A snapshot that is dropped when so many sandboxes are gone."""
-        self._users[ref] = users
-
     async def forget(self, sandbox: DockerSandbox, origin: str) -> None:
-        """A sandbox is gone; `origin` is the snapshot that it was forked from, if any."""
+        """A sandbox is gone; `origin` is the snapshot that it shared with other forks, if any."""
         self._alive.discard(sandbox)
-        if origin in self._users:
-            self._users[origin] -= 1
-            if not self._users[origin]:
-                del self._users[origin]
-                await self.drop(origin)
+        await self.snapshots.leave(origin)
 
     # What all sandboxes share
 
@@ -227,10 +198,10 @@ class DockerSandbox(ToolboxSandbox):
         self._ttl: asyncio.TimerHandle | None = None
         self._origin = ""
 
-    async def start(self, image: Image, *, fresh: bool = True) -> None:
-        """Makes the container, its way out, and waits for the toolbox, see `Container.start`."""
-        self._image = self._image or image
-        plan = await self._backend.plan(self.spec, self.label, image, fresh=fresh)
+    async def start(self, source: Image | Snapshot) -> None:
+        """Makes the container and its way out, and waits for the toolbox, see `Container.start`."""
+        plan = await self._backend.plan(self.spec, self.label, source)
+        self._image = plan.image
         await self._container.start(plan, self._backend.gate, self.wire)
         if isinstance(self.spec.network, NetworkAllow):
             await self._open_egress(self.spec.network.allow)
@@ -268,43 +239,45 @@ class DockerSandbox(ToolboxSandbox):
 
     async def snapshot(self) -> str:
         """Commits the container, see `Sandbox.snapshot`. It stays until the backend is closed."""
+        return (await self._keep()).ref
+
+    async def _keep(self) -> Snapshot:
         if not self.spec.snapshots:
             raise self._no_snapshots()
+        assert self._image is not None
         if self.wire.lost:
             raise self.wire.loss()
-        assert self._image is not None
-        return await self._backend.keep(self._container, self._image, self.label)
+        return await self._backend.snapshots.keep(self._container.name, self._image, self._backend.owner)
 
     async def restore(self, ref: str) -> None:
         """A new container of the snapshot in the place of the old one, see `Sandbox.restore`."""
         if not self.spec.snapshots:
             raise self._no_snapshots()
-        image = self._backend.kept(ref)
+        snapshot = self._backend.snapshots[ref]
         self.wire.end("it was restored")
         self._sessions.clear()
         self._backend.egress.close(self._socket)
         await self._container.remove()
         self.wire, self._container, self._oom_seen = Wire(self.label), self._backend.container(), 0
         try:
-            await self.start(image, fresh=False)
+            await self.start(snapshot)
         except BaseException:
             await self.close()
             raise
 
     async def fork(self, number: int) -> list[DockerSandbox]:
         """New sandboxes with the files of this one, see `Sandbox.fork`."""
-        ref = await self.snapshot()
-        image = self._backend.kept(ref)
-        launches = (self._backend.launch(self.spec, f"{self.label}.{n}", image, fresh=False) for n in range(number))
+        snapshot, snapshots = await self._keep(), self._backend.snapshots
+        launches = (self._backend.launch(self.spec, f"{self.label}.{n}", snapshot) for n in range(number))
         made = await asyncio.gather(*launches, return_exceptions=True)
         forks = [each for each in made if isinstance(each, DockerSandbox)]
         if failures := [each for each in made if isinstance(each, BaseException)]:
             await asyncio.gather(*(each.close() for each in forks))
-            await self._backend.drop(ref)
+            await snapshots.drop(snapshot.ref)
             raise failures[0]
-        self._backend.share(ref, number)
+        snapshots.share(snapshot.ref, number)
         for each in forks:
-            each._origin = ref
+            each._origin = snapshot.ref
         return forks
 
     async def destroy(self) -> None:
@@ -325,9 +298,11 @@ def _capabilities(info: dict[str, Any]) -> Capabilities:
     means = f"cgroup v{info.get('CgroupVersion', '1')}"
     options = info.get("SecurityOptions") or []
     notes = []
-    if not any("name=seccomp" in option for option in options):
+    filtered = any("name=seccomp" in option for option in options)
+    if not filtered:
         notes.append("this engine applies no seccomp profile")
     if any("profile=unconfined" in option for option in options):
+        filtered = False
         notes.append("this engine's seccomp profile is `unconfined`")
     return Capabilities(
         isolation="container",
@@ -339,5 +314,6 @@ def _capabilities(info: dict[str, Any]) -> Capabilities:
         images=True,
         rootfs=False,
         snapshots=True,
+        syscalls="seccomp" if filtered else "none",
         note="; ".join(notes),
     )

@@ -10,7 +10,6 @@ from agentrl.sandbox.docker_engine import Engine
 from agentrl.sandbox.owner import lives
 
 OWNER, MACHINE, RUN = "agentrl.owner", "agentrl.machine", "agentrl.run"
-SNAPSHOTS = "agentrl-snapshot"
 
 
 def labels(owner: str, run: str = "") -> dict[str, str]:

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from agentrl.sandbox.conformance import Arena, checks, run_check
+from agentrl.sandbox.contract import Backend
 from agentrl.sandbox.namespace import NamespaceBackend
+
+if TYPE_CHECKING:
+    from agentrl.sandbox.docker import DockerBackend
+
+
+async def passes(name: str, backend: Backend, address: str) -> None:
+    finding = await run_check(checks()[name], Arena(backend, address))
+    if finding.status == "not claimed":
+        pytest.skip(finding.detail)
+    assert finding.status == "pass", finding.detail
 
 
 @pytest.mark.parametrize("name", checks())
 async def test_namespace(backend: NamespaceBackend, name: str) -> None:
-    finding = await run_check(checks()[name], Arena(backend, "namespace"))
-    if finding.status == "not claimed":
-        pytest.skip(finding.detail)
-    assert finding.status == "pass", finding.detail
+    await passes(name, backend, "namespace")
+
+
+@pytest.mark.parametrize("name", checks())
+async def test_docker(docker_backend: DockerBackend, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("DOCKER_HOST", docker_backend.engine.host)  # for checks that open it from another process
+    await passes(name, docker_backend, "docker")
