@@ -10,6 +10,7 @@ import asyncio
 import functools
 import hashlib
 import os
+import random
 import re
 import shutil
 import tempfile
@@ -25,6 +26,7 @@ import numpy as np
 
 from agentrl.errors import MissingExtra, RecipeError, TaskError, ToolError
 from agentrl.imports import is_reference, load_object
+from agentrl.seeds import derive_seed
 from agentrl.task import Task
 from agentrl.tools.base import Tool, tool
 
@@ -58,6 +60,9 @@ class Search(Tool):
         k: hits shown for a query.
         snippet: characters of a document that a hit shows.
         limit: characters of a document that `fetch` shows; more are cut, and the model is told how many.
+
+    A task's data may hold `noise`, the probability that a query is answered with random documents (curriculum
+    `zerosearch`).
     """
 
     parallel = True
@@ -74,6 +79,7 @@ class Search(Tool):
         """Takes the shared index; the first episode of the process builds or loads it."""
         # In a thread: the first index of a process takes seconds, and other episodes go on meanwhile.
         self._index = await asyncio.to_thread(open_index, self.corpus)
+        self._task_id, self._noise = task.id, float(task.data.get("noise", 0.0))
 
     @tool
     async def search(self, query: str) -> str:
@@ -84,7 +90,12 @@ class Search(Tool):
         """
         if not words(query):
             raise ToolError("the query has no word to search for")
-        hits = await asyncio.to_thread(self._index.find, query, self.k)
+        # Depends on task and query only: asking again does not help.
+        rng = random.Random(derive_seed(0, "noise", self._task_id, query))
+        if rng.random() < self._noise:
+            hits = rng.sample(self._index.documents, min(self.k, len(self._index)))
+        else:
+            hits = await asyncio.to_thread(self._index.find, query, self.k)
         if not hits:
             raise ToolError(f"no document contains any word of {query!r}; try other words")
         self._seen.update(hit.id for hit in hits)

@@ -52,6 +52,17 @@ async def test_search_shows_id_title_and_beginning_best_first() -> None:
     assert second.startswith("[lyon] Lyon\n")
 
 
+async def test_noise_answers_with_documents_that_were_not_asked_for() -> None:
+    """By the task's data; the same query is answered the same way again."""
+    shown = []
+    for noise in (0.0, 1.0, 1.0):
+        search = Search(CITIES, k=2)
+        await search.open(Task.of("t", "?", noise=noise), None)
+        shown.append([await search.search(word) for word in ("seine", "tiber", "france", "colombia")])
+    assert shown[0] != shown[1] == shown[2]
+    assert shown[0][0].startswith("[paris]")
+
+
 async def test_fetch_shows_the_whole_document_and_counts_what_it_cuts() -> None:
     search = await opened(limit=100)
     text = CITIES[0].text
