@@ -55,15 +55,17 @@ class Soak:
     chance: random.Random
     attack: Callable[[random.Random], bool]
     came_to: Counter[str] = field(default_factory=Counter)
+    losses: list[str] = field(default_factory=list)
     unprovoked: list[str] = field(default_factory=list)
     rss_mib: list[float] = field(default_factory=list)
 
     async def run(self) -> None:
         """All cycles, some at the same time."""
+        self.backend.preflight(self.spec)  # an attack on its probes would be one on all that wait for them
         numbers = iter(range(self.cycles))
         await asyncio.gather(*(self._worker(numbers) for _ in range(self.concurrency)))
         if self.came_to["lost"] > self.came_to["attacked"]:
-            self.unprovoked.append(f"{self.came_to['lost']} lost, {self.came_to['attacked']} attacked")
+            self.unprovoked.append(f"{self.came_to['lost']} lost, {self.came_to['attacked']} attacked: {self.losses}")
 
     async def _worker(self, numbers: Any) -> None:
         for number in numbers:
@@ -79,8 +81,9 @@ class Soak:
                 self.came_to["ok"] += 1
             except asyncio.CancelledError:
                 self.came_to["cancelled"] += 1
-            except SandboxError:
+            except SandboxError as error:
                 self.came_to["lost"] += 1
+                self.losses.append(f"cycle {number}: {error}")
             except Exception as error:
                 self.unprovoked.append(f"cycle {number}: {type(error).__name__}: {error}")
             done = self.came_to["ok"] + self.came_to["cancelled"] + self.came_to["lost"]
@@ -117,24 +120,25 @@ def descendants() -> list[int]:
 
 
 def orphans() -> list[str]:
-    """Commands that cycles left detached, wherever in the tree of processes they are now."""
+    """What cycles left detached, and parts of sandboxes, wherever in the tree of processes they are now."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
-            if f"sleep\0{ORPHAN}\0".encode() in path.read_bytes():
-                found.append(path.parent.name)
+            command = path.read_bytes()
+            if f"sleep\0{ORPHAN}\0".encode() in command or f"/agentrl-{os.getpid()}-".encode() in command:
+                found.append(f"{path.parent.name} {command[:60]!r}")
     return found
 
 
 def leftovers(host: str | None) -> dict[str, list[str]]:
     """What of ours is there, by kind. `host`: of the container engine, if there is one."""
     mark = f"agentrl-{os.getpid()}-"
-    groups = [path for path in Path("/sys/fs/cgroup").rglob(f"*{mark}*") if path.is_dir()]
+    groups = [folder for folder, _, _ in os.walk("/sys/fs/cgroup") if mark in folder]
     found = {
         "processes": [str(pid) for pid in descendants() if not _is_engine(pid)],
         "orphans": orphans(),
         "mounts": [line for line in Path("/proc/self/mounts").read_text().splitlines() if mark in line],
-        "cgroups": [str(path) for path in groups],
+        "cgroups": groups,
         "folders": [str(path) for path in Path(tempfile.gettempdir()).glob(f"*{mark}*")],
         "descriptors": sorted(os.readlink(f"/proc/self/fd/{fd}") for fd in _descriptors()),
     }

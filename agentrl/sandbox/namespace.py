@@ -161,6 +161,7 @@ class NamespaceSandbox(ToolboxSandbox):
         self._init_pid = 0
         self._group: Group | None = None
         self._about = self._stderr = -1
+        self._socket = 0  # inode of the toolbox's end of the wire
         self._ttl: asyncio.TimerHandle | None = None
 
     async def start(self, rootfs: RootFS, family: Family | None) -> None:
@@ -175,6 +176,7 @@ class NamespaceSandbox(ToolboxSandbox):
         rlimits = [str(pids)] if family is not None else [str(pids), str(memory << 20)]
         hello = self.wire.expect("hello")
         ours, theirs = socket.socketpair()
+        self._socket = os.fstat(theirs.fileno()).st_ino
         self._about, about_w = os.pipe()  # stays open: bubblewrap that cannot write there leaves a child behind
         self._stderr, stderr_w = os.pipe()
         os.set_blocking(stderr_w, False)
@@ -188,13 +190,16 @@ class NamespaceSandbox(ToolboxSandbox):
             os.close(about_w)
             os.close(stderr_w)
         await loop.create_unix_connection(lambda: self.wire, sock=ours)
+        ended = asyncio.create_task(_exited(self._process, START_S))
         try:
-            async with asyncio.timeout(START_S):
-                await hello
-        except TimeoutError:
-            raise SandboxStartFailed(f"the sandbox did not come up within {START_S:g} s") from None
+            await asyncio.wait({hello, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not hello.done():
+                self.wire.end("bubblewrap ended" if ended.result() else f"no word within {START_S:g} s")
+            await hello
         except SandboxLost:
-            raise SandboxStartFailed(f"the sandbox did not come up: {self._said() or 'no message'}") from None
+            raise SandboxStartFailed(f"the sandbox did not come up: {self._said() or self.wire.lost}") from None
+        finally:
+            ended.cancel()
         # {"child-pid": N, ...}: bubblewrap wrote it before the toolbox could say hello.
         self._init_pid = int(os.read(self._about, 4096).partition(b'"child-pid":')[2].split(b",")[0].strip(b" }\n"))
         if family is not None:
@@ -227,6 +232,8 @@ class NamespaceSandbox(ToolboxSandbox):
             if not await _exited(self._process, 2.0):
                 self._process.kill()
                 await _exited(self._process, 10.0)
+        if self._process is not None and not self._init_pid:
+            await asyncio.to_thread(_kill_holders, self._socket)
         if self._group is not None:
             await _removed(self._group)
         if self._process is not None:
@@ -267,6 +274,16 @@ async def _exited(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
         loop.remove_reader(fd)
         os.close(fd)
     return process.poll() is not None
+
+
+def _kill_holders(socket: int) -> None:
+    """Kills who holds a socket: the child of a bubblewrap that was killed before it had told the child to go on."""
+    for folder in os.scandir("/proc"):
+        with suppress(OSError):
+            if folder.name.isdecimal() and int(folder.name) != os.getpid():
+                held = (os.readlink(each.path) for each in os.scandir(f"{folder.path}/fd"))
+                if f"socket:[{socket}]" in held:
+                    os.kill(int(folder.name), signal.SIGKILL)
 
 
 def _children(pid: int) -> list[int]:
