@@ -98,7 +98,7 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
     "progress": (
         lambda table: table.progress is not None,
         "there are no progress estimates",
-        "train with a progress head: train.critic: {target: progress}",
+        "train with a critic, which learns them: train.critic: {}",
     ),
     "entropy": (
         lambda table: table.entropy is not None,
@@ -113,7 +113,7 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
     "prm_logprob": (
         lambda table: table.prm_logprob is not None,
         "there are no log-probabilities under an implicit process reward model",
-        "train with one: train.critic: {target: implicit_prm}",
+        "table.with_columns(prm_logprob=[...]); agentrl train has no such model",
     ),
 }
 """By need: whether the table meets it, what is wrong if not, and the remedy."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.json_schema import SkipJsonSchema
 
@@ -19,7 +21,7 @@ from agentrl.credit.canon import canon
 from agentrl.credit.capo import capo
 from agentrl.credit.copo import copo
 from agentrl.credit.entropy import high_entropy
-from agentrl.credit.estimator import Advantages, Estimator, estimator
+from agentrl.credit.estimator import Advantages, Estimator, Need, estimator
 from agentrl.credit.gae import bi_level_gae, gae, turn_gae
 from agentrl.credit.gigpo import gigpo
 from agentrl.credit.grpo import dr_grpo, grpo
@@ -85,6 +87,7 @@ class EpisodeCredit(msgspec.Struct, frozen=True, kw_only=True):
         turns: one advantage per turn.
         parts: summands of `turns` by name.
         tokens: one advantage per sampled token, turn after turn, where the estimator tells tokens apart.
+        value_targets: what a critic should say of each sampled token; None where it is not asked.
     """
 
     episode_id: str
@@ -92,6 +95,7 @@ class EpisodeCredit(msgspec.Struct, frozen=True, kw_only=True):
     turns: list[float]
     parts: dict[str, list[float]] = {}
     tokens: list[float] | None = None
+    value_targets: list[float | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -104,15 +108,34 @@ class Credit:
     def __call__(self, table: CreditTable) -> Advantages:
         return self.estimator(table, self.settings)
 
-    def assign(self, episodes: Iterable[Episode]) -> tuple[list[EpisodeCredit], dict[str, float]]:
+    @property
+    def needs(self) -> list[Need]:
+        """The columns that must hold something under these settings."""
+        return self.estimator.needed(self.settings)
+
+    def assign(
+        self,
+        episodes: Iterable[Episode],
+        columns: Mapping[str, Mapping[str, NDArray[Any]]] | None = None,
+        progress: float = 0.0,
+    ) -> tuple[list[EpisodeCredit], dict[str, float]]:
         """Credit of every scored episode, in order, and metrics of the batch.
 
         Episodes that were never scored are in no baseline and get no credit.
+
+        Args:
+            columns: what the episodes themselves do not hold, by the column's name and the episode's id.
+            progress: share of the training that is done, 0 to 1.
 
         Raises:
             CreditError: the estimator cannot work with these episodes.
         """
         table = CreditTable.from_episodes(episodes)
+        joined = {
+            name: np.concatenate([by_episode[id] for id in table.episode_ids if id in by_episode] or [np.zeros(0)])
+            for name, by_episode in (columns or {}).items()
+        }
+        table = replace(table.with_columns(**joined), progress_of_training=progress)
         advantages = self(table)
         return split_by_episode(table, advantages, self.estimator.name), {**table.metrics(), **advantages.metrics}
 
@@ -122,6 +145,9 @@ def split_by_episode(table: CreditTable, advantages: Advantages, name: str) -> l
     turns = advantages.turn.tolist()
     parts = {part: column.tolist() for part, column in advantages.parts.items()}
     tokens = None if advantages.token is None else advantages.token.tolist()
+    targets = None
+    if advantages.value_target is not None:
+        targets = [value if np.isfinite(value) else None for value in advantages.value_target.tolist()]
     turn_borders = pairwise(table.offsets.tolist())
     token_borders = pairwise(table.token_offsets[table.offsets].tolist())
     return [
@@ -131,6 +157,7 @@ def split_by_episode(table: CreditTable, advantages: Advantages, name: str) -> l
             turns=turns[start:end],
             parts={part: column[start:end] for part, column in parts.items()},
             tokens=None if tokens is None else tokens[slice(*span)],
+            value_targets=None if targets is None else targets[slice(*span)],
         )
         for episode_id, (start, end), span in zip(table.episode_ids, turn_borders, token_borders, strict=True)
     ]

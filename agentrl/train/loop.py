@@ -34,6 +34,7 @@ from agentrl.task_source import load_tasks
 from agentrl.train import checkpoint
 from agentrl.train.demonstrations import demonstration_row, demonstration_texts
 from agentrl.train.kl_reward import with_kl_reward
+from agentrl.train.model_columns import ModelColumns
 from agentrl.train.row import Row, rows_of, silence
 from agentrl.train.trainer import Trainer
 from agentrl.view.progress import Progress
@@ -61,6 +62,7 @@ class Loop:
         self.settings: TrainRecipe = parts.recipe.train
         self.tasks = load_tasks(self.recipe.tasks, self.recipe.base, self.recipe.seed)
         self.credit = self.recipe.credit.load(self.recipe.base)
+        self._refers = self.settings.kl is not None or "ref_logprob" in self.credit.needs
         self._engine_for = engine_for or embedded_engine
         self.checkpoints, self.reference = run.path / "checkpoints", run.path / "reference"
         self.curriculum = Curriculum(
@@ -100,6 +102,7 @@ class Loop:
             self._use(load_model(model_settings, seed=self.recipe.seed))
             saved = checkpoint.load_state(newest)
             self.trainer.load_state_dict(saved.trainer)
+            self.columns.load_state_dict(saved.trainer.get("critics", {}))
             self.iteration = int(saved.extra["iteration"])
             self.curriculum.load_state_dict(saved.extra["curriculum"])
             self.progress.note(f"resumed from {newest.name}")
@@ -111,7 +114,7 @@ class Loop:
             self._use(load_model(self.recipe.model, texts=texts, seed=self.recipe.seed))
             if demos:
                 self._warm_start(demos)
-            if self.settings.kl is not None:
+            if self._refers:
                 self._freeze_reference()
             self._save()
         self.engine = self._engine_for(self.loaded)
@@ -122,10 +125,11 @@ class Loop:
         self.tokenizer = HFTokenizer(loaded.tokenizer)
         self.renderer: Renderer = self.parts.renderer(self.tokenizer)
         reference = None
-        if self.settings.kl is not None:
+        if self._refers:
             # Before training has begun the policy is its own reference.
             reference = self._load_reference() if self.reference.exists() else copy.deepcopy(loaded.model)
         self.trainer = Trainer(loaded.model, self.settings, reference=reference, base=self.recipe.base)
+        self.columns = ModelColumns(self.credit, self.trainer)
 
     async def _demonstrations(self) -> list[Episode]:
         """Demonstrations of the warm start's script, played in the real environment."""
@@ -233,14 +237,17 @@ class Loop:
             by_turn = self.credit.estimator.granularity != "trajectory"
             scored, kl = with_kl_reward(chosen, self.trainer, self.settings.kl, by_turn=by_turn)
             metrics["kl_ref"] = kl
-        credits, credit_metrics = self.credit.assign(scored)
+        progress = self.iteration / self.settings.iterations
+        credits, credit_metrics = self.credit.assign(scored, self.columns.of(scored), progress)
+        metrics |= self.columns.learn(scored, credits)
         for episode, credit in zip(chosen, credits, strict=True):
             if episode.iteration == self.iteration:  # one that joined from an earlier iteration keeps its own
                 self.run.add_credit(episode.id, credit.estimator, credit.turns, credit.parts, iteration=self.iteration)
         lessons = [Lesson(episode, credit) for episode, credit in zip(chosen, credits, strict=True)]
         rows = []
         for lesson in self.curriculum.refine(lessons, self.iteration):
-            rows += [silence(row, lesson.silent) for row in rows_of(lesson.episode, lesson.credit.turns)]
+            whole = rows_of(lesson.episode, lesson.credit.turns, lesson.credit.tokens)
+            rows += [silence(row, lesson.silent) for row in whole]
         rows = [row for row in rows if row.loss_mask.any()]
         return rows, _with_advantages(groups, credits), {**metrics, **credit_metrics}
 
@@ -298,7 +305,7 @@ class Loop:
             self.checkpoints / f"it-{self.iteration:05d}",
             self.loaded.model,
             self.loaded.tokenizer.save_pretrained,
-            self.trainer.state_dict(),
+            {**self.trainer.state_dict(), "critics": self.columns.state_dict()},
             {"iteration": self.iteration, "curriculum": self.curriculum.state_dict()},
         )
         checkpoint.prune(self.checkpoints, keep=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,15 +56,19 @@ def silence(row: Row, turns: Collection[int]) -> Row:
     )
 
 
-def rows_of(episode: Episode, turn_advantages: Sequence[float]) -> list[Row]:
+def rows_of(
+    episode: Episode, turn_advantages: Sequence[float], token_advantages: Sequence[float] | None = None
+) -> list[Row]:
     """The rows of an episode: one per branch that trains at least one token.
 
     Args:
         turn_advantages: one per turn of the episode, broadcast to the tokens that the turn sampled.
+        token_advantages: one per sampled token, turn after turn, where credit tells the tokens of a turn apart.
 
     The trained tokens of all rows together are exactly the sampled tokens of the episode.
     """
     turn_of_node = {turn.node: turn.index for turn in episode.turns}
+    first = np.cumsum([0, *(len(episode.nodes[turn.node].token_ids) for turn in episode.turns)]).tolist()
     trained: set[int] = set()
     rows: list[Row] = []
     for branch_id, leaf in enumerate(episode.leaves()):
@@ -85,7 +90,10 @@ def rows_of(episode: Episode, turn_advantages: Sequence[float]) -> list[Row]:
                 mask[at:end] = True
                 logprobs[at:end] = node.logprobs
                 turn = turn_of_node[index]
-                advantages[at:end] = turn_advantages[turn]
+                if token_advantages is None:
+                    advantages[at:end] = turn_advantages[turn]
+                else:
+                    advantages[at:end] = token_advantages[first[turn] : first[turn + 1]]
                 spans.append((turn, at, end))
                 versions += [VersionSpan(v.version, at + v.start, at + v.end) for v in node.versions]
             at = end
@@ -106,3 +114,12 @@ def rows_of(episode: Episode, turn_advantages: Sequence[float]) -> list[Row]:
                 )
             )
     return rows
+
+
+def by_turn(rows: Sequence[Row], values: Sequence[NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """From arrays that are as long as the rows: by episode id, the entries of its sampled tokens, turn after turn."""
+    found: dict[str, dict[int, NDArray[Any]]] = {}
+    for row, column in zip(rows, values, strict=True):
+        turns = found.setdefault(row.episode_id, {})
+        turns.update({turn: column[start:end] for turn, start, end in row.turn_spans})
+    return {id: np.concatenate([turns[turn] for turn in sorted(turns)]) for id, turns in found.items()}

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from agentrl.train.critic_settings import CriticSettings
 from agentrl.train.loss_settings import Aggregation, ImportanceSettings, KlSettings, LossSettings
 
 LrSchedule = Literal["constant", "linear", "cosine"]
@@ -52,6 +53,7 @@ class TrainSettings(BaseModel):
         description="Denominator of the probability ratio: recomputed before the first step, or the engine's own.",
     )
     token_budget: int = Field(16384, gt=0, description="Unique tokens of one forward pass; bounds memory.")
+    critic: CriticSettings | None = Field(None, description="A learned baseline, for credit that needs one.")
     checkpoint_every: int = Field(1, gt=0, description="Iterations between checkpoints.")
 
     @model_validator(mode="after")

@@ -84,6 +84,16 @@ class Trainer:
                 packed.put(self._predict(packed, "none", model).logprob.cpu().numpy(), out)
         return out
 
+    def entropies(self, rows: Sequence[Row]) -> list[Floats]:
+        """Entropy (nats) of the policy where it sampled the rows' trained tokens; 0 at the others."""
+        out = [np.zeros(len(row.token_ids), np.float32) for row in rows]
+        with torch.no_grad():
+            for packed in pack(rows, self.settings.token_budget):
+                entropy = self._predict(packed, "value").entropy
+                assert entropy is not None
+                packed.put(entropy.cpu().numpy(), out)
+        return out
+
     def update(self, rows: Sequence[Row], seed: int, progress: float = 0.0) -> dict[str, float]:
         """One iteration of policy optimisation: `epochs` passes over minibatches of whole episodes.
 

@@ -1,0 +1,88 @@
+"""The columns of the credit table that take a model: the critic's, the reference policy's, the policy's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentrl.credit.registry import Credit, EpisodeCredit
+from agentrl.episode.record import Episode
+from agentrl.train.critic import Critic
+from agentrl.train.row import Row, by_turn, rows_of
+from agentrl.train.trainer import Trainer
+
+Column = dict[str, NDArray[Any]]
+
+LEARNED = ("value", "progress")
+"""Columns that a critic gives, one of its own for each that credit needs."""
+
+
+class ModelColumns:
+    """Fills the columns that credit needs before it is given, and trains the critics on what it found.
+
+    Without `train.critic` there are no critics: credit that needs one says so.
+    """
+
+    def __init__(self, credit: Credit, trainer: Trainer) -> None:
+        settings = trainer.settings
+        self.critics: dict[str, Critic] = {}
+        if settings.critic is not None:
+            wanted = [name for name in LEARNED if name in credit.needs]
+            self.critics = {n: Critic(trainer.model, settings.critic, settings.token_budget) for n in wanted}
+        made: dict[str, Callable[[list[Row]], Column]] = {
+            "entropy": lambda rows: by_turn(rows, trainer.entropies(rows)),
+            "ref_logprob": lambda rows: by_turn(rows, trainer.logprobs(rows, trainer.reference)),
+        }
+        self._makers = {name: make for name, make in made.items() if name in credit.needs}
+
+    def of(self, episodes: Sequence[Episode]) -> dict[str, Column]:
+        """By column and episode id, as `Credit.assign` takes them."""
+        if not self._makers and not self.critics:
+            return {}
+        rows = [row for episode in episodes for row in rows_of(episode, [0.0] * len(episode.turns))]
+        columns: dict[str, Column] = {name: make(rows) for name, make in self._makers.items()}
+        if "value" in self.critics:
+            columns["value"] = by_turn(rows, self.critics["value"].predict(rows))
+        if "progress" in self.critics:
+            columns["progress"] = _turn_ends(episodes, by_turn(rows, self.critics["progress"].predict(rows)))
+        return columns
+
+    def learn(self, episodes: Sequence[Episode], credits: Sequence[EpisodeCredit]) -> dict[str, float]:
+        """Trains the critics on these episodes; metrics."""
+        metrics: dict[str, float] = {}
+        pairs = list(zip(episodes, credits, strict=True))
+        if "value" in self.critics:
+            asked: list[Row] = []
+            for episode, credit in pairs:
+                targets = [np.nan if target is None else target for target in credit.value_targets or ()]
+                asked += rows_of(episode, credit.turns, targets)
+            metrics |= self.critics["value"].fit_values(asked, [row.advantages for row in asked])
+        if "progress" in self.critics:
+            rows = [row for episode, credit in pairs for row in rows_of(episode, credit.turns)]
+            metrics |= self.critics["progress"].fit_progress(rows)
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """What continues the critics exactly."""
+        return {name: critic.state_dict() for name, critic in self.critics.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes what `state_dict` returned; a critic that was not there begins anew."""
+        for name, critic in self.critics.items():
+            if name in state:
+                critic.load_state_dict(state[name])
+
+
+def _turn_ends(episodes: Sequence[Episode], columns: Column) -> Column:
+    """Of token columns, the entry of each turn's last token; 0 for a turn without tokens."""
+    out: Column = {}
+    for episode in episodes:
+        ends = np.cumsum([len(episode.nodes[turn.node].token_ids) for turn in episode.turns])
+        spoken = np.diff(ends, prepend=0) > 0
+        out[episode.id] = np.zeros(len(episode.turns), np.float32)
+        if spoken.any():
+            out[episode.id][spoken] = columns[episode.id][ends[spoken] - 1]
+    return out
