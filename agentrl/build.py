@@ -191,13 +191,32 @@ def check_training(parts: Parts) -> None:
         raise RecipeError("the recipe has no rewards", place="rewards", remedy="training needs at least one")
     credit = recipe.credit.load(recipe.base)
     keyed = any(type(tool).state_key is not Tool.state_key for tool in parts.make_tools())
-    if "state" in credit.estimator.needs and not keyed:
+    if "state" in credit.needs and not keyed:
         raise CreditError(
             f"{credit.estimator.name} compares turns that acted on the same state, and no tool has a state_key()",
             place="credit.estimator",
             remedy="def state_key(self) -> str in a tool, or another estimator (grpo, returns)",
         )
     assert recipe.train is not None
+    learned = {"value", "progress"} & set(credit.needs)
+    if learned and recipe.train.critic is None:
+        raise CreditError(
+            f"{credit.estimator.name} needs a critic ({', '.join(sorted(learned))}), and there is none",
+            place="train.critic",
+            remedy="train: {critic: {}}, or another estimator (grpo, gigpo)",
+        )
+    if recipe.train.critic is not None and not learned:
+        raise RecipeError(
+            f"{credit.estimator.name} asks no critic",
+            place="train.critic",
+            remedy="remove it, or take credit that does: gae, turn_gae, bi_level_gae, ppr, spa",
+        )
+    if "prm_logprob" in credit.needs:
+        raise CreditError(
+            f"{credit.estimator.name} needs an implicit process reward model, which training does not have",
+            place="credit.estimator",
+            remedy="credit a table of your own: table.with_columns(prm_logprob=..., ref_logprob=...)",
+        )
     recipe.train.loss.load(recipe.base)
     load_parts(recipe.curriculum, recipe.base, recipe.scripts)
 
