@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 from contextlib import suppress
+from typing import Any
 
 from agentrl.sandbox.cgroups import Family, Group, Limits, found_family, reap_groups
 from agentrl.sandbox.client import ToolboxSandbox
@@ -192,7 +193,8 @@ class NamespaceSandbox(ToolboxSandbox):
         await loop.create_unix_connection(lambda: self.wire, sock=ours)
         ended = asyncio.create_task(_exited(self._process, START_S))
         try:
-            await asyncio.wait({hello, ended}, return_when=asyncio.FIRST_COMPLETED)
+            either: list[asyncio.Future[Any]] = [hello, ended]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not hello.done():
                 self.wire.end("bubblewrap ended" if ended.result() else f"no word within {START_S:g} s")
             await hello

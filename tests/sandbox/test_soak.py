@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from agentrl.errors import SandboxError
+from agentrl.sandbox.contract import SandboxSpec
+from agentrl.sandbox.namespace import NamespaceBackend
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -61,3 +69,29 @@ def test_the_soak_sees_what_is_left(left: str) -> None:
     assert done.stdout, done.stderr
     assert done.returncode == 1
     assert any(left in problem for problem in json.loads(done.stdout.splitlines()[-1])["problems"])
+
+
+async def test_a_bubblewrap_killed_while_it_starts_leaves_no_child(backend: NamespaceBackend) -> None:
+    backend.preflight(SandboxSpec())
+    for delay_ms in range(12):
+        starting = asyncio.create_task(backend.create(SandboxSpec()))
+        while not (begun := list(backend._alive)) or begun[0]._process is None:
+            await asyncio.sleep(0)
+        time.sleep(delay_ms / 2000)  # the loop waits, too: it must not notice
+        os.kill(begun[0]._process.pid, signal.SIGKILL)
+        with suppress(SandboxError):
+            await (await starting).close()
+    folder = f"{backend._host._folder}/".encode()
+    deadline = time.monotonic() + 10
+    while (left := _commands_with(folder)) and time.monotonic() < deadline:
+        await asyncio.sleep(0.05)
+    assert not left
+
+
+def _commands_with(text: bytes) -> list[bytes]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if text in (command := path.read_bytes()):
+                found.append(command)
+    return found
