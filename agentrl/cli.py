@@ -55,7 +55,7 @@ def rollout(
     n: Annotated[int, typer.Option("--n", "-n", min=1, help="Episodes.")] = 64,
     group_size: Annotated[int, typer.Option(min=1, help="Episodes of each task.")] = 1,
     agent: Annotated[str | None, typer.Option(help="A script of the recipe (oracle, random, ...).")] = None,
-    engine: Annotated[str | None, typer.Option(help="torch (default) or replay:RUN.")] = None,
+    engine: Annotated[str | None, typer.Option(help="replay:RUN; default: the recipe's.")] = None,
     out: Out = None,
     overrides: Set = [],  # noqa: B006
 ) -> None:

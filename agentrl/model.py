@@ -114,7 +114,7 @@ def load_model(settings: ModelSettings, *, texts: Iterable[str] | None = None, s
     if settings.scratch is not None:
         loaded = _build(settings.scratch, texts, seed)
         return LoadedModel(loaded.model.to(_dtype(settings)), loaded.tokenizer, loaded.max_context)
-    folder = _as_folder(settings)
+    folder = model_folder(settings)
     if not any(True for pattern in WEIGHTS for _ in folder.glob(pattern)):
         raise _error(f"{folder} has no weights", f"it needs one of {', '.join(WEIGHTS)}")
     tokenizer = load_tokenizer(settings)
@@ -134,7 +134,7 @@ def load_tokenizer(settings: ModelSettings) -> PreTrainedTokenizerFast:
     _need("transformers", "train")
     from transformers import AutoTokenizer
 
-    folder = _as_folder(settings)
+    folder = model_folder(settings)
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise _error(f"{folder} has no tokenizer", f"copy one of {', '.join(TOKENIZERS)} of the model to the folder")
     with _explained(folder):
@@ -184,7 +184,12 @@ def _package_folder(name: str) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-def _as_folder(settings: ModelSettings) -> Path:
+def model_folder(settings: ModelSettings) -> Path:
+    """The folder of a model that is named; a GGUF file is converted once.
+
+    Raises:
+        RecipeError: there is none.
+    """
     if settings.path is None:
         raise _error("a scratch model lies in no folder until it was trained", "point model.path at a checkpoint")
     place = find_model(settings.path)

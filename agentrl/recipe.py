@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 from agentrl.credit.gain import InformationGain
 from agentrl.credit.registry import CreditSettings
 from agentrl.curriculum.settings import CurriculumPart
+from agentrl.engines.settings import EngineSettings
 from agentrl.episode.limits import Limits
 from agentrl.imports import resolve_references
 from agentrl.model import ModelSettings
@@ -78,7 +79,7 @@ class SamplingSettings(Section):
 class SandboxSettings(Section):
     """Where tools run, when they need a sandbox."""
 
-    backend: str = Field("namespace", description="Which backend: namespace.")
+    backend: str = Field("namespace", description="Which backend: namespace, docker, or pkg.module:Class.")
     spec: SandboxSpec = Field(default_factory=SandboxSpec, description="What every sandbox is like.")
     pool: int = Field(0, ge=0, description="Sandboxes made ahead of need, while models decode.")
 
@@ -169,6 +170,7 @@ class Recipe(Section):
         None, description="Score the gold answer before every turn; credit that needs it does so anyway, by default."
     )
     model: ModelSettings | None = Field(None, description="The policy.")
+    engine: EngineSettings = Field(default_factory=EngineSettings, description="Who samples from it.")
     scripts: dict[str, str] = Field({}, description="Policies written in Python, by name (oracle, random, ...).")
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
     limits: Limits = Field(default_factory=Limits)

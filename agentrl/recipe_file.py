@@ -116,7 +116,13 @@ def _apply(tree: Any, override: str, yaml: YAML) -> tuple[str, ...]:
 
 
 # Where a plain string stands for a mapping with one key.
-SHORTHAND = {("tasks",): "source", ("eval", "tasks"): "source", ("tools", "*"): "use", ("rewards", "*"): "use"}
+SHORTHAND = {
+    ("tasks",): "source",
+    ("eval", "tasks"): "source",
+    ("engine",): "use",
+    ("tools", "*"): "use",
+    ("rewards", "*"): "use",
+}
 
 
 def _spelled_out(path: tuple[str, ...], value: Any) -> Any:

@@ -11,8 +11,9 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import Tokenizer
 from agentrl.commands.runs import free_folder, open_run, recipe_of
 from agentrl.engines.base import Engine
+from agentrl.engines.open import open_engine
 from agentrl.episode.runner import Plan
-from agentrl.errors import AgentRLError, RecipeError, needs
+from agentrl.errors import AgentRLError, RecipeError
 from agentrl.plans import missing, rollout_plans
 from agentrl.play import evaluate, play
 from agentrl.recipe import EvalSettings, Recipe
@@ -29,7 +30,7 @@ def rollout(
     recipe = load_recipe(name, overrides)
     parts = build(recipe)
     tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
-    who = agent or (engine or "torch").partition(":")[0]
+    who = agent or (engine or recipe.engine.use).partition(":")[0]
     path = out or Path("runs") / f"{recipe.name}-{who}"
     planned = rollout_plans(tasks, n, group_size=group_size)
     run = open_run(path, recipe, "rollout", agent=agent, engine=engine, group_size=group_size)
@@ -68,9 +69,11 @@ async def _collect(
         progress.note(f"{len(planned) - len(todo)} of {len(planned)} episodes are there already")
     if not todo:
         return
-    live, renderer = open_engine(parts, agent, engine)
-    backend = parts.open_backend()
+    live, renderer = named_engine(parts, agent, engine)
+    backend = None
     try:
+        await live.start()
+        backend = parts.open_backend()
         progress.phase("episodes", len(todo))
         harness = parts.harness(live, renderer, backend, put_blob=run.put_blob)
         await play(harness, todo, run, progress, parts.recipe.concurrency)
@@ -107,9 +110,11 @@ def evaluation(name: str, overrides: list[str], *, n: int | None, out: Path | No
 async def _evaluate(
     parts: Parts, settings: EvalSettings, tasks: TaskSource, run: RunDir, progress: Progress, iteration: int
 ) -> dict[str, Any]:
-    engine, renderer = model_engine(parts)
-    backend = parts.open_backend()
+    engine, renderer = open_engine(parts)
+    backend = None
     try:
+        await engine.start()
+        backend = parts.open_backend()
         metrics = await evaluate(parts, settings, tasks, run, engine, renderer, backend, progress, iteration)
         run.add_metrics(metrics)
         return metrics
@@ -153,45 +158,23 @@ def newest_checkpoint(run_folder: Path) -> Path:
     return found[-1]
 
 
-def open_engine(parts: Parts, agent: str | None, engine: str | None) -> tuple[Engine, Renderer]:
-    """The engine that a command names: a script (`--agent`), `replay:RUN`, or the recipe's model (`torch`)."""
+def named_engine(parts: Parts, agent: str | None, engine: str | None) -> tuple[Engine, Renderer]:
+    """The engine that a command names: a script (`--agent`), `replay:RUN`, or the recipe's own."""
     if agent is not None:
         if engine is not None:
             raise RecipeError("--agent plays a script and --engine names another engine", remedy="give one of them")
         return parts.scripted_engine(agent)
-    kind, _, argument = (engine or "torch").partition(":")
+    kind, _, argument = (engine or "").partition(":")
     if kind == "replay" and argument:
         from agentrl.engines.replay import ReplayEngine
 
         source = RunDir.read(Path(argument))
         return ReplayEngine(source), parts.renderer(_tokenizer_of(source))
-    if kind == "torch":
-        return model_engine(parts)
-    raise RecipeError(f"there is no engine {engine!r}", place="--engine", remedy="torch, or replay:RUN")
-
-
-def model_engine(parts: Parts) -> tuple[Engine, Renderer]:
-    """The recipe's model in the embedded torch engine.
-
-    Raises:
-        RecipeError: no model, or one that training has yet to build.
-    """
-    settings = parts.recipe.model
-    if settings is None:
-        raise RecipeError("the recipe has no 'model'", remedy="--agent NAME plays a script, or --set model.path=FOLDER")
-    if settings.scratch is not None:
-        raise RecipeError(
-            "the recipe's model is built by training",
-            place="model.scratch",
-            remedy="agentrl train first, then agentrl eval RUN, or --set model.path=RUN/checkpoints/it-...",
-        )
-    with needs("train"):
-        from agentrl.chat.tokenizer import HFTokenizer
-        from agentrl.engines.torch import TorchEngine
-        from agentrl.model import load_model
-
-    loaded = load_model(settings, seed=parts.recipe.seed)
-    return TorchEngine(loaded.model, max_context=loaded.max_context), parts.renderer(HFTokenizer(loaded.tokenizer))
+    if engine is None:
+        return open_engine(parts)
+    raise RecipeError(
+        f"there is no engine {engine!r}", place="--engine", remedy="replay:RUN; others by --set engine=torch|vllm"
+    )
 
 
 def _tokenizer_of(run: RunDir) -> Tokenizer:

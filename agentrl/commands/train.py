@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 from agentrl.build import build, check_training
@@ -26,15 +27,16 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> None
     """Trains into `path`, from wherever the run there stands; then draws its learning curve.
 
     Args:
-        engine: `replay:RUN` trains on the episodes of a stored run; default: the embedded torch engine.
+        engine: `replay:RUN` trains on the episodes of a stored run; default: the recipe's engine.
     """
     with needs("train"):
-        from agentrl.train.loop import Loop, embedded_engine
+        from agentrl.engines.open import engine_of
+        from agentrl.train.loop import Loop
     from agentrl.view.curves import learning_curve
 
     parts = build(recipe)
     check_training(parts)
-    engine_for = _replay(engine) if engine is not None else embedded_engine
+    engine_for = _replay(engine) if engine is not None else partial(engine_of, recipe)
     run = open_run(path, recipe, "train", engine=engine)
     try:
         with Progress(f"train {recipe.name}") as progress:
@@ -50,5 +52,11 @@ def _replay(engine: str):  # type: ignore[no-untyped-def]
     kind, _, argument = engine.partition(":")
     if kind != "replay" or not argument:
         raise RecipeError(f"training has no engine {engine!r}", place="--engine", remedy="replay:RUN")
-    source = RunDir.read(Path(argument))
-    return lambda loaded: ReplayEngine(source)
+    replay = ReplayEngine(RunDir.read(Path(argument)))
+    if not replay.trainable:
+        raise RecipeError(
+            f"{argument} was played by a script or an API: its tokens have no probabilities to train on",
+            place="--engine",
+            remedy="replay a run of the torch or vllm engine",
+        )
+    return lambda loaded: replay

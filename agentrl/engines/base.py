@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from agentrl.episode.record import VersionSpan
+from agentrl.episode.record import Usage, VersionSpan
 from agentrl.errors import AgentRLError
 from agentrl.task import Message, Task
 
@@ -35,12 +35,13 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine sampled. `logprobs` is as long as `token_ids`."""
+    """What the engine sampled. `logprobs` is as long as `token_ids`; `usage` is for engines that count and cost."""
 
     token_ids: list[int]
     logprobs: list[float]
     finish: Literal["stop", "length", "abort"]
     versions: list[VersionSpan]
+    usage: Usage | None = None
 
 
 class Engine(Protocol):
@@ -55,6 +56,14 @@ class Engine(Protocol):
     name: str
     trainable: bool
     max_context: int
+
+    async def start(self) -> None:
+        """Makes sure that the engine is there and fits the recipe. May be called twice.
+
+        Raises:
+            EngineError: it is not, or does not.
+        """
+        ...
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
         """Tells that an episode starts.

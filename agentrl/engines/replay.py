@@ -20,12 +20,17 @@ class ReplayEngine:
     """Completions from the episodes of `run`, found by episode id."""
 
     name = "replay"
-    trainable = True
     max_context = 1_000_000_000
 
     def __init__(self, run: RunDir) -> None:
         self.run = run
+        # What a script or an API said had no probabilities, and has none the second time.
+        text_only = run.info["recipe"].get("engine", {}).get("use") == "openai"
+        self.trainable = run.info.get("agent") is None and not text_only
         self._live: dict[str, tuple[Episode, int]] = {}
+
+    async def start(self) -> None:
+        """Nothing to wait for."""
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
         """Looks the episode up.

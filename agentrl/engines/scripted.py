@@ -46,6 +46,9 @@ class ScriptedEngine:
         self.script, self.renderer, self.parser = script, renderer, parser
         self._live: dict[str, tuple[Generator[Say, list[Message], None], list[Message], int]] = {}
 
+    async def start(self) -> None:
+        """Nothing to wait for."""
+
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
         """Starts the script of an episode. `messages` is the live conversation."""
         self._live[session] = (self.script(task, random.Random(seed)), messages, 0)

@@ -83,6 +83,9 @@ class TorchEngine:
             "version": batch.version,
         }
 
+    async def start(self) -> None:
+        """Nothing to wait for."""
+
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
         """Nothing to prepare: a session's cache is made by its first call."""
 

@@ -62,6 +62,14 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     blob: str | None = None
 
 
+class Usage(msgspec.Struct, frozen=True, array_like=True):
+    """What an API counted for one turn, and what it costs at the recipe's prices."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cost: float
+
+
 class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One model turn and what followed it until the next.
 
@@ -76,6 +84,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         finish: why sampling stopped: `stop`, `length` or `abort`.
         gold_logprob: mean log-probability of the gold answer's tokens given everything before this turn, None if it
             was not scored (`agentrl/credit/gain.py`).
+        usage: of an engine that is paid by the token.
     """
 
     index: int
@@ -91,6 +100,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     generate_s: float = 0.0
     tools_s: float = 0.0
     gold_logprob: float | None = None
+    usage: Usage | None = None
 
     @property
     def valid(self) -> bool:
@@ -157,6 +167,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         notes: by component, why it is what it is (a judge's votes, the reason for a None).
         timings: seconds by stage: `queue`, `sandbox`, `open`, `generate`, `tools`, `score`, `total`.
         created_at: Unix time when the episode started.
+        trainable: whether tokens and log-probabilities are those of a policy; training refuses the episode if not.
     """
 
     id: str
@@ -180,6 +191,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     temperature: float = 1.0
     timings: dict[str, float] = {}
     created_at: float = 0.0
+    trainable: bool = True
 
     @property
     def scored(self) -> bool:

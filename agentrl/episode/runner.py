@@ -321,6 +321,7 @@ class _Attempt:
             temperature=self.harness.sampling.temperature,
             timings={name: round(value, 6) for name, value in timings.items()},
             created_at=self.created_at,
+            trainable=self.harness.engine.trainable,
         )  # fmt: skip
         return self.scored.onto(episode) if self.scored is not None and self.error is None else episode
 

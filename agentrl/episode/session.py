@@ -130,6 +130,7 @@ class Session:
                 state=state,
                 agent=agent,
                 generate_s=seconds,
+                usage=completion.usage,
             )
         )
         return reply

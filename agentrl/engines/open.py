@@ -1,0 +1,106 @@
+"""The engine of a recipe: one function for each `engine.use`, for a model that is loaded here or only named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from agentrl.chat.renderer import Renderer
+from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
+from agentrl.engines.base import Engine
+from agentrl.errors import RecipeError, needs
+from agentrl.model import LoadedModel, ModelSettings, load_model, load_tokenizer, model_folder
+from agentrl.recipe import Recipe
+
+if TYPE_CHECKING:
+    from agentrl.build import Parts
+
+
+def open_engine(parts: Parts) -> tuple[Engine, Renderer]:
+    """The engine that samples the recipe's model, and the renderer of its prompts.
+
+    Raises:
+        RecipeError: no model, or one that training has yet to build.
+        EngineError: servers cannot be started.
+    """
+    return OPENERS[parts.recipe.engine.use](parts)
+
+
+def engine_of(recipe: Recipe, loaded: LoadedModel) -> Engine:
+    """The engine for training a model that is loaded here; takes new weights by `update`."""
+    if recipe.engine.use == "vllm":
+        return _vllm(recipe, loaded, HFTokenizer(loaded.tokenizer))
+    import copy
+
+    return _torch(recipe, copy.deepcopy(loaded.model), loaded.max_context)
+
+
+def named_model(recipe: Recipe) -> ModelSettings:
+    """The recipe's model, which must lie in a folder.
+
+    Raises:
+        RecipeError: there is none, or training has yet to build it.
+    """
+    if recipe.model is None:
+        raise RecipeError("the recipe has no 'model'", remedy="--agent NAME plays a script, or --set model.path=FOLDER")
+    if recipe.model.scratch is not None:
+        raise RecipeError(
+            "the recipe's model is built by training",
+            place="model.scratch",
+            remedy="agentrl train first, then agentrl eval RUN, or --set model.path=RUN/checkpoints/it-...",
+        )
+    return recipe.model
+
+
+def _open_torch(parts: Parts) -> tuple[Engine, Renderer]:
+    with needs("train"):
+        loaded = load_model(named_model(parts.recipe), seed=parts.recipe.seed)
+    engine = _torch(parts.recipe, loaded.model, loaded.max_context)
+    return engine, parts.renderer(HFTokenizer(loaded.tokenizer))
+
+
+def _open_vllm(parts: Parts) -> tuple[Engine, Renderer]:
+    renderer = parts.renderer(HFTokenizer(load_tokenizer(named_model(parts.recipe))))
+    return _vllm(parts.recipe, None, renderer.tokenizer), renderer
+
+
+def _open_openai(parts: Parts) -> tuple[Engine, Renderer]:
+    from agentrl.engines.openai import OpenAIEngine
+
+    renderer = parts.renderer(ByteTokenizer())
+    return OpenAIEngine(parts.recipe.engine, renderer, parts.definitions), renderer
+
+
+OPENERS: dict[str, Callable[[Parts], tuple[Engine, Renderer]]] = {
+    "torch": _open_torch,
+    "vllm": _open_vllm,
+    "openai": _open_openai,
+}
+
+
+def _torch(recipe: Recipe, model: object, max_context: int) -> Engine:
+    from agentrl.engines.torch import TorchEngine
+
+    settings = recipe.engine
+    return TorchEngine(
+        model,
+        max_context=max_context,
+        max_batch=settings.max_batch,
+        parked_mb=settings.parked_mb,
+        threads=settings.threads,
+    )
+
+
+def _vllm(recipe: Recipe, loaded: LoadedModel | None, tokenizer: Tokenizer) -> Engine:
+    """Attached to the servers of the recipe, or with servers of its own."""
+    from agentrl.engines.launch import start_servers
+    from agentrl.engines.vllm import VLLMEngine
+
+    settings, room = recipe.engine, recipe.sampling.max_tokens
+    if settings.urls:
+        return VLLMEngine(settings, settings.urls, tokenizer=tokenizer, room=room)
+    model = loaded or model_folder(named_model(recipe))
+    assert recipe.model is not None
+    context = loaded.max_context if loaded is not None else None
+    servers = start_servers(settings, model, dtype=recipe.model.dtype, max_context=context)
+    return VLLMEngine(settings, servers.urls, tokenizer=tokenizer, room=room, servers=servers)

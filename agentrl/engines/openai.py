@@ -1,0 +1,208 @@
+"""The OpenAI-compatible engine: an API that gives text. Good for rollouts and evaluation; never trained on.
+
+The text becomes tokens through the recipe's renderer (bytes), so that the episode runs through the same session, tools,
+rewards and store as any other; it is marked as not trainable. What the API counted and what that costs is recorded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from agentrl.chat.parser import read_json
+from agentrl.chat.renderer import Renderer
+from agentrl.engines.base import Completion, ContextOverflow, Sampling
+from agentrl.engines.http import HttpClient, Refused
+from agentrl.engines.replicas import Replicas
+from agentrl.engines.settings import EngineSettings
+from agentrl.episode.record import Usage, VersionSpan
+from agentrl.errors import EngineError, RecipeError
+from agentrl.task import Message, Task
+
+TOO_LONG = ("context_length", "maximum context", "too many tokens", "prompt is too long")
+"""What APIs say in the refusal of a conversation that does not fit."""
+
+
+class _Function(msgspec.Struct):
+    name: str
+    arguments: str = "{}"
+
+
+class _Call(msgspec.Struct):
+    function: _Function
+    id: str = ""
+    type: str = "function"
+
+
+class _Said(msgspec.Struct):
+    content: str | None = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Said
+    finish_reason: str | None = None
+
+
+class _Counts(msgspec.Struct):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class _Reply(msgspec.Struct):
+    choices: list[_Choice]
+    usage: _Counts | None = None
+
+
+class OpenAIEngine:
+    """Asks `/chat/completions`.
+
+    Args:
+        renderer: of the recipe under the byte tokenizer; its parser writes the API's calls as the model would.
+        definitions: of the tools, sent with every request if `native_tools`.
+
+    Raises:
+        RecipeError: the environment variable with the key is not set (unless the API is on this machine).
+    """
+
+    name = "openai"
+    trainable = False
+    max_context = 1_000_000_000  # The API counts its own tokens, and refuses what does not fit.
+
+    def __init__(self, settings: EngineSettings, renderer: Renderer, definitions: list[dict[str, Any]]) -> None:
+        key = os.environ.get(settings.api_key_env)
+        if key is None and not settings.urls[0].startswith(("http://127.0.0.1", "http://localhost")):
+            raise RecipeError(
+                f"the environment variable {settings.api_key_env} is not set",
+                place="engine.api_key_env",
+                remedy=f"export {settings.api_key_env}=..., or name another variable",
+            )
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._client = HttpClient(timeout_s=settings.timeout_s, headers=headers)
+        self._api = Replicas(settings.urls, self._client, retries=settings.retries)
+        self._settings, self._renderer = settings, renderer
+        self._definitions = definitions if settings.native_tools else []
+        self._live: dict[str, tuple[list[Message], dict[int, dict[str, Any]]]] = {}
+
+    async def start(self) -> None:
+        """Asks for the list of models.
+
+        Raises:
+            EngineError: the API cannot be reached, or refuses the key.
+        """
+        try:
+            await self._client.get(f"{self._api.all[0].url}/models", type(None))
+        except Refused as refused:
+            if refused.status in (401, 403):
+                raise EngineError(
+                    refused.message, place=refused.place, remedy=f"check ${self._settings.api_key_env}"
+                ) from None
+
+    def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
+        """Remembers where the conversation grows."""
+        self._live[session] = (messages, {})
+
+    async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
+        """The API's next message, as text in the recipe's format.
+
+        Raises:
+            ContextOverflow: the API says that the conversation is too long.
+            EngineError: no answer.
+            Refused: the API refuses the request.
+        """
+        messages, said = self._live[session]
+        body: dict[str, Any] = {
+            "model": self._settings.model,
+            "messages": self._as_sent(messages, said),
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": sampling.max_tokens,
+        }
+        if sampling.seed is not None:
+            body["seed"] = sampling.seed & (1 << 31) - 1
+        if self._definitions:
+            body["tools"] = self._definitions
+        try:
+            reply = await self._api.post("/chat/completions", body, _Reply)
+        except Refused as refused:
+            if any(words in refused.message.lower() for words in TOO_LONG):
+                raise ContextOverflow(refused.message, place=refused.place) from None
+            raise
+        if not reply.choices:
+            raise EngineError("the API gave no choice", place=self._api.all[0].url)
+        choice = reply.choices[0]
+        said[len(messages)] = msgspec.to_builtins(choice.message)
+        return self._completion(self._as_text(choice.message), choice.finish_reason, reply.usage)
+
+    async def score(
+        self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
+    ) -> list[list[float]]:
+        """An API that gives text has no probabilities to give."""
+        raise TypeError("the openai engine cannot score: use torch or vllm")
+
+    async def update(self, weights: Any, version: int) -> None:
+        """An API takes no weights."""
+        raise TypeError("the openai engine cannot be trained: use torch or vllm")
+
+    def end_session(self, session: str) -> None:
+        """Forgets the conversation."""
+        self._live.pop(session, None)
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._client.close()
+
+    def _as_sent(self, messages: list[Message], said: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
+        """The conversation in the API's form: its own messages word for word, results under the ids of its calls."""
+        if not self._definitions:
+            described = self._renderer.described(messages)
+            return [
+                {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
+                if message["role"] == "tool"
+                else {"role": message["role"], "content": message["content"]}
+                for message in described
+            ]
+        sent: list[dict[str, Any]] = []
+        waiting: list[str] = []  # Ids of the last message's calls that have no result yet.
+        for index, message in enumerate(messages):
+            if index in said:
+                own = {"role": "assistant", **{name: value for name, value in said[index].items() if value is not None}}
+                waiting = [call["id"] for call in own.get("tool_calls", ())]
+                sent.append({"content": None, **own})
+            elif message["role"] == "tool" and waiting:
+                sent.append({"role": "tool", "tool_call_id": waiting.pop(0), "content": message["content"]})
+            else:
+                # A fault of a call that was written as text has no id to answer to.
+                role = "user" if message["role"] == "tool" else message["role"]
+                sent.append({"role": role, "content": message["content"]})
+        return sent
+
+    def _as_text(self, said: _Said) -> str:
+        text = said.content or ""
+        calls = []
+        for call in said.tool_calls or ():
+            try:
+                arguments = read_json(call.function.arguments or "{}")
+                calls.append((call.function.name, arguments if isinstance(arguments, dict) else {"": arguments}))
+            except ValueError:
+                # Broken JSON stays broken: the parser tells the model what is wrong with it.
+                text += f'\n<tool_call>\n{{"name": "{call.function.name}", "arguments": {call.function.arguments}}}'
+        return self._renderer.parser.format(text, calls) if calls else text
+
+    def _completion(self, text: str, finish: str | None, counts: _Counts | None) -> Completion:
+        ids = self._renderer.demonstrate(text)
+        settings, usage = self._settings, None
+        if counts is not None:
+            cost = counts.prompt_tokens * settings.input_price + counts.completion_tokens * settings.output_price
+            usage = Usage(counts.prompt_tokens, counts.completion_tokens, cost / 1e6)
+        ended: Literal["stop", "length"] = "length" if finish == "length" else "stop"
+        return Completion(
+            token_ids=ids,
+            logprobs=[0.0] * len(ids),
+            finish=ended,
+            versions=[VersionSpan(0, 0, len(ids))],
+            usage=usage,
+        )

@@ -1,0 +1,77 @@
+"""The section `engine` of a recipe: who samples."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+KEYS: dict[str, frozenset[str]] = {
+    "torch": frozenset({"max_batch", "parked_mb", "threads"}),
+    "vllm": frozenset({"urls", "replicas", "tensor_parallel", "python", "args", "transfer", "weights_dir", "lora_rank"})
+    | {"timeout_s", "retries"},
+    "openai": frozenset({"urls", "model", "api_key_env", "native_tools", "input_price", "output_price"})
+    | {"timeout_s", "retries"},
+}
+"""Which settings belong to which engine."""
+
+
+class EngineSettings(BaseModel):
+    """The engine, and where it is. Settings of another engine than `use` are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    use: Literal["torch", "vllm", "openai"] = Field(
+        "torch", description="torch: in this process; vllm: servers; openai: an API, text only, not trainable."
+    )
+    urls: list[str] = Field(
+        [], description="vllm: running servers (empty: start them). openai: the base URL, ending in /v1."
+    )
+    timeout_s: float = Field(600.0, gt=0, description="vllm, openai: seconds for one request.")
+    retries: int = Field(4, ge=0, description="vllm, openai: further attempts after a failure that may pass.")
+
+    max_batch: int = Field(64, gt=0, description="torch: requests that are decoded together.")
+    parked_mb: int = Field(1024, ge=0, description="torch: MiB of cache for sessions between two turns.")
+    threads: int = Field(1, gt=0, description="torch: threads of tensor operations.")
+
+    replicas: int = Field(1, gt=0, description="vllm: how many servers to start.")
+    tensor_parallel: int = Field(1, gt=0, description="vllm: GPUs of one server.")
+    python: str | None = Field(
+        None, description="vllm: the interpreter that has vLLM; default: this one, or $AGENTRL_VLLM_PYTHON."
+    )
+    args: list[str] = Field([], description="vllm: further arguments of the servers.")
+    transfer: Literal["file", "nccl"] = Field(
+        "file", description="vllm: how new weights travel: through a file that both sides see, or NCCL between GPUs."
+    )
+    weights_dir: str | None = Field(
+        None, description="vllm: folder for that file; default: shared memory of this machine."
+    )
+    lora_rank: int | None = Field(None, gt=0, description="vllm: serve LoRA adapters up to this rank.")
+
+    model: str | None = Field(None, description="openai: the model's name there.")
+    api_key_env: str = Field("OPENAI_API_KEY", description="openai: environment variable that holds the key.")
+    native_tools: bool = Field(
+        True, description="openai: send tools in the API's own form; false: describe them in the prompt."
+    )
+    input_price: float = Field(0.0, ge=0, description="openai: price of a million prompt tokens.")
+    output_price: float = Field(0.0, ge=0, description="openai: price of a million completion tokens.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: Any) -> Any:
+        return {"use": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> EngineSettings:
+        everyones = set.union(*map(set, KEYS.values()))
+        for name in sorted(everyones - KEYS[self.use]):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                owners = [use for use, keys in KEYS.items() if name in keys]
+                raise ValueError(f"{name!r} belongs to {' and '.join(owners)}, and engine.use is {self.use!r}")
+        if self.use == "openai" and not (len(self.urls) == 1 and self.model):
+            raise ValueError(
+                "an API needs exactly one url and a model: {use: openai, urls: [https://.../v1], model: NAME}"
+            )
+        if bad := [url for url in self.urls if not url.startswith(("http://", "https://"))]:
+            raise ValueError(f"{bad[0]!r} is no URL: write http://HOST:PORT")
+        return self

@@ -1,0 +1,435 @@
+"""The vLLM engine: servers that sample, exact to the token and to the version of the weights.
+
+Where a server offers vLLM's native token endpoint (`--enable-scale-out`), a completion may span updates of the weights
+and every token knows its version. Otherwise `/v1/completions` takes and gives token ids, and an update waits until no
+request is under way, so that a completion has one version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import msgspec
+
+from agentrl.chat.tokenizer import Tokenizer
+from agentrl.engines.base import Completion, ContextOverflow, Sampling
+from agentrl.engines.http import HttpClient, Refused, back_off
+from agentrl.engines.launch import Servers
+from agentrl.engines.replicas import Replica, Replicas
+from agentrl.engines.settings import EngineSettings
+from agentrl.engines.transfer import TRANSFERS, Transfer
+from agentrl.engines.vllm_check import check_server
+from agentrl.episode.record import VersionSpan
+from agentrl.errors import AgentRLError, EngineError
+from agentrl.task import Message, Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NATIVE, COMPLETIONS = "/inference/v1/generate", "/v1/completions"
+
+SCORED_AT_ONCE = 64
+"""Tokens of a continuation that one request scores (vLLM takes at most 128 `logprob_token_ids`)."""
+
+CONTINUATIONS = 16
+"""A completion that the server breaks off (a pause that aborts) is continued at most so many times."""
+
+
+class _TokenLogprob(msgspec.Struct):
+    token_id: int
+    logprob: float
+
+
+class _Content(msgspec.Struct):
+    content: list[_TokenLogprob] | None = None
+
+
+class _Span(msgspec.Struct):
+    version: str
+    start: int
+    end: int
+
+
+class _NativeChoice(msgspec.Struct):
+    token_ids: list[int] | None = None
+    logprobs: _Content | None = None
+    finish_reason: str | None = None
+    weight_versions: list[_Span] | None = None
+
+
+class _NativeReply(msgspec.Struct):
+    choices: list[_NativeChoice]
+
+
+class _Logprobs(msgspec.Struct):
+    token_logprobs: list[float | None] = []
+    top_logprobs: list[dict[str, float] | None] = []
+
+
+class _Choice(msgspec.Struct):
+    index: int = 0
+    token_ids: list[int] | None = None
+    logprobs: _Logprobs | None = None
+    finish_reason: str | None = None
+
+
+class _Reply(msgspec.Struct):
+    choices: list[_Choice]
+
+
+class _Policy(NamedTuple):
+    """What completions are sampled from.
+
+    Attributes:
+        model: as the servers call it.
+        version: of the adapter; None for the model itself, whose version the servers tell.
+    """
+
+    model: str
+    version: int | None = None
+
+
+class VLLMEngine:
+    """Samples on vLLM servers, which are attached to by URL or were started by this process.
+
+    Args:
+        servers: those that this process started: the engine waits for them and ends them.
+        tokenizer: of the recipe; that of the servers must be the same.
+        room: new tokens of one turn: the servers' context must hold more.
+    """
+
+    name = "vllm"
+    trainable = True
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        urls: Sequence[str],
+        *,
+        tokenizer: Tokenizer,
+        room: int = 1,
+        servers: Servers | None = None,
+    ) -> None:
+        self.max_context = 0
+        self.version = 0
+        self._client = HttpClient(timeout_s=settings.timeout_s)
+        self.replicas = Replicas(urls, self._client, retries=settings.retries)
+        self._settings, self._tokenizer, self._room, self._servers = settings, tokenizer, room, servers
+        self._transfer: Transfer | None = None
+        self._policy = _Policy("")
+        self._under_way: Counter[str] = Counter()  # Requests by the name of what they sample from.
+        self._chores: set[asyncio.Task[Any]] = set()
+        self._native = True
+        self._starting, self._updating = asyncio.Lock(), asyncio.Lock()
+        self._open, self._idle = asyncio.Event(), asyncio.Event()
+        self._open.set()
+        self._idle.set()
+
+    async def start(self) -> None:
+        """Waits for the servers and proves that they fit the recipe. The first call that needs them does it too.
+
+        Raises:
+            EngineError: a server cannot be reached, or serves something else; says what differs.
+        """
+        async with self._starting:
+            if not self.max_context:
+                await self._start()
+
+    def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
+        """Nothing to prepare: the session's first request finds it a server."""
+
+    async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
+        """Samples a continuation; `max_tokens` is cut to what fits into the context.
+
+        A completion that a server breaks off goes on where it stopped, on whatever server is left.
+
+        Raises:
+            ContextOverflow: the prompt fills the context.
+            EngineError: no server could do it.
+            Refused: the request is wrong, for example a token that the model does not have.
+        """
+        room = self.max_context - len(token_ids)
+        if room < 1:
+            raise ContextOverflow(
+                f"{len(token_ids)} tokens leave no room for one more in a context of {self.max_context}",
+                remedy="shorten the observations, lower max_turns, or serve the model with a larger context",
+            )
+        limit = min(sampling.max_tokens, room)
+        whole = Completion(token_ids=[], logprobs=[], finish="abort", versions=[])
+        for attempt in range(CONTINUATIONS):
+            piece = await self._sample([*token_ids, *whole.token_ids], sampling, limit - len(whole.token_ids), session)
+            whole = _joined(whole, piece)
+            if piece.finish != "abort" or len(whole.token_ids) == limit:
+                break
+            await back_off(attempt, most_s=2.0)
+        if whole.finish == "abort":
+            if len(whole.token_ids) < limit:
+                raise EngineError(f"the servers broke the completion off {CONTINUATIONS} times")
+            whole = msgspec.structs.replace(whole, finish="length")
+        return whole
+
+    async def score(
+        self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
+    ) -> list[list[float]]:
+        """Log-probabilities (natural logarithm, temperature 1) of each continuation's tokens after the prefix.
+
+        One prompt a token, of which the servers compute only what their prefix cache lacks: `prompt_logprobs` would
+        compute the whole prefix again, and can end a server.
+
+        Args:
+            at: continuation k comes after the first `at[k]` (1 or more) tokens of the prefix; default: after all.
+
+        Raises:
+            ContextOverflow: a continuation does not fit.
+            AgentRLError: a continuation starts outside the prefix.
+            EngineError: no server could do it.
+        """
+        await self.start()
+        starts = [len(prefix)] * len(continuations) if at is None else list(at)
+        for start, branch in zip(starts, continuations, strict=True):
+            if not 1 <= start <= len(prefix):
+                raise AgentRLError(f"a continuation starts at token {start} of a prefix of {len(prefix)}")
+            if start + len(branch) > self.max_context:
+                raise ContextOverflow(f"{start} + {len(branch)} tokens in a context of {self.max_context}")
+        # All go to one server, whose cache then holds the prefix.
+        session = f"score {hash(tuple(prefix))}"
+        branches = [(list(prefix[:start]), list(one)) for start, one in zip(starts, continuations, strict=True)]
+        try:
+            return list(await asyncio.gather(*(self._score(before, one, session) for before, one in branches)))
+        finally:
+            self.replicas.end_session(session)
+
+    async def update(self, weights: Mapping[str, Tensor] | Path, version: int) -> None:
+        """Takes new weights. Completions under way go on under them, which their spans show.
+
+        Args:
+            weights: a state dict in the checkpoint's names, or the folder (absolute) of a LoRA adapter for the servers:
+                then completions under way end under the adapter that they began with.
+
+        Raises:
+            EngineError: no server took them. A server that failed alone gets no work until an update succeeds.
+        """
+        await self.start()
+        async with self._updating:
+            if isinstance(weights, Path):
+                await self._load_adapter(weights, version)
+            else:
+                if not self._native:  # Such completions cannot tell versions apart: let them end first.
+                    self._open.clear()
+                    await self._idle.wait()
+                try:
+                    await self._send_weights(weights, version)
+                finally:
+                    self._open.set()
+            self.version = version
+
+    def end_session(self, session: str) -> None:
+        """Forgets which server has the session's prefix."""
+        self.replicas.end_session(session)
+
+    async def close(self) -> None:
+        """Closes the connections; ends the servers that this process started."""
+        await self._client.close()
+        if self._transfer is not None:
+            await self._transfer.close()
+            self._transfer = None
+        if self._servers is not None:
+            await self._servers.close()
+
+    async def _start(self) -> None:
+        if self._servers is not None:
+            await self._servers.ready()
+        found = [
+            await check_server(replica.url, self._client, self._tokenizer, retries=self._settings.retries)
+            for replica in self.replicas.all
+        ]
+        if len({server.model for server in found}) > 1:
+            raise EngineError(f"the servers serve different models: {', '.join(server.model for server in found)}")
+        context = min(server.max_context for server in found)
+        if context <= self._room:
+            raise EngineError(
+                f"the servers take {context} tokens, and one turn may have {self._room}",
+                place="sampling.max_tokens",
+                remedy="serve the model with a larger --max-model-len, or lower sampling.max_tokens",
+            )
+        self._policy, self.max_context = _Policy(found[0].model), context
+        self._native = all(server.native for server in found)
+        for replica, server in zip(self.replicas.all, found, strict=True):
+            replica.world_size = server.world_size
+
+    async def _sample(self, prompt: list[int], sampling: Sampling, limit: int, session: str) -> Completion:
+        await self._open.wait()
+        policy, version = self._policy, self.version
+        settings: dict[str, Any] = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": limit,
+            "stop_token_ids": list(sampling.stop_token_ids),
+            "ignore_eos": True,  # The recipe's stop tokens end a turn, and no other.
+            "logprobs": 0,
+        }
+        if sampling.seed is not None:
+            # Of a completion that is continued, every piece draws anew.
+            settings["seed"] = (sampling.seed + len(prompt)) & (1 << 62) - 1
+        self._under_way[policy.model] += 1
+        self._idle.clear()
+        try:
+            if self._native:
+                body: dict[str, Any] = {
+                    "model": policy.model,
+                    "token_ids": prompt,
+                    "sampling_params": {**settings, "detokenize": False},
+                }
+                native = await self.replicas.post(NATIVE, body, _NativeReply, session=session)
+                completion = _from_native(native.choices[0], version)
+            else:
+                body = {"model": policy.model, "prompt": prompt, "return_token_ids": True, **settings}
+                reply = await self.replicas.post(COMPLETIONS, body, _Reply, session=session)
+                completion = _from_completions(reply.choices[0], version)
+        finally:
+            self._under_way[policy.model] -= 1
+            if not self._under_way.total():
+                self._idle.set()
+            self._retire(policy)
+        if policy.version is not None:
+            spans = [VersionSpan(policy.version, 0, len(completion.token_ids))]
+            return msgspec.structs.replace(completion, versions=spans)
+        return completion
+
+    async def _score(self, prefix: list[int], continuation: list[int], session: str) -> list[float]:
+        scores: list[float] = []
+        for start in range(0, len(continuation), SCORED_AT_ONCE):
+            wanted = continuation[start : start + SCORED_AT_ONCE]
+            body = {
+                "model": self._policy.model,
+                "prompt": [prefix + continuation[: start + k] for k in range(len(wanted))],
+                "max_tokens": 1,
+                "temperature": 1.0,
+                "logprobs": 0,
+                "logprob_token_ids": sorted(set(wanted)),
+                "return_tokens_as_token_ids": True,
+            }
+            reply = await self.replicas.post(COMPLETIONS, body, _Reply, session=session)
+            for choice, token in zip(sorted(reply.choices, key=lambda choice: choice.index), wanted, strict=True):
+                listed = (choice.logprobs.top_logprobs if choice.logprobs else None) or [None]
+                score = (listed[0] or {}).get(f"token_id:{token}")
+                if score is None:
+                    raise EngineError("the server does not score tokens by id", remedy="it takes vLLM 0.32 or newer")
+                scores.append(score)
+        return scores
+
+    async def _send_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Pause, start, send, finish, resume, on all servers at once; also on those that failed before."""
+        if self._transfer is None:
+            folder = Path(self._settings.weights_dir) if self._settings.weights_dir else None
+            self._transfer = TRANSFERS[self._settings.transfer](folder)
+        await self._transfer.prepare(weights)
+        # Clearing the cache, which is the default, has requests under way computed anew under the new weights: so
+        # every log-probability is that of one version, history included.
+        paused = await self._each(self.replicas.all, "/pause?mode=keep", None)
+        started = await self._each(paused, "/start_weight_update", None)
+        sent = await self._transfer.send(started, self._each)
+        done = await self._each(sent, "/finish_weight_update", {"weight_version": str(version)})
+        resumed = await self._each(done, "/resume", None)
+        for replica in resumed:
+            replica.drained = ""
+            replica.worked()
+        # One that failed in between holds half a model: it stays paused, and what it was doing goes on elsewhere.
+        await self._each([replica for replica in started if replica not in resumed], "/abort_requests", {})
+        await self._each([replica for replica in paused if replica not in started], "/resume", None)
+        if not resumed:
+            reasons = "; ".join(f"{replica.url}: {replica.drained}" for replica in self.replicas.all)
+            raise EngineError(
+                f"no server took the weights of version {version}: {reasons}",
+                remedy="agentrl serve starts servers that can: VLLM_SERVER_DEV_MODE=1 and --weight-transfer-config",
+            )
+
+    async def _load_adapter(self, folder: Path, version: int) -> None:
+        name = f"adapter-{version}"
+        body = {"lora_name": name, "lora_path": str(folder), "load_inplace": True}
+        if not await self._each(self.replicas.all, "/v1/load_lora_adapter", body):
+            raise EngineError(
+                f"no server took the adapter: {self.replicas.all[0].drained}", remedy="engine.lora_rank: its rank"
+            )
+        before, self._policy = self._policy, _Policy(name, version)
+        self._retire(before)
+
+    def _retire(self, policy: _Policy) -> None:
+        """Unloads an adapter that was replaced and that no request uses any more."""
+        if policy.version is None or policy == self._policy or self._under_way[policy.model]:
+            return
+        task = asyncio.create_task(
+            self._each(self.replicas.all, "/v1/unload_lora_adapter", {"lora_name": policy.model}, needed=False)
+        )
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+
+    async def _each(self, replicas: Sequence[Replica], path: str, body: Any, *, needed: bool = True) -> list[Replica]:
+        """Posts to servers; those that agreed. The others are drained, if the call was `needed`."""
+
+        async def one(replica: Replica) -> bool:
+            try:
+                await self._client.post(replica.url + path, body, type(None))
+            except (EngineError, Refused) as error:
+                if needed:
+                    replica.drained = f"{path}: {error.message}"
+                return False
+            return True
+
+        agreed = await asyncio.gather(*map(one, replicas))
+        return [replica for replica, yes in zip(replicas, agreed, strict=True) if yes]
+
+
+def _from_native(choice: _NativeChoice, version: int) -> Completion:
+    content = (choice.logprobs.content if choice.logprobs else None) or []
+    ids = choice.token_ids or []
+    if [entry.token_id for entry in content] != ids:
+        raise EngineError("the server's log-probabilities belong to other tokens than it sampled")
+    completion = _completion(ids, [entry.logprob for entry in content], choice.finish_reason, version)
+    spans = [VersionSpan(_number(s.version, version), s.start, s.end) for s in choice.weight_versions or []]
+    return msgspec.structs.replace(completion, versions=spans) if spans else completion
+
+
+def _from_completions(choice: _Choice, version: int) -> Completion:
+    logprobs = choice.logprobs.token_logprobs if choice.logprobs else []
+    return _completion(choice.token_ids or [], logprobs, choice.finish_reason, version)
+
+
+def _completion(ids: list[int], logprobs: Sequence[float | None], finish: str | None, version: int) -> Completion:
+    if len(ids) != len(logprobs) or any(value is None or not math.isfinite(value) for value in logprobs):
+        raise EngineError(f"{len(ids)} tokens came with the log-probabilities {list(logprobs)[:8]}")
+    reasons: dict[str | None, Literal["stop", "length"]] = {"stop": "stop", "length": "length"}
+    return Completion(
+        token_ids=ids,
+        # The sum of rounded probabilities may exceed 1 by a little.
+        logprobs=[min(0.0, value) for value in logprobs if value is not None],
+        finish=reasons.get(finish, "abort"),
+        versions=[VersionSpan(version, 0, len(ids))] if ids else [],
+    )
+
+
+def _joined(first: Completion, second: Completion) -> Completion:
+    """Two pieces of one completion."""
+    at = len(first.token_ids)
+    versions = list(first.versions)
+    for span in second.versions:
+        moved = VersionSpan(span.version, span.start + at, span.end + at)
+        if versions and versions[-1].version == moved.version:
+            moved = VersionSpan(moved.version, versions.pop().start, moved.end)
+        versions.append(moved)
+    return Completion(
+        token_ids=first.token_ids + second.token_ids,
+        logprobs=first.logprobs + second.logprobs,
+        finish=second.finish,
+        versions=versions,
+    )
+
+
+def _number(version: str, otherwise: int) -> int:
+    """A server that was never updated calls its version by a word."""
+    return int(version) if version.isdecimal() else otherwise

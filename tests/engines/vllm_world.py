@@ -1,0 +1,73 @@
+"""A small model in a folder, and a real vLLM server of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from agentrl.chat.tokenizer import HFTokenizer
+from agentrl.engines.base import Completion
+from agentrl.model import LoadedModel, ModelSettings, ScratchModel, load_model
+from agentrl.train.row import Row
+from agentrl.train.settings import TrainSettings
+from agentrl.train.trainer import Trainer
+
+ROOT = Path(__file__).parents[2]
+PYTHON = os.environ.get("AGENTRL_VLLM_PYTHON") or str(ROOT / ".venv-vllm/bin/python")
+TEXTS = ["<|im_start|>user\nCount to 3, then say stop.<|im_end|>\n<|im_start|>assistant\n1 2 3 stop<|im_end|>\n"] * 8
+
+
+def small_model(folder: Path, *, context: int = 1024) -> LoadedModel:
+    """A Llama with sharp logits (tokens can be told apart), saved as a model folder."""
+    scratch = ScratchModel(
+        hidden=64, layers=2, heads=2, kv_heads=1, vocab_size=320, max_context=context, init_range=0.2
+    )
+    loaded = load_model(ModelSettings(scratch=scratch), texts=TEXTS, seed=0)
+    loaded.model.save_pretrained(folder)
+    loaded.tokenizer.save_pretrained(folder)
+    return loaded
+
+
+def tokenizer_of(loaded: LoadedModel) -> HFTokenizer:
+    return HFTokenizer(loaded.tokenizer)
+
+
+def other_weights(model: torch.nn.Module, seed: int) -> dict[str, torch.Tensor]:
+    """Weights near those of a model, far enough to change every log-probability visibly."""
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: tensor + 0.03 * torch.randn(tensor.shape, generator=generator)
+        for name, tensor in model.state_dict().items()
+        if name != "lm_head.weight"  # tied
+    }
+
+
+def row_of(prompt: list[int], said: Completion, temperature: float) -> Row:
+    """The completion as the trainer takes it."""
+    n = len(prompt) + len(said.token_ids)
+    mask = np.arange(n) >= len(prompt)
+    logprobs = np.zeros(n, np.float32)
+    logprobs[mask] = said.logprobs
+    ids = np.array(prompt + said.token_ids, np.int64)
+    return Row(ids, mask, logprobs, np.zeros(n, np.float32), "e", "g", 0, temperature)
+
+
+def worst_difference(
+    model, weights: dict[int, dict[str, torch.Tensor]], rows: list[Row], said: list[Completion]
+) -> float:
+    """Largest distance between what the engine said of a token and what the trainer says under the token's version."""
+    under = {}
+    for version, state in weights.items():
+        model.load_state_dict(state, strict=False)
+        model.tie_weights()
+        under[version] = Trainer(model, TrainSettings()).logprobs(rows)
+    worst = 0.0
+    for index, (row, completion) in enumerate(zip(rows, said, strict=True)):
+        begin = len(row.token_ids) - len(completion.token_ids)
+        for span in completion.versions:
+            part = slice(begin + span.start, begin + span.end)
+            worst = max(worst, float(np.abs(under[span.version][index][part] - row.logprobs[part]).max()))
+    return worst
