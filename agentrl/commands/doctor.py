@@ -85,11 +85,27 @@ def _engine() -> Finding:
 
 
 def _limits() -> Finding:
-    """Whether memory and process limits can be set by cgroup."""
-    folders = ("/sys/fs/cgroup/cgroup.controllers", "/sys/fs/cgroup/memory")
-    found = next((f for f in folders if os.path.exists(f) and os.access(os.path.dirname(f), os.W_OK)), None)
-    kind = {folders[0]: "cgroup v2", folders[1]: "cgroup v1"}.get(found or "", "rlimits only")
-    return Finding("limits", True, kind)
+    """Whether the memory, processes and processor time of a whole sandbox can be limited."""
+    from agentrl.sandbox.cgroups import found_family
+    from agentrl.sandbox.owner import new_label
+
+    what = "limits of whole sandboxes (namespace sandbox)"
+    family = found_family(new_label())
+    if family is not None:
+        family.close()
+        return Finding(what, True, family.means + ("" if family.cpu else ", not of processor time"))
+    fix = "run as root, or in a delegated group: systemd-run --user --scope -p Delegate=yes agentrl ..."
+    return Finding(what, False, "no writable control group: limits hold per process only", fix)
+
+
+def _seccomp() -> Finding:
+    """Whether system calls can be filtered."""
+    from agentrl.sandbox.seccomp import filter_program
+
+    found = filter_program() is not None
+    fix = "" if found else install_command().replace("bubblewrap", "libseccomp2")
+    what = "libseccomp (namespace sandbox: filter of system calls)"
+    return Finding(what, found, "installed" if found else "missing", fix)
 
 
 def _threads() -> Finding:
@@ -113,6 +129,7 @@ CHECKS: list[Callable[[], Finding]] = [
     _bubblewrap,
     _namespaces,
     _limits,
+    _seccomp,
     _debootstrap,
     _engine,
     _package("torch", "training, torch engine", "pip install torch==2.13.0 'agentrl[train]'"),

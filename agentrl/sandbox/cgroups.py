@@ -142,7 +142,10 @@ def reap_groups(*, dry: bool = False, root: str = _ROOT) -> list[str]:
         for family in sorted(Path(parent).glob(f"{_PREFIX}*")):
             if lives(family.name.removeprefix(_PREFIX)):
                 continue
-            for folder in (*(entry for entry in family.iterdir() if entry.is_dir()), family):
+            inner: list[Path] = []
+            with suppress(FileNotFoundError):  # another driver reaps it
+                inner = [entry for entry in family.iterdir() if entry.is_dir()]
+            for folder in (*inner, family):
                 found += [f"process {pid}" for pid in _get(f"{folder}/cgroup.procs").split()]
                 found.append(f"control group {folder}")
                 if not dry:

@@ -26,6 +26,7 @@ START_S = 30.0
 """A sandbox that has not said hello by then did not start."""
 
 _DEFAULTS = {"memory_mb": 1024, "pids": 256, "disk_mb": 256}
+"""Of a folder's size at most a quarter of the memory: there are three, and what they hold is memory."""
 
 
 class NamespaceBackend:
@@ -174,6 +175,7 @@ class NamespaceSandbox(ToolboxSandbox):
         loop = asyncio.get_running_loop()
         spec = self.spec
         memory, pids = spec.memory_mb or _DEFAULTS["memory_mb"], spec.pids or _DEFAULTS["pids"]
+        disk = spec.disk_mb or min(_DEFAULTS["disk_mb"], memory // 4)
         rlimits = [str(pids)] if family is not None else [str(pids), str(memory << 20)]
         hello = self.wire.expect("hello")
         ours, theirs = socket.socketpair()
@@ -183,9 +185,7 @@ class NamespaceSandbox(ToolboxSandbox):
         os.set_blocking(stderr_w, False)
         os.set_blocking(self._stderr, False)
         try:
-            self._process = rootfs.start(
-                spec, spec.disk_mb or _DEFAULTS["disk_mb"], about_w, theirs.fileno(), stderr_w, rlimits
-            )
+            self._process = rootfs.start(spec, disk, about_w, theirs.fileno(), stderr_w, rlimits)
         finally:
             theirs.close()
             os.close(about_w)

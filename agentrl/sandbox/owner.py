@@ -10,16 +10,28 @@ import secrets
 
 
 def new_label() -> str:
-    """A label for what this process makes: pid, birth in clock ticks since boot, a random part; joined by `-`."""
+    """A label for what this process makes.
+
+    Returns:
+        pid, birth in clock ticks since boot, PID namespace and a random part, joined by `-`.
+    """
     pid = os.getpid()
-    return f"{pid}-{_birth(pid)}-{secrets.token_hex(4)}"
+    return f"{pid}-{_birth(pid)}-{_namespace()}-{secrets.token_hex(4)}"
 
 
 def lives(label: str) -> bool:
-    """Whether the owner that a label names still runs here. A text that is no label counts as alive: not ours."""
-    pid, _, rest = label.partition("-")
-    birth = rest.partition("-")[0]
-    return not (pid.isdecimal() and birth.isdecimal()) or _birth(int(pid)) == int(birth)
+    """Whether the owner that a label names still runs.
+
+    True also where that cannot be told: the text is no label, or its owner lived in another PID namespace.
+    """
+    parts = label.split("-")
+    if len(parts) != 4 or not all(part.isdecimal() for part in parts[:3]) or int(parts[2]) != _namespace():
+        return True
+    return _birth(int(parts[0])) == int(parts[1])
+
+
+def _namespace() -> int:
+    return os.stat("/proc/self/ns/pid").st_ino
 
 
 def _birth(pid: int) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from agentrl.paths import data_path
 from agentrl.sandbox.contract import SandboxSpec, SandboxUnavailable
-from agentrl.sandbox.owner import new_label
+from agentrl.sandbox.owner import lives, new_label
 from agentrl.sandbox.seccomp import filter_program
 
 _TOOLS = "/run/agentrl"
@@ -175,7 +175,11 @@ class Host:
         options = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=20, check=False).stdout
         self.sizes = "--size " in options
         nested = ("--disable-userns",) if "--disable-userns" in options else ()
-        self._make_folder()
+        try:
+            self._make_folder()
+        except OSError as error:
+            self.close()
+            raise _no_room(error) from None
         setpriv = shutil.which("setpriv")
         prefixes = [(program, *_NAMESPACES, *nested)]
         if os.geteuid() == 0 and setpriv is not None:
@@ -203,7 +207,8 @@ class Host:
             python, mounts = self._host_system() if path is None else self._own_system(path)
             assert self._folder is not None
             tools = self._folder / f"tools{len(self._known)}"
-            tools.mkdir(mode=0o755, exist_ok=True)
+            tools.mkdir(exist_ok=True)
+            tools.chmod(0o755)
             mounts += ["--ro-bind", str(tools), _TOOLS, "--proc", "/proc", "--dev", "/dev", *self._masks()]
             program = self._folder / "filter.bpf"
             rootfs = RootFS(self._prefix, tuple(mounts), python, self.sizes, program if self.filters else None)
@@ -213,7 +218,10 @@ class Host:
                     said = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
                     remedy = next((fix for sign, fix in _REMEDIES if sign in said), None)
                     raise SandboxUnavailable(f"bubblewrap cannot make a sandbox: {said}", place=path, remedy=remedy)
-                (tools / f"{name}.pyc").write_bytes(done.stdout)
+                try:
+                    (tools / f"{name}.pyc").write_bytes(done.stdout)
+                except OSError as error:
+                    raise _no_room(error) from None
             self._known[path] = rootfs
         return self._known[path]
 
@@ -270,15 +278,16 @@ class Host:
     def _make_folder(self) -> None:
         reap_folders()
         self._folder = Path(tempfile.gettempdir()) / f"agentrl-{self.label}"
+        self._folder.mkdir()
+        lock = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        self._remove = weakref.finalize(self, _remove, self._folder, lock)  # also at exit, if nobody closes
         etc = self._folder / "etc"
-        etc.mkdir(parents=True)
+        etc.mkdir()
         (self._folder / "empty").mkdir()
         program = filter_program()
         self.filters = program is not None
         (self._folder / "filter.bpf").write_bytes(program or b"")
-        lock = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        self._remove = weakref.finalize(self, _remove, self._folder, lock)  # also at exit, if nobody closes
         for name, text in _ETC_MADE.items():
             (etc / name).write_text(text)
         for name in _ETC:
@@ -290,6 +299,13 @@ class Host:
         for path in (self._folder, *self._folder.rglob("*")):  # whatever the umask: the sandbox's user must read it
             if not path.is_symlink():
                 path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def _no_room(error: OSError) -> SandboxUnavailable:
+    """The temp folder cannot be written."""
+    folder = tempfile.gettempdir()
+    problem = f"the namespace backend cannot write its files to {folder}: {error.strerror}"
+    return SandboxUnavailable(problem, place=folder, remedy="free some space there, or set TMPDIR to another folder")
 
 
 def _remove(folder: Path, lock: int) -> None:
@@ -308,7 +324,7 @@ def reap_folders(*, dry: bool = False) -> list[str]:
     found = []
     for lock in Path(tempfile.gettempdir()).glob("agentrl-*-*/lock"):
         with suppress(OSError), open(lock) as file:
-            if os.fstat(file.fileno()).st_uid != os.geteuid():
+            if os.fstat(file.fileno()).st_uid != os.geteuid() or lives(lock.parent.name.removeprefix("agentrl-")):
                 continue
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for process in Path("/proc").glob("[0-9]*"):

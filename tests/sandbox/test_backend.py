@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -48,8 +49,8 @@ def wait_for(text: str, count: int) -> bool:
     return len(processes_with(text)) == count
 
 
-def groups_of(label: str) -> list[Path]:
-    return [path for root in Path("/sys/fs/cgroup").glob("*") for path in root.rglob(f"agentrl-{label}*")]
+def groups_of(label: str) -> list[str]:
+    return [name for _, names, _ in os.walk("/sys/fs/cgroup") for name in names if f"agentrl-{label}" in name]
 
 
 def test_an_unknown_backend_names_the_nearest() -> None:
@@ -87,6 +88,28 @@ def test_where_namespaces_are_forbidden_the_remedy_is_a_command(tmp_path: Path) 
     fake.chmod(0o755)
     with pytest.raises(SandboxUnavailable, match=r"No permissions[\s\S]*sysctl"):
         NamespaceBackend(bwrap=str(fake)).preflight(SandboxSpec())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_a_full_disk_is_told_beforehand_and_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", tmp_path], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("mounting is not allowed here")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    try:
+        with pytest.raises(SandboxUnavailable, match=r"No space left[\s\S]*TMPDIR"):
+            NamespaceBackend().preflight(SandboxSpec())
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+
+
+async def test_what_a_sandbox_cannot_do_is_refused(sandbox: NamespaceSandbox) -> None:
+    assert (await sandbox.exec(["id", "-un"], user="agent")).text == "agent\n"
+    with pytest.raises(CapabilityMissing, match="'root'"):
+        await sandbox.exec(["id"], user="root")
+    with pytest.raises(CapabilityMissing, match=r"snapshot[\s\S]*snapshots"):
+        await sandbox.fork(2)
 
 
 def test_a_bad_rootfs_is_refused(tmp_path: Path) -> None:
