@@ -75,7 +75,8 @@ class Soak:
                 if self.chance.random() < 0.5:
                     cycle.cancel()
                 else:
-                    self.came_to["attacked"] += await asyncio.to_thread(self.attack, self.chance)
+                    hit = await asyncio.to_thread(self.attack, self.chance)
+                    self.came_to["attacked"] += hit
             try:
                 await cycle
                 self.came_to["ok"] += 1
