@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch.testing import assert_close
 
-from agentrl.engines.base import Sampling
+from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.engines.base import ContextOverflow, Sampling
 from agentrl.engines.launch import Servers, start_servers
+from agentrl.engines.replicas import Replica
 from agentrl.engines.settings import EngineSettings
 from agentrl.engines.vllm import VLLMEngine
+from agentrl.errors import EngineError
 from agentrl.model import LoadedModel
+from tests.commands.conftest import CODE
 
 from .conftest import plain_logprobs
-from .vllm_world import PYTHON, other_weights, row_of, small_model, tokenizer_of, worst_difference
+from .http_server import serving, status
+from .vllm_learning import LEARNING, learn
+from .vllm_world import PYTHON, other_weights, row_of, small_model, tokenizer_of, worst_difference, write_adapter
 
 pytestmark = [
     pytest.mark.skipif(os.environ.get("AGENTRL_TEST_VLLM") != "1", reason="make test-vllm runs a real vLLM server"),
@@ -89,3 +98,77 @@ async def test_every_logprob_is_the_trainers_across_updates_in_flight(model, eng
     print(f"\nnative {native}: {spanning} of 12 completions span versions; worst difference {worst:.2e}")
     loaded.model.load_state_dict(weights[0], strict=False)
     assert worst < 1e-4
+
+
+async def test_scores_are_those_of_a_plain_pass_wherever_they_start(model, engine: VLLMEngine) -> None:
+    loaded = model[0]
+    tokenizer = tokenizer_of(loaded)
+    prefix = tokenizer.encode("<|im_start|>user\n" + "Count to 3, then say stop. " * 12, special=True)
+    branches = [tokenizer.encode("1 2 3 stop", special=False), [5], tokenizer.encode("stop " * 40, special=False)]
+    at = [len(prefix), 7, len(prefix) - 3]
+    for starts in (None, at):
+        scores = await engine.score(prefix, branches, starts)
+        for start, branch, score in zip(starts or [len(prefix)] * 3, branches, scores, strict=True):
+            plain = plain_logprobs(loaded.model, prefix[:start] + branch)[-len(branch) :]
+            assert_close(torch.tensor(score), plain, atol=1e-5, rtol=0)
+
+
+async def test_an_adapter_samples_as_if_merged_and_those_under_way_keep_theirs(
+    model, engine: VLLMEngine, tmp_path: Path
+) -> None:
+    loaded = model[0]
+    assert engine._native
+    plain = copy.deepcopy(loaded.model)
+    adapted = {7: write_adapter(tmp_path / "seven", plain, seed=7), 8: write_adapter(tmp_path / "eight", plain, seed=8)}
+    await engine.update(tmp_path / "seven", 7)
+    prompt = prompts(loaded, 3)[2]
+    running = asyncio.create_task(engine.generate(prompt, Sampling(max_tokens=300), "early"))
+    await asyncio.sleep(0.3)
+    await engine.update(tmp_path / "eight", 8)
+    late = await engine.generate(prompt, Sampling(max_tokens=20), "late")
+    early = await running
+    assert [s.version for s in early.versions] == [7]
+    assert [s.version for s in late.versions] == [8]
+    for said, version in ((early, 7), (late, 8)):
+        row = row_of(prompt, said, 1.0)
+        assert worst_difference(plain, {version: adapted[version]}, [row], [said]) < 1e-4
+
+
+async def test_what_does_not_fit_is_named_at_the_start(model, servers: Servers, engine: VLLMEngine) -> None:
+    tokenizer = tokenizer_of(model[0])
+    with pytest.raises(EngineError, match=r"tokenizer differs from the recipe's \(bytes\): token 0"):
+        await VLLMEngine(SETTINGS, servers.urls, tokenizer=ByteTokenizer()).start()
+    with pytest.raises(EngineError, match="the servers take 1024 tokens, and one turn may have 5000"):
+        await VLLMEngine(SETTINGS, servers.urls, tokenizer=tokenizer, room=5000).start()
+    impatient = SETTINGS.model_copy(update={"retries": 0})
+    with pytest.raises(EngineError, match="agentrl serve RECIPE"):
+        await VLLMEngine(impatient, ["http://127.0.0.1:9"], tokenizer=tokenizer).start()
+    with pytest.raises(ContextOverflow):
+        await engine.generate([1] * 1024, Sampling(), "long")
+
+
+async def test_a_server_that_misses_an_update_gets_no_work_until_it_has_one(model, servers: Servers) -> None:
+    """One real server, and one that answers as a server does but takes no weights."""
+    loaded = model[0]
+
+    async def refuses(path: str, body: Any) -> Any:
+        return status(500 if path == "/pause" else 200)
+
+    async with serving(refuses) as url:
+        engine = VLLMEngine(SETTINGS, servers.urls, tokenizer=tokenizer_of(loaded))
+        await engine.start()
+        engine.replicas.all.append(Replica(url))
+        await engine.update(loaded.model.state_dict(), 5)
+        assert [replica.drained[:6] for replica in engine.replicas.all] == ["", "/pause"]
+        said = await asyncio.gather(
+            *(engine.generate(p, Sampling(max_tokens=4), f"s{k}") for k, p in enumerate(prompts(loaded, 6)))
+        )
+        assert {span.version for one in said for span in one.versions} == {5}
+        await engine.close()
+
+
+async def test_episodes_with_tools_are_trained_with_updates_in_flight(tmp_path: Path) -> None:
+    """Twenty steps on a server of its own; every token is checked against the weights that its version names."""
+    (tmp_path / "task.py").write_text(CODE)
+    (tmp_path / "recipe.yaml").write_text(LEARNING)
+    await learn(tmp_path, PYTHON)

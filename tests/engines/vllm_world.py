@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
+from transformers import PreTrainedModel
 
 from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.engines.base import Completion
@@ -71,3 +74,21 @@ def worst_difference(
             part = slice(begin + span.start, begin + span.end)
             worst = max(worst, float(np.abs(under[span.version][index][part] - row.logprobs[part]).max()))
     return worst
+
+
+def write_adapter(folder: Path, model: PreTrainedModel, *, seed: int, rank: int = 4) -> dict[str, torch.Tensor]:
+    """A LoRA adapter as peft saves it, for the query projections; the weights that it comes to, merged."""
+    generator = torch.Generator().manual_seed(seed)
+    adapter, merged = {}, {k: v.clone() for k, v in model.state_dict().items() if k != "lm_head.weight"}
+    for layer in range(model.config.num_hidden_layers):
+        name = f"model.layers.{layer}.self_attn.q_proj"
+        weight = merged[f"{name}.weight"]
+        down = torch.randn(rank, weight.shape[1], generator=generator) * 0.3
+        up = torch.randn(weight.shape[0], rank, generator=generator) * 0.3
+        adapter |= {f"base_model.model.{name}.lora_A.weight": down, f"base_model.model.{name}.lora_B.weight": up}
+        merged[f"{name}.weight"] = weight + 2.0 * up @ down
+    folder.mkdir()
+    save_file(adapter, folder / "adapter_model.safetensors")
+    settings = {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "target_modules": ["q_proj"], "bias": "none"}
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    return merged

@@ -1,0 +1,128 @@
+"""Episodes over an OpenAI-compatible API: a real HTTP server that speaks its form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.build import build, check_training
+from agentrl.commands.rollout import rollout
+from agentrl.commands.train import train
+from agentrl.engines.base import ContextOverflow, Sampling
+from agentrl.engines.open import open_engine
+from agentrl.errors import EngineError, RecipeError
+from agentrl.recipe_file import load_recipe
+from agentrl.store.check import check
+from agentrl.store.run_dir import RunDir
+from agentrl.task import Task
+from tests.commands.conftest import CODE, RECIPE
+
+from .http_server import serving, status
+
+
+@pytest.fixture
+def counting(tmp_path: Path) -> Path:
+    (tmp_path / "task.py").write_text(CODE)
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    return tmp_path
+
+
+class Api:
+    """Counts on by one until it may stop; remembers what it was sent."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    async def __call__(self, path: str, body: Any) -> Any:
+        if path == "/v1/models":
+            return {"data": [{"id": "clever"}]}
+        assert path == "/v1/chat/completions"
+        self.asked.append(body)
+        if "tools" in body:
+            call = {"id": f"call_{len(self.asked)}", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+            message: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [call]}
+        else:
+            message = {"role": "assistant", "content": '<tool_call>\n{"name": "add", "arguments": {}}\n</tool_call>'}
+        usage = {"prompt_tokens": 1000, "completion_tokens": 100}
+        return {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
+
+
+def settings(url: str, *more: str) -> list[str]:
+    given = {"use": "openai", "urls": [f"{url}/v1"], "model": "clever", "input_price": 2.0, "output_price": 10.0}
+    return [f"engine={json.dumps(given)}", *more]
+
+
+@pytest.mark.parametrize("native", [True, False])
+async def test_an_api_plays_with_tools_and_tokens_and_cost_are_recorded(counting: Path, native: bool) -> None:
+    import asyncio
+
+    api = Api()
+    async with serving(api) as url:
+        overrides = settings(url, f"engine.native_tools={str(native).lower()}")
+        path = await asyncio.to_thread(
+            lambda: rollout(str(counting), overrides, n=5, group_size=1, agent=None, engine=None, out=counting / "run")
+        )
+    with RunDir.read(path) as run:
+        episodes = sorted(run.episodes(), key=lambda e: e.id)
+    assert [len(e.turns) for e in episodes] == [1, 2, 3, 4, 5]
+    assert all(e.reward == 1.0 and not e.trainable for e in episodes)
+    usage = episodes[0].turns[0].usage
+    assert usage is not None
+    assert (usage.prompt_tokens, usage.completion_tokens) == (1000, 100)
+    assert usage.cost == pytest.approx(0.003)
+    assert check(path).ok
+    longest = max(api.asked, key=lambda body: len(body["messages"]))
+    roles = [message["role"] for message in longest["messages"]]
+    if native:
+        assert roles == ["user", *["assistant", "tool"] * 4]
+        calls = [m["tool_calls"][0]["id"] for m in longest["messages"] if m["role"] == "assistant"]
+        assert calls == [m["tool_call_id"] for m in longest["messages"] if m["role"] == "tool"]
+        assert longest["tools"][0]["function"]["name"] == "add"
+    else:
+        assert roles == ["system", "user", *["assistant", "user"] * 4]
+        assert "add" in longest["messages"][0]["content"]
+        assert longest["messages"][3]["content"] == "<tool_response>\n1\n</tool_response>"
+
+
+async def test_training_refuses_it_by_name(counting: Path) -> None:
+    import asyncio
+
+    api = Api()
+    async with serving(api) as url:
+        recipe = load_recipe(str(counting), [*settings(url), "model={path: nowhere}", "train={iterations: 1}"])
+        with pytest.raises(RecipeError, match=r"engine\.use is openai, which gives text only"):
+            check_training(build(recipe))
+        path = await asyncio.to_thread(
+            lambda: rollout(
+                str(counting), settings(url), n=2, group_size=1, agent=None, engine=None, out=counting / "run"
+            )
+        )
+    with pytest.raises(RecipeError, match="its tokens have no probabilities to train on"):
+        train(
+            str(counting),
+            ["model={path: nowhere}", "train={iterations: 1}"],
+            out=counting / "t",
+            engine=f"replay:{path}",
+        )
+
+
+async def test_what_the_api_refuses_is_named(counting: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuses(path: str, body: Any) -> Any:
+        if path == "/v1/models":
+            return status(401, "bad key")
+        return status(400, "This model's maximum context length is 8192 tokens")
+
+    async with serving(refuses) as url:
+        engine, _ = open_engine(build(load_recipe(str(counting), settings(url))))
+        with pytest.raises(EngineError, match=r"bad key\n  -> check \$OPENAI_API_KEY"):
+            await engine.start()
+        engine.begin_session("e", Task.of("t", "go"), [{"role": "user", "content": "go"}], 0)
+        with pytest.raises(ContextOverflow):
+            await engine.generate([1], Sampling(), "e")
+        await engine.close()
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(RecipeError, match="OPENAI_API_KEY is not set"):
+        open_engine(build(load_recipe(str(counting), settings("https://api.example.org"))))

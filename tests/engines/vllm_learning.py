@@ -1,0 +1,125 @@
+"""Training on a vLLM server while it samples: a small asynchronous loop of the library's own parts."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from agentrl.build import build
+from agentrl.chat.tokenizer import HFTokenizer
+from agentrl.engines.open import engine_of
+from agentrl.episode.record import Episode
+from agentrl.episode.runner import Plan, Runner
+from agentrl.model import load_model
+from agentrl.plans import rollout_plans
+from agentrl.recipe_file import load_recipe
+from agentrl.task_source import load_tasks
+from agentrl.train.demonstrations import demonstration_row, demonstration_texts
+from agentrl.train.row import Row, rows_of
+from agentrl.train.trainer import Trainer
+
+STEPS, GROUPS, SIZE = 20, 8, 8
+
+LEARNING = """\
+name: counting
+tasks: ./task.py:counts
+tools: [./task.py:Counter]
+agent: {format: tags, describe_tools: false, max_turns: 8}
+rewards: {exact: ./task.py:exact}
+scripts: {hasty: ./task.py:hasty}
+sampling: {max_tokens: 16}
+model: {scratch: {hidden: 64, layers: 2, heads: 2, vocab_size: 320, max_context: 256}}
+engine: {use: vllm}
+credit: {estimator: grpo}
+train: {lr: 1.0e-3, minibatch: 32, iterations: 1}
+concurrency: 128
+"""
+
+
+async def learn(folder: Path, python: str) -> None:
+    """Warm start, then `STEPS` updates, each while the next episodes are being played."""
+    recipe = load_recipe(str(folder), [f"engine.python={python}"])
+    parts = build(recipe)
+    tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
+    demos = [e async for e in demonstrations(parts, tasks)]
+    loaded = load_model(recipe.model, texts=demonstration_texts(demos), seed=0)
+    renderer = parts.renderer(HFTokenizer(loaded.tokenizer))
+    trainer = Trainer(loaded.model, recipe.train)
+    trainer.sft([demonstration_row(demo, renderer) for demo in demos], steps=250, batch=16, lr=2e-3, seed=0)
+    referee, snapshots = copy.deepcopy(loaded.model), {0: snapshot(loaded.model)}
+    engine = engine_of(recipe, loaded)
+    await engine.update(loaded.model.state_dict(), 0)
+    harness = parts.harness(engine, renderer, None)
+    played: asyncio.Queue[Episode] = asyncio.Queue()
+
+    def plans() -> Iterator[Plan]:
+        for number in range(10**6):
+            task = tasks.tasks[number // SIZE % len(tasks.tasks)]
+            yield Plan(f"g{number // SIZE}#{number % SIZE}", f"g{number // SIZE}", task)
+
+    async def produce() -> None:
+        async for episode in Runner(harness, concurrency=GROUPS * SIZE).run(plans()):
+            await played.put(episode)
+
+    producer = asyncio.create_task(produce())
+    credit, rewards, worst, spanning, stale = recipe.credit.load(recipe.base), [], 0.0, 0, 0
+    groups: dict[str, list[Episode]] = defaultdict(list)
+    try:
+        for step in range(STEPS):
+            batch: list[Episode] = []
+            while len(batch) < GROUPS * SIZE:
+                episode = await asyncio.wait_for(played.get(), 120)
+                assert episode.scored, episode.error
+                groups[episode.group_id].append(episode)
+                if len(groups[episode.group_id]) == SIZE:
+                    batch += groups.pop(episode.group_id)
+            credits, _ = credit.assign(batch)
+            rows = [r for e, c in zip(batch, credits, strict=True) for r in rows_of(e, c.turns)]
+            ratio = await asyncio.to_thread(worst_ratio, Trainer(referee, recipe.train), snapshots, rows)
+            worst = max(worst, ratio)
+            spanning += sum(len({v.version for v in row.versions}) > 1 for row in rows)
+            stale += sum(any(v.version < step for v in row.versions) for row in rows)
+            rewards.append(float(np.mean([episode.reward for episode in batch])))
+            await asyncio.to_thread(trainer.update, rows, seed=step)
+            snapshots[step + 1] = snapshot(loaded.model)
+            await engine.update(loaded.model.state_dict(), step + 1)
+    finally:
+        producer.cancel()
+        await asyncio.gather(producer, return_exceptions=True)
+        await engine.close()
+    print("\nreward by step:", " ".join(f"{reward:.2f}" for reward in rewards))
+    print(
+        f"{STEPS * GROUPS * SIZE} episodes, {spanning} of them span versions, {stale} have tokens older than the step"
+    )
+    print(f"worst |ratio - 1| of a token under its own version: {worst:.2e}")
+    assert worst < 1e-3
+    assert spanning > 0
+    assert np.mean(rewards[-5:]) > np.mean(rewards[:3]) + 0.2
+
+
+async def demonstrations(parts, tasks):
+    engine, renderer = parts.scripted_engine("hasty")
+    async for episode in Runner(parts.harness(engine, renderer, None), concurrency=64).run(rollout_plans(tasks, 120)):
+        yield episode
+
+
+def snapshot(model) -> dict:
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def worst_ratio(referee: Trainer, snapshots: dict[int, dict], rows: list[Row]) -> float:
+    """Largest |p_trainer / p_engine - 1| of a sampled token, the trainer's under the version that the engine named."""
+    worst = 0.0
+    for version in {span.version for row in rows for span in row.versions}:
+        referee.model.load_state_dict(snapshots[version])
+        for row, logprobs in zip(rows, referee.logprobs(rows), strict=True):
+            for span in row.versions:
+                if span.version == version:
+                    part = slice(span.start, span.end)
+                    worst = max(worst, float(np.abs(np.expm1(logprobs[part] - row.logprobs[part])).max()))
+    return worst
