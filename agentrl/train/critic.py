@@ -53,8 +53,7 @@ class Critic:
     def fit_values(self, rows: Sequence[Row], targets: Sequence[Floats]) -> dict[str, float]:
         """Moves the values towards targets, `steps` times over all rows.
 
-        The loss of a token is max((v - y)^2, (v' - y)^2) / 2, v' the value no farther than `clip` from what it was
-        before this call (verl core_algos.compute_value_loss); their mean.
+        Their loss is the mean of `value_loss` over the tokens that are asked, old values being those before this call.
 
         Args:
             targets: as long as the rows; NaN where the critic is not asked.
@@ -67,10 +66,7 @@ class Critic:
         def loss(values: Tensor, number: int) -> Tensor:
             target, old = (column.to(values.device) for column in flat[number])
             held = target.isfinite()
-            value, target, old = values[held], target[held], old[held]
-            clip = self.settings.clip
-            near = value if clip is None else old + (value - old).clamp(-clip, clip)
-            return 0.5 * torch.maximum((value - target) ** 2, (near - target) ** 2).sum() / max(asked, 1)
+            return value_loss(values[held], target[held], old[held], self.settings.clip).sum() / max(asked, 1)
 
         return {"value_loss": self._fit(packs, loss)}
 
@@ -161,6 +157,15 @@ class Critic:
         """[E], by entry of the pack."""
         said: Tensor = self.head(hidden)[:, 0]
         return said[torch.from_numpy(packed.query).to(said.device)]
+
+
+def value_loss(value: Tensor, target: Tensor, old: Tensor, clip: float | None) -> Tensor:
+    """By token, max((v - y)^2, (v' - y)^2) / 2, where v' is v, but no farther than `clip` from the old value.
+
+    verl core_algos.compute_value_loss. A value that has moved that far towards its target feels no slope any more.
+    """
+    near = value if clip is None else old + (value - old).clamp(-clip, clip)
+    return 0.5 * torch.maximum((value - target) ** 2, (near - target) ** 2)
 
 
 def _last_tokens(row: Row) -> Floats:

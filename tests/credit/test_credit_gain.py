@@ -1,0 +1,99 @@
+"""Information gain: the gold answer before every turn, by a real tiny model."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import torch
+
+from agentrl.chat.parsers import parser_named
+from agentrl.chat.renderer import Renderer
+from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.credit.gain import GoldScorer, InformationGain
+from agentrl.engines.torch import TorchEngine
+from agentrl.episode.record import Episode, Node, Turn
+from agentrl.errors import CreditError
+from agentrl.task import Task
+from tests.train.make import llama
+
+
+@pytest.fixture(scope="module")
+def renderer() -> Renderer:
+    return Renderer(ByteTokenizer(), parser_named("tags", []), [])
+
+
+@pytest.fixture
+async def engine():
+    made = TorchEngine(llama(vocab_size=300, max_position_embeddings=512))
+    yield made
+    await made.close()
+
+
+def episode(renderer: Renderer, task: Task) -> Episode:
+    """Three turns; before the last one the context was rewritten, which starts a new branch."""
+    nodes = [Node(parent=-1, kind="prompt", token_ids=renderer.start(task.instruction))]
+    turns = []
+
+    def say(text: str) -> None:
+        nodes.append(Node(parent=len(nodes) - 1, kind="sampled", token_ids=renderer.demonstrate(text)))
+        turns.append(Turn(index=len(turns), node=len(nodes) - 1, text=text, finish="stop"))
+
+    say("look")
+    observed = renderer.extend(nodes[-1].token_ids, [{"role": "user", "content": "seen"}])
+    nodes.append(Node(parent=len(nodes) - 1, kind="observation", token_ids=observed))
+    say("think")
+    nodes.append(Node(parent=-1, kind="prompt", token_ids=renderer.start([{"role": "user", "content": "so far"}])))
+    say("say")
+    return Episode(id="e", group_id="g", task=task, status="done", nodes=nodes, turns=turns, reward=1.0)
+
+
+async def test_beliefs_equal_plain_forward_passes(renderer: Renderer, engine: TorchEngine) -> None:
+    task = Task.of("t", "Which city?", answer="Oslo")
+    scorer, played = GoldScorer(InformationGain(lead="It is ")), episode(renderer, task)
+    scored = await scorer.rescore(played, engine, renderer)
+    model = llama(vocab_size=300, max_position_embeddings=512)
+    said, lead = scorer.continuation(renderer, task)
+    assert bytes(said[lead:]) == b"Oslo"
+    for turn in scored.turns:
+        prefix = [token for node in played.path(turn.node)[:-1] for token in played.nodes[node].token_ids]
+        with torch.no_grad():
+            logprobs = model(torch.tensor([prefix + said])).logits[0].log_softmax(-1)
+        at = len(prefix) + lead
+        plain = [logprobs[at + k - 1, token].item() for k, token in enumerate(said[lead:])]
+        assert turn.gold_logprob == pytest.approx(sum(plain) / 4, abs=1e-5)
+    # All else is as it was.
+    assert [msgspec.structs.replace(turn, gold_logprob=None) for turn in scored.turns] == played.turns
+
+
+async def test_one_call_a_branch_and_no_prompt_again(renderer: Renderer, engine: TorchEngine) -> None:
+    task = Task.of("t", "Which city?" * 9, answer="Oslo")
+    played, scorer = episode(renderer, task), GoldScorer(InformationGain())
+    calls = []
+    score = engine.score
+
+    async def counted(prefix, continuations, at=None):
+        calls.append(len(continuations))
+        return await score(prefix, continuations, at)
+
+    engine.score = counted  # type: ignore[method-assign]
+    before = engine.stats["forwarded_tokens"]
+    await scorer.rescore(played, engine, renderer)
+    assert calls == [1, 2]  # two branches; the second holds the first two turns
+    answers = 3 * len(scorer.continuation(renderer, task)[0])
+    longest = [played.path(turn.node)[:-1] for turn in played.turns[1:]]
+    whole = sum(len(played.nodes[node].token_ids) for path in longest for node in path)
+    assert engine.stats["forwarded_tokens"] - before <= whole + answers
+
+
+@pytest.mark.parametrize("data", [{}, {"answer": None}, {"answer": []}, {"answer": ""}, {"answer": True}])
+def test_a_task_without_a_gold_answer_is_named(data: dict) -> None:
+    with pytest.raises(CreditError, match=r"task t7: data\['answer'\]") as caught:
+        GoldScorer(InformationGain()).gold(Task.of("t7", "?", **data))
+    assert "information_gain" in (caught.value.remedy or "")
+
+
+def test_gold_answers() -> None:
+    scorer = GoldScorer(InformationGain(answer="gold"))
+    assert [scorer.gold(Task.of("t", "?", gold=gold)) for gold in ("Oslo", ["Oslo", "Kristiania"], 42)] == [
+        "Oslo", "Oslo", "42"
+    ]  # fmt: skip
