@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 from contextlib import ExitStack, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from agentrl.sandbox.conformance.arena import Arena, expect
@@ -101,6 +102,49 @@ async def no_network(arena: Arena) -> None:
     devices = (await sandbox.exec(["cat", "/proc/net/dev"])).text.splitlines()[2:]
     names = {line.split(":")[0].strip() for line in devices}
     expect("lo" in names and not names & {"eth0", "ens3", "docker0", "wlan0"}, f"network devices: {sorted(names)}")
+
+
+_HERE = "127.0.0.2"
+"""The host's loopback, by a name that programs inside do not take for their own."""
+
+
+class _Hello(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"hello")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing."""
+
+
+_FETCH = """
+import json, sys, urllib.request
+for url in json.loads(sys.argv[1]):
+    try:
+        print(urllib.request.urlopen(url, timeout=10).read().decode())
+    except Exception as error:
+        print("refused")
+"""
+
+
+@check(lambda known: "" if "allow" in known.networks else "the backend gives no network to some hosts only")
+async def only_what_is_allowed(arena: Arena) -> None:
+    """With an allow-list, programs that use the proxy reach what is on it; nothing else is reached by any way."""
+    with ExitStack() as stack:
+        ports = []
+        for _ in range(2):
+            server = stack.enter_context(ThreadingHTTPServer((_HERE, 0), _Hello))
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            stack.callback(server.shutdown)
+            ports.append(server.server_address[1])
+        sandbox = await arena.open(network={"allow": (f"{_HERE}:{ports[0]}",)})
+        urls = [f"http://{_HERE}:{port}/" for port in ports] + ["http://169.254.169.254/", "http://example.com/"]
+        told = (await sandbox.exec(["python3", "-c", _FETCH, json.dumps(urls)], timeout_s=60)).text.split()
+        expect(told == ["hello", "refused", "refused", "refused"], f"of {urls}: {told}")
+        asked = _OUTSIDE + _host_services(stack, arena)
+        found = json.loads((await sandbox.exec(["python3", "-c", _PROBE, json.dumps(asked)], timeout_s=90)).stdout)
+        expect(not found, f"reached past the proxy: {', '.join(found)}")
 
 
 @check()
