@@ -44,6 +44,7 @@ class Soak:
     Attributes:
         attack: kills one sandbox, or a part of one, from outside; says whether there was any.
         came_to: how many cycles ended how.
+        cycle_s: how long cycles took of late; attacks come at a random moment of such a span.
         unprovoked: failures beyond the number of attacks, or of a kind that no attack explains.
     """
 
@@ -58,6 +59,7 @@ class Soak:
     losses: list[str] = field(default_factory=list)
     unprovoked: list[str] = field(default_factory=list)
     rss_mib: list[float] = field(default_factory=list)
+    cycle_s: float = 0.05
 
     async def run(self) -> None:
         """All cycles, some at the same time."""
@@ -69,9 +71,10 @@ class Soak:
 
     async def _worker(self, numbers: Any) -> None:
         for number in numbers:
+            started = time.perf_counter()
             cycle = asyncio.create_task(self._cycle(number))
             if self.chance.random() < self.kill:
-                await asyncio.sleep(self.chance.uniform(0, 0.06))
+                await asyncio.sleep(self.chance.uniform(0, 1.2 * self.cycle_s))
                 if self.chance.random() < 0.5:
                     cycle.cancel()
                 else:
@@ -87,6 +90,7 @@ class Soak:
                 self.losses.append(f"cycle {number}: {error}")
             except Exception as error:
                 self.unprovoked.append(f"cycle {number}: {type(error).__name__}: {error}")
+            self.cycle_s += 0.1 * (time.perf_counter() - started - self.cycle_s)
             done = self.came_to["ok"] + self.came_to["cancelled"] + self.came_to["lost"]
             if done in (self.cycles // 4, self.cycles):
                 self.rss_mib.append(rss_mib())
