@@ -73,8 +73,10 @@ class Engine:
             EngineChoked: no answer in time, or a 5xx.
             docker.errors.APIError: the engine refused (4xx).
         """
+        client = None
         try:
-            return call(self._client(timeout_s))
+            client = self._client(timeout_s)
+            return call(client)
         except self._requests.exceptions.Timeout:
             raise EngineChoked(f"the container engine did not answer within {timeout_s:g} s") from None
         except self._docker.errors.APIError as error:
@@ -85,6 +87,9 @@ class Engine:
             if "refused" in str(error) or "No such file" in str(error):
                 raise SandboxUnavailable(f"no container engine answers at {self.host}", remedy=_INSTALL) from None
             raise EngineChoked(f"the container engine broke off: {error}") from None
+        finally:
+            if client is not None:  # it would keep a connection for each URL, that is for each container
+                client.close()
 
     async def call(self, call: Callable[[Any], T], timeout_s: float = CALL_S) -> T:
         """As `ask`, in a thread."""

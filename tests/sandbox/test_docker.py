@@ -26,6 +26,7 @@ from agentrl.sandbox.contract import (
     SandboxUnavailable,
 )
 from agentrl.sandbox.docker import DockerBackend, DockerSandbox
+from agentrl.sandbox.docker_container import Plan
 from agentrl.sandbox.docker_engine import Engine
 from agentrl.sandbox.docker_gate import EngineChoked
 from agentrl.sandbox.docker_owner import MACHINE, OWNER, reap
@@ -190,8 +191,27 @@ async def test_creates_that_are_cancelled_leave_nothing(docker_backend: DockerBa
     assert not docker_backend._alive
 
 
+@pytest.mark.usefixtures("nothing_left")
+async def test_a_create_that_the_engine_is_slow_with_is_waited_for(
+    docker_backend: DockerBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = Plan.create
+
+    def slow(*args: Any) -> None:
+        time.sleep(0.5)
+        create(*args)
+
+    monkeypatch.setattr(Plan, "create", slow)
+    task = asyncio.create_task(docker_backend.create(SandboxSpec()))
+    await asyncio.sleep(0.2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_closing_the_backend_leaves_nothing(docker_host: str) -> None:
     backend = DockerBackend(docker_host)
+    descriptors = len(os.listdir("/proc/self/fd"))
     sandbox = await backend.create(SandboxSpec(snapshots=True))
     await backend.create(SandboxSpec(network="public"))
     await sandbox.snapshot()
@@ -199,6 +219,7 @@ async def test_closing_the_backend_leaves_nothing(docker_host: str) -> None:
     assert folder is not None
     assert len(things_of(backend, backend.owner)) == 6  # two containers, their folders, a network, an image
     await backend.close()
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
     await backend.close()
     assert things_of(backend, backend.owner) == []
     assert not folder.exists()
