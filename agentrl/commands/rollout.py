@@ -18,6 +18,7 @@ from agentrl.plans import missing, rollout_plans
 from agentrl.play import evaluate, play
 from agentrl.recipe import EvalSettings, Recipe
 from agentrl.recipe_file import load_recipe
+from agentrl.sandbox.pool import Pool
 from agentrl.store.run_dir import RunDir
 from agentrl.task_source import TaskSource, load_tasks
 from agentrl.view.progress import Progress
@@ -77,6 +78,8 @@ async def _collect(
         progress.phase("episodes", len(todo))
         harness = parts.harness(live, renderer, backend, put_blob=run.put_blob)
         await play(harness, todo, run, progress, parts.recipe.concurrency)
+        if isinstance(backend, Pool):
+            progress.note(backend.stats().sentence())
     finally:
         await live.close()
         if backend is not None:

@@ -52,6 +52,10 @@ class PoolStats:
     warm: int = 0
     in_use: int = 0
 
+    def sentence(self) -> str:
+        """How well those who asked were served."""
+        return f"sandboxes: {self.ready} ready when asked for, {self.awaited} in the making, {self.fresh} not begun"
+
 
 @dataclass(eq=False)
 class _Warm:

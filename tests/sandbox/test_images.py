@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +16,9 @@ from agentrl.paths import data_path
 from agentrl.sandbox import images
 from agentrl.sandbox.contract import CapabilityMissing, SandboxSpec
 from agentrl.sandbox.namespace import NamespaceBackend
+
+if TYPE_CHECKING:
+    from agentrl.sandbox.docker import DockerBackend
 
 needs_debootstrap = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("debootstrap") is None, reason="building an image needs root and debootstrap"
@@ -139,3 +143,25 @@ async def test_the_smallest_image_is_built_and_runs(backend: NamespaceBackend, t
     ).stdout
     assert "./usr/bin/bash\n" in listed
     assert [path.name for path in tmp_path.iterdir()] == ["base.tar.gz"]
+
+
+@needs_debootstrap
+@pytest.mark.timeout(600)
+async def test_a_container_engine_takes_the_same_image(
+    docker_host: str, docker_backend: DockerBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images.build("base", say=lambda line: None)
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    monkeypatch.setattr(images, "REPOSITORY", "agentrl-test/")  # the other tests have an agentrl/base of their own
+    assert images.import_image("base", say=lambda line: None).startswith("sha256:")
+    try:
+        async with await docker_backend.create(SandboxSpec(image="agentrl-test/base:latest")) as sandbox:
+            result = await sandbox.exec(
+                "grep -c bookworm /etc/os-release; pwd; touch /usr/x 2>/dev/null || echo sealed"
+            )
+            assert result.text.splitlines()[1:] == ["/work", "sealed"]
+    finally:
+        docker_backend.engine.ask(lambda api: api.remove_image("agentrl-test/base:latest", force=True))
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    with pytest.raises(images.NoEngine, match="no container engine answers"):
+        images.import_image("base")

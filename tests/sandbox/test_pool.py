@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -14,6 +15,7 @@ import pytest
 from agentrl.sandbox.contract import Sandbox, SandboxLost, SandboxSpec, SandboxStartFailed
 from agentrl.sandbox.namespace import NamespaceBackend
 from agentrl.sandbox.pool import Pool
+from tests.command import agentrl
 
 SPEC = SandboxSpec(memory_mb=128)
 OTHER = SandboxSpec(memory_mb=64, env={"X": "1"})
@@ -233,3 +235,14 @@ async def test_closing_leaves_nothing_whatever_goes_on(behind: Behind) -> None:
 def test_nonsense_is_refused() -> None:
     with pytest.raises(ValueError, match="-1 ahead"):
         Pool(NamespaceBackend(), ahead=-1)
+
+
+def test_a_recipe_asks_for_a_pool(tmp_path: Path) -> None:
+    arguments = ["rollout", "quickstart", "--n", "12", "--agent", "oracle", "--out", "run", "--set", "concurrency=2"]
+    done = agentrl(*arguments, "--set", "sandbox.pool=3", cwd=tmp_path)
+    said = re.search(
+        r"sandboxes: (\d+) ready when asked for, (\d+) in the making, (\d+) not begun", done.stdout + done.stderr
+    )
+    assert said is not None, done.stdout + done.stderr
+    assert sum(map(int, said.groups())) == 12
+    assert int(said[1]) > 0
