@@ -265,8 +265,9 @@ class Loop:
             engine, renderer = self.parts.scripted_engine(script)
             self.progress.phase(f"demonstrations by {script!r}", len(plans))
             await self._play(plans, engine, renderer, self.backend)
-            played = {episode.id: episode for episode in self.run.episodes(iteration=self.iteration, split="demo")}
-            rows = [demonstration_row(e, self.renderer) for _, e in sorted(played.items()) if e.scored and e.turns]
+            demos = [e for e in self.run.episodes(iteration=self.iteration, split="demo") if e.id.startswith(prefix)]
+            demos = sorted((e for e in demos if e.scored and e.turns), key=lambda e: e.id)
+            rows = [demonstration_row(demo, self.renderer) for demo in demos]
             if rows:
                 seed = derive_seed(self.recipe.seed, part.name, self.iteration)
                 taught = self.trainer.sft(rows, steps=1, batch=len(rows), lr=lr, seed=seed)

@@ -1,0 +1,52 @@
+"""The quickstart's mazes without a shell: the task for comparing credit, where only learning should cost time."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from agentrl import Task, Tool, ToolResult, tool
+from agentrl.episode.record import Episode
+
+Door = Literal["north", "east", "south", "west"]
+
+
+class Maze(Tool):
+    """Walks the doors of the task's maze; finds the flag in the goal's room."""
+
+    async def open(self, task: Task, sandbox: Any) -> None:
+        self.doors, self.room, self.goal = task.data["doors"], task.data["start"], task.data["goal"]
+
+    @tool
+    async def cd(self, door: Door) -> ToolResult:
+        """Go through a door."""
+        if self.room == self.goal:
+            return ToolResult(self.room, done=True)
+        before, self.room = self.room, self.doors[self.room].get(door, self.room)
+        return ToolResult(self.room if self.room != before else f"wall, {self.room}", done=self.room == self.goal)
+
+    @tool
+    async def look(self) -> str:
+        """List the room."""
+        return " ".join(sorted(self.doors[self.room]))
+
+    def state_key(self) -> str:
+        return self.room
+
+
+def reached(task: Task, episode: Episode) -> float:
+    """1 if the episode ended in the goal's room."""
+    return float(_rooms(episode)[-1:] == [task.data["goal"]])
+
+
+def explored(task: Task, episode: Episode) -> list[float]:
+    """By turn: 1 if it led into a room that the episode had not seen."""
+    seen, found = {task.data["start"]}, []
+    for turn in episode.turns:
+        rooms = {call.result.split()[-1] for call in turn.calls if call.name == "cd" and call.outcome == "ok"}
+        found.append(float(bool(rooms - seen)))
+        seen |= rooms
+    return found
+
+
+def _rooms(episode: Episode) -> list[str]:
+    return [c.result.split()[-1] for t in episode.turns for c in t.calls if c.name == "cd" and c.outcome == "ok"]

@@ -1,0 +1,32 @@
+"""The tables of docs/losses.md and docs/curriculum.md name everything there is, and its settings."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from agentrl.curriculum.settings import PARTS, CurriculumPart
+from agentrl.train.loss_settings import LOSSES
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_and_their_settings_are_in_the_table(name: str) -> None:
+    text = (DOCS / "losses.md").read_text()
+    row = re.search(rf"^\| `{name}` \|.*$", text, re.MULTILINE)
+    assert row is not None
+    if "the same" not in row.group().lower() and "as `gspo`" not in row.group():
+        assert all(setting in row.group() for setting in LOSSES[name].settings.model_fields)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_and_their_settings_are_in_the_table(name: str) -> None:
+    text = (DOCS / "curriculum.md").read_text()
+    row = re.search(rf"^\| `{name}` \|.*$", text, re.MULTILINE)
+    assert row is not None
+    kind = CurriculumPart(use=name)._class(Path(), "curriculum")
+    # `before`, the text in front of a hint, is for the docstring.
+    assert all(setting in row.group() for setting in kind.Settings.model_fields if setting != "before")
