@@ -146,6 +146,29 @@ def credit(
 
 
 @app.command()
+def serve(recipe: RecipeName, overrides: Set = []) -> None:  # noqa: B006
+    """Start the vLLM servers of a recipe and keep them until Ctrl-C."""
+    from agentrl.commands.serve import serve as command
+
+    command(recipe, overrides, print)
+
+
+@app.command()
+def proxy(
+    recipe: RecipeName,
+    out: Out = None,
+    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8300,
+    idle_s: Annotated[float, typer.Option(help="A session ends after so many seconds without a request.")] = 600.0,
+    overrides: Set = [],  # noqa: B006
+) -> None:
+    """Record any agent program: it talks to this URL as to the OpenAI API, and each session becomes an episode."""
+    from agentrl.commands.proxy import proxy as command
+
+    command(recipe, overrides, out=out, host=host, port=port, idle_s=idle_s, tell=print)
+
+
+@app.command()
 def check(run: Run, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
     """Verify a run directory's invariants. Exit code 1 if one does not hold."""
     from agentrl.commands import look

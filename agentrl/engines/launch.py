@@ -65,6 +65,10 @@ class Servers:
         """Where they listen."""
         return [server.url for server in self.servers]
 
+    def dead(self) -> Server | None:
+        """A server that ended by itself, or None."""
+        return next((server for server in self.servers if server.process.poll() is not None), None)
+
     async def ready(self, timeout_s: float = START_S) -> None:
         """Waits until all answer.
 
@@ -83,7 +87,7 @@ class Servers:
 
     async def close(self) -> None:
         """Ends the servers: a request, then force."""
-        failed = any(server.process.poll() is not None for server in self.servers)
+        failed = self.dead() is not None
         for server in self.servers:
             _signal(server, signal.SIGTERM)
         for server in self.servers:

@@ -8,7 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 KEYS: dict[str, frozenset[str]] = {
     "torch": frozenset({"max_batch", "parked_mb", "threads"}),
-    "vllm": frozenset({"urls", "replicas", "tensor_parallel", "python", "args", "transfer", "weights_dir", "lora_rank"})
+    "vllm": frozenset(
+        {"urls", "replicas", "tensor_parallel", "python", "args", "transfer", "weights_dir", "lora_rank", "seeded"}
+    )
     | {"timeout_s", "retries"},
     "openai": frozenset({"urls", "model", "api_key_env", "native_tools", "input_price", "output_price"})
     | {"timeout_s", "retries"},
@@ -47,6 +49,10 @@ class EngineSettings(BaseModel):
         None, description="vllm: folder for that file; default: shared memory of this machine."
     )
     lora_rank: int | None = Field(None, gt=0, description="vllm: serve LoRA adapters up to this rank.")
+
+    seeded: bool = Field(
+        False, description="vllm: send every completion's seed. Slows sampling; not for CPU servers (docs/engines.md)."
+    )
 
     model: str | None = Field(None, description="openai: the model's name there.")
     api_key_env: str = Field("OPENAI_API_KEY", description="openai: environment variable that holds the key.")

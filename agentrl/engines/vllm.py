@@ -273,7 +273,7 @@ class VLLMEngine:
             "ignore_eos": True,  # The recipe's stop tokens end a turn, and no other.
             "logprobs": 0,
         }
-        if sampling.seed is not None:
+        if self._settings.seeded and sampling.seed is not None:
             # Of a completion that is continued, every piece draws anew.
             settings["seed"] = (sampling.seed + len(prompt)) & (1 << 62) - 1
         self._under_way[policy.model] += 1

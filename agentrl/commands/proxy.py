@@ -1,0 +1,77 @@
+"""`agentrl proxy`: records agent programs that talk to the OpenAI API, with a model of ours behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from aiohttp import web
+
+from agentrl.build import build
+from agentrl.commands.runs import open_run
+from agentrl.engines.base import Sampling
+from agentrl.engines.open import open_engine
+from agentrl.errors import RecipeError
+from agentrl.proxy.recorder import Voice
+from agentrl.proxy.server import Proxy
+from agentrl.recipe_file import load_recipe
+
+
+def proxy(
+    name: str,
+    overrides: list[str],
+    *,
+    out: Path | None,
+    host: str,
+    port: int,
+    idle_s: float,
+    tell: Callable[[str], None],
+) -> Path:
+    """Serves until it is stopped, and stores every session as an episode. Returns the run directory.
+
+    Raises:
+        RecipeError: the recipe's engine gives no exact tokens.
+    """
+    recipe = load_recipe(name, overrides)
+    if recipe.engine.use == "openai":
+        raise RecipeError(
+            "engine.use is openai, which gives text only: nothing would be token-exact",
+            place="engine",
+            remedy="a proxy needs torch or vllm",
+        )
+    parts = build(recipe)
+    path = out or Path("runs") / f"{recipe.name}-proxy"
+    run = open_run(path, recipe, "proxy")
+
+    async def attend() -> None:
+        engine, renderer = open_engine(parts)
+        try:
+            await engine.start()
+            sampling = Sampling(**recipe.sampling.model_dump())
+            voice = Voice(engine, renderer.tokenizer, recipe.agent.format, sampling, recipe.seed)
+            taken = {row.id for row in run.rows()}
+            runner = web.AppRunner(Proxy(voice, run.add, model=recipe.name, taken=taken, idle_s=idle_s).app())
+            await runner.setup()
+            try:
+                await web.TCPSite(runner, host, port).start()
+                address = f"http://{host}:{runner.addresses[0][1]}"
+                tell(
+                    f"agents talk to {address}/s/SESSION/v1; POST {address}/s/SESSION/end ends an episode; into {path}"
+                )
+                stop = asyncio.Event()
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    asyncio.get_running_loop().add_signal_handler(number, stop.set)
+                await stop.wait()
+            finally:
+                await runner.cleanup()
+        finally:
+            await engine.close()
+
+    try:
+        asyncio.run(attend())
+        run.update_info(finished=True)
+    finally:
+        run.close()
+    return path

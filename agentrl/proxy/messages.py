@@ -1,0 +1,88 @@
+"""Messages of the chat completions API: theirs into ours, ours into theirs, and when two are the same."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from agentrl.chat.parser import Parser, Reply, read_json
+from agentrl.errors import AgentRLError
+from agentrl.task import Message
+
+
+class BadRequest(AgentRLError):
+    """The program asks for what cannot be recorded token by token."""
+
+
+def content_of(message: dict[str, Any]) -> str:
+    """The text of a message, whether it is a string, a list of text parts, or absent.
+
+    Raises:
+        BadRequest: it holds something else, for example an image.
+    """
+    content = message.get("content")
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
+        return "".join(str(part.get("text", "")) for part in content)
+    raise BadRequest("only text can be recorded, and a message holds something else")
+
+
+def as_ours(message: dict[str, Any], parser: Parser) -> Message:
+    """A message as the renderer takes it: calls are written out in the model's own format.
+
+    Raises:
+        BadRequest: it has no role, or calls that are no JSON.
+    """
+    role, text = message.get("role"), content_of(message)
+    if not isinstance(role, str):
+        raise BadRequest("a message has no role")
+    if role == "developer":
+        role = "system"
+    if calls := message.get("tool_calls"):
+        try:
+            text = parser.format(text, [(c["function"]["name"], read_json(c["function"]["arguments"])) for c in calls])
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadRequest(f"a tool call of the conversation cannot be written: {error}") from None
+    ours: Message = {"role": role, "content": text}
+    return ours | {key: message[key] for key in ("name", "tool_call_id") if isinstance(message.get(key), str)}
+
+
+def key_of(messages: Sequence[dict[str, Any]]) -> str:
+    """Equal for conversations that say the same: what programs add, drop or reorder around it does not count."""
+    return json.dumps([_essence(message) for message in messages], sort_keys=True)
+
+
+def as_theirs(reply: Reply, text: str) -> dict[str, Any]:
+    """A sampled reply as the API's message. Calls that cannot be read stay in the text, for the program to see."""
+    if not reply.calls or reply.errors:
+        return {"role": "assistant", "content": text}
+    calls = [
+        {
+            "id": f"call_{secrets.token_hex(8)}",
+            "type": "function",
+            "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
+        }
+        for call in reply.calls
+    ]
+    return {"role": "assistant", "content": reply.text or None, "tool_calls": calls}
+
+
+def _essence(message: dict[str, Any]) -> list[Any]:
+    calls = [
+        [call.get("id"), call.get("function", {}).get("name"), _normal(call.get("function", {}).get("arguments"))]
+        for call in message.get("tool_calls") or ()
+    ]
+    return [message.get("role"), content_of(message), calls, message.get("tool_call_id")]
+
+
+def _normal(arguments: Any) -> Any:
+    """Arguments as a value: programs write the same JSON with other spaces."""
+    try:
+        return json.loads(arguments)
+    except (TypeError, ValueError):
+        return arguments

@@ -1,0 +1,243 @@
+"""The recorder: the calls of one agent program, as one episode.
+
+A request whose conversation continues a reply that was sampled here extends its tokens; two that continue the same
+reply are two branches. A conversation that holds a reply nobody sampled (the program edited its history) starts a new
+branch, which is recorded as drift.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from agentrl.chat.parser import Parser
+from agentrl.chat.parsers import parser_named
+from agentrl.chat.renderer import Renderer
+from agentrl.chat.tokenizer import Tokenizer
+from agentrl.engines.base import Completion, ContextOverflow, Engine, Sampling
+from agentrl.episode.record import CallRecord, Drift, Episode, Node, Turn
+from agentrl.proxy.messages import BadRequest, as_ours, as_theirs, key_of
+from agentrl.seeds import derive_seed
+from agentrl.task import Message, Task
+
+
+@dataclass
+class Voice:
+    """What all sessions share: the engine and how conversations become tokens.
+
+    Attributes:
+        format: how tool calls are written (`agent.format` of the recipe).
+        sampling: the recipe's: an episode has one temperature, whatever a request asks for.
+    """
+
+    engine: Engine
+    tokenizer: Tokenizer
+    format: str
+    sampling: Sampling
+    seed: int
+    _dialects: dict[str, tuple[Parser, Renderer]] = field(default_factory=dict)
+
+    def dialect(self, tools: list[dict[str, Any]]) -> tuple[Parser, Renderer]:
+        """Parser and checked renderer for a set of tools.
+
+        Raises:
+            RenderError: the model's template cannot be rendered turn by turn.
+        """
+        key = json.dumps(tools, sort_keys=True)
+        if key not in self._dialects:
+            parser = parser_named(self.format, tools)
+            renderer = Renderer(self.tokenizer, parser, tools)
+            renderer.check()
+            self._dialects[key] = parser, renderer
+        return self._dialects[key]
+
+
+@dataclass(frozen=True)
+class Said:
+    """A reply: as the program gets it, and what it cost."""
+
+    message: dict[str, Any]
+    finish: str
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class Recorder:
+    """One session.
+
+    Args:
+        name: the episode's id.
+    """
+
+    def __init__(self, name: str, voice: Voice, *, group: str | None = None) -> None:
+        self.name, self.voice, self.group = name, voice, group or name
+        self.nodes: list[Node] = []
+        self.turns: list[Turn] = []
+        self.drift: list[Drift] = []
+        self.prompt: list[Message] = []
+        self.busy = 0
+        self.touched = time.monotonic()
+        self._created, self._seconds = time.time(), 0.0
+        self._tips: dict[str, int] = {}  # The turn that ended a conversation, by the conversation.
+        self._rendered: dict[tuple[int, tuple[int, ...]], int] = {}  # Node by parent and tokens.
+        self._asked = 0
+
+    async def reply(self, body: dict[str, Any]) -> Said:
+        """Answers a request of the chat completions API, and records it.
+
+        Raises:
+            BadRequest: it cannot be recorded token by token.
+            RenderError: the template refuses the conversation.
+            ContextOverflow: the conversation fills the context.
+            EngineError: the engine failed; nothing was recorded.
+        """
+        messages, tools = _checked(body)
+        parser, renderer = self.voice.dialect(tools)
+        given = json.dumps(tools, sort_keys=True)
+        parent, rendered, edited = self._place(messages, given, parser, renderer)
+        tokens = [*self._tokens(parent), *rendered]
+        if len(tokens) >= self.voice.engine.max_context:
+            raise ContextOverflow(f"{len(tokens)} tokens, the engine takes {self.voice.engine.max_context}")
+        self._asked += 1
+        limit = body.get("max_completion_tokens") or body.get("max_tokens") or self.voice.sampling.max_tokens
+        sampling = msgspec.structs.replace(
+            self.voice.sampling,
+            max_tokens=min(int(limit), self.voice.sampling.max_tokens),
+            stop_token_ids=tuple(renderer.stop_token_ids),
+            seed=derive_seed(self.voice.seed, self.name, self._asked),
+        )
+        started = time.perf_counter()
+        self.busy += 1
+        try:
+            completion = await self.voice.engine.generate(tokens, sampling, self.name)
+        finally:
+            self.busy -= 1
+            self.touched = time.monotonic()
+        seconds = time.perf_counter() - started
+        self._seconds += seconds
+        # From here on nothing waits: requests of one session may run side by side.
+        if edited:
+            self.drift.append(Drift(turn=len(self.turns), kind="context_edit", at_token=self._shared(tokens)))
+        if not self.prompt:
+            self.prompt = [as_ours(message, parser) for message in messages]
+        text, message = self._read(completion, sampling, parser, tools)
+        self._add(parent, rendered, completion, text, seconds)
+        self._tips[given + key_of([*messages, message])] = len(self.turns) - 1
+        finish = "tool_calls" if "tool_calls" in message else completion.finish
+        return Said(message, finish, len(tokens), len(completion.token_ids))
+
+    def episode(self, *, rewards: dict[str, float] | None = None, answer: str | None = None) -> Episode:
+        """The episode so far. `rewards` are outcome components; their sum is the reward."""
+        question = next((str(m["content"]) for m in self.prompt if m["role"] == "user"), "")
+        return Episode(
+            id=self.name,
+            group_id=self.group,
+            task=Task.of(self.name, question),
+            status="done",
+            split="proxy",
+            prompt=self.prompt,
+            nodes=self.nodes,
+            turns=self.turns,
+            drift=self.drift,
+            answer=answer,
+            stop="answer",
+            components=dict(rewards or {}),
+            reward=sum(rewards.values()) if rewards else None,
+            temperature=self.voice.sampling.temperature,
+            timings={"generate": round(self._seconds, 6), "total": round(time.time() - self._created, 6)},
+            created_at=self._created,
+            trainable=self.voice.engine.trainable,
+        )
+
+    def _place(
+        self, messages: list[dict[str, Any]], given: str, parser: Parser, renderer: Renderer
+    ) -> tuple[int, list[int], bool]:
+        """Where a conversation goes on: the node, the tokens to append there, and whether history was edited."""
+        last = max((k for k, message in enumerate(messages) if message.get("role") == "assistant"), default=-1)
+        turn = self._tips.get(given + key_of(messages[: last + 1])) if last >= 0 else None
+        if turn is None:
+            return -1, renderer.start([as_ours(message, parser) for message in messages]), last >= 0
+        if last == len(messages) - 1:
+            raise BadRequest("the conversation ends with a reply: there is nothing to reply to")
+        new = [as_ours(message, parser) for message in messages[last + 1 :]]
+        self._observe(turn, messages[last], new)
+        node = self.turns[turn].node
+        return node, renderer.extend(self.nodes[node].token_ids, new), False
+
+    def _observe(self, turn: int, reply: dict[str, Any], new: list[Message]) -> None:
+        """Notes what followed a turn, the first time that something does."""
+        before = self.turns[turn]
+        if before.observations:
+            return
+        results = {message.get("tool_call_id"): str(message["content"]) for message in new if message["role"] == "tool"}
+        calls = [
+            CallRecord(
+                id=call["id"],
+                name=call["function"]["name"],
+                arguments=json.loads(call["function"]["arguments"]),
+                outcome="ok",
+                result=results[call["id"]],
+                duration_s=0.0,
+            )
+            for call in reply.get("tool_calls") or ()
+            if call["id"] in results
+        ]
+        self.turns[turn] = msgspec.structs.replace(before, observations=new, calls=calls)
+
+    def _read(
+        self, completion: Completion, sampling: Sampling, parser: Parser, tools: list[dict[str, Any]]
+    ) -> tuple[str, dict[str, Any]]:
+        said = completion.token_ids
+        if said and said[-1] in sampling.stop_token_ids:
+            said = said[:-1]
+        text = self.voice.tokenizer.decode(said)
+        names = [tool["function"]["name"] for tool in tools]
+        return text, as_theirs(parser.parse(text, names), text)
+
+    def _add(self, parent: int, rendered: list[int], completion: Completion, text: str, seconds: float) -> None:
+        """Nodes for what was rendered (unless it is there already) and sampled, and the turn."""
+        key = (parent, tuple(rendered))
+        if key not in self._rendered:
+            self.nodes.append(Node(parent=parent, kind="prompt" if parent < 0 else "observation", token_ids=rendered))
+            self._rendered[key] = len(self.nodes) - 1
+        self.nodes.append(
+            Node(
+                parent=self._rendered[key],
+                kind="sampled",
+                token_ids=completion.token_ids,
+                logprobs=completion.logprobs,
+                versions=completion.versions,
+            )
+        )
+        node = len(self.nodes) - 1
+        self.turns.append(
+            Turn(index=len(self.turns), node=node, text=text, finish=completion.finish, generate_s=seconds)
+        )
+
+    def _tokens(self, node: int) -> list[int]:
+        """All tokens from the root to a node."""
+        parts: list[list[int]] = []
+        while node >= 0:
+            parts.append(self.nodes[node].token_ids)
+            node = self.nodes[node].parent
+        return [token for part in reversed(parts) for token in part]
+
+    def _shared(self, tokens: list[int]) -> int:
+        """How many tokens a new branch has in common with the newest."""
+        newest = self._tokens(len(self.nodes) - 1)
+        return next((k for k, (a, b) in enumerate(zip(tokens, newest, strict=False)) if a != b), len(newest))
+
+
+def _checked(body: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    messages, tools = body.get("messages"), body.get("tools") or []
+    if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
+        raise BadRequest("'messages' must be a list of messages")
+    if body.get("stop"):
+        raise BadRequest("'stop' would cut between tokens", remedy="leave it out: the model ends its turns itself")
+    if not all(isinstance(tool, dict) and isinstance(tool.get("function"), dict) for tool in tools):
+        raise BadRequest("'tools' must be a list of functions")
+    return messages, tools

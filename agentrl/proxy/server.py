@@ -1,0 +1,199 @@
+"""The proxy's HTTP side: `/v1/chat/completions` as programs expect it, and sessions that become stored episodes.
+
+    POST /v1/chat/completions            session by header X-Session-Id, else by API key
+    POST /s/NAME/v1/chat/completions     session by path (base URL http://HOST:PORT/s/NAME/v1)
+    POST /s/NAME/end                     {"rewards": {"solved": 1.0}, "answer": "..."}: stores the episode
+    GET  /v1/models, /s/NAME/v1/models, /health
+
+A session that is not ended is stored, without a reward, when it has been idle for a while or the proxy stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from agentrl.engines.base import ContextOverflow
+from agentrl.engines.http import Refused
+from agentrl.episode.record import Episode
+from agentrl.errors import EngineError, RenderError
+from agentrl.proxy.messages import BadRequest
+from agentrl.proxy.recorder import Recorder, Said, Voice
+
+STATUS: dict[type[Exception], tuple[int, str]] = {
+    ContextOverflow: (400, "context_length_exceeded"),
+    BadRequest: (400, "invalid_request_error"),
+    RenderError: (400, "invalid_request_error"),
+    Refused: (400, "invalid_request_error"),
+    EngineError: (503, "engine_error"),
+}
+"""What a program is told of an error: HTTP status and code."""
+
+
+class Proxy:
+    """Sessions, and the web application that feeds them.
+
+    Args:
+        store: takes an episode when its session has ended.
+        taken: ids that the run has already; a session of such a name gets `NAME~1`, ...
+        idle_s: seconds without a request after which a session ends.
+    """
+
+    def __init__(
+        self, voice: Voice, store: Callable[[Episode], None], *, model: str, taken: set[str], idle_s: float
+    ) -> None:
+        self.voice, self.model, self.idle_s = voice, model, idle_s
+        self.sessions: dict[str, Recorder] = {}
+        self._store, self._taken = store, set(taken)
+
+    def app(self) -> web.Application:
+        """The web application."""
+        app = web.Application(client_max_size=64 << 20)
+        for prefix in ("", "/s/{session}"):
+            app.router.add_post(f"{prefix}/v1/chat/completions", self._chat)
+            app.router.add_get(f"{prefix}/v1/models", self._models)
+        app.router.add_post("/s/{session}/end", self._end)
+        app.router.add_get("/health", self._health)
+        app.cleanup_ctx.append(self._tend)
+        return app
+
+    def end(self, name: str, *, rewards: dict[str, float] | None = None, answer: str | None = None) -> Episode | None:
+        """Stores a session as an episode; None if it never said anything."""
+        recorder = self.sessions.pop(name)
+        self.voice.engine.end_session(recorder.name)
+        if not recorder.turns:
+            return None
+        episode = recorder.episode(rewards=rewards, answer=answer)
+        self._store(episode)
+        return episode
+
+    def _recorder(self, name: str) -> Recorder:
+        if name not in self.sessions:
+            id, number = name, 0
+            while id in self._taken:
+                number += 1
+                id = f"{name}~{number}"
+            self._taken.add(id)
+            self.sessions[name] = Recorder(id, self.voice, group=name)
+        return self.sessions[name]
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        try:
+            body = await request.json()
+            if not isinstance(body, dict):
+                raise BadRequest("the body must be a JSON object")
+            recorder = self._recorder(_session_of(request))
+            said = await asyncio.gather(*(recorder.reply(body) for _ in range(int(body.get("n") or 1))))
+        except json.JSONDecodeError as error:
+            return _problem(400, "invalid_request_error", f"the body is no JSON: {error}")
+        except tuple(STATUS) as error:
+            status, code = next(found for kind, found in STATUS.items() if isinstance(error, kind))
+            return _problem(status, code, str(error))
+        envelope = {"id": f"chatcmpl-{time.time_ns():x}", "created": int(time.time()), "model": self.model}
+        if body.get("stream"):
+            include = bool((body.get("stream_options") or {}).get("include_usage"))
+            return await _stream(request, envelope, said, usage=include)
+        choices = [
+            {"index": k, "message": one.message, "finish_reason": one.finish, "logprobs": None}
+            for k, one in enumerate(said)
+        ]
+        return web.json_response({**envelope, "object": "chat.completion", "choices": choices, "usage": _usage(said)})
+
+    async def _end(self, request: web.Request) -> web.Response:
+        name = request.match_info["session"]
+        if name not in self.sessions:
+            return _problem(404, "no_such_session", f"there is no session {name!r}; it may have ended already")
+        body = await request.json() if request.can_read_body else {}
+        rewards = body.get("rewards") or {}
+        if not all(isinstance(value, int | float) for value in rewards.values()):
+            return _problem(400, "invalid_request_error", "'rewards' maps names to numbers")
+        episode = self.end(
+            name, rewards={key: float(value) for key, value in rewards.items()}, answer=body.get("answer")
+        )
+        stored = (
+            {} if episode is None else {"episode": episode.id, "turns": len(episode.turns), "reward": episode.reward}
+        )
+        return web.json_response(stored)
+
+    async def _models(self, request: web.Request) -> web.Response:
+        return web.json_response(
+            {"object": "list", "data": [{"id": self.model, "object": "model", "owned_by": "agentrl"}]}
+        )
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return web.json_response({"sessions": len(self.sessions)})
+
+    async def _tend(self, app: web.Application):  # type: ignore[no-untyped-def]
+        """Ends idle sessions while the application runs, and the others when it stops."""
+
+        async def sweep() -> None:
+            while True:
+                await asyncio.sleep(min(1.0, self.idle_s / 4))
+                now = time.monotonic()
+                for name, recorder in list(self.sessions.items()):
+                    if not recorder.busy and now - recorder.touched > self.idle_s:
+                        self.end(name)
+
+        sweeping = asyncio.create_task(sweep())
+        yield
+        sweeping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await sweeping
+        for name in list(self.sessions):
+            self.end(name)
+
+
+def _session_of(request: web.Request) -> str:
+    """Path, header or API key, in this order.
+
+    Raises:
+        BadRequest: none of them names a session.
+    """
+    key = request.headers.get("Authorization", "").removeprefix("Bearer").strip()
+    name = request.match_info.get("session") or request.headers.get("X-Session-Id") or key
+    if not name:
+        raise BadRequest(
+            "the request belongs to no session",
+            remedy="base URL http://HOST:PORT/s/NAME/v1, or a header X-Session-Id, or an API key per episode",
+        )
+    return name
+
+
+async def _stream(
+    request: web.Request, envelope: dict[str, Any], said: list[Said], *, usage: bool
+) -> web.StreamResponse:
+    """The finished reply as a stream of events: programs that read streams get their form."""
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
+    await response.prepare(request)
+
+    async def send(choices: list[dict[str, Any]], **more: Any) -> None:
+        chunk = {**envelope, "object": "chat.completion.chunk", "choices": choices, **more}
+        await response.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+
+    for index, one in enumerate(said):
+        calls = [{"index": k, **call} for k, call in enumerate(one.message.get("tool_calls", ()))]
+        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": one.message["content"]}]
+        deltas += [{"tool_calls": [call]} for call in calls]
+        for delta in deltas:
+            await send([{"index": index, "delta": delta, "finish_reason": None}])
+        await send([{"index": index, "delta": {}, "finish_reason": one.finish}])
+    if usage:
+        await send([], usage=_usage(said))
+    await response.write(b"data: [DONE]\n\n")
+    await response.write_eof()
+    return response
+
+
+def _usage(said: list[Said]) -> dict[str, int]:
+    prompt, completion = said[0].prompt_tokens, sum(one.completion_tokens for one in said)
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def _problem(status: int, code: str, message: str) -> web.Response:
+    return web.json_response({"error": {"message": message, "type": code, "code": code}}, status=status)
