@@ -23,6 +23,7 @@ from agentrl.sandbox.contract import (
     SandboxSpec,
     SandboxStartFailed,
 )
+from agentrl.sandbox.endpoint import Endpoint
 from agentrl.sandbox.process import ToolboxProcess
 from agentrl.sandbox.session import ToolboxKernel, ToolboxShell
 from agentrl.sandbox.wire import Reply, Wire, finite
@@ -43,6 +44,7 @@ class ToolboxSandbox(ABC):
         self.wire = wire
         self.label = label
         self._sessions: dict[tuple[str, str], ToolboxShell | ToolboxKernel] = {}
+        self._endpoints: dict[int, tuple[Endpoint, str]] = {}
         self._oom_seen = 0
         self._closing: asyncio.Task[None] | None = None
 
@@ -200,6 +202,15 @@ class ToolboxSandbox(ABC):
     def _path(self, path: str) -> str:
         return path if path.startswith("/") else f"{self.spec.workdir}/{path}"
 
+    # Network
+
+    async def endpoint(self, port: int) -> str:
+        """Where that port inside is reached, see `Sandbox.endpoint`."""
+        if port not in self._endpoints:
+            endpoint = Endpoint(self, port)
+            self._endpoints[port] = endpoint, await endpoint.open()
+        return self._endpoints[port][1]
+
     # Snapshots, where a backend can
 
     async def snapshot(self) -> str:
@@ -250,6 +261,8 @@ class ToolboxSandbox(ABC):
         """Kills and frees everything, also when the caller is cancelled meanwhile."""
         if self._closing is None:
             self.wire.end("it was closed")
+            for endpoint, _ in self._endpoints.values():
+                endpoint.close()
             self._closing = asyncio.create_task(self.destroy())
         await asyncio.shield(self._closing)
 

@@ -92,6 +92,7 @@ class Capabilities:
         isolation: strength of the wall: `namespace`, `container`, `vm`.
         networks: the values of `SandboxSpec.network_kind` that it supports.
         snapshots: whether `SandboxSpec.snapshots` can be asked for.
+        endpoints: whether services inside can be reached by `endpoint`.
         users: whether `exec` can run as another user of the sandbox.
         syscalls: what filters system calls.
         note: what a person should know, for example why a means is weak.
@@ -106,6 +107,7 @@ class Capabilities:
     images: bool
     rootfs: bool
     snapshots: bool = False
+    endpoints: bool = False
     users: bool = False
     syscalls: str = "none"
     note: str = ""
@@ -339,6 +341,21 @@ class Sandbox(Protocol):
         Raises:
             OSError: there is no such file, it cannot be read, or it is too large.
             tarfile.FilterError: it holds a link that leads out of `target`, or a device.
+        """
+        ...
+
+    async def endpoint(self, port: int) -> str:
+        """Where a program of this machine reaches a service inside that listens on that port of its loopback.
+
+        It works whatever the sandbox's network is, ends with the sandbox, and is open to every user of this
+        machine. Where nothing listens inside, connections are hung up.
+
+        Returns:
+            `host:port`; the same for the same port.
+
+        Raises:
+            CapabilityMissing: the backend has no way in.
+            SandboxLost: the sandbox is gone.
         """
         ...
 

@@ -314,6 +314,7 @@ def _capabilities(info: dict[str, Any]) -> Capabilities:
         images=True,
         rootfs=False,
         snapshots=True,
+        endpoints=True,
         syscalls="seccomp" if filtered else "none",
         note="; ".join(notes),
     )

@@ -68,6 +68,7 @@ class NamespaceBackend:
                 networks=("none",),
                 images=True,
                 rootfs=True,
+                endpoints=True,
                 syscalls="seccomp" if self._host.filters else "none",
                 note="; ".join(notes),
             )

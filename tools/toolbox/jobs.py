@@ -276,6 +276,10 @@ class Process(Job):
                 data = os.read(fd, min(int(request["size"]), 1 << 20))
             except BlockingIOError:
                 return
+            except OSError as error:
+                self.box.rest(fd)
+                self.box.answer(fault(request["id"], error))
+                return
             self.box.rest(fd)
             self.box.answer({"id": request["id"]}, data)
 

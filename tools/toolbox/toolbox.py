@@ -25,6 +25,36 @@ sys.path.append(HERE)
 
 from jobs import CHUNK, NEVER, Exec, Process, Session, fault, processes, read_proc, send_signal
 
+EINPROGRESS = 115
+
+
+class Tunnel(Process):
+    """A connection to a port inside, which the host talks to as to a process."""
+
+    def __init__(self, box, request):
+        from _socket import AF_INET, SOCK_STREAM, socket
+
+        self.box, self.id = box, request["id"]
+        self.link = socket(AF_INET, SOCK_STREAM)
+        self.link.setblocking(False)  # a full queue of a server must not stop the toolbox
+        error = self.link.connect_ex(("127.0.0.1", int(request["port"])))
+        if error not in (0, EINPROGRESS):
+            raise OSError(error, "nothing listens there")
+        self.stdin, self.outputs = os.dup(self.link.fileno()), {"stdout": os.dup(self.link.fileno())}
+        box.processes[self.id] = self
+        box.answer({"id": self.id})
+
+    def close_stdin(self):
+        try:
+            self.link.shutdown(1)
+        except OSError:
+            pass
+        super().close_stdin()
+
+    def drop(self):
+        super().drop()
+        self.link.close()
+
 
 class Toolbox:
     """The loop: waits for the host, for output, for deaths and deadlines."""
@@ -163,6 +193,9 @@ class Toolbox:
     def op_spawn(self, request, _):
         Process(self, request)
 
+    def op_connect(self, request, _):
+        Tunnel(self, request)
+
     def op_process_read(self, request, _):
         self.process(request).read(request)
 
@@ -255,6 +288,7 @@ class Toolbox:
     OPERATIONS = {
         "exec": op_exec,
         "spawn": op_spawn,
+        "connect": op_connect,
         "process_read": op_process_read,
         "process_write": op_process_write,
         "process_close": op_process_close,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -102,6 +103,52 @@ async def no_network(arena: Arena) -> None:
     devices = (await sandbox.exec(["cat", "/proc/net/dev"])).text.splitlines()[2:]
     names = {line.split(":")[0].strip() for line in devices}
     expect("lo" in names and not names & {"eth0", "ens3", "docker0", "wlan0"}, f"network devices: {sorted(names)}")
+
+
+_SERVE = """
+import socketserver
+class Echo(socketserver.StreamRequestHandler):
+    def handle(self):
+        self.wfile.write(self.rfile.read())
+class Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    request_queue_size = 64
+with Server(("127.0.0.1", 61081), Echo) as server:
+    print("up", flush=True)
+    server.serve_forever()
+"""
+
+
+@check(lambda known: "" if known.endpoints else "services inside cannot be reached")
+async def endpoints_reach_services(arena: Arena) -> None:
+    """A service inside is reached from this machine, exactly, by many at once, and no longer than the sandbox lives."""
+    sandbox, other = await arena.open_many(2)
+    server = await sandbox.spawn(["python3", "-c", _SERVE])
+    expect(await server.read() == b"up\n", "a server cannot be started")
+
+    async def echo(address: str, sent: bytes) -> bytes:
+        host, port = address.rsplit(":", 1)
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(sent)
+        answer = b""
+        with suppress(OSError):
+            await writer.drain()
+            writer.write_eof()
+            answer = await asyncio.wait_for(reader.read(), 30)
+        writer.close()
+        return answer
+
+    address = await sandbox.endpoint(61081)
+    expect(await sandbox.endpoint(61081) == address, "the same port has two endpoints")
+    texts = [bytes([n]) * (1 << 17) for n in range(16)]
+    expect(await asyncio.gather(*(echo(address, text) for text in texts)) == texts, "what came back differs")
+    expect(await echo(await other.endpoint(61081), b"x") == b"", "a port where nothing listens answers")
+    await sandbox.close()
+    try:
+        answer = await echo(address, b"x")
+    except OSError:
+        return
+    expect(answer == b"", "the endpoint outlives its sandbox")
 
 
 _HERE = "127.0.0.2"
