@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -179,6 +180,7 @@ async def test_an_engine_that_does_not_answer(docker_host: str, tmp_path: Path) 
 @pytest.mark.usefixtures("nothing_left")
 async def test_creates_that_are_cancelled_leave_nothing(docker_backend: DockerBackend) -> None:
     delays = random.Random(5)
+    docker_backend.preflight(SandboxSpec())
 
     async def one() -> None:
         task = asyncio.create_task(docker_backend.create(SandboxSpec()))
@@ -195,11 +197,13 @@ async def test_creates_that_are_cancelled_leave_nothing(docker_backend: DockerBa
 async def test_a_create_that_the_engine_is_slow_with_is_waited_for(
     docker_backend: DockerBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create = Plan.create
+    docker_backend.preflight(SandboxSpec())  # so that the create is what is cancelled
+    create, over = Plan.create, threading.Event()
 
     def slow(*args: Any) -> None:
         time.sleep(0.5)
         create(*args)
+        over.set()
 
     monkeypatch.setattr(Plan, "create", slow)
     task = asyncio.create_task(docker_backend.create(SandboxSpec()))
@@ -207,6 +211,7 @@ async def test_a_create_that_the_engine_is_slow_with_is_waited_for(
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    assert await asyncio.to_thread(over.wait, 30)
 
 
 async def test_closing_the_backend_leaves_nothing(docker_host: str) -> None:
