@@ -53,7 +53,7 @@ class Harness:
         backend: None when no tool needs a sandbox.
         verifier_spec: of the fresh sandboxes that reward components ask for; None when none does.
         put_blob: keeps a long output, returns its hash.
-        gain: scores the gold answer before every turn of a training episode; None: nobody asks.
+        gain: scores the gold answer before every turn, not in evaluations and demonstrations; None: nobody asks.
     """
 
     engine: Engine
@@ -244,7 +244,7 @@ class _Attempt:
             )
 
     def _scorer(self) -> GoldScorer | None:
-        return self.harness.gain if self.plan.split == "train" else None
+        return self.harness.gain if self.plan.split in ("train", "rollout") else None
 
     def _reserve(self) -> int:
         """Tokens that the gold answer takes: every turn's prompt must leave room for it."""

@@ -41,6 +41,25 @@ def losses(golden: Golden) -> None:
         np.testing.assert_allclose(new.grad, wanted, rtol=0, atol=golden.tolerance, err_msg=name)
 
 
+    value_losses(golden)
+
+
+def value_losses(golden: Golden) -> None:
+    """The critic's loss, token mean."""
+    import torch
+
+    from agentrl.train.critic import value_loss
+
+    data = golden.data["value_loss"]
+    value, target = (torch.tensor(_flat(golden, data[key])) for key in ("value_predictions", "returns"))
+    old = torch.tensor([v for turn in golden.turns for v in turn["values"]])
+    for key, expected in data.items():
+        if key.startswith("cliprange_"):
+            clip = float(key.removeprefix("cliprange_").replace("_", "."))
+            found = value_loss(value, target, old, clip).mean().item()
+            np.testing.assert_allclose(found, expected["loss"], rtol=0, atol=golden.tolerance, err_msg=key)
+
+
 def settings_of(case: str, row_width: int) -> Any:
     """`dapo clip_low=0.2 clip_high=0.28 agg=token-mean` as settings of the trainer."""
     from agentrl.train.settings import TrainSettings

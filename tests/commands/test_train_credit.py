@@ -1,0 +1,93 @@
+"""Credit that takes a model, from a recipe: gold answers scored, critics trained, runs continued."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agentrl.credit.registry import CreditSettings
+from agentrl.store.run_dir import RunDir
+from tests.command import agentrl
+from tests.commands.test_train import TRAINING
+
+
+@pytest.fixture
+def here(counting: Path) -> Path:
+    """Where commands run; the tasks have gold answers."""
+    recipe, code = counting / "recipe.yaml", counting / "task.py"
+    recipe.write_text(recipe.read_text() + TRAINING.replace("eval: {episodes: 12}\n", ""))
+    code.write_text(code.read_text().replace("to=k % 5 + 1)", "to=k % 5 + 1, answer=k % 5 + 1)"))
+    return counting.parent
+
+
+def train(here: Path, out: str, estimator: str, *more: str, iterations: int = 2) -> list[dict[str, Any]]:
+    changes = [f"credit.estimator={estimator}", f"train.iterations={iterations}", *more]
+    agentrl("train", "counting", "--out", out, *(part for change in changes for part in ("--set", change)), cwd=here)
+    with RunDir.read(here / out) as run:
+        return run.metrics()
+
+
+def test_information_gain_from_rollout_to_credit(here: Path) -> None:
+    lines = train(here, "run", "igpo")
+    assert all(line["information_gain_s"] > 0 and 0 < line["information_gain_share"] < 1 for line in lines)
+    assert any(line["information_gain"] != 0 for line in lines)
+    with RunDir.read(here / "run") as run:
+        episodes = sorted(run.episodes(split="train", iteration=0), key=lambda e: e.id)
+        stored = [run.credit(episode.id) for episode in episodes]
+        assert all(turn.gold_logprob < 0 for episode in episodes for turn in episode.turns)
+        assert not any(turn.gold_logprob for episode in run.episodes(split="demo") for turn in episode.turns)
+    # Credited again from the store, without a model: the same numbers.
+    again, _ = CreditSettings(estimator="igpo").load().assign(episodes)
+    for credit, before in zip(again, stored, strict=True):
+        np.testing.assert_allclose(credit.turns, before.turn_advantages, atol=1e-12)
+    # The same weights roll out offline.
+    agentrl(
+        "rollout", "counting", "--n", "4", "--out", "offline", "--set", "information_gain={}",
+        "--set", "model.scratch=null", "--set", f"model.path={here}/run/checkpoints/it-00002", cwd=here,
+    )  # fmt: skip
+    with RunDir.read(here / "offline") as run:
+        assert all(turn.gold_logprob < 0 for episode in run.episodes() for turn in episode.turns)
+
+
+def test_a_critic_learns_and_continues(here: Path) -> None:
+    estimator = "gae"
+    whole = train(here, "whole", estimator, "train.critic={steps: 20, lr: 0.01}", iterations=3)
+    assert all(line["value_loss"] >= 0 for line in whole)
+    # Its weights and optimiser come back with the checkpoint: stopped and continued is the same training.
+    train(here, "parts", estimator, "train.critic={steps: 20, lr: 0.01}", iterations=1)
+    parts = train(here, "parts", estimator, "train.critic={steps: 20, lr: 0.01}", iterations=3)
+    kept = ("value_loss", "value_explained", "loss", "reward")
+    assert [[line.get(name) for name in kept] for line in parts] == [
+        [line.get(name) for name in kept] for line in whole
+    ]
+
+
+def test_token_credit_reaches_the_tokens(here: Path) -> None:
+    train(here, "run", "high_entropy", "credit.share=0.3", iterations=1)
+    with RunDir.read(here / "run") as run:
+        credit = run.credit(next(iter(sorted(run.ids(split="train")))))
+    assert credit is not None
+    assert credit.estimator == "high_entropy"  # `show` and `view` read its turns
+    found = json.loads(agentrl("check", "run", "--json", cwd=here).stdout)
+    assert found
+
+
+@pytest.mark.parametrize(("changes", "words"), [
+    (["credit.estimator=gae"], "gae needs a critic (value), and there is none"),
+    (["train.critic={}"], "gigpo asks no critic"),
+    (["credit.estimator=spa", "credit.baseline=group"], "spa needs a critic (progress)"),
+    (["credit.estimator=implicit_prm"], "implicit process reward model"),
+    (["credit.estimator=igpo", "information_gain={answer: gold}"], "task count0: data['gold'] is None"),
+    (["credit.estimator=igpo", "credit.pool=joint"], "did you mean 'pools'"),
+    (["train.critic={body: copi}"], "'policy' or 'copy'"),
+])  # fmt: skip
+def test_what_does_not_fit_is_found_before_the_first_episode(here: Path, changes: list[str], words: str) -> None:
+    said = agentrl(
+        "recipe", "check", "counting", *(part for change in changes for part in ("--set", change)), cwd=here, ok=False
+    )
+    assert said.returncode != 0
+    assert words in " ".join((said.stdout + said.stderr).split())
