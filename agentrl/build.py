@@ -211,6 +211,12 @@ def check_training(parts: Parts) -> None:
             place="train.critic",
             remedy="remove it, or take credit that does: gae, turn_gae, bi_level_gae, ppr, spa",
         )
+    if "win_rate" in credit.needs and "win_rate" not in recipe.rewards:
+        raise CreditError(
+            f"{credit.estimator.name} reads win rates, and no reward component is named win_rate",
+            place="rewards",
+            remedy="rewards: {win_rate: {use: ./task.py:win_rate, weight: 0}}, the share of comparisons won",
+        )
     if "prm_logprob" in credit.needs:
         raise CreditError(
             f"{credit.estimator.name} needs an implicit process reward model, which training does not have",

@@ -61,7 +61,7 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
     "logprob": (
         lambda table: table.logprob is not None,
         "some sampled tokens have no log-probabilities",
-        "roll out with an engine that gives them (torch, vllm); scripts and text-only engines do not",
+        "roll out with an engine that gives them (torch, vllm); text-only engines do not",
     ),
     "observation_tokens": (
         lambda table: table.observation_tokens is not None,

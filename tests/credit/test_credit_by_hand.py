@@ -113,6 +113,10 @@ class TestRiskpo:
         assert found == pytest.approx([0, -1 / 2, -2 / 3, 0, -1 / 2, -4 / 3])
         equal = credit("riskpo", table, bundle=2, lower=0.5, upper=1.0, tail=1.0, share="equal")
         assert equal == pytest.approx([0, -1 / 2, -1, 0, -1 / 2, -1])
+        # tail 3: s = 1: (0 - 2) / 4 = -0.5; s = 0: (-6 - 2) / 4 = -2. Sample variance of (0, -0.5, -2): mean -5/6,
+        # squares 25/36 + 4/36 + 49/36 = 78/36, over 2: 13/12.
+        heavy = credit("riskpo", table, bundle=2, lower=0.5, upper=1.0, tail=3.0, share="equal")
+        assert heavy[:3] == pytest.approx([0, -0.25 / math.sqrt(13 / 12), -1 / math.sqrt(13 / 12)])
 
 
 class TestCopo:

@@ -62,11 +62,13 @@ WITH_A_MODEL = {
     "ppr": ["train.critic={}"],
     "turn_gae": ["train.critic={}"],
     "bi_level_gae": ["train.critic={}"],
-    "spa": ["train.critic={target: progress}"],
-    "implicit_prm": ["train.critic={target: implicit_prm}"],
+    "spa": ["train.critic={}"],
     "high_entropy": [],
 }
 """What a recorded script cannot give, and the overrides under which training gives it."""
+
+OWN_TABLES_ONLY = ("implicit_prm",)
+"""What reads a column that nothing of ours fills: credit for tables that users make."""
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +80,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT_IN if name not in WITH_A_MODEL])
+@pytest.mark.parametrize("name", [name for name in BUILT_IN if name not in (*WITH_A_MODEL, *OWN_TABLES_ONLY)])
 def test_recorded_episodes_are_credited(folder: Path, name: str) -> None:
     assert f"credit   {name} " in check(str(folder), [f"credit.estimator={name}"])
     result = recredit(folder / "run", name, [])
@@ -86,6 +88,24 @@ def test_recorded_episodes_are_credited(folder: Path, name: str) -> None:
     assert any(any(credit.turns) for credit in result.credits)
     for credit in result.credits:
         assert len(credit.turns) == len(result.episodes[credit.episode_id].turns)
+
+
+@pytest.mark.parametrize("name", WITH_A_MODEL)
+def test_training_gives_what_a_record_lacks(folder: Path, name: str, tmp_path: Path) -> None:
+    with pytest.raises(CreditError):
+        recredit(folder / "run", name, [])
+    out = train(str(folder), [f"credit.estimator={name}", *WITH_A_MODEL[name]], out=tmp_path / "out", engine=None)
+    with RunDir.read(out) as run:
+        credits = [run.credit(episode.id) for episode in run.episodes(split="train") if episode.scored]
+        assert {credit.estimator for credit in credits if credit} == {name}
+        assert all(credit is not None for credit in credits)
+
+
+@pytest.mark.parametrize("name", OWN_TABLES_ONLY)
+def test_what_cannot_be_had_says_so(folder: Path, name: str) -> None:
+    with pytest.raises(CreditError, match="implicit process reward model") as caught:
+        recredit(folder / "run", name, [])
+    assert "with_columns" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["grpo", "reinforce_pp", "gigpo"])
@@ -108,3 +128,12 @@ def test_unknown_names_and_settings_fail_at_the_check(folder: Path) -> None:
     with pytest.raises(CreditError, match="no setting 'weigthing'") as caught:
         check(str(folder), ["credit.estimator=rloo", "credit.weigthing=turn"])
     assert "did you mean 'weighting'" in str(caught.value)
+
+
+def test_win_rates_that_nothing_gives_fail_at_the_check(folder: Path) -> None:
+    bare = folder.parent / f"{folder.name}-bare"
+    bare.mkdir()
+    (bare / "task.py").write_text(CODE)
+    (bare / "recipe.yaml").write_text(RECIPE.replace("win_rate: {use", "other: {use"))
+    with pytest.raises(CreditError, match="no reward component is named win_rate"):
+        check(str(bare), ["credit.estimator=pref_grpo"])

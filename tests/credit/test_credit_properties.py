@@ -27,7 +27,8 @@ STD = st.sampled_from(["sample", "population", "none"])
 
 SHIFT_INVARIANT: dict[str, dict[str, float]] = {
     "grpo": {}, "dr_grpo": {}, "rloo": {}, "opo": {}, "asymre": {}, "opmd": {}, "pass_at_k": {}, "canon": {},
-    "reinforce_pp_baseline": {}, "treepo": {}, "pref_grpo": {},
+    "reinforce_pp_baseline": {}, "treepo": {}, "pref_grpo": {}, "flow_grpo": {}, "salt": {}, "tempo": {}, "mt_grpo": {},
+    "high_entropy": {}, "capo": {}, "implicit_prm": {}, "igpo": {"pools": "separate"},
     # Undiscounted, the outcome is in every turn's return.
     "returns": {"gamma": 1.0}, "gigpo": {"gamma": 1.0},
 }  # fmt: skip
