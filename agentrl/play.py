@@ -72,8 +72,21 @@ def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
         "truncated": sum(e.status == "truncated" for e in scored) / count,
         "sampled_tokens": sum(e.sampled_tokens for e in scored),
         **_gain_cost(scored),
+        **_usage(everything),
         **_unscored(everything),
         **_gates(scored),
+    }
+
+
+def _usage(episodes: list[Episode]) -> dict[str, float]:
+    """What an engine counted that is paid by the token, over all episodes; nothing for others."""
+    counted = [turn.usage for episode in episodes for turn in episode.turns if turn.usage is not None]
+    if not counted:
+        return {}
+    return {
+        "prompt_tokens": sum(usage.prompt_tokens for usage in counted),
+        "completion_tokens": sum(usage.completion_tokens for usage in counted),
+        "cost": sum(usage.cost for usage in counted),
     }
 
 

@@ -219,6 +219,8 @@ def _turn_head(turn: Turn, credit: Credit | None, scale: float) -> Text:
         head.append(f"  {name} ", "dim").append_text(_number(value))
     if turn.reward is not None and turn.reward != sum(value or 0.0 for value in turn.rewards.values()):
         head.append("  counts ", "dim").append_text(_number(turn.reward))
+    if turn.usage is not None:
+        head.append(f"  {turn.usage.prompt_tokens}+{turn.usage.completion_tokens} tokens, {turn.usage.cost:.4g}", "dim")
     if turn.finish != "stop":
         head.append(f"  [{turn.finish}]", "yellow")
     return head

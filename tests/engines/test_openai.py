@@ -14,6 +14,7 @@ from agentrl.commands.train import train
 from agentrl.engines.base import ContextOverflow, Sampling
 from agentrl.engines.open import open_engine
 from agentrl.errors import EngineError, RecipeError
+from agentrl.play import summary
 from agentrl.recipe_file import load_recipe
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
@@ -74,6 +75,9 @@ async def test_an_api_plays_with_tools_and_tokens_and_cost_are_recorded(counting
     assert (usage.prompt_tokens, usage.completion_tokens) == (1000, 100)
     assert usage.cost == pytest.approx(0.003)
     assert check(path).ok
+    metrics = summary(episodes)
+    assert (metrics["prompt_tokens"], metrics["completion_tokens"]) == (15_000, 1500)
+    assert metrics["cost"] == pytest.approx(0.045)
     longest = max(api.asked, key=lambda body: len(body["messages"]))
     roles = [message["role"] for message in longest["messages"]]
     if native:

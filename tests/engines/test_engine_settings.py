@@ -1,0 +1,46 @@
+"""The section `engine` of a recipe."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from agentrl.engines.launch import arguments
+from agentrl.engines.settings import KEYS, EngineSettings
+
+
+def test_a_name_is_enough() -> None:
+    assert EngineSettings.model_validate("vllm").use == "vllm"
+    assert EngineSettings().use == "torch"
+
+
+def test_every_key_belongs_to_an_engine() -> None:
+    assert set.union(*map(set, KEYS.values())) == set(EngineSettings.model_fields) - {"use"}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"urls": ["http://a"]}, "'urls' belongs to vllm and openai, and engine.use is 'torch'"),
+        ({"use": "vllm", "max_batch": 3}, "'max_batch' belongs to torch"),
+        ({"use": "openai", "urls": ["http://a"]}, "exactly one url and a model"),
+        ({"use": "vllm", "urls": ["localhost:8000"]}, "'localhost:8000' is no URL"),
+        ({"use": "vlm"}, "'torch', 'vllm' or 'openai'"),
+    ],
+)
+def test_what_does_not_belong_is_named(given: dict[str, object], expected: str) -> None:
+    with pytest.raises(ValidationError, match=expected):
+        EngineSettings.model_validate(given)
+
+
+def test_settings_survive_the_run_directory() -> None:
+    settings = EngineSettings(use="vllm", urls=["http://a:1"], lora_rank=8)
+    assert EngineSettings.model_validate(settings.model_dump()) == settings
+
+
+def test_a_server_is_started_with_what_training_needs(tmp_path) -> None:
+    settings = EngineSettings(use="vllm", lora_rank=8, tensor_parallel=2, args=["--seed", "1"])
+    line = " ".join(arguments(settings, tmp_path, "float32", 512, 8000, cpu=False))
+    wanted = ["--logprobs-mode processed_logprobs", "--enable-scale-out", '{"backend": "file"}', "--max-model-len 512"]
+    wanted += ["--tensor-parallel-size 2", "--max-lora-rank 8", "--seed 1"]
+    assert [flag for flag in wanted if flag not in line] == []
