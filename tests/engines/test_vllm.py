@@ -14,7 +14,7 @@ import torch
 from torch.testing import assert_close
 
 from agentrl.chat.tokenizer import ByteTokenizer
-from agentrl.engines.base import ContextOverflow, Sampling
+from agentrl.engines.base import Completion, ContextOverflow, Sampling
 from agentrl.engines.launch import Servers, start_servers
 from agentrl.engines.replicas import Replica
 from agentrl.engines.settings import EngineSettings
@@ -74,28 +74,27 @@ async def test_every_logprob_is_the_trainers_across_updates_in_flight(model, eng
     engine._native = native
     weights = {0: {k: v.clone() for k, v in loaded.model.state_dict().items() if k != "lm_head.weight"}}
     weights |= {version: other_weights(loaded.model, version) for version in (1, 2)}
-    asked = prompts(loaded, 12)
+    asked, temperatures = prompts(loaded, 16), [1.0, 0.7, 1.5, 1.0] * 4
 
-    async def say(k: int):
-        sampling = Sampling(temperature=(1.0, 0.7, 1.5)[k % 3], top_p=1.0, max_tokens=300, seed=k)
-        return await engine.generate(asked[k], sampling, f"e{k}")
+    async def say(k: int) -> Completion:
+        return await engine.generate(asked[k], Sampling(temperature=temperatures[k], max_tokens=300), f"e{k}")
 
     running = [asyncio.create_task(say(k)) for k in range(12)]
     for version in (1, 2):
         await asyncio.sleep(0.4)
         await engine.update(weights[version], version)
+        running += [asyncio.create_task(say(10 + 2 * version + k)) for k in range(2)]
     said = await asyncio.gather(*running)
-    rows = [
-        row_of(prompt, one, (1.0, 0.7, 1.5)[k % 3]) for k, (prompt, one) in enumerate(zip(asked, said, strict=True))
-    ]
-    assert all(len(one.token_ids) == 300 for one in said)
+    rows = [row_of(prompt, one, t) for prompt, one, t in zip(asked, said, temperatures, strict=True)]
     for one in said:
+        assert len(one.token_ids) == 300
         assert [s.start for s in one.versions] == [0, *(s.end for s in one.versions[:-1])]
         assert one.versions[-1].end == 300
+    assert {span.version for one in said for span in one.versions} == {0, 1, 2}
     spanning = sum(len(one.versions) > 1 for one in said)
     assert spanning >= 6 if native else spanning == 0
     worst = worst_difference(loaded.model, weights, rows, said)
-    print(f"\nnative {native}: {spanning} of 12 completions span versions; worst difference {worst:.2e}")
+    print(f"\nnative {native}: {spanning} of 16 completions span versions; worst difference {worst:.2e}")
     loaded.model.load_state_dict(weights[0], strict=False)
     assert worst < 1e-4
 
