@@ -10,7 +10,6 @@ import inspect
 import random
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from agentrl.agent import Agent, ToolAgent
