@@ -150,7 +150,7 @@ def serve(recipe: RecipeName, overrides: Set = []) -> None:  # noqa: B006
     """Start the vLLM servers of a recipe and keep them until Ctrl-C."""
     from agentrl.commands.serve import serve as command
 
-    command(recipe, overrides, print)
+    command(recipe, overrides, _tell)
 
 
 @app.command()
@@ -165,7 +165,7 @@ def proxy(
     """Record any agent program: it talks to this URL as to the OpenAI API, and each session becomes an episode."""
     from agentrl.commands.proxy import proxy as command
 
-    command(recipe, overrides, out=out, host=host, port=port, idle_s=idle_s, tell=print)
+    command(recipe, overrides, out=out, host=host, port=port, idle_s=idle_s, tell=_tell)
 
 
 @app.command()
@@ -242,6 +242,11 @@ def recipe_schema() -> None:
     from agentrl.recipe import Recipe
 
     print(json.dumps(Recipe.model_json_schema(), indent=1))
+
+
+def _tell(line: str) -> None:
+    """At once, also into a file or a pipe: others wait for it."""
+    print(line, flush=True)
 
 
 def main() -> None:
