@@ -40,7 +40,6 @@ def losses(golden: Golden) -> None:
         wanted = _flat(golden, expected["grad_wrt_logprob_of_token_mean"])
         np.testing.assert_allclose(new.grad, wanted, rtol=0, atol=golden.tolerance, err_msg=name)
 
-
     value_losses(golden)
 
 
