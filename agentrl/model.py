@@ -70,13 +70,19 @@ class ModelSettings(BaseModel):
         None, description="A Hugging Face model folder, a .gguf file (or its folder), or package:NAME (see find_model)."
     )
     scratch: ScratchModel | None = Field(None, description="Build a small model from nothing.")
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Of the weights that the engine samples with. Training keeps its own in float32."
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> ModelSettings:
         if (self.path is None) == (self.scratch is None):
             raise ValueError("give exactly one of 'path' and 'scratch'")
         return self
+
+    def for_training(self) -> ModelSettings:
+        """The same settings with the weights that training adds its small steps to."""
+        return self.model_copy(update={"dtype": "float32"})
 
     def at(self, folder: Path) -> ModelSettings:
         """The same settings with the weights of a folder, for example a checkpoint."""

@@ -31,16 +31,22 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> None
     """
     with needs("train"):
         from agentrl.engines.open import engine_of
+        from agentrl.train.followers import follow
         from agentrl.train.loop import Loop
+        from agentrl.train.ranks import Ranks
     from agentrl.view.curves import learning_curve
 
+    ranks = Ranks.joined()
+    if ranks.rank:
+        return follow(ranks)
     parts = build(recipe)
     check_training(parts)
     engine_for = _replay(engine) if engine is not None else partial(engine_of, recipe)
     run = open_run(path, recipe, "train", engine=engine)
     try:
         with Progress(f"train {recipe.name}") as progress:
-            asyncio.run(Loop(parts, run, progress, engine_for=engine_for).train())
+            asyncio.run(Loop(parts, run, progress, engine_for=engine_for, ranks=ranks).train())
+        ranks.dismiss()
         learning_curve(run.metrics(), path / "curve.png", title=recipe.name)
     finally:
         run.close()

@@ -32,7 +32,10 @@ def engine_of(recipe: Recipe, loaded: LoadedModel) -> Engine:
         return _vllm(recipe, loaded, HFTokenizer(loaded.tokenizer))
     import copy
 
-    return _torch(recipe, copy.deepcopy(loaded.model), loaded.max_context)
+    import torch
+
+    assert recipe.model is not None
+    return _torch(recipe, copy.deepcopy(loaded.model).to(getattr(torch, recipe.model.dtype)), loaded.max_context)
 
 
 def named_model(recipe: Recipe) -> ModelSettings:

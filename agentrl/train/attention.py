@@ -2,8 +2,8 @@
 
 Transformers' attention interface takes our function by name, and hands it the keyword `tree` that was given to the
 model. Segments of like size are stacked into one call of `scaled_dot_product_attention`, their keys and values
-gathered from the paths. The same code runs on any device; a kernel for variable lengths (varlen) would save the
-gathering on CUDA, and its place is `tree_attention_forward`.
+gathered from the paths. On CUDA, in half precision, one call of a kernel for variable lengths (flash attention) takes
+all segments at once, without padding and without masks.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from torch.nn import functional
 from transformers import AttentionInterface
 
 from agentrl.errors import TrainError
-from agentrl.train.packing import Pack, Segment, pack
-from agentrl.train.row import Row
+from agentrl.train.packing import Pack, Segment
 
 NAME = "agentrl_tree"
 
@@ -45,16 +44,65 @@ class Stack:
 
 
 @dataclass(frozen=True)
+class Ragged:
+    """All segments in one call of a kernel for variable lengths. Queries lie in the pack's order already.
+
+    `keys` [sum of path lengths] are pack positions. `query_ends`, `key_ends` int32 [segments + 1] start with 0.
+    """
+
+    keys: Tensor
+    query_ends: Tensor
+    key_ends: Tensor
+    most_queries: int
+    most_keys: int
+
+    @classmethod
+    def of(cls, pack: Pack, device: torch.device) -> Ragged:
+        """The segments of `pack`, each with its path for keys."""
+        queries = [segment.end - segment.start for segment in pack.segments]
+        keys = [len(segment.path) for segment in pack.segments]
+        query_ends, key_ends = (
+            torch.tensor(np.cumsum([0, *sizes]), dtype=torch.int32, device=device) for sizes in (queries, keys)
+        )
+        path = torch.from_numpy(np.concatenate([segment.path for segment in pack.segments])).to(device)
+        return cls(path, query_ends, key_ends, max(queries), max(keys))
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scaling: float | None) -> Tensor:
+        """From [T, H, D], and keys and values [T, H', D]: [T, H, D]. A segment's last query sees its whole path."""
+        from torch.nn.attention.varlen import varlen_attn
+
+        attended = varlen_attn(
+            query,
+            key[self.keys],
+            value[self.keys],
+            self.query_ends,
+            self.key_ends,
+            self.most_queries,
+            self.most_keys,
+            scale=scaling,
+            window_size=(-1, 0),  # causal, the ends of queries and keys aligned
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
+        assert isinstance(attended, Tensor)
+        return attended
+
+
+@dataclass(frozen=True)
 class Tree:
-    """A pack's attention, ready for a device. `order` [T] finds each token among the stacked outputs."""
+    """A pack's attention, ready for a device: `ragged` or stacks. `order` [T] finds each token among the stacked
+    outputs."""
 
     stacks: list[Stack]
     order: Tensor
     longest: int
+    ragged: Ragged | None = None
 
     @classmethod
     def of(cls, pack: Pack, device: torch.device, dtype: torch.dtype) -> Tree:
         """Stacks the segments of `pack`. The masks take sum(B * Lq * Lk) elements of `dtype`."""
+        longest = max((len(segment.path) for segment in pack.segments), default=0)
+        if device.type == "cuda" and dtype in (torch.float16, torch.bfloat16):
+            return cls([], torch.empty(0), longest, Ragged.of(pack, device))
         stacks, order, at = [], np.empty(len(pack.token_ids), np.int64), 0
         for segments in _stacked(pack.segments):
             query_length = max(segment.end - segment.start for segment in segments)
@@ -76,7 +124,6 @@ class Tree:
                 mask = torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, -torch.inf)
             flat_queries, flat_keys = (torch.from_numpy(index.reshape(-1)).to(device) for index in (queries, keys))
             stacks.append(Stack(len(segments), flat_queries, flat_keys, mask))
-        longest = max((len(segment.path) for segment in pack.segments), default=0)
         return cls(stacks, torch.from_numpy(order).to(device), longest)
 
 
@@ -122,12 +169,15 @@ def tree_attention_forward(
         TrainError: the model does not hand `tree` down to its attention, or has a window shorter than a row.
     """
     if tree is None:
-        raise TrainError(f"{type(module).__name__} does not receive the pack's tree", remedy=_REMEDY)
+        raise TrainError(f"{type(module).__name__} does not receive the pack's tree", remedy=REMEDY)
     if sliding_window is not None and sliding_window < tree.longest:
         raise TrainError(
             f"a row of {tree.longest} tokens does not fit the model's attention window of {sliding_window}",
             remedy="shorten the episodes (limits, agent.max_turns), or take a model with full attention",
         )
+    if tree.ragged is not None:
+        packed = (x[0].transpose(0, 1) for x in (query, key, value))
+        return tree.ragged.attend(*packed, scaling=scaling)[None], None
     heads, kv_heads = query.shape[1], key.shape[1]
     flat_query, flat_key, flat_value = (x[0].transpose(0, 1).flatten(1) for x in (query, key, value))
     outputs = []
@@ -153,7 +203,7 @@ def _gather(rows: Tensor, index: Tensor, size: int, heads: int) -> Tensor:
 
 AttentionInterface.register(NAME, tree_attention_forward)
 
-_REMEDY = "decoder-only models with full attention through transformers' attention interface work (Llama, Qwen, ...)"
+REMEDY = "decoder-only models with full attention through transformers' attention interface work (Llama, Qwen, ...)"
 
 
 @contextmanager
@@ -167,64 +217,3 @@ def tree_attention(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         config._attn_implementation = before
-
-
-def check_model(model: Any) -> None:
-    """Compares a packed forward pass of three short branches with the model's own, row by row.
-
-    Raises:
-        TrainError: they differ: the model has parts that see more of a token's neighbours than attention shows them
-            (linear attention, convolutions, attention sinks, score caps), or it ignores the attention interface.
-    """
-    place = type(model).__name__
-    if not getattr(model, "_supports_attention_backend", False):
-        raise TrainError("the model does not use transformers' attention interface", place=place, remedy=_REMEDY)
-    vocabulary = model.config.get_text_config().vocab_size
-    rows = [
-        Row(
-            np.array(ids, np.int64) % vocabulary,
-            np.arange(len(ids)) > 0,
-            np.zeros(len(ids), np.float32),
-            np.zeros(len(ids), np.float32),
-            "check",
-            "check",
-            branch,
-        )
-        for branch, ids in enumerate([(5, 6, 7, 8, 9, 10), (5, 6, 7, 11, 12), (5, 13, 14, 15)])
-    ]
-    device, dtype = model.device, model.dtype
-    (packed,) = pack(rows, token_budget=64)
-    with torch.no_grad():
-        ours = forward_logits(model, packed)[torch.from_numpy(packed.query).to(device)]
-        theirs = torch.cat(
-            [
-                model(input_ids=torch.from_numpy(rows[row].token_ids)[None].to(device), use_cache=False).logits[0, :-1]
-                for row in dict.fromkeys(packed.row.tolist())
-            ]
-        )
-    difference = (ours.float() - theirs.float()).abs().max().item()
-    allowed = 1e-3 if dtype == torch.float32 else 0.1
-    if not difference <= allowed * max(1.0, theirs.float().abs().max().item()):
-        raise TrainError(
-            f"packed and plain logits differ by {difference:.3g}: the model cannot be trained on packed rows",
-            place=place,
-            remedy=_REMEDY,
-        )
-
-
-def forward_logits(model: Any, packed: Pack) -> Tensor:
-    """Logits [Q, V] of a pack's predictions, and of no other position, in the model's dtype."""
-    device = model.device
-    ids, positions, wanted = (
-        torch.from_numpy(index).to(device) for index in (packed.token_ids, packed.positions, packed.logit_positions)
-    )
-    with tree_attention(model):
-        output = model(
-            input_ids=ids[None],
-            position_ids=positions[None],
-            use_cache=False,
-            logits_to_keep=wanted,
-            tree=Tree.of(packed, device, model.dtype),
-        )
-    logits: Tensor = output.logits[0]
-    return logits

@@ -1,6 +1,7 @@
 """Checkpoints: a folder in Hugging Face's format plus the trainer's state. A folder that can be seen is whole.
 
     it-00040/   config.json, model.safetensors, tokenizer files   (any HF tool can load these)
+                adapter/                                          (with LoRA: the adapters alone, for peft)
                 trainer.pt                                        (optimiser and its counters)
                 state.json                                        (what the loop wants back; written last)
 
@@ -13,15 +14,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from agentrl.errors import StoreError
 from agentrl.model import no_progress_bars
+from agentrl.train.lora import save_adapters
+from agentrl.train.lora_settings import LoraSettings
 
 STATE, TRAINER = "state.json", "trainer.pt"
 _UNFINISHED, _REPLACED, _DROPPED = ".new-", ".old-", ".gone-"
@@ -41,13 +45,19 @@ def save(
     tokenizer_saver: Callable[[str], Any] | None,
     trainer_state: dict[str, Any],
     extra: dict[str, Any],
+    *,
+    weights: Mapping[str, Tensor] | None = None,
+    lora: LoraSettings | None = None,
 ) -> None:
     """Writes a checkpoint atomically; one that is there already is replaced.
 
     Args:
+        model: of transformers.
         tokenizer_saver: for example `tokenizer.save_pretrained`.
         trainer_state: `Trainer.state_dict()`.
         extra: JSON values that the loop needs to go on, for example the iteration.
+        weights: `Trainer.weights()`, where the model's own are shards or have adapters beside them; None: its own.
+        lora: the adapters' settings, where `trainer_state` has adapters: they are saved on their own, too.
     """
     root = folder.parent
     root.mkdir(parents=True, exist_ok=True)
@@ -55,7 +65,9 @@ def save(
     new, old = root / f"{_UNFINISHED}{folder.name}", root / f"{_REPLACED}{folder.name}"
     new.mkdir()
     with no_progress_bars():
-        model.save_pretrained(str(new))
+        model.save_pretrained(str(new), state_dict=None if weights is None else dict(weights))
+    if lora is not None:
+        save_adapters(new / "adapter", trainer_state["adapters"], lora)
     if tokenizer_saver is not None:
         tokenizer_saver(str(new))
     torch.save(trainer_state, new / TRAINER)

@@ -27,7 +27,7 @@ def with_kl_reward(
     """
     rows = [rows_of(episode, [0.0] * len(episode.turns)) for episode in episodes]
     flat = [row for of_episode in rows for row in of_episode]
-    pairs = zip(flat, trainer.logprobs(flat), trainer.logprobs(flat, trainer.reference), strict=True)
+    pairs = zip(flat, trainer.logprobs(flat), trainer.logprobs(flat, reference=True), strict=True)
     sums: dict[str, dict[int, float]] = {}
     total, tokens = 0.0, 0
     for row, policy, reference in pairs:

@@ -33,10 +33,11 @@ from agentrl.store.run_dir import RunDir
 from agentrl.task_source import load_tasks
 from agentrl.train import checkpoint
 from agentrl.train.demonstrations import demonstration_row, demonstration_texts
+from agentrl.train.followers import lead
 from agentrl.train.kl_reward import with_kl_reward
 from agentrl.train.model_columns import ModelColumns
+from agentrl.train.ranks import Ranks
 from agentrl.train.row import Row, rows_of, silence
-from agentrl.train.trainer import Trainer
 from agentrl.view.progress import Progress
 
 
@@ -45,6 +46,7 @@ class Loop:
 
     Args:
         engine_for: makes the engine from the loaded model; default: the embedded torch engine.
+        ranks: the processes that train the model; this one is the first.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Loop:
         progress: Progress,
         *,
         engine_for: Callable[[LoadedModel], Engine] | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         check_training(parts)
         assert parts.recipe.train is not None
@@ -64,6 +67,7 @@ class Loop:
         self.credit = self.recipe.credit.load(self.recipe.base)
         self._refers = self.settings.kl is not None or "ref_logprob" in self.credit.needs
         self._engine_for = engine_for or embedded_engine
+        self.ranks = ranks or Ranks()
         self.checkpoints, self.reference = run.path / "checkpoints", run.path / "reference"
         self.curriculum = Curriculum(
             load_parts(self.recipe.curriculum, self.recipe.base, self.recipe.scripts),
@@ -98,8 +102,10 @@ class Loop:
         """Model, trainer, engine: from the newest checkpoint, or from the beginning with the warm start."""
         newest = checkpoint.latest(self.checkpoints)
         if newest is not None:
-            model_settings = self.recipe.model.at(newest)  # type: ignore[union-attr]
-            self._use(load_model(model_settings, seed=self.recipe.seed))
+            assert self.recipe.model is not None
+            # With adapters the model goes on from where it began, and the adapters from the checkpoint.
+            weights = self.recipe.model if self.settings.lora is not None else self.recipe.model.at(newest)
+            self._use(load_model(weights.for_training(), seed=self.recipe.seed))
             saved = checkpoint.load_state(newest)
             self.trainer.load_state_dict(saved.trainer)
             self.columns.load_state_dict(saved.trainer.get("critics", {}))
@@ -111,14 +117,17 @@ class Loop:
             demos = await self._demonstrations()
             texts = demonstration_texts(demos)
             assert self.recipe.model is not None
-            self._use(load_model(self.recipe.model, texts=texts, seed=self.recipe.seed))
+            self._use(load_model(self.recipe.model.for_training(), texts=texts, seed=self.recipe.seed))
             if demos:
                 self._warm_start(demos)
             if self._refers:
                 self._freeze_reference()
             self._save()
-        self.engine = self._engine_for(self.loaded)
-        await self.engine.update(self.loaded.model.state_dict(), self.iteration)
+        await self._update_engine()
+
+    async def _update_engine(self) -> None:
+        assert self.recipe.model is not None
+        await self.engine.update(self.trainer.weights(self.recipe.model.dtype), self.iteration)
 
     def _use(self, loaded: LoadedModel) -> None:
         self.loaded = loaded
@@ -128,7 +137,9 @@ class Loop:
         if self._refers:
             # Before training has begun the policy is its own reference.
             reference = self._load_reference() if self.reference.exists() else copy.deepcopy(loaded.model)
-        self.trainer = Trainer(loaded.model, self.settings, reference=reference, base=self.recipe.base)
+        # The engine's model is made first: the trainer may put adapters into its own, or shard it.
+        self.engine = self._engine_for(loaded)
+        self.trainer = lead(loaded.model, self.settings, reference=reference, base=self.recipe.base, ranks=self.ranks)
         self.columns = ModelColumns(self.credit, self.trainer)
 
     async def _demonstrations(self) -> list[Episode]:
@@ -158,12 +169,14 @@ class Loop:
 
     def _freeze_reference(self) -> None:
         """Stores the policy as reinforcement begins: what KL is measured against, also when the run continues."""
-        checkpoint.save(self.reference, self.loaded.model, self.loaded.tokenizer.save_pretrained, {}, {"iteration": 0})
-        self.trainer.reference = self._load_reference()
+        saver = self.loaded.tokenizer.save_pretrained
+        state, weights = {"iteration": 0}, self.trainer.weights()
+        checkpoint.save(self.reference, self.loaded.model, saver, {}, state, weights=weights)
+        self.trainer.freeze_reference()
 
     def _load_reference(self) -> Any:
         assert self.recipe.model is not None
-        return load_model(self.recipe.model.at(self.reference), seed=self.recipe.seed).model.requires_grad_(False)
+        return load_model(self.recipe.model.at(self.reference).for_training(), seed=self.recipe.seed).model
 
     async def _iterate(self) -> None:
         started = time.perf_counter()
@@ -194,7 +207,7 @@ class Loop:
         self._add_metrics(metrics)
         if self.iteration % self.settings.checkpoint_every == 0 or self.iteration == self.settings.iterations:
             self._save()
-        await self.engine.update(self.loaded.model.state_dict(), self.iteration)
+        await self._update_engine()
         self.progress.iteration(metrics)
 
     async def _collect(self) -> list[Group]:
@@ -308,6 +321,8 @@ class Loop:
             self.loaded.tokenizer.save_pretrained,
             {**self.trainer.state_dict(), "critics": self.columns.state_dict()},
             {"iteration": self.iteration, "curriculum": self.curriculum.state_dict()},
+            weights=self.trainer.weights(),
+            lora=self.settings.lora,
         )
         checkpoint.prune(self.checkpoints, keep=2)
 

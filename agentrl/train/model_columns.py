@@ -34,7 +34,7 @@ class ModelColumns:
             self.critics = {n: Critic(trainer.model, settings.critic, settings.token_budget) for n in wanted}
         made: dict[str, Callable[[list[Row]], Column]] = {
             "entropy": lambda rows: by_turn(rows, trainer.entropies(rows)),
-            "ref_logprob": lambda rows: by_turn(rows, trainer.logprobs(rows, trainer.reference)),
+            "ref_logprob": lambda rows: by_turn(rows, trainer.logprobs(rows, reference=True)),
         }
         self._makers = {name: make for name, make in made.items() if name in credit.needs}
 

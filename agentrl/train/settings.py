@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentrl.train.critic_settings import CriticSettings
+from agentrl.train.lora_settings import LoraSettings, Trainable
 from agentrl.train.loss_settings import Aggregation, ImportanceSettings, KlSettings, LossSettings
 
 LrSchedule = Literal["constant", "linear", "cosine"]
@@ -53,6 +54,17 @@ class TrainSettings(BaseModel):
         description="Denominator of the probability ratio: recomputed before the first step, or the engine's own.",
     )
     token_budget: int = Field(16384, gt=0, description="Unique tokens of one forward pass; bounds memory.")
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="bfloat16: matrix products in that; weights and optimiser stay in float32."
+    )
+    lora: LoraSettings | None = Field(None, description="Train low-rank adapters; engines get merged weights.")
+    trainable: Trainable | None = Field(None, description="Train a part of the model; null: all of it.")
+    logits_mb: int = Field(
+        512, gt=0, description="MiB of logits at a time; beyond, they come in chunks and are computed twice."
+    )
+    activation_checkpointing: bool = Field(
+        False, description="Keep no activations within layers; a third more work for a fraction of the memory."
+    )
     critic: CriticSettings | None = Field(None, description="A learned baseline, for credit that needs one.")
     checkpoint_every: int = Field(1, gt=0, description="Iterations between checkpoints.")
 
@@ -62,4 +74,6 @@ class TrainSettings(BaseModel):
             raise ValueError("'token_norm' belongs to aggregation: seq_mean_token_sum_norm, which needs it")
         if self.importance is not None and self.old_logprobs == "engine":
             raise ValueError("'importance' corrects old_logprobs: recompute; with engine every weight is 1")
+        if self.lora is not None and self.trainable is not None:
+            raise ValueError("'lora' and 'trainable' both say what trains: give one of them")
         return self

@@ -12,6 +12,7 @@ from torch import Tensor
 from agentrl.train.losses import Objective, TokenBatch
 from agentrl.train.losses.objective import importance_weight, kl_loss
 from agentrl.train.packing import Floats, Pack
+from agentrl.train.ranks import Ranks
 from agentrl.train.row import Row
 
 
@@ -53,15 +54,16 @@ class Stats:
         for name, value in zip(columns, sums, strict=True):
             self.sums[name] = self.sums.get(name, 0.0) + value
 
-    def summary(self) -> dict[str, float]:
-        """Means over tokens and steps, and the counts."""
+    def summary(self, ranks: Ranks) -> dict[str, float]:
+        """Means over tokens and steps, and the counts, over all ranks."""
+        counts = ranks.sums({"tokens": self.tokens, "forwarded": self.forwarded, "row_tokens": self.row_tokens})
         return {
             "loss": float(np.mean(self.losses)),
             "grad_norm": float(np.mean(self.grad_norms)),
-            **{name: value / max(self.tokens, 1) for name, value in self.sums.items()},
-            "tokens": float(self.tokens),
-            "forwarded": float(self.forwarded),
-            "packing_ratio": self.row_tokens / max(self.forwarded, 1),
+            **{name: value / max(counts["tokens"], 1) for name, value in ranks.sums(self.sums).items()},
+            "tokens": float(counts["tokens"]),
+            "forwarded": float(counts["forwarded"]),
+            "packing_ratio": counts["row_tokens"] / max(counts["forwarded"], 1),
         }
 
 

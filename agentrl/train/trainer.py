@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from agentrl.errors import TrainError
-from agentrl.train.attention import check_model, forward_logits
 from agentrl.train.columns import Columns, token_columns
+from agentrl.train.lora import add_adapters, merged
 from agentrl.train.loss_settings import LossSettings
 from agentrl.train.losses import Objective, TokenBatch, token_weights
-from agentrl.train.packing import Floats, Pack, pack
+from agentrl.train.packing import Floats, Pack
+from agentrl.train.policy import Entropy, Policy, check_policy, train_top_layers
+from agentrl.train.ranks import Ranks, together
 from agentrl.train.row import Row
 from agentrl.train.settings import LrSchedule, TrainSettings
+from agentrl.train.shards import load_optimizer, put, shard, whole, whole_optimizer, whole_state
 from agentrl.train.stats import Stats, mismatch
 
 SFT_WARMUP = 0.05
@@ -33,16 +35,8 @@ SCHEDULES: dict[LrSchedule, Callable[[float], float]] = {
 """Factor of the learning rate when a share `done` of the training is behind."""
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """Of a pack's E trained tokens: `logprob`, and `entropy` (nats, of the whole distribution) if asked for; [E]."""
-
-    logprob: Tensor
-    entropy: Tensor | None
-
-
 class Trainer:
-    """Trains a causal language model on rows, on the device and in the dtype that it has.
+    """Trains a causal language model on rows, on the device that it is on.
 
     The model is kept in eval mode: dropout would make the recomputed log-probabilities another policy's.
     On a CPU, equal rows, seed and state give equal weights, bit by bit.
@@ -52,48 +46,83 @@ class Trainer:
         settings: of the optimiser and the loss.
         reference: the frozen policy that `settings.kl` measures the distance to.
         base: folder that user code in the settings is relative to.
+        ranks: the processes that train it together; each has its share of weights and packs (FSDP2).
 
     Raises:
         TrainError: the loss is unknown, or the model cannot be trained on packed rows, or KL has no reference.
     """
 
     def __init__(
-        self, model: Any, settings: TrainSettings, *, reference: Any | None = None, base: Path = Path()
+        self,
+        model: Any,
+        settings: TrainSettings,
+        *,
+        reference: Any | None = None,
+        base: Path = Path(),
+        ranks: Ranks | None = None,
     ) -> None:
-        self.model, self.settings = model.eval(), settings
+        self.settings, self.ranks = settings, ranks or Ranks()
         self.objective = Objective.of(settings, base)
         if settings.kl is not None and reference is None:
             raise TrainError("KL needs a reference policy", place="train.kl", remedy="Trainer(..., reference=model)")
-        self.reference = None if reference is None else reference.eval()
-        check_model(model)
+        if settings.lora is not None:
+            add_adapters(model, settings.lora)
+        if settings.trainable is not None:
+            train_top_layers(model, settings.trainable.top_layers)
+        self.policy = self._policy(model, settings.activation_checkpointing)
+        check_policy(self.policy)
+        self.reference = None if reference is None else self._policy(reference.requires_grad_(False))
+        if self.ranks.size > 1:
+            for policy in filter(None, (self.policy, self.reference)):
+                shard(policy, self.ranks)
         self.optimizer = self._adamw(settings.lr)
         self.steps = 0
 
-    def logprobs(self, rows: Sequence[Row], model: Any | None = None) -> list[Floats]:
+    @property
+    def model(self) -> Any:
+        """The model that is trained, of transformers; with several ranks its weights are shards."""
+        return self.policy.model
+
+    @together
+    def logprobs(self, rows: Sequence[Row], *, reference: bool = False) -> list[Floats]:
         """Log-probabilities of the rows' trained tokens, at each row's temperature (0 counts as 1).
 
         Args:
-            model: default: the policy that is trained.
+            reference: those of the reference policy, not of the one that is trained.
 
         Returns:
             float32 [n] for each row, 0 where it does not train.
         """
-        out = [np.zeros(len(row.token_ids), np.float32) for row in rows]
-        with torch.no_grad():
-            for packed in pack(rows, self.settings.token_budget):
-                packed.put(self._predict(packed, "none", model).logprob.cpu().numpy(), out)
-        return out
+        policy = self.reference if reference else self.policy
+        assert policy is not None
+        return self._measure(rows, lambda packed: policy(packed)[0])
 
+    @together
     def entropies(self, rows: Sequence[Row]) -> list[Floats]:
         """Entropy (nats) of the policy where it sampled the rows' trained tokens; 0 at the others."""
-        out = [np.zeros(len(row.token_ids), np.float32) for row in rows]
-        with torch.no_grad():
-            for packed in pack(rows, self.settings.token_budget):
-                entropy = self._predict(packed, "value").entropy
-                assert entropy is not None
-                packed.put(entropy.cpu().numpy(), out)
-        return out
+        return self._measure(rows, lambda packed: self.policy(packed, "value")[1])
 
+    @together
+    def weights(self, dtype: str | None = None) -> dict[str, Tensor]:
+        """The policy's state dict as a plain model has it: shards gathered, adapters merged.
+
+        Without either these are the weights themselves, which change with the next step.
+
+        Args:
+            dtype: "float32" or "bfloat16"; default: as they are.
+        """
+        state = whole_state(self.model)
+        if self.settings.lora is not None:
+            state = merged(state, self.settings.lora)
+        return state if dtype is None else cast(state, getattr(torch, dtype))
+
+    @together
+    def freeze_reference(self) -> None:
+        """Makes the policy as it is now the reference."""
+        assert self.reference is not None
+        put(self.reference.model, self.weights())
+
+    @together
     def update(self, rows: Sequence[Row], seed: int, progress: float = 0.0) -> dict[str, float]:
         """One iteration of policy optimisation: `epochs` passes over minibatches of whole episodes.
 
@@ -121,7 +150,7 @@ class Trainer:
         batches = [
             batch for _ in range(settings.epochs) for batch in _minibatches(rows, settings.minibatch, rng, whole_groups)
         ]
-        reference = self.logprobs(rows, self.reference) if self.objective.kl is not None else None
+        reference = self.logprobs(rows, reference=True) if self.objective.kl is not None else None
         before = {}  # row index -> log-probabilities before the first step
         if settings.old_logprobs == "recompute":
             # The first step needs no recomputation: its own forward pass is the old policy's.
@@ -142,8 +171,9 @@ class Trainer:
             if not number:
                 before |= dict(zip(batch, seen, strict=True))
         gaps = mismatch((rows[index], values) for index, values in before.items())
-        return {**stats.summary(), **gaps, "lr": lr, "steps": float(self.steps)}
+        return {**stats.summary(self.ranks), **gaps, "lr": lr, "steps": float(self.steps)}
 
+    @together
     def sft(
         self,
         rows: Sequence[Row],
@@ -180,19 +210,46 @@ class Trainer:
             self._apply(optimizer, rate, chosen, stats)
             if progress is not None:
                 progress(step + 1, stats.losses[-1])
-        return {**stats.summary(), "loss_end": float(np.mean(stats.losses[-max(1, steps // 10) :]))}
+        return {**stats.summary(self.ranks), "loss_end": float(np.mean(stats.losses[-max(1, steps // 10) :]))}
 
+    @together
     def state_dict(self) -> dict[str, Any]:
-        """What, with the model's weights, continues the training exactly: optimiser and number of steps."""
-        return {"optimizer": self.optimizer.state_dict(), "steps": self.steps}
+        """What, with the model's weights, continues the training exactly: optimiser and number of steps.
 
+        With LoRA also the adapters, which the merged weights do not tell; the model is then the one it began with.
+        """
+        state = {"optimizer": whole_optimizer(self.optimizer), "steps": self.steps}
+        return state if self.settings.lora is None else {**state, "adapters": self.adapters()}
+
+    @together
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes what `state_dict` returned. Settings are the trainer's own: a changed rate takes effect."""
-        self.optimizer.load_state_dict(state["optimizer"])
+        load_optimizer(self.optimizer, state["optimizer"])
+        put(self.model, state.get("adapters", {}))
         fresh = self._adamw(self.settings.lr)
         for group, now in zip(self.optimizer.param_groups, fresh.param_groups, strict=True):
             group.update({name: value for name, value in now.items() if name != "params"})
         self.steps = int(state["steps"])
+
+    def adapters(self) -> dict[str, Tensor]:
+        """LoRA's own weights; none without LoRA."""
+        own = [(name, parameter) for name, parameter in self.model.named_parameters() if ".lora_" in name]
+        return {name: whole(parameter.detach()) for name, parameter in own}
+
+    def _policy(self, model: Any, checkpointing: bool = False) -> Policy:
+        own = self.settings
+        return Policy(model, precision=own.precision, logits_mb=own.logits_mb, checkpointing=checkpointing)
+
+    def _measure(self, rows: Sequence[Row], of: Callable[[Pack], Tensor]) -> list[Floats]:
+        """A number for each trained token, as long as the rows; without gradient."""
+        out = [np.zeros(len(row.token_ids), np.float32) for row in rows]
+        with torch.no_grad():
+            for packed, own in self.ranks.packs(rows, self.settings.token_budget):
+                found = of(packed)
+                if own:
+                    packed.put(found.cpu().numpy(), out)
+        self.ranks.add_up(out)
+        return out
 
     def _adamw(self, lr: float) -> torch.optim.AdamW:
         parameters = [p for p in self.model.parameters() if p.requires_grad]
@@ -222,41 +279,48 @@ class Trainer:
         Returns:
             The policy's log-probabilities, by row.
         """
-        seen = [np.zeros(len(row.token_ids), np.float32) for row in rows]
+        seen, faulty = ([np.zeros(len(row.token_ids), np.float32) for row in rows] for _ in range(2))
         total = 0.0
-        packs = pack(rows, self.settings.token_budget)
+        packs = self.ranks.packs(rows, self.settings.token_budget)
         columns = token_columns(rows, weights, old, ref)
         ahead = None
-        if objective.scope != "token" and len(packs) > 1:
-            ahead = self._look_ahead(packs, columns, objective)
-        for number, packed in enumerate(packs):
-            entropy: Literal["none", "value", "gradient"] = "gradient" if entropy_bonus else "value"
-            predicted = self._predict(packed, "none" if entropy_bonus is None else entropy)
-            batch = self._batch([packed], columns, predicted.logprob)
+        if objective.scope != "token" and len(packs) * self.ranks.size > 1:
+            ahead = self._look_ahead(rows, columns, objective)
+        entropy: Entropy = "none" if entropy_bonus is None else "gradient" if entropy_bonus else "value"
+        for packed, own in packs:
+            logprob, entropies = self.policy(packed, entropy)
+            if not own:
+                (logprob.sum() * 0.0).backward()
+                continue
+            batch = self._batch(packed.take, columns, logprob)
             if ahead is None:
                 per_token, clipped = objective(batch)
                 value = slope = (per_token * batch.weight).sum()
             else:
-                per_token, clipped, along = ahead[number]
-                value, slope = (per_token * batch.weight).sum(), (predicted.logprob * along).sum()
-            if entropy_bonus and predicted.entropy is not None:
-                bonus = entropy_bonus * (predicted.entropy * batch.weight).sum()
+                per_token, clipped, along = (self._tensor(packed.take(column)) for column in ahead)
+                value, slope = (per_token * batch.weight).sum(), (logprob * along).sum()
+            if entropy_bonus:
+                bonus = entropy_bonus * (entropies * batch.weight).sum()
                 value, slope = value - bonus, slope - bonus
             if not torch.isfinite(value):
-                faulty = packed.row[~torch.isfinite(per_token.detach()).cpu().numpy()]
-                raise self._not_finite("loss", [rows[index] for index in np.unique(faulty)], stats)
+                packed.put((~torch.isfinite(per_token.detach())).float().cpu().numpy(), faulty)
             slope.backward()  # type: ignore[no-untyped-call]
-            packed.put(batch.logprob.detach().cpu().numpy(), seen)
+            packed.put(logprob.detach().cpu().numpy(), seen)
             stats.add_pack(packed, rows)
-            if predicted.entropy is not None:
-                stats.add_tokens(batch, clipped, predicted.entropy, objective)
+            if entropies is not None:
+                stats.add_tokens(batch, clipped, entropies, objective)
             total += value.item()
+        total = self.ranks.sums({"loss": total})["loss"]
+        if not math.isfinite(total):
+            self.ranks.add_up(faulty)
+            raise self._not_finite("loss", [row for row, bad in zip(rows, faulty, strict=True) if bad.any()], stats)
+        self.ranks.add_up(seen)
         stats.losses.append(total)
         return seen
 
     def _apply(self, optimizer: torch.optim.Optimizer, lr: float, rows: list[Row], stats: Stats) -> None:
         """Clips the gradient and takes the step, if the gradient is finite."""
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm).item()
+        norm = whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm)).item()
         if not math.isfinite(norm):
             raise self._not_finite("gradient", rows, stats)
         for group in optimizer.param_groups:
@@ -266,44 +330,35 @@ class Trainer:
         stats.grad_norms.append(norm)
 
     def _look_ahead(
-        self, packs: list[Pack], columns: Columns, objective: Objective
-    ) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """For an objective that looks beyond one pack, by pack: each token's loss, whether it is clipped, and the
-        slope of the whole sum along the token's log-probability. One forward pass without gradient; given the slopes,
-        the passes with gradient may again come pack by pack, and the result is exact."""
-        with torch.no_grad():
-            parts = [self._predict(packed, "none").logprob for packed in packs]
-        logprob = torch.cat(parts).requires_grad_()
-        batch = self._batch(packs, columns, logprob)
+        self, rows: list[Row], columns: Columns, objective: Objective
+    ) -> tuple[list[np.ndarray[Any, Any]], ...]:
+        """For an objective that looks beyond one pack: each token's loss, whether it is clipped, and the slope of the
+        whole sum along the token's log-probability; arrays as long as the rows. One forward pass without gradient;
+        given the slopes, the passes with gradient may again come pack by pack, and the result is exact."""
+
+        def flat(column: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+            return np.concatenate([values[row.loss_mask] for values, row in zip(column, rows, strict=True)])
+
+        logprob = self._tensor(flat(self.logprobs(rows))).requires_grad_()
+        batch = self._batch(flat, columns, logprob)
         per_token, clipped = objective(batch)
         (slope,) = torch.autograd.grad((per_token * batch.weight).sum(), logprob)
-        sizes = [len(part) for part in parts]
-        found = (per_token.detach(), clipped, slope)
-        return list(zip(*(each.split_with_sizes(sizes) for each in found), strict=True))
+        ends = np.cumsum([row.loss_mask.sum() for row in rows])[:-1]
+        out = []
+        for found in (per_token.detach(), clipped, slope):
+            values = found.cpu().numpy()
+            column = [np.zeros(len(row.token_ids), values.dtype) for row in rows]
+            for into, row, part in zip(column, rows, np.split(values, ends), strict=True):
+                into[row.loss_mask] = part
+            out.append(column)
+        return tuple(out)
 
-    def _predict(
-        self, packed: Pack, entropy: Literal["none", "value", "gradient"], model: Any | None = None
-    ) -> Predictions:
-        """Log-softmax in float32, at the positions of the predictions only."""
-        logits = forward_logits(self.model if model is None else model, packed).float()
-        if packed.temperature not in (0.0, 1.0):
-            logits = logits / packed.temperature
-        every = torch.log_softmax(logits, -1)
-        query = self._tensor(packed.query)
-        logprob = every.gather(1, self._tensor(packed.target_ids)[:, None])[query, 0]
-        if entropy == "none":
-            return Predictions(logprob, None)
-        if entropy == "value":
-            every = every.detach()
-        return Predictions(logprob, -(every.exp() * every).sum(-1)[query])
-
-    def _batch(self, packs: list[Pack], columns: Columns, logprob: Tensor) -> TokenBatch:
-        """The entries of `packs`, in order, as a loss takes them. Without old log-probabilities the policy is the old
-        one."""
-        flat = {
-            name: self._tensor(np.concatenate([packed.take(column) for packed in packs]))
-            for name, column in columns.items()
-        }
+    def _batch(
+        self, take: Callable[[list[np.ndarray[Any, Any]]], np.ndarray[Any, Any]], columns: Columns, logprob: Tensor
+    ) -> TokenBatch:
+        """The tokens that `take` takes from the columns, as a loss sees them. Without old log-probabilities the policy
+        is the old one."""
+        flat = {name: self._tensor(take(column)) for name, column in columns.items()}
         return TokenBatch(logprob=logprob, **{"old_logprob": logprob.detach(), **flat})
 
     def _tensor(self, array: np.ndarray[Any, Any]) -> Tensor:
@@ -319,6 +374,12 @@ class Trainer:
             "the step was not taken",
             remedy="lower train.lr or train.max_grad_norm, and look at those episodes' rewards and log-probabilities",
         )
+
+
+def cast(state: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """The state dict with floating-point tensors in `dtype`; tied ones stay tied."""
+    done = {id(tensor): tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in state.values()}
+    return {name: done[id(tensor)] for name, tensor in state.items()}
 
 
 def _check(rows: Sequence[Row]) -> None:

@@ -7,8 +7,8 @@ from transformers import MambaConfig, MambaForCausalLM, MistralConfig, MistralFo
 
 from agentrl.errors import TrainError
 from agentrl.train import attention
-from agentrl.train.attention import check_model, forward_logits
 from agentrl.train.packing import pack
+from agentrl.train.policy import Policy, check_policy
 from agentrl.train.row import Row
 
 from .make import SIZES, llama, make_rows, padded_logprobs, qwen3, turn_rows
@@ -19,9 +19,7 @@ def packed_gradient(model, rows: list[Row], budget: int = 10**6) -> tuple[list[n
     model.zero_grad()
     out = [np.zeros(len(row.token_ids), np.float32) for row in rows]
     for packed in pack(rows, budget):
-        logits = forward_logits(model, packed)
-        every = torch.log_softmax(logits.float(), -1)
-        logprob = every.gather(1, torch.from_numpy(packed.target_ids)[:, None])[torch.from_numpy(packed.query), 0]
+        logprob, _ = Policy(model)(packed)
         (logprob * torch.from_numpy(packed.take([row.advantages for row in rows]))).sum().backward()
         packed.put(logprob.detach().numpy(), out)
     return out, gradient(model)
@@ -71,7 +69,7 @@ def test_multi_head_attention_and_a_single_long_row():
 def test_the_model_attends_by_itself_again_afterwards():
     model = llama()
     before = model.config._attn_implementation
-    check_model(model)
+    check_policy(Policy(model))
     assert model.config._attn_implementation == before == "sdpa"
 
 
@@ -79,7 +77,7 @@ def test_models_without_attention_are_refused():
     torch.manual_seed(0)
     mamba = MambaForCausalLM(MambaConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1, state_size=4))
     with pytest.raises(TrainError, match="MambaForCausalLM"):
-        check_model(mamba)
+        check_policy(Policy(mamba))
 
 
 def test_a_model_that_looks_aside_is_refused():
@@ -87,12 +85,12 @@ def test_a_model_that_looks_aside_is_refused():
     model = llama()
     model.model.layers[0].register_forward_hook(lambda module, inputs, output: output + output.roll(1, dims=1))
     with pytest.raises(TrainError, match="packed and plain logits differ"):
-        check_model(model)
+        check_policy(Policy(model))
 
 
 def test_a_window_shorter_than_a_row_is_refused():
     torch.manual_seed(0)
     mistral = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=16)).eval()
-    check_model(mistral)
+    check_policy(Policy(mistral))
     with pytest.raises(TrainError, match=r"does not fit the model's attention window of 16"):
         packed_gradient(mistral, make_rows())

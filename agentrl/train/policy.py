@@ -1,0 +1,190 @@
+"""The policy as training sees it: a pack in, the log-probabilities of its trained tokens out.
+
+The logits of all predictions need not be in memory at once: at a vocabulary of 49,152, those of 16,384 predictions take
+3.2 GB, and their gradient as much again. Beyond `logits_mb` the predictions come in chunks whose logits are computed a
+second time for the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from agentrl.errors import TrainError
+from agentrl.train.attention import REMEDY, Tree, tree_attention
+from agentrl.train.packing import Pack, pack
+from agentrl.train.row import Row
+
+Entropy = Literal["none", "value", "gradient"]
+
+# What some model families do to their logits after the output layer, by the key of the configuration that says so.
+_AFTER_HEAD: dict[str, Callable[[float, Tensor], Tensor]] = {
+    "logit_scale": lambda value, logits: logits * value,  # Cohere
+    "logits_scaling": lambda value, logits: logits / value,  # Granite
+    "final_logit_softcapping": lambda value, logits: value * torch.tanh(logits / value),  # Gemma
+}
+
+
+class Policy(nn.Module):
+    """A causal language model of transformers, on packs.
+
+    Args:
+        precision: bfloat16: matrix products in that (autocast); the weights stay as they are.
+        logits_mb: of float32 logits, at a time.
+        checkpointing: keep no activations within decoder layers; compute them again for the gradient.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        precision: Literal["float32", "bfloat16"] = "float32",
+        logits_mb: int = 512,
+        checkpointing: bool = False,
+    ) -> None:
+        super().__init__()
+        self.model = model.eval()
+        self.bf16 = precision == "bfloat16"
+        config = model.config.get_text_config()
+        self.chunk = max(1, (logits_mb << 20) // (4 * config.vocab_size))
+        values = ((change, getattr(config, name, None)) for name, change in _AFTER_HEAD.items())
+        self._after_head = [partial(change, value) for change, value in values if value is not None]
+        if checkpointing:
+            for layer in decoder_layers(model):
+                layer.forward = partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)
+
+    def forward(self, packed: Pack, entropy: Entropy = "none") -> tuple[Tensor, Tensor | None]:
+        """Of the pack's E trained tokens, float32 [E]: log-probability at the pack's temperature (0 counts as 1), and
+        entropy (nats, of the whole distribution; with `gradient` it carries one) if asked for."""
+        with self.autocast():
+            hidden = self.hidden(packed)
+        device = hidden.device
+        targets, query = (torch.from_numpy(index).to(device) for index in (packed.target_ids, packed.query))
+        score = partial(self._score, temperature=packed.temperature or 1.0, entropy=entropy)
+        if len(hidden) <= self.chunk:
+            logprob, found = score(hidden, targets)
+        else:
+            parts = [
+                checkpoint(score, *part, use_reentrant=False, preserve_rng_state=False)
+                for part in zip(torch.split(hidden, self.chunk), torch.split(targets, self.chunk), strict=True)
+            ]
+            logprob, found = (torch.cat(column) for column in zip(*parts, strict=True))
+        return logprob[query], None if entropy == "none" else found[query]
+
+    def hidden(self, packed: Pack) -> Tensor:
+        """The last hidden states [Q, H] where the pack's predictions are made."""
+        return hidden_states(self.model, packed, torch.bfloat16 if self.bf16 else None)
+
+    def autocast(self) -> torch.autocast:
+        """The context in which the model's products are computed."""
+        return torch.autocast(self.model.device.type, torch.bfloat16, enabled=self.bf16)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """float32 [n, V] from hidden states [n, H]."""
+        with self.autocast():
+            logits: Tensor = self.model.get_output_embeddings()(hidden)
+        logits = logits.float()
+        for change in self._after_head:
+            logits = change(logits)
+        return logits
+
+    def _score(self, hidden: Tensor, targets: Tensor, temperature: float, entropy: Entropy) -> tuple[Tensor, Tensor]:
+        """Of n predictions: the targets' log-probabilities, and the entropies (zeros if not asked for) [n]."""
+        every = torch.log_softmax(self.logits(hidden) / temperature, -1)
+        logprob = every.gather(1, targets[:, None])[:, 0]
+        if entropy == "none":
+            return logprob, torch.zeros_like(logprob)
+        if entropy == "value":
+            every = every.detach()
+        return logprob, -(every.exp() * every).sum(-1)
+
+
+def check_policy(policy: Policy) -> None:
+    """Compares a packed pass of three short branches with the model's own, row by row.
+
+    Raises:
+        TrainError: they differ: the model has parts that see more of a token's neighbours than attention shows them
+            (linear attention, convolutions, attention sinks, score caps), it ignores the attention interface, or it
+            does something to its logits that we do not know.
+    """
+    model = policy.model
+    place = type(model).__name__
+    if not getattr(model, "_supports_attention_backend", False):
+        raise TrainError("the model does not use transformers' attention interface", place=place, remedy=REMEDY)
+    vocabulary = model.config.get_text_config().vocab_size
+    branches = [(5, 6, 7, 8, 9, 10), (5, 6, 7, 11, 12), (5, 13, 14, 15)]
+    rows = []
+    for number, branch in enumerate(branches):
+        nothing = np.zeros(len(branch), np.float32)
+        ids = np.array(branch, np.int64) % vocabulary
+        rows.append(Row(ids, np.arange(len(ids)) > 0, nothing, nothing, "check", "check", number))
+    (packed,) = pack(rows, token_budget=64)
+    with torch.no_grad(), policy.autocast():
+        ours = policy.logits(policy.hidden(packed))[torch.from_numpy(packed.query).to(model.device)]
+        ids = [torch.from_numpy(rows[row].token_ids)[None].to(model.device) for row in packed.rows]
+        theirs = torch.cat([model(input_ids=each, use_cache=False).logits[0, :-1] for each in ids]).float()
+    difference = (ours - theirs).abs().max().item()
+    allowed = 1e-3 if model.dtype == torch.float32 and not policy.bf16 else 0.1
+    if not difference <= allowed * max(1.0, theirs.abs().max().item()):
+        raise TrainError(
+            f"packed and plain logits differ by {difference:.3g}: the model cannot be trained on packed rows",
+            place=place,
+            remedy=REMEDY,
+        )
+
+
+def hidden_states(model: Any, packed: Pack, dtype: torch.dtype | None = None) -> Tensor:
+    """The model's last hidden states [Q, H] where the pack's predictions are made.
+
+    Args:
+        dtype: of queries, keys and values, where it is not the model's.
+    """
+    device = model.device
+    ids, positions, wanted = (
+        torch.from_numpy(index).to(device) for index in (packed.token_ids, packed.positions, packed.logit_positions)
+    )
+    with tree_attention(model):
+        output = model.base_model(
+            input_ids=ids[None],
+            position_ids=positions[None],
+            use_cache=False,
+            tree=Tree.of(packed, device, dtype or model.dtype),
+        )
+    hidden: Tensor = output.last_hidden_state[0][wanted]
+    return hidden
+
+
+def train_top_layers(model: Any, layers: int) -> None:
+    """Freezes all but the topmost decoder layers and the last norm. No gradient is computed below them.
+
+    Raises:
+        TrainError: the model has fewer layers.
+    """
+    every = decoder_layers(model)
+    if layers > len(every):
+        raise TrainError(
+            f"the model has {len(every)} layers", place="train.trainable.top_layers", remedy=f"at most {len(every)}"
+        )
+    model.requires_grad_(False)
+    embeddings = model.get_input_embeddings()
+    last = [child for child in model.base_model.children() if child is not embeddings]
+    for module in (*every[-layers:], *(child for child in last if not isinstance(child, nn.ModuleList))):
+        module.requires_grad_(True)
+
+
+def decoder_layers(model: Any) -> list[nn.Module]:
+    """The model's decoder layers, lowest first.
+
+    Raises:
+        TrainError: the model's body holds no list of layers.
+    """
+    found = [child for child in model.base_model.children() if isinstance(child, nn.ModuleList)]
+    if not found:
+        raise TrainError("the model's body holds no list of layers", place=type(model).__name__, remedy=REMEDY)
+    return list(found[0])

@@ -1,0 +1,78 @@
+"""FSDP2: every rank holds a shard of each weight and of its optimiser state; gradients are summed over ranks.
+
+Whole tensors appear only where somebody asks for them: for a checkpoint, for an engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from agentrl.train.policy import Policy, decoder_layers
+from agentrl.train.ranks import Ranks
+
+
+def shard(policy: Policy, ranks: Ranks) -> None:
+    """Shards a policy in place: a unit for each decoder layer, one for the rest. Equal weights on all ranks before."""
+    mesh = init_device_mesh(policy.model.device.type, (ranks.size,))
+    for layer in decoder_layers(policy.model):
+        fully_shard(layer, mesh=mesh)
+    fully_shard(policy, mesh=mesh, reshard_after_forward=True)
+    for module in policy.modules():
+        if isinstance(module, FSDPModule):
+            # A sum, not a mean: the tokens' weights already add up over all ranks.
+            module.set_gradient_divide_factor(1.0)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The tensor itself, or all shards of it together (a call that all ranks make)."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def whole_state(model: nn.Module) -> dict[str, Tensor]:
+    """The model's state dict with whole tensors. Tied weights stay tied: one tensor under several names."""
+    first: dict[int, str] = {}
+    out: dict[str, Tensor] = {}
+    tied = {name: id(parameter) for name, parameter in model.named_parameters(remove_duplicate=False)}
+    for name, tensor in model.state_dict().items():
+        original = first.setdefault(tied.get(name, id(name)), name)
+        out[name] = out[original] if original in out else whole(tensor)
+    return out
+
+
+def put(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Writes whole tensors into a model's weights, sharded or not, by name."""
+    own = model.state_dict()
+    with torch.no_grad():
+        for name, tensor in weights.items():
+            own[name].copy_(_like(tensor, own[name]))
+
+
+def whole_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The optimiser's state with whole tensors: the same whatever the number of ranks."""
+    state = optimizer.state_dict()
+    entries = {index: {name: whole(v) for name, v in entry.items()} for index, entry in state["state"].items()}
+    return {**state, "state": entries}
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Takes what `whole_optimizer` returned, sharded as the parameters are here."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    entries = {
+        index: {name: _like(v, parameters[index]) if v.ndim else v for name, v in entry.items()}
+        for index, entry in state["state"].items()
+    }
+    optimizer.load_state_dict({**state, "state": entries})
+
+
+def _like(tensor: Tensor, pattern: Tensor) -> Tensor:
+    """The tensor, sharded as the pattern is."""
+    if not isinstance(pattern, DTensor):
+        return tensor
+    return distribute_tensor(tensor.to(pattern.device), pattern.device_mesh, pattern.placements)
