@@ -169,7 +169,9 @@ class HFTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text, control tokens included, spaces as they are."""
-        return str(self.hf.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        if self._backend is None:
+            return str(self.hf.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        return str(self._backend.decode(list(ids), skip_special_tokens=False))
 
     def render(self, messages: list[Message], tools: list[dict[str, Any]] | None, add_generation_prompt: bool) -> str:
         """The model's own template."""

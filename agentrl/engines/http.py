@@ -6,6 +6,7 @@ msgspec decodes straight into the types below the engines, so that a reply is pa
 from __future__ import annotations
 
 import asyncio
+import resource
 from typing import Any, TypeVar
 
 import aiohttp
@@ -82,9 +83,19 @@ class HttpClient:
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=300, keepalive_timeout=60)
+            connector = aiohttp.TCPConnector(limit=most_connections(), ttl_dns_cache=300, keepalive_timeout=60)
             self._session = aiohttp.ClientSession(connector=connector, timeout=self._timeout, headers=self._headers)
         return self._session
+
+
+def most_connections() -> int:
+    """How many connections may be open at once: half of the files that this process may open (its soft limit is raised
+    to the hard one). The rest is for sandboxes, shards and logs. Requests beyond that wait for a free connection.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return max(1, hard // 2)
 
 
 async def back_off(attempt: int, first_s: float = 0.25, most_s: float = 15.0) -> None:

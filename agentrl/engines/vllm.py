@@ -40,7 +40,7 @@ CONTINUATIONS = 16
 """A completion that the server breaks off (a pause that aborts) is continued at most so many times."""
 
 
-class _TokenLogprob(msgspec.Struct):
+class _TokenLogprob(msgspec.Struct, gc=False):  # One a token: too many to be looked at by the collector.
     token_id: int
     logprob: float
 
@@ -401,13 +401,14 @@ def _from_completions(choice: _Choice, version: int) -> Completion:
 
 
 def _completion(ids: list[int], logprobs: Sequence[float | None], finish: str | None, version: int) -> Completion:
-    if len(ids) != len(logprobs) or any(value is None or not math.isfinite(value) for value in logprobs):
+    sure = [value for value in logprobs if value is not None]
+    if len(ids) != len(logprobs) or len(sure) < len(ids) or not math.isfinite(sum(sure)):
         raise EngineError(f"{len(ids)} tokens came with the log-probabilities {list(logprobs)[:8]}")
     reasons: dict[str | None, Literal["stop", "length"]] = {"stop": "stop", "length": "length"}
     return Completion(
         token_ids=ids,
         # The sum of rounded probabilities may exceed 1 by a little.
-        logprobs=[min(0.0, value) for value in logprobs if value is not None],
+        logprobs=sure if max(sure, default=0.0) <= 0.0 else [min(0.0, value) for value in sure],
         finish=reasons.get(finish, "abort"),
         versions=[VersionSpan(version, 0, len(ids))] if ids else [],
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from agentrl.engines.base import ContextOverflow
 from agentrl.episode.record import ErrorRecord, Status
-from agentrl.errors import InfraError
+from agentrl.errors import EngineError, InfraError
 
 
 class LimitReached(Exception):
@@ -48,4 +48,10 @@ def verdict(error: BaseException) -> Verdict:
 def describe(error: BaseException, stage: str) -> ErrorRecord:
     """The record of an exception, with its traceback from user code on."""
     text = "".join(traceback.format_exception(error))
-    return ErrorRecord(kind=type(error).__name__, message=str(error), stage=stage, traceback=text[-8000:])
+    return ErrorRecord(
+        kind=type(error).__name__,
+        message=str(error),
+        stage=stage,
+        traceback=text[-8000:],
+        by_engine=isinstance(error, EngineError),
+    )

@@ -24,3 +24,6 @@ class Limits(BaseModel):
     user_errors: int = Field(
         8, ge=0, description="The run stops when more episodes than this failed by a bug in user code."
     )
+    engine_failures: int = Field(
+        8, gt=0, description="The run stops when so many episodes in a row were given up because the engine failed."
+    )

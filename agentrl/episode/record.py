@@ -140,13 +140,14 @@ class GateVerdict(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.on} {'>' if self.strict else '>='} {self.threshold:g} {state} ({value}){shuts}"
 
 
-class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an episode is not data, or what cut it short."""
+class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why an episode is not data, or what cut it short. `by_engine`: the engine failed, after its own retries."""
 
     kind: str
     message: str
     stage: str
     traceback: str = ""
+    by_engine: bool = False
 
 
 class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

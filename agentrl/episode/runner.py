@@ -7,6 +7,7 @@ One task per running episode, no lock-step: a slow episode delays nobody. Every 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from agentrl.chat.parser import Parser
 from agentrl.chat.renderer import Renderer
 from agentrl.credit.gain import GoldScorer
 from agentrl.engines.base import Engine, Sampling
+from agentrl.episode.collector import rare_collections
 from agentrl.episode.failures import Verdict, describe, verdict
 from agentrl.episode.limits import Limits
 from agentrl.episode.record import Episode, ErrorRecord
@@ -78,6 +80,14 @@ class TooManyUserErrors(AgentRLError):
     """The budget for bugs in user code is spent. What ran is stored."""
 
 
+class EngineDown(AgentRLError):
+    """The engine failed episode after episode. What ran is stored; the same command adds what is missing."""
+
+
+BEGIN_AT_ONCE = 64
+"""Episodes that begin in one pass of the event loop: thousands would keep the replies to the first ones waiting."""
+
+
 class Runner:
     """Runs planned episodes.
 
@@ -104,33 +114,34 @@ class Runner:
 
         Raises:
             TooManyUserErrors: after the episode that spent the budget was yielded.
+            EngineDown: `limits.engine_failures` episodes in a row failed by the engine; all that ended are yielded.
         """
         waiting = iter(plans)
         running: set[asyncio.Task[Episode]] = set()
-        user_errors = 0
-        try:
-            while True:
-                while len(running) < self.concurrency and (plan := next(waiting, None)) is not None:
-                    running.add(asyncio.create_task(self.play(plan), name=plan.id))
-                if not running:
-                    return
-                finished, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in finished:
+        ended: asyncio.Queue[asyncio.Task[Episode]] = asyncio.Queue()
+        budgets = _Budgets(self.harness.limits)
+        with rare_collections():
+            try:
+                while True:
+                    room = min(BEGIN_AT_ONCE, self.concurrency - len(running))
+                    beginning = [asyncio.create_task(self.play(p), name=p.id) for p in itertools.islice(waiting, room)]
+                    for task in beginning:
+                        task.add_done_callback(ended.put_nowait)
+                    running.update(beginning)
+                    if not running:
+                        return
+                    if beginning and ended.empty():
+                        await asyncio.sleep(0)
+                        continue
+                    task = await ended.get()
+                    running.discard(task)
                     episode = task.result()
                     yield episode
-                    user_errors += episode.status == "user_error"
-                    if user_errors > self.harness.limits.user_errors:
-                        assert episode.error is not None
-                        raise TooManyUserErrors(
-                            f"{user_errors} episodes failed by a bug in user code; the last: "
-                            f"{episode.error.kind}: {episode.error.message}\n{episode.error.traceback}",
-                            place=f"episode {episode.id}, stage {episode.error.stage}",
-                            remedy="fix it and run the same command again; or raise limits.user_errors",
-                        )
-        finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+                    budgets.spend(episode)
+            finally:
+                for task in running:
+                    task.cancel()
+                await asyncio.gather(*running, return_exceptions=True)
 
     async def play(self, plan: Plan) -> Episode:
         """One episode, with fresh attempts after infrastructure failures."""
@@ -171,6 +182,38 @@ class Runner:
         self._on_failure(
             {"episode": plan.id, "attempt": attempt, "status": status, "final": final, **msgspec.structs.asdict(error)}
         )
+
+
+class _Budgets:
+    """How many failures a run bears."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits, self._user_errors, self._engine_failures = limits, 0, 0
+
+    def spend(self, episode: Episode) -> None:
+        """Counts an episode that ended.
+
+        Raises:
+            TooManyUserErrors, EngineDown: it was one too many.
+        """
+        error = episode.error
+        self._user_errors += episode.status == "user_error"
+        if error is not None and self._user_errors > self._limits.user_errors:
+            raise TooManyUserErrors(
+                f"{self._user_errors} episodes failed by a bug in user code; the last: "
+                f"{error.kind}: {error.message}\n{error.traceback}",
+                place=f"episode {episode.id}, stage {error.stage}",
+                remedy="fix it and run the same command again; or raise limits.user_errors",
+            )
+        self._engine_failures = self._engine_failures + 1 if error is not None and error.by_engine else 0
+        if error is not None and self._engine_failures >= self._limits.engine_failures:
+            raise EngineDown(
+                f"the engine failed {self._engine_failures} episodes in a row, each after {self._limits.retries + 1} "
+                f"attempts; the last: {error.message}",
+                place=f"episode {episode.id}, stage {error.stage}",
+                remedy="look after the engine and run the same command again: it adds what is missing; "
+                "or raise limits.engine_failures",
+            )
 
 
 class _Attempt:

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -44,7 +45,6 @@ class Session:
     Attributes:
         messages: the conversation so far, the sampled replies included.
         outcome: set by `finish`; the agent should return then.
-        rng: for agents that draw random numbers; fixed by the episode's id and the run's seed.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Session:
         self.engine, self.renderer, self.parser = engine, renderer, parser
         self.sampling, self.limits, self.max_turns = sampling, limits, max_turns
         self.tools, self.methods = tools, toolbox(tools)
-        self.seed, self.rng = seed, random.Random(seed)
+        self.seed = seed
         self.messages: list[Message] = []
         self.opening: list[Message] = []
         self.graph = TokenGraph()
@@ -79,6 +79,11 @@ class Session:
         self._put_blob, self._reserve = put_blob, reserve
         self._pending: list[Message] = []
         self._locks: dict[int, asyncio.Lock] = {}
+
+    @cached_property
+    def rng(self) -> random.Random:
+        """For agents that draw random numbers; fixed by the episode's id and the run's seed."""
+        return random.Random(self.seed)
 
     def begin(self, messages: list[Message]) -> None:
         """Opens the conversation: renders the first prompt."""
@@ -155,7 +160,8 @@ class Session:
             )
             for k, fault in enumerate(reply.errors)
         ]
-        pairs = await asyncio.gather(*(self._call_in_turn(k, call) for k, call in enumerate(reply.calls)))
+        calls = [self._call_in_turn(k, call) for k, call in enumerate(reply.calls)]
+        pairs = [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
         results = [result for _, result in pairs]
         records += [record for record, _ in pairs]
         self._observe(records, time.perf_counter() - started, results)

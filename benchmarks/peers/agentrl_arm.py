@@ -1,0 +1,82 @@
+"""agentrl itself: a recipe, the vLLM engine on the mock server, and a run directory, as `agentrl rollout` does it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+
+from rich.console import Console
+
+from agentrl.build import build
+from agentrl.chat.tokenizer import HFTokenizer
+from agentrl.engines.settings import EngineSettings
+from agentrl.engines.vllm import VLLMEngine
+from agentrl.episode.record import Episode
+from agentrl.plans import rollout_plans
+from agentrl.play import play
+from agentrl.recipe import Recipe
+from agentrl.store.run_dir import RunDir
+from agentrl.task import Task
+from agentrl.task_source import load_tasks
+from agentrl.tools.base import tool
+from agentrl.view.progress import Progress
+from benchmarks.peers.lookup import ANSWER, SYSTEM, Job, Meter, bytes_in, observation, question
+
+
+@tool
+async def lookup(key: str) -> str:
+    """Look a key up in the table."""
+    return observation(key)
+
+
+def tasks(n: int) -> list[Task]:
+    """The first `n` tasks."""
+    return [Task.of(str(number), question(number)) for number in range(n)]
+
+
+def right(episode: Episode) -> float:
+    """1 if the answer is right."""
+    return float(ANSWER in (episode.answer or ""))
+
+
+def recipe(job: Job) -> Recipe:
+    """The recipe of the benchmark."""
+    return Recipe.model_validate(
+        {
+            "name": "benchmark",
+            "tasks": {"source": f"{__name__}:tasks", "args": {"n": job.episodes}},
+            "agent": {"system": SYSTEM, "max_turns": job.turns},
+            "tools": [f"{__name__}:lookup"],
+            "rewards": {"right": f"{__name__}:right"},
+            "concurrency": job.concurrency,
+        }
+    )
+
+
+async def main(job: Job) -> None:
+    """Warms up in a run directory that is thrown away, then measures in another."""
+    made = recipe(job)
+    parts = build(made)
+    source = load_tasks(made.tasks, made.base, made.seed)
+    renderer = parts.renderer(HFTokenizer.load(job.tokenizer))
+    engine = VLLMEngine(EngineSettings(use="vllm", urls=[job.url]), [job.url], tokenizer=renderer.tokenizer)
+    progress = Progress("benchmark", console=Console(file=io.StringIO()))
+    await engine.start()
+    with RunDir.create(f"{job.out}-warm-up") as run:
+        harness = parts.harness(engine, renderer, None, put_blob=run.put_blob)
+        await play(harness, rollout_plans(source, job.warmup), run, progress, job.concurrency)
+    plans = rollout_plans(source, job.episodes)
+    run = RunDir.create(job.out, {"planned": [plan.id for plan in plans]})
+    harness = parts.harness(engine, renderer, None, put_blob=run.put_blob)
+    meter = Meter()
+    meter.start()
+    await play(harness, plans, run, progress, job.concurrency)
+    run.close()
+    with RunDir.read(job.out) as done:
+        good = sum(row.reward == 1.0 for row in done.rows())
+    meter.report(right=good, stored=bytes_in(job.out))
+    await engine.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Job.from_command_line()))
