@@ -57,7 +57,7 @@ class Policy(nn.Module):
         self._after_head = [partial(change, value) for change, value in values if value is not None]
         if checkpointing:
             for layer in decoder_layers(model):
-                layer.forward = partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)
+                layer.forward = partial(_recomputed, model, layer.forward)
 
     def forward(self, packed: Pack, entropy: Entropy = "none") -> tuple[Tensor, Tensor | None]:
         """Of the pack's E trained tokens, float32 [E]: log-probability at the pack's temperature (0 counts as 1), and
@@ -103,6 +103,20 @@ class Policy(nn.Module):
         if entropy == "value":
             every = every.detach()
         return logprob, -(every.exp() * every).sum(-1)
+
+
+def _recomputed(model: Any, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A layer's forward pass of a pack, computed again for the gradient; any other pass as it is."""
+    if "tree" not in kwargs:
+        return forward(*args, **kwargs)
+    again = partial(_in_tree, model, forward)
+    return checkpoint(again, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
+
+
+def _in_tree(model: Any, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    # The second time is in the backward pass, when the model attends by itself again.
+    with tree_attention(model):
+        return forward(*args, **kwargs)
 
 
 def check_policy(policy: Policy) -> None:

@@ -28,6 +28,7 @@ def shard(policy: Policy, ranks: Ranks) -> None:
         if isinstance(module, FSDPModule):
             # A sum, not a mean: the tokens' weights already add up over all ranks.
             module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)  # gloo can do nothing else
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -1,0 +1,99 @@
+"""What `test_ranks.py` runs, alone and by torchrun: updates under several settings, gradients and results to a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from agentrl.errors import TrainError
+from agentrl.train.followers import follow, lead
+from agentrl.train.ranks import Ranks
+from agentrl.train.row import Row
+from agentrl.train.settings import TrainSettings
+from agentrl.train.shards import whole
+from agentrl.train.trainer import Trainer
+from tests.train.make import llama, make_rows
+
+CASES: dict[str, dict[str, Any]] = {
+    "token": {},
+    "small packs": {"token_budget": 60, "activation_checkpointing": True, "logits_mb": 1},
+    "sequence": {"loss": "gspo", "kl": {"coef": 0.1, "estimator": "k3"}, "entropy_bonus": 0.05},
+    "group": {"loss": "pacs", "minibatch": 4, "epochs": 2},
+    "importance": {"importance": {"level": "sequence", "high": 1.5}, "aggregation": "seq_mean_token_mean"},
+    "adapters": {"lora": {"rank": 4}},
+    "top layer": {"trainable": {"top_layers": 1}},
+}
+
+
+def rows_of_case() -> list[Row]:
+    rows = make_rows(groups=2, size=4)
+    return [dataclasses.replace(row, reward=float(int(row.episode_id[-1]) % 2)) for row in rows]
+
+
+def run_case(name: str, ranks: Ranks) -> dict[str, Any]:
+    """Two updates with the optimiser's state taken out and put back in between."""
+    settings = TrainSettings(**{"lr": 1e-3, "minibatch": 100, **CASES[name]})
+    reference = llama(seed=1) if settings.kl is not None else None
+    trainer = lead(llama(), settings, reference=reference, base=Path(), ranks=ranks)
+    rows = rows_of_case()
+    before = trainer.logprobs(rows)
+    first = trainer.update(rows, seed=0)
+    state = trainer.state_dict()
+    trainer.load_state_dict(state)
+    second = trainer.update(rows, seed=1)
+    if reference is not None:
+        trainer.freeze_reference()
+        frozen = trainer.logprobs(rows, reference=True)
+        assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(frozen, trainer.logprobs(rows), strict=True))
+    weights = {key: tensor.clone() for key, tensor in trainer.weights().items()}
+    return {
+        "logprobs": torch.from_numpy(np.concatenate(before)),
+        "metrics": [first, second],
+        "weights": weights,
+        "state": trainer.state_dict(),
+    }
+
+
+def keep_gradients(kept: list[torch.Tensor]) -> None:
+    """Writes down every step's gradient before it is clipped, whole."""
+    plain = Trainer._apply
+
+    def apply(self: Trainer, *args: Any) -> None:
+        own = [p.grad for p in self.model.parameters() if p.grad is not None]
+        kept.append(torch.cat([whole(gradient).flatten().clone() for gradient in own]))
+        plain(self, *args)
+
+    Trainer._apply = apply  # type: ignore[method-assign]
+
+
+def main(out: str) -> None:
+    torch.set_num_threads(1)
+    gradients: list[torch.Tensor] = []
+    keep_gradients(gradients)
+    ranks = Ranks.joined()
+    if ranks.rank:
+        follow(ranks)
+        return
+    results = {}
+    for name in CASES:
+        results[name] = run_case(name, ranks)
+        results[name]["gradients"] = list(gradients)
+        gradients.clear()
+    trainer = lead(llama(), TrainSettings(lr=1e-3), reference=None, base=Path(), ranks=ranks)
+    rows = rows_of_case()
+    rows[0].advantages[np.flatnonzero(rows[0].loss_mask)[0]] = np.nan
+    try:
+        trainer.update(rows, seed=0)
+    except TrainError as error:
+        results["refused"] = str(error)
+    ranks.dismiss()
+    torch.save(results, out)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,79 @@
+"""Two processes with a shard of the model each come to what one comes to."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agentrl.train.ranks import Ranks
+
+from .make import make_rows
+from .on_ranks import CASES
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Alone, and on two ranks."""
+    folder = tmp_path_factory.mktemp("ranks")
+    script = ["-m", "tests.train.on_ranks"]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    commands = {
+        "one": [sys.executable, *script, str(folder / "one")],
+        "two": [sys.executable, *torchrun, *script, str(folder / "two")],
+    }
+    for command in commands.values():
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=280, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+    one, two = (torch.load(folder / name, weights_only=False) for name in commands)
+    return one, two
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_ranks_take_the_steps_of_one(results, case):
+    one, two = results[0][case], results[1][case]
+    assert (one["logprobs"] - two["logprobs"]).abs().max() < 1e-6
+    assert len(one["gradients"]) == len(two["gradients"]) > 1
+    # Later steps start from weights that already differ by rounding, which Adam's division magnifies.
+    assert (one["gradients"][0] - two["gradients"][0]).norm() < 1e-6 * one["gradients"][0].norm()
+    for ours, theirs in zip(one["metrics"], two["metrics"], strict=True):
+        assert ours.keys() == theirs.keys()
+        same = [name for name in ours if name not in ("forwarded", "packing_ratio")]
+        assert {n: ours[n] for n in same} == pytest.approx({n: theirs[n] for n in same}, rel=1e-4, abs=1e-5)
+    assert one["weights"].keys() == two["weights"].keys()
+    for name, tensor in one["weights"].items():
+        assert (tensor - two["weights"][name]).abs().max() < 1e-4, name
+
+
+def test_a_checkpoint_does_not_tell_how_many_ranks_wrote_it(results):
+    for case in CASES:
+        one, two = (found[case]["state"] for found in results)
+        assert one["steps"] == two["steps"]
+        assert one["optimizer"]["param_groups"] == two["optimizer"]["param_groups"]
+        for index, entry in one["optimizer"]["state"].items():
+            for name, value in entry.items():
+                assert torch.allclose(value, two["optimizer"]["state"][index][name], atol=1e-5), (case, index, name)
+
+
+def test_what_fails_on_every_rank_is_told_once_and_ends_no_process(results):
+    assert results[0]["refused"] == results[1]["refused"]
+    assert "an advantage is not finite" in results[0]["refused"]
+
+
+def test_packs_are_shared_out_whole_and_each_rank_gets_as_many():
+    rows = make_rows(groups=3, size=4)
+    shares = [Ranks(rank, 3).packs(rows, 60) for rank in range(3)]
+    assert len({len(share) for share in shares}) == 1
+    mine = sorted(index for share in shares for packed, own in share if own for index in packed.rows)
+    assert mine == list(range(len(rows)))
+    sizes = [sum(len(packed.token_ids) for packed, own in share if own) for share in shares]
+    assert max(sizes) - min(sizes) <= 60
