@@ -39,7 +39,7 @@ class HttpClient:
     """
 
     def __init__(self, *, timeout_s: float, headers: dict[str, str] | None = None) -> None:
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(10.0, timeout_s))
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(30.0, timeout_s))
         self._headers = {"Content-Type": "application/json", **(headers or {})}
         self._session: aiohttp.ClientSession | None = None
 
@@ -66,6 +66,8 @@ class HttpClient:
         try:
             async with self._open().request(method, url, data=data) as response:
                 body = await response.read()
+        except aiohttp.ConnectionTimeoutError:
+            raise EngineError(f"no connection within {self._timeout.sock_connect:g} s", place=url) from None
         except TimeoutError:
             raise EngineError(f"no reply within {self._timeout.total:g} s", place=url) from None
         except (aiohttp.ClientError, OSError) as error:

@@ -45,8 +45,11 @@ class Replica:
     world_size: int = 1
 
     def failed(self) -> None:
-        """Counts a failure: the pause before the next request doubles."""
-        self.retry_at = time.monotonic() + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**self.failures)
+        """Counts a failure: the pause before the next request doubles. Requests that fail together count once."""
+        now = time.monotonic()
+        if now < self.retry_at:
+            return
+        self.retry_at = now + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(self.failures, 16))
         self.failures += 1
 
     def worked(self) -> None:

@@ -152,3 +152,18 @@ async def test_no_server_a_slow_one_and_nonsense_are_engine_errors() -> None:
         with pytest.raises(EngineError, match="no reply within"):
             await client.post(slow_url, {}, dict[str, str])
     await client.close()
+
+
+def test_requests_that_fail_together_count_once_and_a_long_outage_pauses_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    replica = module.Replica("http://x")
+    for _ in range(500):
+        replica.failed()
+    assert replica.failures == 1
+    for _ in range(2000):
+        now = replica.retry_at
+        replica.failed()
+    assert replica.retry_at - now == module.LONGEST_PAUSE_S
