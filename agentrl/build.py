@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import random
 from collections.abc import Callable, Generator
@@ -22,7 +21,7 @@ from agentrl.curriculum.curriculum import load_parts
 from agentrl.engines.base import Engine, Sampling
 from agentrl.engines.scripted import Say, Script, ScriptedEngine
 from agentrl.episode.runner import Harness
-from agentrl.errors import CreditError, RecipeError
+from agentrl.errors import CreditError, RecipeError, nearest
 from agentrl.imports import is_reference, load_object, resolve_references
 from agentrl.recipe import Recipe
 from agentrl.rewards.components import RewardSet
@@ -135,11 +134,10 @@ class Parts:
         if name == "random":
             return random_script(self.definitions)
         names = [*self.recipe.scripts, "random"]
-        near = difflib.get_close_matches(name, names, 1)
         raise RecipeError(
             f"the recipe {self.recipe.name!r} has no script {name!r}",
             place="scripts",
-            remedy=f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(names)}",
+            remedy=nearest(name, names, "it has"),
         )
 
     def scripted_engine(self, name: str, tokenizer: Tokenizer | None = None) -> tuple[ScriptedEngine, Renderer]:
@@ -237,13 +235,10 @@ def _tool_maker(recipe: Recipe) -> Callable[[], list[Tool]]:
     for index, entry in enumerate(recipe.tools):
         place = f"tools.{index} ({entry.use})"
         if not is_reference(entry.use) and entry.use not in BUILT_IN_TOOLS:
-            near = difflib.get_close_matches(entry.use, BUILT_IN_TOOLS, 1)
             raise RecipeError(
                 f"there is no built-in tool {entry.use!r}",
                 place=place,
-                remedy=f"did you mean {near[0]!r}?"
-                if near
-                else f"there are: {', '.join(BUILT_IN_TOOLS)}; or ./task.py:Name",
+                remedy=nearest(entry.use, BUILT_IN_TOOLS, "name code as ./task.py:Name, or take one of"),
             )
         found = load_object(BUILT_IN_TOOLS.get(entry.use, entry.use), recipe.base)
         settings = resolve_references(entry.settings, recipe.base)

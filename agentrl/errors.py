@@ -33,12 +33,12 @@ class AgentRLError(Exception):
         return f"{where}{self.message}{fix}"
 
 
-def nearest(given: str, known: Iterable[str]) -> str:
-    """The remedy for a name that does not exist: the nearest that does, and all of them."""
+def nearest(given: str, known: Iterable[str], listed: str = "there are") -> str:
+    """The remedy for a name that does not exist: the nearest that does, and all of them after the words `listed`."""
     names = list(known)
     near = difflib.get_close_matches(given, names, 1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{hint}there are: {', '.join(names) or 'none'}"
+    return f"{hint}{listed}: {', '.join(names) or 'none'}"
 
 
 class RecipeError(AgentRLError):

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Collection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from agentrl.errors import RecipeError
-
-
-def nearest(name: str, names: Collection[str]) -> str:
-    """What to do about a name that does not exist: the nearest one that does, or all."""
-    near = difflib.get_close_matches(name, names, 1)
-    return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(names))}"
+from agentrl.errors import RecipeError, nearest
 
 
 def is_reference(text: str) -> bool:
@@ -44,9 +36,7 @@ def load_object(ref: str, base: Path) -> Any:
     for part in name.split("."):
         if not hasattr(found, part):
             names = [n for n in vars(found) if not n.startswith("_")]
-            near = difflib.get_close_matches(part, names, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(sorted(names)) or 'nothing'}"
-            raise RecipeError(f"{ref!r}: {target} has no {part!r}", remedy=hint)
+            raise RecipeError(f"{ref!r}: {target} has no {part!r}", remedy=nearest(part, names, "it has"))
         found = getattr(found, part)
     return found
 

@@ -161,7 +161,7 @@ class Recipe(Section):
     seed: int = Field(0, ge=0, description="Fixes tasks, sampling, initial weights and the order of training.")
     tasks: TaskSettings
     agent: AgentSettings = Field(default_factory=AgentSettings)
-    tools: list[ToolSettings] = Field([], description="Built-ins by name (shell, python, files, search, answer), or code.")
+    tools: list[ToolSettings] = Field([], description="Built-ins by name (shell, files, search, answer, ...), or code.")
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
     rewards: dict[str, RewardSettings] = Field({}, description="Reward components by name.")
     gate: list[Gate] = Field([], description="Components that must reach a threshold before those below them count.")

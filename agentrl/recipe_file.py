@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import typing
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError
 
-from agentrl.errors import RecipeError
+from agentrl.errors import RecipeError, nearest
 from agentrl.paths import data_path
 from agentrl.recipe import Recipe
 
@@ -34,11 +33,7 @@ def find_recipe(name: str) -> Path:
     if Path(name).is_dir():
         raise RecipeError(f"the folder {name} has no recipe.yaml")
     names = sorted(path.parent.name for path in shipped.glob("*/recipe.yaml"))
-    near = difflib.get_close_matches(name, names, 1)
-    raise RecipeError(
-        f"there is no recipe {name!r}",
-        remedy=f"did you mean {near[0]!r}?" if near else f"give a YAML file, or one of: {', '.join(names)}",
-    )
+    raise RecipeError(f"there is no recipe {name!r}", remedy=nearest(name, names, "give a YAML file, or one of"))
 
 
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
@@ -178,9 +173,7 @@ def _message(found: Any, loc: tuple[Any, ...]) -> tuple[str, str | None]:
     kind = found["type"]
     if kind == "extra_forbidden":
         allowed = _allowed(loc[:-1])
-        near = difflib.get_close_matches(str(loc[-1]), allowed, 1)
-        remedy = f"did you mean {near[0]!r}?" if near else f"allowed here: {', '.join(allowed)}"
-        return "unknown key", remedy
+        return "unknown key", nearest(str(loc[-1]), allowed, "allowed here")
     if kind == "missing":
         return "is required and missing", None
     text = found["msg"].removeprefix("Value error, ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from agentrl.chat.hermes import HermesParser
 from agentrl.chat.parser import ParsedCall, ParseFault, Parser, Reply
 from agentrl.chat.tags import TagsParser
 from agentrl.chat.xml import XmlParser
-from agentrl.errors import RecipeError
+from agentrl.errors import RecipeError, nearest
 
 __all__ = ["PARSERS", "ParseFault", "ParsedCall", "Parser", "Reply", "parser_named"]
 
@@ -29,9 +28,6 @@ def parser_named(name: str, definitions: Sequence[Mapping[str, Any]] = ()) -> Pa
     """
     if name in PARSERS:
         return PARSERS[name](definitions)
-    near = difflib.get_close_matches(name, PARSERS, 1)
     raise RecipeError(
-        f"there is no tool-call format {name!r}",
-        place="agent.format",
-        remedy=f"did you mean {near[0]!r}?" if near else f"formats: {', '.join(PARSERS)}",
+        f"there is no tool-call format {name!r}", place="agent.format", remedy=nearest(name, PARSERS, "formats")
     )

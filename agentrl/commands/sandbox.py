@@ -13,8 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from agentrl.errors import AgentRLError, MissingExtra, RecipeError
-from agentrl.imports import nearest
+from agentrl.errors import AgentRLError, MissingExtra, RecipeError, nearest
 from agentrl.sandbox import BACKENDS, images, open_backend
 from agentrl.sandbox.conformance import Arena, Finding, checks, run_check
 from agentrl.sandbox.contract import SandboxSpec

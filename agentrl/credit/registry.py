@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -42,7 +41,7 @@ from agentrl.credit.tempo import tempo
 from agentrl.credit.treepo import treepo
 from agentrl.credit.unlikeliness import unlikeliness
 from agentrl.episode.record import Episode
-from agentrl.errors import CreditError
+from agentrl.errors import CreditError, nearest
 from agentrl.imports import is_reference, load_object
 
 _TRAJECTORY = (
@@ -69,7 +68,9 @@ def find_estimator(what: str | Callable[..., Any], base: Path = Path()) -> Estim
     if isinstance(what, str) and not is_reference(what):
         if what not in BUILT_IN:
             raise CreditError(
-                f"there is no estimator {what!r}", place="credit.estimator", remedy=_allowed(what, BUILT_IN)
+                f"there is no estimator {what!r}",
+                place="credit.estimator",
+                remedy=nearest(what, sorted(BUILT_IN), "allowed"),
             )
         return BUILT_IN[what]
     loaded = load_object(what, base) if isinstance(what, str) else what
@@ -191,15 +192,8 @@ class CreditSettings(BaseModel):
                 raise CreditError(
                     f"estimator {chosen.name!r} has no setting {key!r}",
                     place=place,
-                    remedy=_allowed(key, chosen.settings.model_fields),
+                    remedy=nearest(key, sorted(chosen.settings.model_fields), "allowed"),
                 ) from None
             found = "" if first["type"] == "missing" else f", found {first['input']!r}"
             raise CreditError(f"{first['msg'][:1].lower()}{first['msg'][1:]}{found}", place=place) from None
         return Credit(chosen, settings)
-
-
-def _allowed(name: str, names: Iterable[str]) -> str:
-    allowed = sorted(names)
-    near = difflib.get_close_matches(name, allowed, 1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{hint}allowed: {', '.join(allowed) or 'none'}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from agentrl.curriculum.parts import Filter, Part, Sampler, Schedule
-from agentrl.errors import RecipeError
+from agentrl.errors import RecipeError, nearest
 from agentrl.imports import is_reference, load_object
 
 PARTS = {
@@ -67,7 +66,7 @@ class CurriculumPart(BaseModel):
                 raise RecipeError(
                     f"{self.use} has no setting {key!r}",
                     place=f"{place}.{key}",
-                    remedy=_nearest(key, list(kind.Settings.model_fields)),
+                    remedy=nearest(key, list(kind.Settings.model_fields)),
                 ) from None
             found = "" if first["type"] == "missing" else f", found {first['input']!r}"
             message = f"{first['msg'][:1].lower()}{first['msg'][1:]}{found}"
@@ -82,13 +81,7 @@ class CurriculumPart(BaseModel):
             module, _, name = PARTS[self.use].partition(":")
             found = getattr(importlib.import_module(f"agentrl.curriculum.{module}"), name)
         else:
-            raise RecipeError(f"there is no curriculum {self.use!r}", place=place, remedy=_nearest(self.use, [*PARTS]))
+            raise RecipeError(f"there is no curriculum {self.use!r}", place=place, remedy=nearest(self.use, [*PARTS]))
         if not (isinstance(found, type) and issubclass(found, (Sampler, Schedule, Filter))):
             raise RecipeError(f"{self.use} is no Sampler, Schedule or Filter", place=place)
         return found
-
-
-def _nearest(name: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(name, names, 1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{hint}there are: {', '.join(names) or 'none'}"

@@ -10,13 +10,12 @@ are not published and secondary sources differ in the comparison, so both `>=` a
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentrl.episode.record import GateVerdict
-from agentrl.errors import RecipeError
+from agentrl.errors import RecipeError, nearest
 
 
 class Gate(BaseModel):
@@ -52,12 +51,10 @@ def check_gates(gates: Sequence[Gate], names: Iterable[str]) -> None:
     for index, gate in enumerate(gates):
         for key, name in [("on", gate.on), *(("shuts", name) for name in gate.shuts or ())]:
             if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                hint = f"did you mean {near[0]!r}? " if near else ""
                 raise RecipeError(
                     f"there is no reward component {name!r}",
                     place=f"gate.{index}.{key}",
-                    remedy=f"{hint}components: {', '.join(known) or 'none'}",
+                    remedy=nearest(name, known, "components"),
                 )
         if gate.on in seen or gate.on in (gate.shuts or ()):
             what = "shuts itself" if gate.on in (gate.shuts or ()) else f"is the second on {gate.on!r}"

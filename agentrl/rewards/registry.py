@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from agentrl.errors import RecipeError
+from agentrl.errors import RecipeError, nearest
 from agentrl.imports import is_reference, load_object
 from agentrl.rewards.calibration import brier
 from agentrl.rewards.code import code_tests
@@ -57,7 +57,7 @@ def find_reward(use: str | Callable[..., Any], base: Path, place: str) -> Callab
         raise RecipeError(
             f"there is no built-in reward {use!r}",
             place=place,
-            remedy=f"{_hint(use, BUILT_IN)}built-in: {', '.join(sorted(BUILT_IN))}; or your own: ./task.py:function",
+            remedy=nearest(use, sorted(BUILT_IN), "name your own as ./task.py:function, or take one of"),
         )
     function = load_object(use, base) if isinstance(use, str) else use
     if not callable(function) or isinstance(function, type):
@@ -118,13 +118,5 @@ def _settings_error(
         "extra_forbidden": f"it has no setting {key!r}",
         "missing": f"its setting {key!r} is missing",
     }.get(first["type"], f"{first['msg'][:1].lower()}{first['msg'][1:]}, found {first['input']!r}")
-    hint = _hint(key, fields) if first["type"] == "extra_forbidden" else ""
-    keys = "use, weight, required, then"
-    return RecipeError(
-        problem, place=f"{place}.{key}", remedy=f"{hint}settings: {', '.join(fields) or 'none'}; and {keys}"
-    )
-
-
-def _hint(name: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(names), 1)
-    return f"did you mean {near[0]!r}? " if near else ""
+    listed = "use, weight, required, then, and its settings"
+    return RecipeError(problem, place=f"{place}.{key}", remedy=nearest(key, fields, listed))

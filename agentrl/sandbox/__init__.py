@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agentrl.errors import RecipeError
-from agentrl.imports import is_reference, load_object, nearest
+from agentrl.errors import RecipeError, nearest
+from agentrl.imports import is_reference, load_object
 from agentrl.sandbox.contract import Backend
 from agentrl.sandbox.namespace import NamespaceBackend
 

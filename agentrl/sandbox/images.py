@@ -20,8 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentrl.errors import needs
-from agentrl.imports import nearest
+from agentrl.errors import nearest, needs
 from agentrl.paths import data_path
 from agentrl.sandbox.contract import SandboxUnavailable
 

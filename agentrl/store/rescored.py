@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from agentrl.episode.record import Episode, GateVerdict
-from agentrl.errors import StoreError
-from agentrl.imports import nearest
+from agentrl.errors import StoreError, nearest
 from agentrl.store.lines import append_line, cut_torn_line, read_lines
 
 

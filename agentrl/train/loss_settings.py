@@ -6,7 +6,6 @@ an error that names the loss which does.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from agentrl.errors import TrainError
+from agentrl.errors import TrainError, nearest
 from agentrl.imports import is_reference, load_object
 
 Aggregation = Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm"]
@@ -218,7 +217,7 @@ class LossSettings(BaseModel):
     def _find(self, base: Path) -> Loss:
         if isinstance(self.use, str) and not is_reference(self.use):
             if self.use not in LOSSES:
-                raise TrainError(f"no loss {self.use!r}", place="train.loss", remedy=_nearest(self.use, list(LOSSES)))
+                raise TrainError(f"no loss {self.use!r}", place="train.loss", remedy=nearest(self.use, list(LOSSES)))
             return LOSSES[self.use]
         found = load_object(self.use, base) if isinstance(self.use, str) else self.use
         if isinstance(found, Loss):
@@ -232,13 +231,7 @@ def _has(loss: Loss, key: str) -> str:
     users = [name for name, other in LOSSES.items() if key in other.settings.model_fields]
     if users:
         return f"{', '.join(users)} {'has' if len(users) == 1 else 'have'} it"
-    return _nearest(key, list(loss.settings.model_fields))
-
-
-def _nearest(name: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(name, names, 1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{hint}there are: {', '.join(sorted(names)) or 'none'}"
+    return nearest(key, list(loss.settings.model_fields))
 
 
 class KlSettings(BaseModel):
