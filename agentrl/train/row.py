@@ -68,7 +68,9 @@ def rows_of(
     The trained tokens of all rows together are exactly the sampled tokens of the episode.
     """
     turn_of_node = {turn.node: turn.index for turn in episode.turns}
-    first = np.cumsum([0, *(len(episode.nodes[turn.node].token_ids) for turn in episode.turns)]).tolist()
+    first = [0]
+    if token_advantages is not None:
+        first += np.cumsum([len(episode.nodes[turn.node].token_ids) for turn in episode.turns]).tolist()
     trained: set[int] = set()
     rows: list[Row] = []
     for branch_id, leaf in enumerate(episode.leaves()):
