@@ -1,0 +1,88 @@
+"""Episodes as data sets that TRL's SFTTrainer and DPOTrainer take without tokenising anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from agentrl.episode.record import Episode
+from agentrl.errors import TrainError, needs
+from agentrl.train.row import Row, rows_of
+
+with needs("trl"):
+    import datasets
+
+IGNORED = -100
+"""The label of a token without loss, as transformers has it."""
+
+
+def sft_rows(episodes: Iterable[Episode], *, min_reward: float | None = None) -> list[Row]:
+    """The rows of episodes that a model sampled, for imitation.
+
+    Demonstrations of a script, whose tokens are bytes, come from `train.demonstrations.demonstration_row` instead.
+
+    Args:
+        min_reward: only episodes that earned so much; None: all that were scored.
+    """
+    chosen = (e for e in episodes if e.reward is not None and (min_reward is None or e.reward >= min_reward))
+    return [row for episode in chosen for row in rows_of(episode, [1.0] * len(episode.turns))]
+
+
+def sft_dataset(rows: Sequence[Row]) -> datasets.Dataset:
+    """For SFTTrainer: `input_ids`, and `labels` that are -100 where a row does not train.
+
+    Give SFTConfig `max_length=None`: its default of 1,024 cuts longer rows.
+
+    Raises:
+        TrainError: no rows.
+    """
+    if not rows:
+        raise TrainError("no rows for a data set", remedy="lower min_reward, or collect further episodes")
+    labels = [np.where(row.loss_mask, row.token_ids, IGNORED) for row in rows]
+    return datasets.Dataset.from_dict(
+        {"input_ids": [row.token_ids.tolist() for row in rows], "labels": [each.tolist() for each in labels]}
+    )
+
+
+def preference_dataset(episodes: Iterable[Episode], *, min_gap: float = 1e-6) -> datasets.Dataset:
+    """For `EpisodeDPOTrainer`: of every group its best episode against its worst.
+
+    Columns: `prompt_ids`, what both begin with; `chosen_ids`, `rejected_ids`, the rest; and `chosen_mask`,
+    `rejected_mask`, 1 where the policy sampled. Groups whose rewards differ by less than `min_gap`, and episodes of
+    several branches (which are no one sequence), are left out.
+
+    Raises:
+        TrainError: no group is left.
+    """
+    groups: dict[str, list[tuple[float, Row]]] = {}
+    for episode in episodes:
+        rows = rows_of(episode, [0.0] * len(episode.turns))
+        if episode.reward is not None and len(rows) == 1:
+            groups.setdefault(episode.group_id, []).append((episode.reward, rows[0]))
+    pairs = []
+    for members in groups.values():
+        best, worst = max(members, key=lambda m: m[0]), min(members, key=lambda m: m[0])
+        if best[0] - worst[0] >= min_gap:
+            pairs.append(_pair(best[1], worst[1]))
+    if not pairs:
+        raise TrainError(
+            f"none of {len(groups)} groups has two episodes of different reward",
+            remedy="collect several episodes a task, at a temperature above 0",
+        )
+    return datasets.Dataset.from_list(pairs)
+
+
+def _pair(chosen: Row, rejected: Row) -> dict[str, Any]:
+    start = min(int(np.flatnonzero(row.loss_mask)[0]) for row in (chosen, rejected))
+    if not np.array_equal(chosen.token_ids[:start], rejected.token_ids[:start]):
+        raise TrainError(
+            f"episodes {chosen.episode_id} and {rejected.episode_id} of one group have different prompts",
+            remedy="preferences compare answers to the same prompt: leave out hints and other changes of the prompt",
+        )
+    pair: dict[str, Any] = {"prompt_ids": chosen.token_ids[:start].tolist()}
+    for name, row in (("chosen", chosen), ("rejected", rejected)):
+        pair[f"{name}_ids"] = row.token_ids[start:].tolist()
+        pair[f"{name}_mask"] = row.loss_mask[start:].astype(int).tolist()
+    return pair

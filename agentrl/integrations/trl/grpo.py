@@ -1,0 +1,93 @@
+"""Our episodes and credit in TRL's GRPOTrainer: an advantage for each token, masks and log-probabilities as recorded.
+
+What it cannot take (TRL 1.16): several rows an episode, groups of unequal size. Advantages of a turn need a token-level
+loss: with `importance_sampling_level="sequence"` only their sum over the episode has a gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from agentrl.errors import TrainError, needs
+from agentrl.train.row import Row
+
+with needs("trl"):
+    import datasets
+    from trl import GRPOTrainer
+
+Rollouts = Callable[[list[str]], Sequence[Row]]
+"""From prompts (each as often as a group has members) to a row for each, with advantages."""
+
+
+class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
+    """GRPOTrainer on rows of episodes; takes its arguments but for `rollout_func` and `reward_funcs`.
+
+    The probability ratio is to the log-probabilities that the rows carry, as the engine gave them.
+
+    Args:
+        rollouts: plays, or looks up, an episode for each prompt of a batch.
+    """
+
+    def __init__(self, *args: Any, rollouts: Rollouts, **kwargs: Any) -> None:
+        self._rollouts = rollouts
+        super().__init__(*args, rollout_func=self._play, reward_funcs=episode_reward, **kwargs)
+
+    def _play(self, prompts: list[str], trainer: Any) -> dict[str, Any]:
+        rows = list(self._rollouts(prompts))
+        if len(rows) != len(prompts):
+            raise TrainError(f"{len(prompts)} prompts came to {len(rows)} rows", remedy=_ONE_ROW)
+        starts = [int(np.flatnonzero(row.loss_mask)[0]) for row in rows]
+        columns: dict[str, list[np.ndarray[Any, Any]]] = {
+            "prompt_ids": [row.token_ids[:at] for row, at in zip(rows, starts, strict=True)],
+            "completion_ids": [row.token_ids[at:] for row, at in zip(rows, starts, strict=True)],
+            "logprobs": [row.logprobs[at:] for row, at in zip(rows, starts, strict=True)],
+            "env_mask": [row.loss_mask[at:].astype(int) for row, at in zip(rows, starts, strict=True)],
+            "token_advantages": [row.advantages[at:] for row, at in zip(rows, starts, strict=True)],
+        }
+        lists = {name: [values.tolist() for values in column] for name, column in columns.items()}
+        return {**lists, "episode_reward": [row.reward for row in rows]}
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        out: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        advantages = torch.zeros_like(out["completion_ids"], dtype=torch.float32)
+        for line, each in zip(advantages, inputs, strict=True):
+            line[: len(each["token_advantages"])] = torch.tensor(each["token_advantages"])
+        out["advantages"] = advantages
+        # TRL keeps the log-probabilities of other engines than vLLM, and does not use them.
+        out["old_per_token_logps"] = out["sampling_per_token_logps"]
+        return out
+
+
+def episode_reward(completions: list[Any], episode_reward: list[float], **_: Any) -> list[float]:
+    """What TRL logs as the reward; the advantages do not come from it."""
+    return episode_reward
+
+
+def stored_rollouts(rows: Sequence[Row]) -> tuple[datasets.Dataset, Rollouts]:
+    """A data set of one line a group, and the rollouts that hand out its members in turn.
+
+    Raises:
+        TrainError: an episode has several rows.
+    """
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.group_id, []).append(row)
+    if len({row.episode_id for row in rows}) != len(rows):
+        raise TrainError("an episode has several rows (branches)", remedy=_ONE_ROW)
+    given = dict.fromkeys(groups, 0)
+
+    def rollouts(prompts: list[str]) -> list[Row]:
+        out = []
+        for group in prompts:
+            out.append(groups[group][given[group] % len(groups[group])])
+            given[group] += 1
+        return out
+
+    return datasets.Dataset.from_dict({"prompt": list(groups)}), rollouts
+
+
+_ONE_ROW = "GRPOTrainer takes one row an episode: train branching episodes with agentrl's own trainer, or async_grpo"
