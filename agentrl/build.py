@@ -226,6 +226,12 @@ def check_training(parts: Parts) -> None:
             place="credit.estimator",
             remedy="credit a table of your own: table.with_columns(prm_logprob=..., ref_logprob=...)",
         )
+    if recipe.train.lora is not None and recipe.model is not None and recipe.model.scratch is not None:
+        raise RecipeError(
+            "a model that is built from nothing has nothing that adapters could keep",
+            place="train.lora",
+            remedy="give model.path, or train without lora",
+        )
     recipe.train.loss.load(recipe.base)
     load_parts(recipe.curriculum, recipe.base, recipe.scripts)
 

@@ -41,6 +41,13 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> None
         return follow(ranks)
     parts = build(recipe)
     check_training(parts)
+    assert recipe.train is not None
+    if ranks.size > 1 and recipe.train.critic is not None:
+        raise RecipeError(
+            "a critic trains in one process only",
+            place="train.critic",
+            remedy="start without torchrun, or take credit without a critic",
+        )
     engine_for = _replay(engine) if engine is not None else partial(engine_of, recipe)
     run = open_run(path, recipe, "train", engine=engine)
     try:

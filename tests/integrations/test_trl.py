@@ -216,7 +216,7 @@ def test_async_grpo_trains_on_our_turns(tokenizer, tmp_path, monkeypatch):
     engine = asyncio.run_coroutine_threadsafe(_engine(), loop).result()
     worker = EpisodeWorker(lambda version: rows, capacity=64)
     args = AsyncGRPOConfig(
-        str(tmp_path / "out"), per_device_train_batch_size=8, max_steps=2, learning_rate=1e-3, token_budget=None,
+        str(tmp_path / "out"), per_device_train_batch_size=8, max_steps=2, learning_rate=1e-3, token_budget=512,
         **{**SHARED, "logging_strategy": "steps", "logging_steps": 1},
     )  # fmt: skip
     trainer = AsyncGRPOTrainer(

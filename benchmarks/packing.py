@@ -1,0 +1,231 @@
+"""What a gradient costs in each layout of the same episodes: `python -m benchmarks.packing [--rounds 5]`.
+
+Groups of 8 episodes: one prompt, several turns of sampled and observed tokens. The gradient of the clipped policy loss
+(token mean) is computed from: one padded row a turn (as a framework does that records calls); padded episodes; episodes
+end to end in one row; our prefix tree; and by TRL's GRPOTrainer on padded episodes (extra `trl`). The gradients must
+be equal to 1e-6. Logits are computed at the predictions only; by TRL at all completion tokens, as it does. One
+thread, CPU seconds of this process, the least of `--rounds`. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.util
+import json
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from agentrl.train.packing import pack
+from agentrl.train.policy import Policy
+from agentrl.train.row import Row
+
+GROUP = 8
+Layout = Callable[[Any, Sequence[Row]], int]
+"""Adds the gradient of the loss to the model's; returns how many tokens went through it, padding included."""
+
+
+def model_of(vocabulary: int, hidden: int, layers: int) -> Any:
+    torch.manual_seed(0)
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=vocabulary, hidden_size=hidden, intermediate_size=3 * hidden, num_hidden_layers=layers,
+            num_attention_heads=hidden // 64, num_key_value_heads=max(1, hidden // 128), max_position_embeddings=8192,
+            tie_word_embeddings=True,
+        )
+    ).eval()  # fmt: skip
+
+
+def episodes(groups: int, turns: int, prompt: int, sampled: int, observed: int, vocabulary: int) -> list[Row]:
+    """Rows whose lengths vary by a third, as those of real episodes do."""
+    rng = np.random.default_rng(0)
+
+    def tokens(n: int) -> list[int]:
+        return rng.integers(3, vocabulary, max(1, round(n * rng.uniform(2 / 3, 4 / 3)))).tolist()
+
+    rows = []
+    for group in range(groups):
+        start = tokens(prompt)
+        for member in range(GROUP):
+            ids, spans = list(start), []
+            for turn in range(turns):
+                said = tokens(sampled)
+                spans.append((turn, len(ids), len(ids) + len(said)))
+                ids += said + tokens(observed) * (turn < turns - 1)
+            mask = np.zeros(len(ids), np.bool_)
+            advantages = np.zeros(len(ids), np.float32)
+            for _, at, end in spans:
+                mask[at:end], advantages[at:end] = True, rng.normal()
+            behaviour = np.zeros(len(ids), np.float32)
+            rows.append(
+                Row(np.array(ids), mask, behaviour, advantages, f"g{group}/e{member}", f"g{group}", 0, 1.0, spans)
+            )
+    return rows
+
+
+def by_turn(rows: Sequence[Row]) -> list[Row]:
+    """One row a turn: the history up to its end, only the turn trained."""
+    out = []
+    for row in rows:
+        for turn, start, end in row.turn_spans:
+            mask = np.arange(end) >= start
+            out.append(dataclasses.replace(row, token_ids=row.token_ids[:end], loss_mask=mask,
+                                           logprobs=row.logprobs[:end], advantages=row.advantages[:end] * mask,
+                                           turn_spans=[(turn, start, end)]))  # fmt: skip
+    return out
+
+
+def loss(logprob: Tensor, old: Tensor, advantage: Tensor, tokens: int) -> Tensor:
+    """PPO's clipped loss, summed over the tokens given and divided by those of all rows."""
+    ratio = (logprob - old).exp()
+    return -torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).sum() / tokens
+
+
+def trained(rows: Sequence[Row], name: str) -> Tensor:
+    return torch.from_numpy(np.concatenate([getattr(row, name)[row.loss_mask] for row in rows]))
+
+
+def padded(model: Any, rows: Sequence[Row], batch: int = GROUP) -> int:
+    """Right-padded rows, `batch` at a time; sorted by length, which is the kindest to padding."""
+    rows, forwarded = sorted(rows, key=lambda row: len(row.token_ids)), 0
+    tokens = sum(int(row.loss_mask.sum()) for row in rows)
+    for first in range(0, len(rows), batch):
+        part = rows[first : first + batch]
+        longest = max(len(row.token_ids) for row in part)
+        ids = np.zeros((len(part), longest), np.int64)
+        for line, row in zip(ids, part, strict=True):
+            line[: len(row.token_ids)] = row.token_ids
+        seen = np.arange(longest) < np.array([[len(row.token_ids)] for row in part])
+        hidden = model.base_model(torch.from_numpy(ids), attention_mask=torch.from_numpy(seen).long(), use_cache=False)
+        where = [(line, at) for line, row in enumerate(part) for at in np.flatnonzero(row.loss_mask)]
+        lines, ends = (torch.tensor(each) for each in zip(*where, strict=True))
+        logprob = torch.log_softmax(model.lm_head(hidden.last_hidden_state[lines, ends - 1]), -1)
+        logprob = logprob.gather(1, torch.from_numpy(ids)[lines, ends][:, None])[:, 0]
+        loss(logprob, trained(part, "logprobs"), trained(part, "advantages"), tokens).backward()  # type: ignore[no-untyped-call]
+        forwarded += ids.size
+    return forwarded
+
+
+def end_to_end(model: Any, rows: Sequence[Row]) -> int:
+    """Each group's episodes in one row, told apart by positions that begin anew (transformers' packing)."""
+    tokens = sum(int(row.loss_mask.sum()) for row in rows)
+    for first in range(0, len(rows), GROUP):
+        part = rows[first : first + GROUP]
+        ids = torch.from_numpy(np.concatenate([row.token_ids for row in part]))
+        positions = torch.from_numpy(np.concatenate([np.arange(len(row.token_ids)) for row in part]))
+        hidden = model.base_model(ids[None], position_ids=positions[None], use_cache=False).last_hidden_state[0]
+        at = torch.from_numpy(np.flatnonzero(np.concatenate([row.loss_mask for row in part])))
+        logprob = torch.log_softmax(model.lm_head(hidden[at - 1]), -1).gather(1, ids[at][:, None])[:, 0]
+        loss(logprob, trained(part, "logprobs"), trained(part, "advantages"), tokens).backward()  # type: ignore[no-untyped-call]
+    return sum(len(row.token_ids) for row in rows)
+
+
+def tree(policy: Policy, rows: Sequence[Row], budget: int = 4096) -> int:
+    """What agentrl trains on."""
+    tokens, forwarded = sum(int(row.loss_mask.sum()) for row in rows), 0
+    old, advantages = [row.logprobs for row in rows], [row.advantages for row in rows]
+    for packed in pack(rows, budget):
+        logprob, _ = policy(packed)
+        each = (torch.from_numpy(packed.take(column)) for column in (old, advantages))
+        loss(logprob, *each, tokens=tokens).backward()  # type: ignore[no-untyped-call]
+        forwarded += len(packed.token_ids)
+    return forwarded
+
+
+def trl_step(model: Any, rows: Sequence[Row], folder: str) -> Callable[[], int]:
+    """TRL's loss and its gradient, by GRPOTrainer's own code, on what our adapter hands it: a group at a time."""
+    from datasets import Dataset
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+    from trl import GRPOConfig
+
+    from agentrl.integrations.trl.grpo import EpisodeGRPOTrainer
+
+    words = {f"w{number}": number for number in range(model.config.vocab_size)}
+    plain = Tokenizer(models.WordLevel(words, unk_token="w2"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain, pad_token="w0", eos_token="w1", unk_token="w2")
+    config = GRPOConfig(
+        folder, per_device_train_batch_size=GROUP, num_generations=GROUP, loss_type="dapo", report_to=[], use_cpu=True,
+        gradient_accumulation_steps=len(rows) // GROUP, bf16=False, max_completion_length=4096,
+        gradient_checkpointing=False,
+    )  # fmt: skip
+    data = Dataset.from_dict({"prompt": sorted({row.group_id for row in rows})})
+    trainer = EpisodeGRPOTrainer(
+        model, args=config, train_dataset=data, processing_class=tokenizer, rollouts=lambda prompts: list(rows)
+    )
+    trainer.current_gradient_accumulation_steps = len(rows) // GROUP
+    batch = trainer._generate_and_score_completions([{"prompt": row.group_id} for row in rows])
+    parts = [
+        {name: value if value.ndim == 0 else value[first : first + GROUP] for name, value in batch.items()}
+        for first in range(0, len(rows), GROUP)
+    ]
+
+    def step() -> int:
+        for part in parts:
+            trainer._compute_loss(model, dict(part)).backward()
+        return sum(part["prompt_ids"].numel() + part["completion_ids"].numel() for part in parts)
+
+    return step
+
+
+def measure(step: Callable[[], int], model: Any, rounds: int) -> tuple[dict[str, float], Tensor]:
+    times, forwarded = [], 0
+    for _ in range(rounds):
+        model.zero_grad()
+        began = time.process_time()
+        forwarded = step()
+        times.append(time.process_time() - began)
+    gradient = torch.cat([p.grad.flatten().double() for p in model.parameters()])
+    return {"cpu_s": round(min(times), 3), "tokens": forwarded}, gradient
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, value in dict(groups=2, turns=10, prompt=200, sampled=24, observed=40, vocabulary=4000, hidden=256,
+                            layers=4, rounds=3).items():  # fmt: skip
+        parser.add_argument(f"--{name}", type=int, default=value)
+    given = vars(parser.parse_args())
+    rounds, hidden, layers = (given.pop(name) for name in ("rounds", "hidden", "layers"))
+    torch.set_num_threads(1)
+    model, rows = model_of(given["vocabulary"], hidden, layers), episodes(**given)
+    with (
+        torch.no_grad()
+    ):  # behaviour log-probabilities a little away from the policy's, so that some tokens are clipped
+        rng = np.random.default_rng(1)
+        for packed in pack(rows, 4096):
+            found = Policy(model)(packed)[0].numpy()
+            packed.put((found + rng.normal(0, 0.1, len(found))).astype(np.float32), [row.logprobs for row in rows])
+    policy = Policy(model)
+    layouts: dict[str, Callable[[], int]] = {
+        "one padded row a turn": lambda: padded(model, by_turn(rows)),
+        "padded episodes": lambda: padded(model, rows),
+        "episodes end to end": lambda: end_to_end(model, rows),
+        "prefix tree (agentrl)": lambda: tree(policy, rows),
+    }
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        if importlib.util.find_spec("trl"):
+            layouts["TRL 1.16 GRPOTrainer"] = trl_step(model, rows, folder)
+        model.eval()
+        exact = None
+        for name, step in layouts.items():
+            results[name], gradient = measure(step, model, rounds)
+            exact = gradient if exact is None else exact
+            results[name]["gradient_error"] = float(f"{(gradient - exact).norm() / exact.norm():.2g}")
+            results[name]["of_first"] = round(results[name]["cpu_s"] / results["one padded row a turn"]["cpu_s"], 3)
+    print(f"{'layout':<26}{'tokens':>9}{'CPU s':>9}{'of first':>10}{'gradient error':>16}")
+    for name, found in results.items():
+        print(f"{name:<26}{found['tokens']:>9}{found['cpu_s']:>9}{found['of_first']:>10}{found['gradient_error']:>16}")
+    assert all(found["gradient_error"] < 1e-6 for found in results.values()), "gradients differ"
+    print(json.dumps({"episodes": len(rows), **given, "hidden": hidden, "layers": layers, "layouts": results}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""`agentrl train` with a part of the model, and in two processes: same recipe, one checkpoint format."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from agentrl.store.run_dir import RunDir
+from tests.command import agentrl
+
+from .test_train import metrics, train, trainable  # noqa: F401  (a fixture)
+
+ADAPTERS = """\
+agent: {format: tags, max_turns: 6, describe_tools: false}
+model: {path: warm/checkpoints/it-00001, dtype: bfloat16}
+sampling: {max_tokens: 8}
+credit: {estimator: gigpo}
+train:
+  {iterations: 3, groups: 2, group_size: 3, minibatch: 6, lr: 1.0e-3, precision: bfloat16, lora: {rank: 4},
+   kl: {coef: 0.01, estimator: k3}, activation_checkpointing: true, logits_mb: 1}
+"""
+
+
+@pytest.fixture
+def adapting(trainable: Path) -> Path:  # noqa: F811
+    """The recipe with adapters on a model that was trained a little; the folder that all lies in."""
+    here, recipe = trainable.parent, trainable / "recipe.yaml"
+    train(here, "warm", "--set", "train.iterations=1", "--set", "eval=null")
+    plain = recipe.read_text().split("agent:")[0]
+    recipe.write_text(plain + ADAPTERS)
+    return here
+
+
+def test_two_processes_train_adapters_and_one_goes_on(adapting: Path) -> None:
+    here = adapting
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "agentrl.cli",
+         "train", "counting", "--out", "run", "--set", "train.iterations=2"],
+        cwd=here, capture_output=True, text=True, timeout=280, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, second = metrics(here / "run")
+    assert first["ratio_mean"] == pytest.approx(1.0)
+    assert first["kl_ref"] == pytest.approx(0.0, abs=1e-6)
+    assert second["kl_ref"] > 0
+    train(here, "run")
+    assert [m["iteration"] for m in metrics(here / "run")] == [1, 2, 3]
+    assert agentrl("check", "run", cwd=here).returncode == 0
+    newest = here / "run" / "checkpoints" / "it-00003"
+    merged = AutoModelForCausalLM.from_pretrained(newest)
+    assert merged.dtype == torch.float32
+    from peft import PeftModel
+
+    base = AutoModelForCausalLM.from_pretrained(here / "warm" / "checkpoints" / "it-00001")
+    start = {name: tensor.clone() for name, tensor in base.state_dict().items()}
+    adapted = PeftModel.from_pretrained(base, newest / "adapter").merge_and_unload()
+    for name, tensor in merged.state_dict().items():
+        assert torch.allclose(tensor, adapted.state_dict()[name], atol=1e-6), name
+    changed = [name for name, tensor in start.items() if not torch.equal(tensor, merged.state_dict()[name])]
+    assert changed
+    assert all("_proj." in name for name in changed)
+    with RunDir.read(here / "run") as reader:
+        gaps = [m["mismatch_mean"] for m in reader.metrics() if m["split"] == "train"]
+    assert max(gaps) < 0.05  # both in bfloat16, in batches of different shapes
+
+
+def test_adapters_on_a_model_from_nothing_are_refused(trainable: Path) -> None:  # noqa: F811
+    refused = agentrl("train", "counting", "--set", "train.lora={}", cwd=trainable.parent, ok=False)
+    assert refused.returncode != 0
+    assert "train.lora" in refused.stdout + refused.stderr
+    assert "Traceback" not in refused.stdout + refused.stderr
