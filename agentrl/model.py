@@ -73,6 +73,9 @@ class ModelSettings(BaseModel):
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32", description="Of the weights that the engine samples with. Training keeps its own in float32."
     )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="Where training and the torch engine compute; auto: a GPU if there is one."
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> ModelSettings:
@@ -86,7 +89,7 @@ class ModelSettings(BaseModel):
 
     def at(self, folder: Path) -> ModelSettings:
         """The same settings with the weights of a folder, for example a checkpoint."""
-        return ModelSettings(path=str(folder), scratch=None, dtype=self.dtype)
+        return ModelSettings(path=str(folder), scratch=None, dtype=self.dtype, device=self.device)
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class LoadedModel:
     """A model with its tokenizer.
 
     Attributes:
-        model: in evaluation mode, on the CPU, with SDPA attention.
+        model: in evaluation mode, on the device of the settings, with SDPA attention.
         tokenizer: has a chat template.
         max_context: tokens that the model's positions allow.
     """
@@ -119,7 +122,8 @@ def load_model(settings: ModelSettings, *, texts: Iterable[str] | None = None, s
     _need("transformers", "train")
     if settings.scratch is not None:
         loaded = _build(settings.scratch, texts, seed)
-        return LoadedModel(loaded.model.to(_dtype(settings)), loaded.tokenizer, loaded.max_context)
+        model = loaded.model.to(_dtype(settings)).to(_device(settings))
+        return LoadedModel(model, loaded.tokenizer, loaded.max_context)
     folder = model_folder(settings)
     if not any(True for pattern in WEIGHTS for _ in folder.glob(pattern)):
         raise _error(f"{folder} has no weights", f"it needs one of {', '.join(WEIGHTS)}")
@@ -128,7 +132,7 @@ def load_model(settings: ModelSettings, *, texts: Iterable[str] | None = None, s
 
     with no_progress_bars(), _explained(folder):
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=_dtype(settings), attn_implementation="sdpa")
-    return LoadedModel(model.eval(), tokenizer, int(model.config.max_position_embeddings))
+    return LoadedModel(model.eval().to(_device(settings)), tokenizer, int(model.config.max_position_embeddings))
 
 
 def load_tokenizer(settings: ModelSettings) -> PreTrainedTokenizerFast:
@@ -317,6 +321,16 @@ def _dtype(settings: ModelSettings) -> Any:
     import torch
 
     return getattr(torch, settings.dtype)
+
+
+def _device(settings: ModelSettings) -> str:
+    """Raises RecipeError if it names a GPU and there is none."""
+    import torch
+
+    found = torch.cuda.is_available()
+    if settings.device == "cuda" and not found:
+        raise RecipeError("there is no CUDA device", place="model.device", remedy="agentrl doctor says what it sees")
+    return "cuda" if found and settings.device != "cpu" else "cpu"
 
 
 def _need(package: str, extra: str) -> None:
