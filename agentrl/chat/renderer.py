@@ -54,6 +54,7 @@ class Renderer:
         written = {text for text in tokenizer.controls if text in scaffold}
         self._untrusted = control_pattern(tokenizer.special | written)
         self._end_text, self._close = self._find_end(scaffold)
+        self._head: tuple[str, list[int]] | None = None
         self._end_id = tokenizer.controls[self._end_text]
         self.stop_token_ids = tuple(dict.fromkeys([self._end_id, *tokenizer.stop_ids]))
         names = {token: text for text, token in tokenizer.controls.items()}
@@ -65,7 +66,14 @@ class Renderer:
 
     def start(self, messages: Sequence[Message]) -> list[int]:
         """The tokens of the opening messages and of the generation prompt."""
-        return self._encode(self._text(self.described(messages), self._template_tools), after="")
+        text = self._text(self.described(messages), self._template_tools)
+        head, end, rest = text.partition(self._end_text)
+        if not end:
+            return self._encode(text, after="")
+        # Episodes begin with the same system message and tools: tokenised once. `check` compares with the whole.
+        if self._head is None or self._head[0] != head:
+            self._head = head, self._encode(head + end, after="")
+        return self._head[1] + self._encode(rest, after=self._end_text)
 
     def extend(self, sampled_ids: Sequence[int], new_messages: Sequence[Message]) -> list[int]:
         """The tokens to append after a sampled reply: its end if it has none, the new messages, the generation prompt.

@@ -165,7 +165,8 @@ class HFTokenizer:
         text = text.encode("utf-8", "replace").decode()
         if self._backend is None:
             return list(self.hf.encode(text, add_special_tokens=False))
-        return list(self._backend.encode(text, add_special_tokens=False).ids)
+        # "fast": without the offsets into the text, which nobody asks for and which take a third of the time.
+        return list(self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text, control tokens included, spaces as they are."""
