@@ -220,11 +220,18 @@ def check_training(parts: Parts) -> None:
             place="rewards",
             remedy="rewards: {win_rate: {use: ./task.py:win_rate, weight: 0}}, the share of comparisons won",
         )
-    if "prm_logprob" in credit.needs:
+    rewarded = "prm_logprob" in credit.needs
+    if rewarded and recipe.train.reward_model is None:
         raise CreditError(
-            f"{credit.estimator.name} needs an implicit process reward model, which training does not have",
-            place="credit.estimator",
-            remedy="credit a table of your own: table.with_columns(prm_logprob=..., ref_logprob=...)",
+            f"{credit.estimator.name} needs an implicit process reward model, and there is none",
+            place="train.reward_model",
+            remedy="train: {reward_model: {}}",
+        )
+    if recipe.train.reward_model is not None and not rewarded:
+        raise RecipeError(
+            f"{credit.estimator.name} asks no reward model",
+            place="train.reward_model",
+            remedy="remove it, or take credit that does: implicit_prm",
         )
     if recipe.train.lora is not None and recipe.model is not None and recipe.model.scratch is not None:
         raise RecipeError(

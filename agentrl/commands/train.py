@@ -42,11 +42,11 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> None
     parts = build(recipe)
     check_training(parts)
     assert recipe.train is not None
-    if ranks.size > 1 and recipe.train.critic is not None:
+    if ranks.size > 1 and (recipe.train.critic or recipe.train.reward_model):
         raise RecipeError(
-            "a critic trains in one process only",
-            place="train.critic",
-            remedy="start without torchrun, or take credit without a critic",
+            "critics and reward models train in one process only",
+            place="train.critic" if recipe.train.critic else "train.reward_model",
+            remedy="start without torchrun, or take credit without them",
         )
     engine_for = _replay(engine) if engine is not None else partial(engine_of, recipe)
     run = open_run(path, recipe, "train", engine=engine)

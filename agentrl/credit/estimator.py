@@ -113,7 +113,7 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
     "prm_logprob": (
         lambda table: table.prm_logprob is not None,
         "there are no log-probabilities under an implicit process reward model",
-        "table.with_columns(prm_logprob=[...]); agentrl train has no such model",
+        "train with such a model: train.reward_model: {}; or table.with_columns(prm_logprob=[...])",
     ),
 }
 """By need: whether the table meets it, what is wrong if not, and the remedy."""

@@ -1,4 +1,4 @@
-"""The columns of the credit table that take a model: the critic's, the reference policy's, the policy's own."""
+"""The columns of the credit table that take a model: critic's, reward model's, reference's and policy's."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from agentrl.credit.registry import Credit, EpisodeCredit
 from agentrl.episode.record import Episode
 from agentrl.train.critic import Critic
+from agentrl.train.reward_model import ImplicitRewardModel
 from agentrl.train.row import Row, by_turn, rows_of
 from agentrl.train.trainer import Trainer
 
@@ -21,9 +22,9 @@ LEARNED = ("value", "progress")
 
 
 class ModelColumns:
-    """Fills the columns that credit needs before it is given, and trains the critics on what it found.
+    """Fills the columns that credit needs before it is given, and trains critics and reward model on what it found.
 
-    Without `train.critic` there are no critics: credit that needs one says so.
+    Without `train.critic` there are no critics: credit that needs one says so. `train.reward_model` likewise.
     """
 
     def __init__(self, credit: Credit, trainer: Trainer) -> None:
@@ -32,6 +33,10 @@ class ModelColumns:
         if settings.critic is not None:
             wanted = [name for name in LEARNED if name in credit.needs]
             self.critics = {n: Critic(trainer.model, settings.critic, settings.token_budget) for n in wanted}
+        self.reward_model: ImplicitRewardModel | None = None
+        if settings.reward_model is not None and "prm_logprob" in credit.needs:
+            self.reward_model = ImplicitRewardModel(trainer.model, settings.reward_model, settings.token_budget)
+        self._trainer = trainer
         made: dict[str, Callable[[list[Row]], Column]] = {
             "entropy": lambda rows: by_turn(rows, trainer.entropies(rows)),
             "ref_logprob": lambda rows: by_turn(rows, trainer.logprobs(rows, reference=True)),
@@ -40,7 +45,7 @@ class ModelColumns:
 
     def of(self, episodes: Sequence[Episode]) -> dict[str, Column]:
         """By column and episode id, as `Credit.assign` takes them."""
-        if not self._makers and not self.critics:
+        if not self._makers and not self.critics and self.reward_model is None:
             return {}
         rows = [row for episode in episodes for row in rows_of(episode, [0.0] * len(episode.turns))]
         columns: dict[str, Column] = {name: make(rows) for name, make in self._makers.items()}
@@ -48,10 +53,12 @@ class ModelColumns:
             columns["value"] = by_turn(rows, self.critics["value"].predict(rows))
         if "progress" in self.critics:
             columns["progress"] = _turn_ends(episodes, by_turn(rows, self.critics["progress"].predict(rows)))
+        if self.reward_model is not None:
+            columns["prm_logprob"] = by_turn(rows, self.reward_model.logprobs(rows))
         return columns
 
     def learn(self, episodes: Sequence[Episode], credits: Sequence[EpisodeCredit]) -> dict[str, float]:
-        """Trains the critics on these episodes; metrics."""
+        """Trains critics and reward model on these episodes; metrics."""
         metrics: dict[str, float] = {}
         pairs = list(zip(episodes, credits, strict=True))
         if "value" in self.critics:
@@ -63,17 +70,23 @@ class ModelColumns:
         if "progress" in self.critics:
             rows = [row for episode, credit in pairs for row in rows_of(episode, credit.turns)]
             metrics |= self.critics["progress"].fit_progress(rows)
+        if self.reward_model is not None:
+            rows = [row for episode, credit in pairs for row in rows_of(episode, credit.turns)]
+            metrics |= self.reward_model.fit(rows, self._trainer.logprobs(rows, reference=True))
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """What continues the critics exactly."""
-        return {name: critic.state_dict() for name, critic in self.critics.items()}
+        """What continues critics and reward model exactly."""
+        return {name: learner.state_dict() for name, learner in self._learners().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes what `state_dict` returned; a critic that was not there begins anew."""
-        for name, critic in self.critics.items():
+        """Takes what `state_dict` returned; a learner that was not there begins anew."""
+        for name, learner in self._learners().items():
             if name in state:
-                critic.load_state_dict(state[name])
+                learner.load_state_dict(state[name])
+
+    def _learners(self) -> dict[str, Critic | ImplicitRewardModel]:
+        return self.critics | ({} if self.reward_model is None else {"reward_model": self.reward_model})
 
 
 def _turn_ends(episodes: Sequence[Episode], columns: Column) -> Column:

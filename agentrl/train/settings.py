@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from agentrl.train.critic_settings import CriticSettings
 from agentrl.train.lora_settings import LoraSettings, Trainable
 from agentrl.train.loss_settings import Aggregation, ImportanceSettings, KlSettings, LossSettings
+from agentrl.train.reward_model_settings import RewardModelSettings
 
 LrSchedule = Literal["constant", "linear", "cosine"]
 
@@ -66,6 +67,9 @@ class TrainSettings(BaseModel):
         False, description="Keep no activations within layers; a third more work for a fraction of the memory."
     )
     critic: CriticSettings | None = Field(None, description="A learned baseline, for credit that needs one.")
+    reward_model: RewardModelSettings | None = Field(
+        None, description="An implicit process reward model, for credit that needs one."
+    )
     checkpoint_every: int = Field(1, gt=0, description="Iterations between checkpoints.")
 
     @model_validator(mode="after")

@@ -64,11 +64,9 @@ WITH_A_MODEL = {
     "bi_level_gae": ["train.critic={}"],
     "spa": ["train.critic={}"],
     "high_entropy": [],
+    "implicit_prm": ["train.reward_model={lr: 1e-4}"],
 }
 """What a recorded script cannot give, and the overrides under which training gives it."""
-
-OWN_TABLES_ONLY = ("implicit_prm",)
-"""What reads a column that nothing of ours fills: credit for tables that users make."""
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +78,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT_IN if name not in (*WITH_A_MODEL, *OWN_TABLES_ONLY)])
+@pytest.mark.parametrize("name", [name for name in BUILT_IN if name not in WITH_A_MODEL])
 def test_recorded_episodes_are_credited(folder: Path, name: str) -> None:
     assert f"credit   {name} " in check(str(folder), [f"credit.estimator={name}"])
     result = recredit(folder / "run", name, [])
@@ -99,13 +97,6 @@ def test_training_gives_what_a_record_lacks(folder: Path, name: str, tmp_path: P
         credits = [run.credit(episode.id) for episode in run.episodes(split="train") if episode.scored]
         assert {credit.estimator for credit in credits if credit} == {name}
         assert all(credit is not None for credit in credits)
-
-
-@pytest.mark.parametrize("name", OWN_TABLES_ONLY)
-def test_what_cannot_be_had_says_so(folder: Path, name: str) -> None:
-    with pytest.raises(CreditError, match="implicit process reward model") as caught:
-        recredit(folder / "run", name, [])
-    assert "with_columns" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["grpo", "reinforce_pp", "gigpo"])

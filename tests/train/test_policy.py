@@ -1,4 +1,4 @@
-"""What changes how an update is computed (chunks, checkpointing, bf16) and what of the model trains (LoRA, top layers)."""
+"""What changes how an update is computed (chunks, checkpointing, bf16) and what trains (LoRA, top layers)."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def varlen(query, key, value, query_ends, key_ends, most_queries, most_keys, *, 
 
 
 def test_the_kernel_for_variable_lengths_is_given_the_same_attention(monkeypatch):
-    """With the kernel's documented meaning in plain torch: the indices that a GPU gets. The kernel itself is not run."""
+    """With the kernel's documented meaning in plain torch: the indices that a GPU gets. The kernel is not run."""
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen)
     (packed,) = pack(make_rows(), 10**6)
     torch.manual_seed(0)

@@ -1,0 +1,91 @@
+"""The implicit process reward model of PRIME: a language model whose log-ratio to a reference is a reward per token."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from agentrl.train.packing import Floats, pack
+from agentrl.train.policy import Policy
+from agentrl.train.reward_model_settings import RewardModelSettings
+from agentrl.train.row import Row
+
+
+class ImplicitRewardModel:
+    """Learns from outcomes alone (PRIME, arXiv:2502.01456, eq. 3 and 5).
+
+    The reward of a token is beta * (log-probability here - under the reference); an episode's is their sum, and its
+    sigmoid is the probability that the episode is a good one. Cross-entropy against the outcome trains it.
+
+    Args:
+        model: the policy, of transformers: a copy of it as it is now is trained.
+        token_budget: unique tokens of one forward pass at most.
+    """
+
+    def __init__(self, model: Any, settings: RewardModelSettings, token_budget: int) -> None:
+        self.settings, self.token_budget = settings, token_budget
+        self.policy = Policy(copy.deepcopy(model))
+        trained = [p for p in self.policy.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(trained, lr=settings.lr, weight_decay=0.0)
+
+    def logprobs(self, rows: Sequence[Row]) -> list[Floats]:
+        """Log-probabilities of the rows' trained tokens; 0 at the others. As long as the rows."""
+        out = [np.zeros(len(row.token_ids), np.float32) for row in rows]
+        with torch.no_grad():
+            for packed in pack(rows, self.token_budget):
+                packed.put(self.policy(packed)[0].cpu().numpy(), out)
+        return out
+
+    def fit(self, rows: Sequence[Row], reference: Sequence[Floats]) -> dict[str, float]:
+        """Takes `steps` steps towards telling the rows' episodes apart.
+
+        Args:
+            reference: log-probabilities under the reference, as `logprobs` gives them.
+
+        Returns:
+            reward_model_loss: mean cross-entropy (nats) before the last step; reward_model_accuracy: share of the
+            episodes that were on the right side of 1/2 then.
+        """
+        settings = self.settings
+        names = {name: number for number, name in enumerate(dict.fromkeys(row.episode_id for row in rows))}
+        owner = np.array([names[row.episode_id] for row in rows])
+        good = np.zeros(len(names))
+        good[owner] = [row.reward >= settings.threshold for row in rows]
+        packs = pack(rows, self.token_budget)
+        loss = accuracy = 0.0
+        for _ in range(settings.steps):
+            likely = self._likely(rows, reference, owner, len(names))
+            chosen = np.where(good > 0, likely, 1 - likely)
+            loss, accuracy = float(-np.log(np.maximum(chosen, 1e-12)).mean()), float((chosen > 0.5).mean())
+            # The slope of the mean cross-entropy along each token's log-probability: the same for all of an episode.
+            slope = settings.beta * (likely - good) / len(names)
+            for packed in packs:
+                said = self.policy(packed)[0]
+                along = torch.from_numpy(slope[owner[packed.row]]).to(said)
+                (said * along).sum().backward()
+            torch.nn.utils.clip_grad_norm_(self.policy.parameters(), settings.max_grad_norm)
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+        return {"reward_model_loss": loss, "reward_model_accuracy": accuracy}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What continues the model exactly."""
+        return {"model": self.policy.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes what `state_dict` returned."""
+        self.policy.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+    def _likely(
+        self, rows: Sequence[Row], reference: Sequence[Floats], owner: NDArray[Any], episodes: int
+    ) -> NDArray[np.float64]:
+        """Probability that each episode is a good one. An episode's branches add up."""
+        ratio = [float((ours - theirs).sum()) for ours, theirs in zip(self.logprobs(rows), reference, strict=True)]
+        likely: NDArray[np.float64] = 1 / (1 + np.exp(-self.settings.beta * np.bincount(owner, ratio, episodes)))
+        return likely
