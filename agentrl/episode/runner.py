@@ -119,7 +119,7 @@ class Runner:
         waiting = iter(plans)
         running: set[asyncio.Task[Episode]] = set()
         ended: asyncio.Queue[asyncio.Task[Episode]] = asyncio.Queue()
-        budgets = _Budgets(self.harness.limits)
+        budgets = Budgets(self.harness.limits)
         with rare_collections():
             try:
                 while True:
@@ -184,7 +184,7 @@ class Runner:
         )
 
 
-class _Budgets:
+class Budgets:
     """How many failures a run bears."""
 
     def __init__(self, limits: Limits) -> None:
@@ -316,8 +316,6 @@ class _Attempt:
                 return await backend.create(spec, label=label)
         except TimeoutError:
             raise SandboxStartFailed(f"no sandbox within {seconds:g} s") from None
-        except OSError as error:  # the host is out of processes, descriptors or memory: not the user's code
-            raise SandboxStartFailed(f"the host could not start a sandbox: {error}") from error
 
     async def _verifier_sandbox(self) -> Sandbox:
         """A fresh sandbox for a reward component; the component closes it."""

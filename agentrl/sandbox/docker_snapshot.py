@@ -38,6 +38,7 @@ class Snapshots:
     _kept: dict[str, Snapshot] = field(default_factory=dict)
     _users: dict[str, int] = field(default_factory=dict)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    _dropping: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __getitem__(self, ref: str) -> Snapshot:
         return self._kept[ref]
@@ -59,9 +60,13 @@ class Snapshots:
         return snapshot
 
     async def drop(self, ref: str) -> None:
-        """Removes one. By name: the engine keeps what later snapshots stand on, until they go."""
-        del self._kept[ref]
-        await self.engine.call(lambda api: api.remove_image(ref, force=True), _COMMIT_S)
+        """Removes one. By name: the engine keeps what later snapshots stand on, until they go.
+
+        One after the other: of two removals at a time, each takes what both stand on, and the slower one fails.
+        """
+        async with self._dropping:
+            if self._kept.pop(ref, None) is not None:
+                await self.engine.call(lambda api: api.remove_image(ref, force=True), _COMMIT_S)
 
     async def drop_all(self) -> None:
         """Removes all."""

@@ -78,11 +78,11 @@ def test_a_killed_curriculum_continues_to_the_same_metrics(
     expected = train(counting, tmp_path / "whole", *sets)
     save, calls = checkpoint.save, []
 
-    def dying(*arguments: Any) -> None:
+    def dying(*arguments: Any, **options: Any) -> None:
         calls.append(arguments)
         if len(calls) == saves + 1:
             raise KeyboardInterrupt
-        save(*arguments)
+        save(*arguments, **options)
 
     with monkeypatch.context() as patched:
         patched.setattr(checkpoint, "save", dying)

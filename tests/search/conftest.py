@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 
-@pytest.fixture(autouse=True, scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AGENTRL_CACHE", str(folder))
-        yield folder / "search"
+@pytest.fixture(scope="session")
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache(cache_folder: Path) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:  # no longer than this module: others use the real one
+        patch.setenv("AGENTRL_CACHE", str(cache_folder))
+        yield cache_folder / "search"
