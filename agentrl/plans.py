@@ -8,6 +8,7 @@ from dataclasses import replace
 from agentrl.curriculum.parts import GroupPlan
 from agentrl.episode.runner import Plan
 from agentrl.store.run_dir import RunDir
+from agentrl.task import Task
 from agentrl.task_source import TaskSource
 
 
@@ -26,11 +27,18 @@ def iteration_plans(groups: Sequence[GroupPlan], iteration: int) -> list[Plan]:
     """The episodes of one training iteration, by its groups."""
     plans = []
     for index, group in enumerate(groups):
-        id = f"train/{iteration:05d}/{index:03d}-{group.task.id}"
-        plans += [
-            Plan(f"{id}#{member}", id, group.task, iteration, "train", group.max_turns) for member in range(group.size)
-        ]
+        plans += group_plans(group, group_id(iteration, index, group.task), iteration)
     return plans
+
+
+def group_id(iteration: int, index: int, task: Task) -> str:
+    """Id of the `index`-th group that was drawn for a training iteration."""
+    return f"train/{iteration:05d}/{index:03d}-{task.id}"
+
+
+def group_plans(group: GroupPlan, id: str, iteration: int) -> list[Plan]:
+    """The episodes of one group."""
+    return [Plan(f"{id}#{member}", id, group.task, iteration, "train", group.max_turns) for member in range(group.size)]
 
 
 def eval_plans(tasks: TaskSource, episodes: int, iteration: int, label: str = "eval") -> list[Plan]:

@@ -21,7 +21,20 @@ from agentrl.view.progress import Progress
 
 
 async def play(harness: Harness, plans: list[Plan], run: RunDir, progress: Progress, concurrency: int) -> None:
-    """Runs episodes into a run directory; a pool is told beforehand how many sandboxes they will take.
+    """Runs episodes into a run directory.
+
+    Raises:
+        CreditError: as `announce`.
+    """
+    announce(harness, plans)
+    runner = Runner(harness, concurrency=concurrency, on_failure=run.add_failure, on_phase=progress.episode_phase)
+    async for episode in runner.run(plans):
+        run.add(episode)
+        progress.episode(episode)
+
+
+def announce(harness: Harness, plans: list[Plan]) -> None:
+    """Tells a pool how many sandboxes the episodes to come will take, and looks for their gold answers.
 
     Raises:
         CreditError: gold answers are to be scored, and a task has none.
@@ -31,10 +44,6 @@ async def play(harness: Harness, plans: list[Plan], run: RunDir, progress: Progr
     if harness.gain is not None:
         for plan in plans:
             harness.gain.gold(plan.task)
-    runner = Runner(harness, concurrency=concurrency, on_failure=run.add_failure, on_phase=progress.episode_phase)
-    async for episode in runner.run(plans):
-        run.add(episode)
-        progress.episode(episode)
 
 
 async def evaluate(

@@ -143,6 +143,20 @@ class TrainRecipe(TrainSettings):
     iterations: int = Field(100, gt=0, description="Rollout, credit and update, so many times.")
     groups: int = Field(8, gt=0, description="Tasks an iteration.")
     group_size: int = Field(8, gt=0, description="Episodes of each task.")
+    staleness: int | None = Field(
+        None,
+        ge=0,
+        description="Rollouts go on beside the trainer, at most so many updates ahead (eta); null: in turns.",
+    )
+
+    @model_validator(mode="after")
+    def _stale_tokens_are_corrected(self) -> TrainRecipe:
+        if self.staleness and self.importance is None and self.old_logprobs == "recompute":
+            raise ValueError(
+                "'staleness' trains on tokens of older policies: set 'importance' (for example {high: 2}), or "
+                "old_logprobs: engine, which clips against the policy that sampled them"
+            )
+        return self
 
 
 class EvalSettings(Section):

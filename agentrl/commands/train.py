@@ -31,6 +31,7 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> None
     """
     with needs("train"):
         from agentrl.engines.open import engine_of
+        from agentrl.train.async_loop import AsyncLoop
         from agentrl.train.followers import follow
         from agentrl.train.loop import Loop
         from agentrl.train.ranks import Ranks
@@ -48,11 +49,21 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> None
             place="train.critic" if recipe.train.critic else "train.reward_model",
             remedy="start without torchrun, or take credit without them",
         )
+    if ranks.size > 1 and recipe.train.staleness is not None:
+        raise RecipeError(
+            "asynchronous training is of one process",
+            place="train.staleness",
+            remedy="start without torchrun, or set train.staleness=null",
+        )
     engine_for = _replay(engine) if engine is not None else partial(engine_of, recipe)
     run = open_run(path, recipe, "train", engine=engine)
     try:
         with Progress(f"train {recipe.name}") as progress:
-            asyncio.run(Loop(parts, run, progress, engine_for=engine_for, ranks=ranks).train())
+            if recipe.train.staleness is None:
+                loop = Loop(parts, run, progress, engine_for=engine_for, ranks=ranks)
+            else:
+                loop = AsyncLoop(parts, run, progress, engine_for=engine_for)
+            asyncio.run(loop.train())
         ranks.dismiss()
         learning_curve(run.metrics(), path / "curve.png", title=recipe.name)
     finally:

@@ -10,7 +10,8 @@ import copy
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from agentrl.build import Parts, check_training
 from agentrl.chat.renderer import Renderer
@@ -38,7 +39,10 @@ from agentrl.train.kl_reward import with_kl_reward
 from agentrl.train.model_columns import ModelColumns
 from agentrl.train.ranks import Ranks
 from agentrl.train.row import Row, rows_of, silence
+from agentrl.train.staleness import staleness
 from agentrl.view.progress import Progress
+
+Result = TypeVar("Result")
 
 
 class Loop:
@@ -86,17 +90,28 @@ class Loop:
         try:
             await self._prepare()
             while True:
-                if self._evaluation_is_due():
+                if self._evaluation_is_due(self.iteration):
                     await self._evaluate(self.iteration)
                 if self.iteration == self.settings.iterations:
                     break
                 await self._iterate()
+            await self._finish()
             self.run.update_info(finished=True)
         finally:
-            if hasattr(self, "engine"):
-                await self.engine.close()
-            if self.backend is not None:
-                await self.backend.close()
+            await self._close()
+
+    async def _finish(self) -> None:
+        """What is left to do when the last iteration is over."""
+
+    async def _close(self) -> None:
+        if hasattr(self, "engine"):
+            await self.engine.close()
+        if self.backend is not None:
+            await self.backend.close()
+
+    async def _compute(self, function: Callable[..., Result], *args: Any) -> Result:
+        """Work of the trainer."""
+        return function(*args)
 
     async def _prepare(self) -> None:
         """Model, trainer, engine: from the newest checkpoint, or from the beginning with the warm start."""
@@ -109,8 +124,7 @@ class Loop:
             saved = checkpoint.load_state(newest)
             self.trainer.load_state_dict(saved.trainer)
             self.columns.load_state_dict(saved.trainer.get("critics", {}))
-            self.iteration = int(saved.extra["iteration"])
-            self.curriculum.load_state_dict(saved.extra["curriculum"])
+            self._load_state_dict(saved.extra)
             self.progress.note(f"resumed from {newest.name}")
         else:
             self.iteration = 0
@@ -182,15 +196,7 @@ class Loop:
         started = time.perf_counter()
         groups = await self._collect()
         rolled = time.perf_counter()
-        rows, credited, metrics = self._credit(groups)
-        update: dict[str, float] = {"trained_rows": float(len(rows))}
-        if rows:  # every group may have been filtered out
-            update |= self.trainer.update(
-                rows,
-                seed=derive_seed(self.recipe.seed, "update", self.iteration),
-                progress=self.iteration / self.settings.iterations,
-            )
-        metrics |= self.curriculum.observe(credited, self.iteration)
+        metrics, update = await self._compute(self._learn, groups)
         metrics |= await self._imitate()
         trained = time.perf_counter()
         episodes = self._episodes()
@@ -201,14 +207,35 @@ class Loop:
             **summary(episodes),
             **metrics,
             **update,
+            **self._flow(),
             "rollout_s": rolled - started,
             "train_s": trained - rolled,
         }
         self._add_metrics(metrics)
-        if self.iteration % self.settings.checkpoint_every == 0 or self.iteration == self.settings.iterations:
-            self._save()
+        if self._checkpoint_is_due():
+            await self._compute(self._save)
         await self._update_engine()
         self.progress.iteration(metrics)
+
+    def _learn(self, groups: list[Group]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Credit and update. Returns the metrics of each."""
+        rows, credited, metrics = self._credit(groups)
+        update: dict[str, Any] = {"trained_rows": float(len(rows)), **staleness(rows, self.iteration)}
+        if rows:  # every group may have been filtered out
+            update |= self.trainer.update(
+                rows,
+                seed=derive_seed(self.recipe.seed, "update", self.iteration),
+                progress=self.iteration / self.settings.iterations,
+            )
+        metrics |= self.curriculum.observe(credited, self.iteration)
+        return metrics, update
+
+    def _flow(self) -> dict[str, float]:
+        """Metrics of how rollouts and training wait for each other, beyond the times of both."""
+        return {}
+
+    def _checkpoint_is_due(self) -> bool:
+        return self.iteration % self.settings.checkpoint_every == 0 or self.iteration == self.settings.iterations
 
     async def _collect(self) -> list[Group]:
         """Plays the iteration's groups, and further ones while the curriculum asks for more."""
@@ -253,8 +280,9 @@ class Loop:
         progress = self.iteration / self.settings.iterations
         credits, credit_metrics = self.credit.assign(scored, self.columns.of(scored), progress)
         metrics |= self.columns.learn(scored, credits)
+        played = {episode.id for group in groups for episode in group.episodes}
         for episode, credit in zip(chosen, credits, strict=True):
-            if episode.iteration == self.iteration:  # one that joined from an earlier iteration keeps its own
+            if episode.id in played:  # one that joined from an earlier iteration keeps its own
                 self.run.add_credit(episode.id, credit.estimator, credit.turns, credit.parts, iteration=self.iteration)
         lessons = [Lesson(episode, credit) for episode, credit in zip(chosen, credits, strict=True)]
         rows = []
@@ -283,29 +311,33 @@ class Loop:
             rows = [demonstration_row(demo, self.renderer) for demo in demos]
             if rows:
                 seed = derive_seed(self.recipe.seed, part.name, self.iteration)
-                taught = self.trainer.sft(rows, steps=1, batch=len(rows), lr=lr, seed=seed)
+                step = partial(self.trainer.sft, rows, steps=1, batch=len(rows), lr=lr, seed=seed)
+                taught = await self._compute(step)
                 metrics |= {f"{part.name}_loss": taught["loss"], f"{part.name}_tasks": float(len(rows))}
         return metrics
 
-    def _evaluation_is_due(self) -> bool:
+    def _evaluation_is_due(self, iteration: int) -> bool:
         """At the start, at the end, and every so often; once each, also in a run that was killed in between."""
         if self.recipe.eval is None:
             return False
         every = self.recipe.eval.every
-        due = self.iteration in (0, self.settings.iterations) or (every > 0 and self.iteration % every == 0)
-        return due and not self._has_metrics("eval", self.iteration)
+        due = iteration in (0, self.settings.iterations) or (every > 0 and iteration % every == 0)
+        return due and not self._has_metrics("eval", iteration)
 
     def _has_metrics(self, split: str, iteration: int) -> bool:
         return any((m["split"], m["iteration"]) == (split, iteration) for m in self.run.metrics())
 
     async def _evaluate(self, iteration: int) -> None:
+        await self._evaluate_on(self.engine, iteration)
+
+    async def _evaluate_on(self, engine: Engine, iteration: int) -> None:
         assert self.recipe.eval is not None
         settings = self.recipe.eval
         tasks = self.tasks
         if settings.tasks is not None:
             tasks = load_tasks(settings.tasks, self.recipe.base, self.recipe.seed)
         metrics = await evaluate(
-            self.parts, settings, tasks, self.run, self.engine, self.renderer, self.backend, self.progress, iteration
+            self.parts, settings, tasks, self.run, engine, self.renderer, self.backend, self.progress, iteration
         )
         self._add_metrics(metrics)
 
@@ -320,10 +352,21 @@ class Loop:
             self.loaded.model,
             self.loaded.tokenizer.save_pretrained,
             {**self.trainer.state_dict(), "critics": self.columns.state_dict()},
-            {"iteration": self.iteration, "curriculum": self.curriculum.state_dict()},
+            self._state_dict(),
             weights=self.trainer.weights(),
             lora=self.settings.lora,
         )
+        self._prune()
+
+    def _state_dict(self) -> dict[str, Any]:
+        """The loop's part of a checkpoint, as JSON values."""
+        return {"iteration": self.iteration, "curriculum": self.curriculum.state_dict()}
+
+    def _load_state_dict(self, state: dict[str, Any]) -> None:
+        self.iteration = int(state["iteration"])
+        self.curriculum.load_state_dict(state["curriculum"])
+
+    def _prune(self) -> None:
         checkpoint.prune(self.checkpoints, keep=2)
 
     def _add_metrics(self, line: dict[str, Any]) -> None:

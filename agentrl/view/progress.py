@@ -19,7 +19,8 @@ from agentrl.view.summary import headline, series
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _PLAIN_EVERY_S = 5.0
-_SHOWN = ("success", "reward", "turns", "entropy", "kl_old", "clip_fraction", "grad_norm", "rollout_s", "train_s")
+_SHOWN = ("success", "reward", "turns", "entropy", "kl_old", "clip_fraction", "grad_norm",
+          "staleness_mean", "rollout_s", "train_s")  # fmt: skip
 
 
 class Progress:

@@ -1,0 +1,68 @@
+"""Admission: which groups may begin under a policy, and which of them an update trains on.
+
+AReaL (arXiv:2505.24298, section 5.1) bounds what was ever begun by (eta + version + 1) * B episodes, with B of an
+iteration. That alone bounds the mean age: a slow episode may be overtaken again and again. Here the bound holds for
+every token: groups train in the order in which they end, as long as those that began before can still train in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+
+class Begun(Protocol):
+    """A group that was drawn.
+
+    Attributes:
+        begun: the policy's version when its first episode began; None: all wait for room.
+        ended: None while it is played; else a number that rises from one ended group to the next.
+    """
+
+    begun: int | None
+    ended: int | None
+
+
+G = TypeVar("G", bound=Begun)
+
+
+@dataclass(frozen=True)
+class Admission:
+    """The rule.
+
+    Attributes:
+        staleness: eta, updates between the begin of a group and the one that trains on it, at most.
+        iterations: of the training, in all.
+    """
+
+    staleness: int
+    iterations: int
+
+    def open_until(self, version: int) -> int:
+        """The groups of all iterations before this one may begin under the policy `version`: (eta + version + 1) * B
+        in all, and no more than the training takes."""
+        return min(self.staleness + version + 1, self.iterations)
+
+    def choose(self, groups: Sequence[G], version: int, wanted: int) -> list[G] | None:
+        """The groups that the update of policy `version` trains on; None: wait until another one ends.
+
+        A group that began under policy b trains in update b + eta at the latest. Whatever is chosen, at most
+        (t - version) * `wanted` groups may be left that must train by update t. There is always a choice: only eta *
+        `wanted` groups are left in all.
+
+        Args:
+            groups: all that were drawn and have not trained.
+        """
+        last = {id(each): version if each.begun is None else each.begun for each in groups}
+        ended = sorted((each for each in groups if each.ended is not None), key=lambda each: each.ended or 0)
+        chosen: list[G] = []
+        for update in range(version, version + self.staleness + 1):
+            urgent = [each for each in groups if last[id(each)] + self.staleness <= update and each not in chosen]
+            needed = len(urgent) - (update - version) * wanted
+            ready = [each for each in ended if each in urgent]
+            if needed > len(ready):
+                return None
+            chosen += ready[: max(needed, 0)]
+        chosen += [each for each in ended if each not in chosen][: max(wanted - len(chosen), 0)]
+        return chosen if len(chosen) >= wanted else None

@@ -1,0 +1,183 @@
+"""The asynchronous loop: rollouts go on while the trainer works, at most eta updates ahead of it.
+
+The trainer computes in a thread, during which torch lets the event loop run. New weights reach the engine between two
+of its steps: episodes in flight go on under them, and their tokens tell which version sampled each.
+
+With eta = 0 the groups of an iteration begin when the update before it is done, and all of them train in it: the
+synchronous loop, number by number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from agentrl.build import Parts
+from agentrl.curriculum import Group
+from agentrl.engines.base import Engine
+from agentrl.engines.torch import TorchEngine
+from agentrl.episode.record import Episode
+from agentrl.errors import TrainError
+from agentrl.model import LoadedModel, load_model
+from agentrl.store.run_dir import RunDir
+from agentrl.train.admission import Admission
+from agentrl.train.loop import Loop, Result
+from agentrl.train.rollouts import BegunGroup, Rollouts
+from agentrl.train.trainer import cast
+from agentrl.view.progress import Progress
+
+
+class AsyncLoop(Loop):
+    """Training of a recipe that has `train.staleness`. Arguments as `Loop`; one process trains."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        run: RunDir,
+        progress: Progress,
+        *,
+        engine_for: Callable[[LoadedModel], Engine] | None = None,
+    ) -> None:
+        super().__init__(parts, run, progress, engine_for=engine_for)
+        assert self.settings.staleness is not None
+        self.admission = Admission(self.settings.staleness, self.settings.iterations)
+        self.rollouts: Rollouts | None = None
+        self._drawn = 0  # the groups of all iterations before this one have begun
+        self._begun: list[BegunGroup] = []  # by the run before this one
+        self._training_on: list[BegunGroup] = []
+        self._evaluator: Engine | None = None
+        self._evaluation: asyncio.Task[None] | None = None
+
+    async def _prepare(self) -> None:
+        await super()._prepare()
+        harness = self.parts.harness(self.engine, self.renderer, self.backend, put_blob=self.run.put_blob)
+        self.rollouts = Rollouts(harness, self.run, self.progress, self.recipe.concurrency)
+        self.rollouts.version = self.iteration
+        self.rollouts.begin(self._begun)
+        for iteration in range(self.iteration):
+            if self._evaluation_is_due(iteration):
+                await self._evaluate_again(iteration)
+
+    def _use(self, loaded: LoadedModel) -> None:
+        # Before the trainer changes the model: see Loop.
+        if self.recipe.eval is not None and self.recipe.engine.use == "torch":
+            self._evaluator = self._engine_for(loaded)
+            if not isinstance(self._evaluator, TorchEngine):  # a replay
+                self._evaluator = None
+        super()._use(loaded)
+
+    async def _compute(self, function: Callable[..., Result], *args: Any) -> Result:
+        return await asyncio.to_thread(function, *args)
+
+    async def _collect(self) -> list[Group]:
+        """Begins what may begin, and waits for what this update trains on; for more of it, if the curriculum asks."""
+        assert self.rollouts is not None
+        wanted, self.rollouts.version = self.settings.groups, self.iteration
+        while self._drawn < self.admission.open_until(self.iteration):
+            self.rollouts.begin(self._draw(wanted, self._drawn, first=0))
+            self._drawn += 1
+        self.progress.phase(
+            f"iteration {self.iteration + 1}/{self.settings.iterations}", wanted * self.settings.group_size
+        )
+        self._training_on = await self.rollouts.take(self.admission, wanted)
+        rounds, next_index = 1, wanted
+        while more := self.curriculum.more(groups := self._groups(), wanted, rounds):
+            extra = self._draw(more, self.iteration, first=next_index)
+            self.rollouts.begin(extra)
+            self._training_on += await self.rollouts.take_all(extra)
+            rounds, next_index = rounds + 1, next_index + more
+        if not any(group.episodes for group in groups):
+            raise TrainError(
+                f"iteration {self.iteration}: none of {len(self._episodes())} episodes could be scored",
+                remedy=f"agentrl show {self.run.path} lists the failures",
+            )
+        return groups
+
+    def _draw(self, count: int, iteration: int, first: int) -> list[BegunGroup]:
+        """Groups for an iteration, the first of them with index `first`."""
+        size, turns = self.settings.group_size, self.recipe.agent.max_turns
+        plans = self.curriculum.draw(self.tasks, count, size, turns, iteration)
+        return [BegunGroup(iteration, first + k, plan) for k, plan in enumerate(plans)]
+
+    def _groups(self) -> list[Group]:
+        episodes = [e for e in self._episodes() if e.scored]
+        return [
+            Group(group.id, group.plan.task, [e for e in episodes if e.group_id == group.id])
+            for group in self._training_on
+        ]
+
+    def _episodes(self) -> list[Episode]:
+        """Those of the groups that this update trains on, by id."""
+        ids = {group.id for group in self._training_on}
+        found: list[Episode] = []
+        for iteration in sorted({group.iteration for group in self._training_on}):
+            found += [e for e in self.run.episodes(iteration=iteration, split="train") if e.group_id in ids]
+        return sorted(found, key=lambda e: e.id)
+
+    def _flow(self) -> dict[str, float]:
+        assert self.rollouts is not None
+        return self.rollouts.metrics()
+
+    # -- evaluation beside the training
+
+    async def _evaluate(self, iteration: int) -> None:
+        """In the background, on a copy of the policy. On servers, which have none, the trainer waits for it."""
+        if self._evaluator is None:
+            await super()._evaluate(iteration)
+            return
+        assert self.recipe.model is not None
+        await self._evaluation_ends()
+        await self._evaluator.update(self.trainer.weights(self.recipe.model.dtype), iteration)
+        self._evaluation = asyncio.create_task(self._evaluate_on(self._evaluator, iteration))
+
+    async def _evaluate_again(self, iteration: int) -> None:
+        """An evaluation that a kill cut short, by the checkpoint that was kept for it."""
+        folder = self.checkpoints / f"it-{iteration:05d}"
+        if self._evaluator is None or not folder.exists():
+            return
+        assert self.recipe.model is not None
+        await self._evaluation_ends()
+        then = load_model(self.recipe.model.at(folder).for_training(), seed=self.recipe.seed).model
+        await self._evaluator.update(cast(then.state_dict(), getattr(torch, self.recipe.model.dtype)), iteration)
+        self._evaluation = asyncio.create_task(self._evaluate_on(self._evaluator, iteration))
+
+    async def _evaluation_ends(self) -> None:
+        if self._evaluation is not None:
+            await self._evaluation
+            self._evaluation = None
+
+    def _checkpoint_is_due(self) -> bool:
+        return super()._checkpoint_is_due() or self._evaluation_is_due(self.iteration)
+
+    def _prune(self) -> None:
+        if self._evaluation is None or self._evaluation.done():
+            super()._prune()
+
+    # -- going on, and the end
+
+    def _state_dict(self) -> dict[str, Any]:
+        """With the groups that have begun; their episodes are in the run directory as they end."""
+        groups = self.rollouts.groups if self.rollouts is not None else []
+        return {**super()._state_dict(), "drawn": self._drawn, "groups": [group.state_dict() for group in groups]}
+
+    def _load_state_dict(self, state: dict[str, Any]) -> None:
+        super()._load_state_dict(state)
+        # A run that trained in turns until now had begun what it had trained on.
+        self._drawn = state.get("drawn", self.iteration)
+        self._begun = [BegunGroup.from_state(each) for each in state.get("groups", [])]
+
+    async def _finish(self) -> None:
+        await self._evaluation_ends()
+
+    async def _close(self) -> None:
+        if self._evaluation is not None:
+            self._evaluation.cancel()
+            await asyncio.gather(self._evaluation, return_exceptions=True)
+        if self.rollouts is not None:
+            await self.rollouts.close()
+        if self._evaluator is not None:
+            await self._evaluator.close()
+        await super()._close()

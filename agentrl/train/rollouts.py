@@ -1,0 +1,182 @@
+"""Rollouts that go on while the trainer works: groups in flight, and those that have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from agentrl.curriculum import GroupPlan
+from agentrl.episode.collector import rare_collections
+from agentrl.episode.runner import Budgets, Harness, Plan, Runner
+from agentrl.plans import group_id, group_plans, missing
+from agentrl.play import announce
+from agentrl.store.run_dir import RunDir
+from agentrl.task import Task
+from agentrl.train.admission import Admission
+from agentrl.view.progress import Progress
+
+
+class BegunGroup:
+    """A group from its begin until it trains.
+
+    Attributes:
+        iteration, index: its place in the order in which groups were drawn.
+        begun: the policy's version when its first episode began; None: all wait for room.
+        ended: None while it is played; else a number that rises from one ended group to the next.
+    """
+
+    def __init__(self, iteration: int, index: int, plan: GroupPlan) -> None:
+        self.iteration, self.index, self.plan = iteration, index, plan
+        self.id = group_id(iteration, index, plan.task)
+        self.begun: int | None = None
+        self.ended: int | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON values. The task is among them: a schedule may have changed it."""
+        task = msgspec.to_builtins(self.plan.task)
+        return {
+            "iteration": self.iteration, "index": self.index, "begun": self.begun,
+            "task": task, "size": self.plan.size, "max_turns": self.plan.max_turns,
+        }  # fmt: skip
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> BegunGroup:
+        """What `state_dict` told."""
+        plan = GroupPlan(msgspec.convert(state["task"], Task), state["size"], state["max_turns"])
+        group = cls(state["iteration"], state["index"], plan)
+        group.begun = state["begun"]
+        return group
+
+
+class Rollouts:
+    """Plays groups in the background, and stores their episodes.
+
+    Args:
+        concurrency: episodes in flight at most; those of older groups begin first.
+
+    Attributes:
+        version: of the policy that episodes begin under now.
+        groups: all that were drawn and have not trained.
+    """
+
+    def __init__(self, harness: Harness, run: RunDir, progress: Progress, concurrency: int) -> None:
+        self.version = 0
+        self.groups: list[BegunGroup] = []
+        self.flow = Flow()
+        self._run, self._progress, self._harness = run, progress, harness
+        self._runner = Runner(
+            harness, concurrency=concurrency, on_failure=run.add_failure, on_phase=progress.episode_phase
+        )
+        self._budgets = Budgets(harness.limits)
+        self._room = asyncio.Semaphore(concurrency)
+        self._playing: set[asyncio.Task[None]] = set()
+        self._endings = 0
+        self._calm = rare_collections()
+        self._calm.__enter__()
+
+    def begin(self, groups: Iterable[BegunGroup]) -> None:
+        """Begins groups. Episodes that are stored already are not played again."""
+        begun = list(groups)
+        plans = {group.id: group_plans(group.plan, group.id, group.iteration) for group in begun}
+        todo = missing([plan for each in plans.values() for plan in each], self._run)
+        announce(self._harness, todo)
+        for group in begun:
+            self.groups.append(group)
+            mine = [plan for plan in todo if plan.group_id == group.id]
+            if len(mine) < group.plan.size and group.begun is None:
+                group.begun = self.version
+            episodes = [asyncio.create_task(self._play(plan, group)) for plan in mine]
+            self._playing.add(asyncio.create_task(self._end(group, episodes), name=group.id))
+
+    async def take(self, admission: Admission, wanted: int) -> list[BegunGroup]:
+        """Waits for the groups that the next update trains on, and takes them away, in the order they were drawn.
+
+        Raises:
+            TooManyUserErrors, EngineDown: as `Runner.run`.
+        """
+        while (chosen := admission.choose(self.groups, self.version, wanted)) is None:
+            await self._ending()
+        return self._away(chosen)
+
+    async def take_all(self, groups: list[BegunGroup]) -> list[BegunGroup]:
+        """Waits for these groups, and takes them away."""
+        while any(group.ended is None for group in groups):
+            await self._ending()
+        return self._away(groups)
+
+    async def _ending(self) -> None:
+        """Waits until a group ends, or fails."""
+        ended, self._playing = await asyncio.wait(self._playing, return_when=asyncio.FIRST_COMPLETED)
+        for task in ended:
+            task.result()  # raises what it raised
+
+    def _away(self, chosen: list[BegunGroup]) -> list[BegunGroup]:
+        self.groups = [group for group in self.groups if group not in chosen]
+        return sorted(chosen, key=lambda group: (group.iteration, group.index))
+
+    def metrics(self) -> dict[str, float]:
+        """Since the last call: episodes in flight (mean), seconds in which none was; groups that wait to train."""
+        ended = sum(group.ended is not None for group in self.groups)
+        return {**self.flow.metrics(), "buffered_groups": ended, "begun_groups": len(self.groups) - ended}
+
+    async def close(self) -> None:
+        """Cancels what is in flight: nothing of it is stored."""
+        for task in self._playing:
+            task.cancel()
+        await asyncio.gather(*self._playing, return_exceptions=True)
+        self._calm.__exit__(None, None, None)
+
+    async def _play(self, plan: Plan, group: BegunGroup) -> None:
+        async with self._room:
+            if group.begun is None:
+                group.begun = self.version
+            self.flow.change(+1)
+            try:
+                episode = await self._runner.play(plan)
+            finally:
+                self.flow.change(-1)
+        self._run.add(episode)
+        self._progress.episode(episode)
+        self._budgets.spend(episode)
+
+    async def _end(self, group: BegunGroup, episodes: list[asyncio.Task[None]]) -> None:
+        try:
+            await asyncio.gather(*episodes)
+        except BaseException:
+            for episode in episodes:
+                episode.cancel()
+            await asyncio.gather(*episodes, return_exceptions=True)
+            raise
+        self._endings += 1
+        group.ended = self._endings
+
+
+class Flow:
+    """How many episodes were in flight, over time."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._since = self._at = time.perf_counter()
+        self._episode_seconds, self._idle_seconds = 0.0, 0.0
+
+    def change(self, by: int) -> None:
+        """So many more episodes are in flight."""
+        now = time.perf_counter()
+        self._episode_seconds += self.running * (now - self._at)
+        self._idle_seconds += (now - self._at) * (self.running == 0)
+        self._at, self.running = now, self.running + by
+
+    def metrics(self) -> dict[str, float]:
+        """Means since the last call."""
+        self.change(0)
+        seconds = max(self._at - self._since, 1e-9)
+        found = {"episodes_in_flight": self._episode_seconds / seconds, "rollouts_wait_s": self._idle_seconds}
+        self._begin()
+        return found
