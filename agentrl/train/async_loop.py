@@ -82,7 +82,9 @@ class AsyncLoop(Loop):
         self.progress.phase(
             f"iteration {self.iteration + 1}/{self.settings.iterations}", wanted * self.settings.group_size
         )
-        self._training_on = await self.rollouts.take(self.admission, wanted)
+        again = self._trained_before_a_kill()
+        taking = self.rollouts.take_all(again) if again else self.rollouts.take(self.admission, wanted)
+        self._training_on = await taking
         rounds, next_index = 1, wanted
         while more := self.curriculum.more(groups := self._groups(), wanted, rounds):
             extra = self._draw(more, self.iteration, first=next_index)
@@ -95,6 +97,13 @@ class AsyncLoop(Loop):
                 remedy=f"agentrl show {self.run.path} lists the failures",
             )
         return groups
+
+    def _trained_before_a_kill(self) -> list[BegunGroup]:
+        """What this update has trained on already, if a kill came between its metrics and its checkpoint."""
+        assert self.rollouts is not None
+        done = (m for m in self.run.metrics() if (m["split"], m["iteration"]) == ("train", self.iteration + 1))
+        ids = set(next(done, {}).get("trained_groups", []))
+        return [group for group in self.rollouts.groups if group.id in ids]
 
     def _draw(self, count: int, iteration: int, first: int) -> list[BegunGroup]:
         """Groups for an iteration, the first of them with index `first`."""
@@ -117,9 +126,9 @@ class AsyncLoop(Loop):
             found += [e for e in self.run.episodes(iteration=iteration, split="train") if e.group_id in ids]
         return sorted(found, key=lambda e: e.id)
 
-    def _flow(self) -> dict[str, float]:
+    def _flow(self) -> dict[str, Any]:
         assert self.rollouts is not None
-        return self.rollouts.metrics()
+        return {"trained_groups": [group.id for group in self._training_on], **self.rollouts.metrics()}
 
     # -- evaluation beside the training
 

@@ -230,8 +230,8 @@ class Loop:
         metrics |= self.curriculum.observe(credited, self.iteration)
         return metrics, update
 
-    def _flow(self) -> dict[str, float]:
-        """Metrics of how rollouts and training wait for each other, beyond the times of both."""
+    def _flow(self) -> dict[str, Any]:
+        """Metrics of what trained, and of how rollouts and training wait for each other, beyond the times of both."""
         return {}
 
     def _checkpoint_is_due(self) -> bool:

@@ -10,7 +10,7 @@ from tests.command import agentrl
 
 from .test_train import metrics, train, trainable  # noqa: F401  (a fixture)
 
-FLOW = ("episodes_in_flight", "rollouts_wait_s", "buffered_groups", "begun_groups")
+FLOW = ("trained_groups", "episodes_in_flight", "rollouts_wait_s", "buffered_groups", "begun_groups")
 SLOW = ("--set", "tools=[{use: ./task.py:Counter, delay: 0.02}]")
 
 
