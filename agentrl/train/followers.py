@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,14 @@ def lead(model: Any, settings: TrainSettings, *, reference: Any | None, base: Pa
 
 def follow(ranks: Ranks) -> None:
     """Does what rank 0's trainer does, until it is dismissed. What fails there fails here, and is told there."""
+    _obey(ranks)
+    # What still held the group would keep its threads past the interpreter's end, which aborts the process.
+    gc.collect()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _obey(ranks: Ranks) -> None:
     trainer: Trainer | None = None
     while (call := ranks.tell(None)) is not None:
         name, args, kwargs = call
@@ -41,7 +50,6 @@ def follow(ranks: Ranks) -> None:
                 getattr(trainer, name)(*args, **kwargs)
         except TrainError:
             continue
-    dist.destroy_process_group()
 
 
 def _share(model: Any | None, ranks: Ranks) -> Any:

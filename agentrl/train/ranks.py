@@ -63,6 +63,7 @@ class Ranks:
         """Rank 0: there will be no further calls."""
         if self.size > 1:
             self.tell(None)
+            dist.barrier()
             dist.destroy_process_group()
 
     @contextmanager
