@@ -87,10 +87,20 @@ class Rollouts:
         for group in begun:
             self.groups.append(group)
             mine = [plan for plan in todo if plan.group_id == group.id]
-            if len(mine) < group.plan.size and group.begun is None:
-                group.begun = self.version
+            if len(mine) < group.plan.size:  # a run that was killed has begun it
+                group.begun = min(self._versions(group), default=self.version)
             episodes = [asyncio.create_task(self._play(plan, group)) for plan in mine]
             self._playing.add(asyncio.create_task(self._end(group, episodes), name=group.id))
+
+    def _versions(self, group: BegunGroup) -> set[int]:
+        """Of the policies that sampled the group's stored episodes, and the one that it is known to have begun under.
+
+        What a checkpoint knows of a begin may be one version late: it is written before the new weights are out.
+        """
+        stored = self._run.episodes(iteration=group.iteration, split="train")
+        nodes = [node for episode in stored if episode.group_id == group.id for node in episode.nodes]
+        known = set() if group.begun is None else {group.begun}
+        return known | {span.version for node in nodes for span in node.versions}
 
     async def take(self, admission: Admission, wanted: int) -> list[BegunGroup]:
         """Waits for the groups that the next update trains on, and takes them away, in the order they were drawn.

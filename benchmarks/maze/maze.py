@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from typing import Any, Literal
 
 from agentrl import Task, Tool, ToolResult, tool
@@ -11,7 +13,15 @@ Door = Literal["north", "east", "south", "west"]
 
 
 class Maze(Tool):
-    """Walks the doors of the task's maze; finds the flag in the goal's room."""
+    """Walks the doors of the task's maze; finds the flag in the goal's room.
+
+    Args:
+        median: seconds that an answer takes, lognormal; 0: none.
+        sigma: of the seconds' logarithm.
+    """
+
+    def __init__(self, median: float = 0.0, sigma: float = 0.0) -> None:
+        self.median, self.sigma = median, sigma
 
     async def open(self, task: Task, sandbox: Any) -> None:
         self.doors, self.room, self.goal = task.data["doors"], task.data["start"], task.data["goal"]
@@ -19,6 +29,7 @@ class Maze(Tool):
     @tool
     async def cd(self, door: Door) -> ToolResult:
         """Go through a door."""
+        await self._answer_takes_time()
         if self.room == self.goal:
             return ToolResult(self.room, done=True)
         before, self.room = self.room, self.doors[self.room].get(door, self.room)
@@ -27,7 +38,12 @@ class Maze(Tool):
     @tool
     async def look(self) -> str:
         """List the room."""
+        await self._answer_takes_time()
         return " ".join(sorted(self.doors[self.room]))
+
+    async def _answer_takes_time(self) -> None:
+        if self.median:
+            await asyncio.sleep(self.median * random.lognormvariate(0.0, self.sigma))
 
     def state_key(self) -> str:
         return self.room

@@ -1,0 +1,145 @@
+"""What asynchronous training gains: `python -m benchmarks.async [--seeds 3] [--out runs/async]`.
+
+The mazes of benchmarks/maze, with a tool whose answers take a heavy-tailed (lognormal) time, as those of tests and web
+pages do. The same training with eta 0, 1, 2, 4; runs one after another, each a process of
+its own with one thread, all of a seed from the same warm start. Throughput counts from the first rollout to the last
+update. The same command again with a greater `--seeds` or further `--eta` adds to what is there; the last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from agentrl.store.run_dir import RunDir
+from benchmarks.learning import RECIPE, Run, spread
+
+# So small that computing takes less than waiting for tools does.
+SMALL = ("train.groups=4", "train.group_size=6", "train.lr=1e-3", "agent.max_turns=12", "concurrency=512")
+CORRECTED = "train.importance={high: 2}"
+WINDOW = 5  # iterations at the end, over which the reward is taken
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("runs/async"))
+    parser.add_argument("--eta", nargs="*", default=["0", "1", "2", "4"], help="null: in turns")
+    parser.add_argument("--median", type=float, default=0.01, help="seconds of a tool call")
+    parser.add_argument("--sigma", type=float, default=1.75, help="of the logarithm of the seconds")
+    parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="overrides the recipe")
+    given = parser.parse_args()
+    runs: dict[str, list[Run]] = {eta: [] for eta in given.eta}
+    for seed in range(given.seeds):
+        for eta in given.eta:
+            runs[eta].append(train(eta, seed, given))
+    results = {eta: result(found) for eta, found in runs.items()}
+    for found in results.values():
+        base = results.get("0", found)["episodes_per_s"]
+        found["speed_up"] = round(statistics.median(found["episodes_per_s"]) / statistics.median(base), 2)
+    Console(width=140).print(table(results))
+    tool = {"median_s": given.median, "sigma": given.sigma, "mean_s": round(mean_latency(given), 4)}
+    print(json.dumps({"tool": tool, "iterations": given.iterations, "eta": results}))
+
+
+def mean_latency(given: argparse.Namespace) -> float:
+    """Seconds; of a lognormal distribution."""
+    return float(given.median * math.exp(given.sigma**2 / 2))
+
+
+def warm(seed: int, given: argparse.Namespace) -> Path:
+    """The model that the runs of a seed begin with: after the warm start and one update without waiting."""
+    folder = given.out / f"warm-{seed}"
+    _agentrl_train(folder, [*_seeded(seed), *SMALL, "train.iterations=1"])
+    return (folder / "checkpoints" / "it-00001").resolve()
+
+
+def train(eta: str, seed: int, given: argparse.Namespace) -> Run:
+    """The training metrics of one run."""
+    folder = given.out / f"eta-{eta}-{seed}"
+    tool = f"tools=[{{use: ./maze.py:Maze, median: {given.median}, sigma: {given.sigma}}}]"
+    sets = [*_seeded(seed), *SMALL, tool, f"train.iterations={given.iterations}", CORRECTED, f"train.staleness={eta}",
+            f"model={{path: {warm(seed, given)}}}", "warm_start=null", *given.set]  # fmt: skip
+    _agentrl_train(folder, sets)
+    with RunDir.read(folder) as run:
+        lines = [line for line in run.metrics() if line["split"] == "train"]
+    print(f"eta {eta}, seed {seed}: {throughput(lines):.1f} episodes/s", file=sys.stderr)
+    return lines
+
+
+def _seeded(seed: int) -> list[str]:
+    return [f"seed={seed}", f"tasks.args.seed={seed}"]
+
+
+def _agentrl_train(folder: Path, sets: list[str]) -> None:
+    """Trains, unless that is done.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    if (folder / "run.json").exists():
+        with RunDir.read(folder) as run:
+            if run.info.get("finished"):
+                return
+    done = subprocess.run(
+        [sys.executable, "-m", "agentrl.cli", "train", str(RECIPE), "--out", str(folder)]
+        + [part for text in sets for part in ("--set", text)],
+        capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"{folder} failed:\n{done.stderr[-2000:]}")
+
+
+def throughput(lines: Run) -> float:
+    """Trained episodes a second."""
+    seconds = sum(line["rollout_s"] + line["train_s"] for line in lines)
+    return float(sum(line["episodes"] for line in lines) / seconds)
+
+
+def result(runs: list[Run]) -> dict[str, Any]:
+    """What the seeds of one eta came to."""
+    ages: Counter[str] = Counter()
+    for run in runs:
+        for line in run:
+            ages.update({age: share / len(run) / len(runs) for age, share in line["staleness"].items()})
+    return {
+        "episodes_per_s": [round(throughput(run), 2) for run in runs],
+        "reward": [round(statistics.mean(line["reward"] for line in run[-WINDOW:]), 3) for run in runs],
+        "trainer_waits": [round(share(run, "rollout_s"), 2) for run in runs],
+        "mixed_versions": [round(statistics.mean(line["mixed_versions"] for line in run), 2) for run in runs],
+        "staleness": {age: round(ages[age], 3) for age in sorted(ages, key=int)},
+    }
+
+
+def share(run: Run, part: str) -> float:
+    """Of the time, the share of a part."""
+    return float(sum(m[part] for m in run) / sum(m["rollout_s"] + m["train_s"] for m in run))
+
+
+def table(results: dict[str, dict[str, Any]]) -> Table:
+    """Median and range over seeds."""
+    out = Table(
+        "eta", "episodes/s", "speed-up", "reward at the end", "trainer waits", "rows of mixed versions",
+        "tokens by staleness",
+    )  # fmt: skip
+    for eta, found in results.items():
+        ages = "  ".join(f"{age}: {part:.0%}" for age, part in found["staleness"].items())
+        columns = [spread(found[key]) for key in ("reward", "trainer_waits", "mixed_versions")]
+        out.add_row(eta, spread(found["episodes_per_s"]), f"{found['speed_up']}", *columns, ages)
+    return out
+
+
+if __name__ == "__main__":
+    main()
