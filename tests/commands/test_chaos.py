@@ -53,7 +53,7 @@ def test_in_turns_twenty_kills_change_no_number(tiny: Path) -> None:
 
 def test_beside_the_trainer_every_episode_trains_once_within_the_bound(tiny: Path) -> None:
     lives(tiny, "killed", "--set", "train.staleness=2", "--set", "train.importance={high: 2}",
-          "--set", "train.checkpoint_every=2")  # fmt: skip
+          "--set", "train.checkpoint_every=2", "--set", "tools=[{use: ./task.py:Counter, delay: 0.03}]")  # fmt: skip
     assert agentrl("check", "killed", cwd=tiny).returncode == 0
     with RunDir.read(tiny / "killed") as run:
         episodes = list(run.episodes(split="train"))
