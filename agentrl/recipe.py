@@ -83,6 +83,11 @@ class SandboxSettings(Section):
     spec: SandboxSpec = Field(default_factory=SandboxSpec, description="What every sandbox is like.")
     pool: int = Field(0, ge=0, description="Sandboxes made ahead of need, while models decode.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: Any) -> Any:
+        return {"backend": value} if isinstance(value, str) else value
+
 
 class ToolSettings(Section):
     """One entry of `tools`: a name or reference, and its settings: `shell`, `{shell: {timeout_s: 5}}`, or
@@ -135,6 +140,11 @@ class WarmStart(Section):
     steps: int = Field(600, gt=0, description="Optimiser steps.")
     batch: int = Field(16, gt=0, description="Demonstrations a step.")
     lr: float = Field(1e-3, gt=0, description="Peak learning rate.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: Any) -> Any:
+        return {"script": value} if isinstance(value, str) else value
 
 
 class TrainRecipe(TrainSettings):

@@ -176,6 +176,8 @@ def _message(found: Any, loc: tuple[Any, ...]) -> tuple[str, str | None]:
         return "unknown key", nearest(str(loc[-1]), allowed, "allowed here")
     if kind == "missing":
         return "is required and missing", None
+    if kind in ("model_type", "model_attributes_type"):
+        return f"is a section of keys, found {found.get('input')!r}", f"its keys: {', '.join(_allowed(loc))}"
     text = found["msg"].removeprefix("Value error, ")
     text = text[0].lower() + text[1:]
     value = found.get("input")

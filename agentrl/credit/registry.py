@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from agentrl.credit.baselines import asymre, gpg, opmd, opo, rloo
@@ -173,6 +173,11 @@ class CreditSettings(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
 
     estimator: str | SkipJsonSchema[Callable[..., Any]] = "grpo"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shorthand(cls, value: Any) -> Any:
+        return {"estimator": value} if isinstance(value, str) else value
 
     def load(self, base: Path = Path()) -> Credit:
         """Finds the estimator and checks its settings.

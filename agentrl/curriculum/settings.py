@@ -47,6 +47,8 @@ class CurriculumPart(BaseModel):
             return {"use": value}
         if isinstance(value, dict) and len(value) == 1 and "use" not in value:
             ((name, settings),) = value.items()
+            if not isinstance(settings, dict | None):
+                raise ValueError(f"the settings of {name} are keys and values, {{{name}: {{key: value}}}}")
             return {**(settings or {}), "use": name}
         return value
 

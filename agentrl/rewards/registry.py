@@ -119,4 +119,5 @@ def _settings_error(
         "missing": f"its setting {key!r} is missing",
     }.get(first["type"], f"{first['msg'][:1].lower()}{first['msg'][1:]}, found {first['input']!r}")
     listed = "use, weight, required, then, and its settings"
-    return RecipeError(problem, place=f"{place}.{key}", remedy=nearest(key, fields, listed))
+    remedy = nearest(key, fields, listed) if first["type"] == "extra_forbidden" else None
+    return RecipeError(problem, place=f"{place}.{key}", remedy=remedy)

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Literal, Protocol, Self
+from typing import Annotated, Any, Literal, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from agentrl.errors import AgentRLError, SandboxError
 
@@ -82,6 +82,11 @@ class SandboxSpec(BaseModel):
     def network_kind(self) -> NetworkKind:
         """`allow` if there is a list of hosts."""
         return "allow" if isinstance(self.network, NetworkAllow) else self.network
+
+    @field_validator("setup", mode="before")
+    @classmethod
+    def _one_command(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)

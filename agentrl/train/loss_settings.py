@@ -189,7 +189,13 @@ class LossSettings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _shorthand(cls, value: Any) -> Any:
-        return {"use": value} if isinstance(value, str) else value
+        if isinstance(value, str):
+            return {"use": value}
+        if isinstance(value, dict) and len(value) == 1 and "use" not in value:
+            ((name, settings),) = value.items()
+            if isinstance(settings, dict):
+                return {**settings, "use": name}
+        return value
 
     def load(self, base: Path = Path()) -> tuple[Loss, BaseModel]:
         """The loss and its settings, checked. Needs no torch, except for user code.

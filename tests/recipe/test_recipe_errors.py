@@ -73,6 +73,9 @@ def test_a_good_one_loads_and_overrides_apply(folder: Path) -> None:
     assert (recipe.train.lr, recipe.sampling.temperature) == (1e-3, 0.5)
     tools = build(recipe).make_tools()
     assert tools[0].width == 3  # type: ignore[attr-defined]
+    short = load_recipe(str(folder), ["credit=rloo", "sandbox=docker", "train.loss={dapo: {}}"])
+    assert (short.credit.estimator, short.sandbox.backend, short.train.loss.use) == ("rloo", "docker", "dapo")
+    assert load_recipe(str(folder), ["sandbox.spec.setup=make"]).sandbox.spec.setup == ("make",)
     flat = load_recipe(str(folder), ["tools=[{use: ./task.py:Door, width: 4}]"])
     assert build(flat).make_tools()[0].width == 4  # type: ignore[attr-defined]
 
@@ -102,6 +105,9 @@ def test_a_good_one_loads_and_overrides_apply(folder: Path) -> None:
         (("[./task.py:Door]", "[./task.py:Nothing]"), ["Nothing", "no @tool method"]),
         (("{exact_match: {}}", "{exact_mtch: {}}"), ["exact_mtch", "exact_match"]),
         (("rewards:", "credit: {estimator: gippo}\nrewards:"), ["gippo", "gigpo"]),
+        (("rewards:", "credit: gippo\nrewards:"), ["gippo", "gigpo"]),
+        (("rewards:", "limits: tight\nrewards:"), ["limits", "a section of keys", "engine_failures"]),
+        (("rewards:", "curriculum: [{dapo: 5}]\nrewards:"), ["settings of dapo are keys and values"]),
         (("rewards:", "credit: {estimator: gigpo, gama: 1}\nrewards:"), ["gama", "gamma"]),
         (("rewards:", "sandbox: {spec: {memory: 5}}\nrewards:"), ["recipe.yaml:6", "memory", "memory_mb"]),
         (("max_turns: 4", "format: hermis"), ["hermis", "hermes"]),
