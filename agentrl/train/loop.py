@@ -220,6 +220,11 @@ class Loop:
     def _learn(self, groups: list[Group]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Credit and update. Returns the metrics of each."""
         rows, credited, metrics = self._credit(groups)
+        if not any(row.advantages.any() for row in rows):
+            why = "every advantage is 0" if rows else "the curriculum left no episode"
+            self.progress.note(
+                f"iteration {self.iteration + 1}: nothing to learn from, {why} ({_groups_in_words(groups)})"
+            )
         update: dict[str, Any] = {"trained_rows": float(len(rows)), **staleness(rows, self.iteration)}
         if rows:  # every group may have been filtered out
             update |= self.trainer.update(
@@ -373,6 +378,14 @@ class Loop:
         """Adds a line unless a run that was killed before its next checkpoint has already written it."""
         if not self._has_metrics(line["split"], line["iteration"]):
             self.run.add_metrics(line)
+
+
+def _groups_in_words(groups: list[Group]) -> str:
+    sizes = [len(group.episodes) for group in groups]
+    flat = sum(len({episode.reward for episode in group.episodes}) < 2 for group in groups)
+    return (
+        f"{len(groups)} groups of {min(sizes)} to {max(sizes)} scored episodes, {flat} without a difference in reward"
+    )
 
 
 def embedded_engine(loaded: LoadedModel) -> Engine:

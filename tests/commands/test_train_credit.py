@@ -91,3 +91,11 @@ def test_what_does_not_fit_is_found_before_the_first_episode(here: Path, changes
     )
     assert said.returncode != 0
     assert words in " ".join((said.stdout + said.stderr).split())
+
+
+def test_an_iteration_that_teaches_nothing_says_so(here: Path) -> None:
+    alone = ["--set", "train.group_size=1", "--set", "credit.estimator=grpo", "--set", "train.iterations=1"]
+    said = agentrl("train", "counting", "--out", "run", *alone, cwd=here)
+    text = " ".join((said.stdout + said.stderr).split())
+    assert "nothing to learn from, every advantage is 0" in text
+    assert "groups of 1 scored episodes" in text
