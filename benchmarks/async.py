@@ -26,9 +26,9 @@ from agentrl.store.run_dir import RunDir
 from benchmarks.learning import RECIPE, Run, spread
 
 # So small that computing takes less than waiting for tools does.
-SMALL = ("train.groups=4", "train.group_size=6", "train.lr=1e-3", "agent.max_turns=12", "concurrency=512")
+SMALL = ("train.groups=4", "train.group_size=6", "agent.max_turns=12", "concurrency=512")
 CORRECTED = "train.importance={high: 2}"
-WINDOW = 5  # iterations at the end, over which the reward is taken
+WINDOW = 6  # iterations at the end, over which the reward is taken
 
 
 def main() -> None:
@@ -60,9 +60,9 @@ def mean_latency(given: argparse.Namespace) -> float:
 
 
 def warm(seed: int, given: argparse.Namespace) -> Path:
-    """The model that the runs of a seed begin with: after the warm start and one update without waiting."""
+    """The model that the runs of a seed begin with: after the warm start and an update that changes next to nothing."""
     folder = given.out / f"warm-{seed}"
-    _agentrl_train(folder, [*_seeded(seed), *SMALL, "train.iterations=1"])
+    _agentrl_train(folder, [*_seeded(seed), *SMALL, "train.iterations=1", "train.lr=1e-12"])
     return (folder / "checkpoints" / "it-00001").resolve()
 
 

@@ -68,3 +68,39 @@ def test_beside_the_trainer_every_episode_trains_once_within_the_bound(tiny: Pat
     assert set(Counter(episode.group_id for episode in episodes).values()) == {3}
     assert all(credit is not None for credit in credited)
     assert max(m["staleness_max"] for m in lines) <= 2
+
+
+SLOW_FIRST = """
+class SlowFirst(Counter):
+    async def open(self, task, sandbox):
+        await super().open(task, sandbox)
+        await asyncio.sleep(2.0 if task.id == "count0" else 0.0)
+"""
+
+
+def test_an_update_that_is_done_again_trains_on_the_same_groups(tiny: Path) -> None:
+    code = tiny / "counting" / "task.py"
+    code.write_text(code.read_text() + SLOW_FIRST)
+    arguments = ["train", "counting", "--out", "killed"]
+    for key in (
+        "staleness=2",
+        "importance={high: 2}",
+        "checkpoint_every=9",
+        "iterations=4",
+        "groups=1",
+        "group_size=1",
+    ):
+        arguments += ["--set", f"train.{key}"]
+    arguments += ["--set", "tools=[./task.py:SlowFirst]", "--set", "concurrency=2", "--set", "eval=null"]
+    # After 8 demonstrations three quick groups end, and two train; the slow one ends, and the run is killed.
+    script = (
+        "import sys; from tests.commands.lives import live; arguments = sys.argv[1:];"
+        "live(arguments, ('rollout', 8 + 4, True)); sys.exit(live(arguments, None))"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script, *arguments], cwd=tiny, check=True, timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    with RunDir.read(tiny / "killed") as run:
+        trained = [group for line in run.metrics() for group in line["trained_groups"]]
+    assert [group.split("-")[-1] for group in trained] == ["count1", "count2", "count0", "count3"]
