@@ -383,9 +383,8 @@ class Loop:
 def _groups_in_words(groups: list[Group]) -> str:
     sizes = [len(group.episodes) for group in groups]
     flat = sum(len({episode.reward for episode in group.episodes}) < 2 for group in groups)
-    return (
-        f"{len(groups)} groups of {min(sizes)} to {max(sizes)} scored episodes, {flat} without a difference in reward"
-    )
+    of = f"{min(sizes)} to {max(sizes)}" if min(sizes) < max(sizes) else f"{max(sizes)}"
+    return f"{len(groups)} groups of {of} scored episodes, {flat} without a difference in reward"
 
 
 def embedded_engine(loaded: LoadedModel) -> Engine:

@@ -98,4 +98,4 @@ def test_an_iteration_that_teaches_nothing_says_so(here: Path) -> None:
     said = agentrl("train", "counting", "--out", "run", *alone, cwd=here)
     text = " ".join((said.stdout + said.stderr).split())
     assert "nothing to learn from, every advantage is 0" in text
-    assert "groups of 1 scored episodes" in text
+    assert "groups of 1 scored episodes" in text, text

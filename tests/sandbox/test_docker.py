@@ -42,8 +42,9 @@ def things_of(backend: DockerBackend, owner: str) -> list[str]:
         containers = [name for each in api.containers(all=True, **query) for name in each["Names"]]
         return containers + [each["Name"] for each in api.networks(**query)] + [e["Id"] for e in api.images(**query)]
 
-    folder = Path(f"/tmp/agentrl-{owner}")
-    return backend.engine.ask(look) + [str(path) for path in folder.glob("[0-9]*") if path.name.isdigit()]
+    # Folders of containers are numbers; those of images, which stay, are twelve hexadecimal digits.
+    folders = [path for path in Path(f"/tmp/agentrl-{owner}").iterdir() if path.name.isdigit() and len(path.name) < 12]
+    return backend.engine.ask(look) + [str(path) for path in folders]
 
 
 @pytest.fixture
