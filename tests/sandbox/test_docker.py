@@ -43,7 +43,7 @@ def things_of(backend: DockerBackend, owner: str) -> list[str]:
         return containers + [each["Name"] for each in api.networks(**query)] + [e["Id"] for e in api.images(**query)]
 
     # Folders of containers are numbers; those of images, which stay, are twelve hexadecimal digits.
-    folders = [path for path in Path(f"/tmp/agentrl-{owner}").iterdir() if path.name.isdigit() and len(path.name) < 12]
+    folders = [path for path in Path(f"/tmp/agentrl-{owner}").glob("*") if path.name.isdigit() and len(path.name) < 12]
     return backend.engine.ask(look) + [str(path) for path in folders]
 
 
