@@ -112,9 +112,12 @@ class DartSuccesses(Filter):
 
 
 def _surprise(episode: Episode) -> list[float]:
-    """Mean -log-probability of the sampled tokens of every turn."""
+    """Mean -log-probability of the sampled tokens of every turn.
+
+    Rounded: the last digits depend on which episodes shared the engine's batch, and equal turns shall tie.
+    """
     found = []
     for turn in episode.turns:
         logprobs = episode.nodes[turn.node].logprobs or [0.0]
-        found.append(-sum(logprobs) / len(logprobs))
+        found.append(round(-sum(logprobs) / len(logprobs), 3))
     return found
