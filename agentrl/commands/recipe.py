@@ -6,6 +6,7 @@ import importlib.util
 
 from agentrl.build import build, check_training
 from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.curriculum.curriculum import Curriculum, load_parts
 from agentrl.recipe_file import load_recipe
 from agentrl.rewards.components import Component
 from agentrl.task_source import load_tasks
@@ -23,8 +24,14 @@ def check(name: str, overrides: list[str]) -> str:
     if recipe.eval is not None and recipe.eval.tasks is not None:
         load_tasks(recipe.eval.tasks, recipe.base, recipe.seed)
     credit = recipe.credit.load(recipe.base)
+    for task in tasks.tasks:
+        for component in parts.rewards.components:
+            component.check_task(task)
     if recipe.train is not None:
         check_training(parts)
+        # Drawn once for every task: a part that reads what a task lacks says so here.
+        curriculum = Curriculum(load_parts(recipe.curriculum, recipe.base, recipe.scripts), seed=0, iterations=1)
+        curriculum.draw(tasks, len(tasks), recipe.train.group_size, recipe.agent.max_turns, iteration=0)
     parts.renderer(ByteTokenizer()).start(tasks.at(0).instruction)
     if parts.gain is not None:
         for task in tasks.tasks:

@@ -43,6 +43,7 @@ from agentrl.credit.unlikeliness import unlikeliness
 from agentrl.episode.record import Episode
 from agentrl.errors import CreditError, nearest
 from agentrl.imports import is_reference, load_object
+from agentrl.shorthand import named
 
 _TRAJECTORY = (
     *(grpo, dr_grpo, rloo, opo, gpg, asymre, opmd, bnpo, pass_at_k, canon, riskpo, copo, unlikeliness, pref_grpo),
@@ -177,7 +178,7 @@ class CreditSettings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _shorthand(cls, value: Any) -> Any:
-        return {"estimator": value} if isinstance(value, str) else value
+        return named(value, "estimator")
 
     def load(self, base: Path = Path()) -> Credit:
         """Finds the estimator and checks its settings.

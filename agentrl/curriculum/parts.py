@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -131,20 +132,20 @@ class Part:
         return {}
 
 
-class Sampler(Part):
+class Sampler(Part, ABC):
     """Which tasks an iteration tries. A curriculum has one at most; without, tasks come in their order."""
 
+    @abstractmethod
     def draw(self, tasks: TaskSource, count: int, context: Context) -> list[Task]:
         """`count` tasks; one may come twice."""
-        raise NotImplementedError
 
 
-class Schedule(Part):
+class Schedule(Part, ABC):
     """What changes over iterations: a group's task data, its size, its turns."""
 
+    @abstractmethod
     def plan(self, group: GroupPlan, context: Context) -> GroupPlan:
         """The group as it is to be played."""
-        raise NotImplementedError
 
 
 class Filter(Part):

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from agentrl.curriculum.parts import Filter, Part, Sampler, Schedule
 from agentrl.errors import RecipeError, nearest
 from agentrl.imports import is_reference, load_object
+from agentrl.shorthand import named
 
 PARTS = {
     "dump": "sources:Dump",
@@ -43,14 +44,11 @@ class CurriculumPart(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _shorthand(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return {"use": value}
-        if isinstance(value, dict) and len(value) == 1 and "use" not in value:
-            ((name, settings),) = value.items()
-            if not isinstance(settings, dict | None):
-                raise ValueError(f"the settings of {name} are keys and values, {{{name}: {{key: value}}}}")
-            return {**(settings or {}), "use": name}
-        return value
+        found = named(value)
+        if isinstance(found, dict) and "use" not in found and len(found) == 1:
+            (name,) = found
+            raise ValueError(f"the settings of {name} are keys and values, {{{name}: {{key: value}}}}")
+        return found
 
     def load(self, base: Path, place: str) -> Part:
         """Makes the part.
@@ -86,4 +84,6 @@ class CurriculumPart(BaseModel):
             raise RecipeError(f"there is no curriculum {self.use!r}", place=place, remedy=nearest(self.use, [*PARTS]))
         if not (isinstance(found, type) and issubclass(found, (Sampler, Schedule, Filter))):
             raise RecipeError(f"{self.use} is no Sampler, Schedule or Filter", place=place)
+        if missing := sorted(getattr(found, "__abstractmethods__", ())):
+            raise RecipeError(f"{self.use} lacks the method {', '.join(missing)}", place=place)
         return found

@@ -6,6 +6,7 @@ A task names its source in its data. Inside a source tasks come in their order.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,9 +20,9 @@ from agentrl.task_source import TaskSource
 class SourceSampler(Sampler):
     """Base: draws a source by weight, then that source's next task."""
 
+    @abstractmethod
     def weights(self, sources: Sequence[str]) -> list[float]:
         """Of each source, up to a factor."""
-        raise NotImplementedError
 
     def draw(self, tasks: TaskSource, count: int, context: Context) -> list[Task]:
         by_source: dict[str, list[Task]] = {}

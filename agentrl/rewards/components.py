@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from agentrl.episode.record import Episode, GateVerdict
-from agentrl.errors import AgentRLError, RecipeError
+from agentrl.errors import AgentRLError, RecipeError, TaskError
 from agentrl.rewards.declare import About, Cost, Scored, about
 from agentrl.rewards.gate import Gate, check_gates, judge_gates
 from agentrl.rewards.registry import GIVEN, check_settings, find_reward, signature_of
@@ -96,6 +96,23 @@ class Component:
         """What a call occupies: an engine, a sandbox."""
         boxes: tuple[Cost, ...] = ("sandbox",) if self.sandbox_required or "fresh_sandbox" in self.wants else ()
         return (*boxes, *(cost for cost in self.about.costs if cost not in boxes))
+
+    def check_task(self, task: Task) -> None:
+        """Whether the task has the field of its data that a built-in component reads (its setting `key`).
+
+        Raises:
+            TaskError: it has not.
+        """
+        parameter = signature_of(self.function).parameters.get("key")
+        if parameter is None or not self.function.__module__.startswith("agentrl.rewards."):
+            return
+        key = self.settings.get("key", parameter.default)
+        if key is not None and key not in task.data:
+            raise TaskError(
+                f"reward {self.name!r} reads data {key!r}, and the task has only {sorted(task.data) or 'none'}",
+                place=f"task {task.id}",
+                remedy="set the reward's `key` to the field that holds it",
+            )
 
     async def __call__(
         self, task: Task, episode: Episode, sandbox: Sandbox | None = None, open_sandbox: OpenSandbox | None = None

@@ -17,11 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 from agentrl.episode.record import Episode
-from agentrl.errors import AgentRLError, EngineError, RecipeError, needs
+from agentrl.errors import AgentRLError, EngineError, RecipeError
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.verifiers import gold
 from agentrl.store.info import replace
@@ -125,9 +126,6 @@ class Judge(BaseModel):
         return read_replies, key
 
     async def _replies(self, prompts: list[str]) -> list[str]:
-        with needs("judge"):
-            import aiohttp
-
         key = os.environ.get(self.api_key_env) if self.api_key_env else None
         if self.api_key_env and not key:
             raise RecipeError(f"the environment has no {self.api_key_env}", remedy=f"export {self.api_key_env}=...")
@@ -138,9 +136,7 @@ class Judge(BaseModel):
             asks = [self._reply(session, prompt, vote) for prompt in prompts for vote in range(self.votes)]
             return list(await asyncio.gather(*asks))
 
-    async def _reply(self, session: Any, prompt: str, vote: int) -> str:
-        import aiohttp
-
+    async def _reply(self, session: aiohttp.ClientSession, prompt: str, vote: int) -> str:
         body = {
             "model": self.model, "messages": [{"role": "user", "content": prompt}],
             "temperature": self.temperature, "max_tokens": self.max_tokens, "seed": vote,

@@ -13,6 +13,7 @@ import select
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 
 from agentrl.episode.record import Episode
 from agentrl.errors import AgentRLError, TaskError, needs
@@ -113,15 +114,16 @@ def _serve() -> None:
     print("ready", file=answers, flush=True)
     for question in sys.stdin:
         reference, answer, digits = json.loads(question)
-        try:
-            # No time limit of its own (None): a limit would swallow the difference between unequal and undecided.
+        wanted = said = None
+        # No time limit of its own (None): a limit would swallow the difference between unequal and undecided.
+        with suppress(Exception):
             wanted = parse(_delimited(reference), parsing_timeout=None) or parse(reference, parsing_timeout=None)
+        with suppress(Exception):  # what an answer makes the parser raise is the answer's fault
             said = parse(answer, parsing_timeout=None) or parse(_delimited(answer), parsing_timeout=None)
-            equal = verify(wanted, said, float_rounding=digits, timeout_seconds=None)
-            verdict = "no gold" if not wanted else "equal" if equal else "different"
-        except Exception:
-            verdict = "different"
-        print(verdict, file=answers, flush=True)
+        equal = False
+        with suppress(Exception):
+            equal = bool(wanted and said) and verify(wanted, said, float_rounding=digits, timeout_seconds=None)
+        print("no gold" if not wanted else "equal" if equal else "different", file=answers, flush=True)
 
 
 def _delimited(text: str) -> str:

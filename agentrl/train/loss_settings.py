@@ -17,6 +17,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from agentrl.errors import TrainError, nearest
 from agentrl.imports import is_reference, load_object
+from agentrl.shorthand import named
 
 Aggregation = Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm"]
 Scope = Literal["token", "step", "group"]
@@ -189,13 +190,7 @@ class LossSettings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _shorthand(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return {"use": value}
-        if isinstance(value, dict) and len(value) == 1 and "use" not in value:
-            ((name, settings),) = value.items()
-            if isinstance(settings, dict):
-                return {**settings, "use": name}
-        return value
+        return named(value)
 
     def load(self, base: Path = Path()) -> tuple[Loss, BaseModel]:
         """The loss and its settings, checked. Needs no torch, except for user code.

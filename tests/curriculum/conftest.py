@@ -11,6 +11,7 @@ from agentrl.recipe_file import load_recipe
 
 CODE = """
 from agentrl import Say, Task, Tool, ToolResult, tool
+from agentrl.curriculum import Sampler
 
 def counts(n=12):
     for k in range(n):
@@ -24,6 +25,8 @@ class Counter(Tool):
         self.count += by
         return ToolResult(str(self.count), done=self.count >= self.to, rewards={"small": float(by == 1)})
     def state_key(self): return str(self.count)
+
+class Half(Sampler): pass
 
 def exact(task, episode):
     said = [call.result for turn in episode.turns for call in turn.calls if call.outcome == "ok"]

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-pytest.importorskip("transformers")
+pytest.importorskip("transformers", reason="pip install 'agentrl[train]'")
 
 from benchmarks import runner
 

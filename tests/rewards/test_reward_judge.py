@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 
+import aiohttp
 import pytest
 
 from agentrl.episode.failures import verdict
@@ -12,8 +13,6 @@ from agentrl.errors import AgentRLError, EngineError, RecipeError
 from agentrl.rewards import RewardSet
 from agentrl.task import Task
 from tests.rewards.make import make_episode
-
-aiohttp = pytest.importorskip("aiohttp", reason="pip install 'agentrl[judge]'")
 
 TASK = Task.of("t", "Capital of France?", answer="Paris", reference="It is Lyon.")
 
