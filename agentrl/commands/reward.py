@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,8 @@ def rescore(path: Path, recipe_name: str | None, overrides: list[str], *, name: 
         recipe_name: default: the recipe of the run, for `--set` to change.
 
     Returns:
-        By component and for `reward`: means, recorded and new, how many are unscored; and what failed.
+        By component and for `reward`: means, recorded and new, how many are unscored; what failed; and by status how
+        many episodes were left out, being neither done nor truncated.
 
     Raises:
         RecipeError: a component needs the live sandbox, and no episode has a recorded value.
@@ -59,9 +61,10 @@ def rescore(path: Path, recipe_name: str | None, overrides: list[str], *, name: 
         todo = [row.id for row in run.rows() if row.status in ("done", "truncated") and row.id not in there]
         scorer = _Scorer(rewards, recipe, _scored_by(before))
         failures = asyncio.run(scorer.run(run.episodes(todo), path, name))
+        left_out = Counter(row.status for row in run.rows() if row.status not in ("done", "truncated"))
         episodes = [episode for episode in run.episodes() if episode.status in ("done", "truncated")]
         scores = begin(path, name, described)
-    return {**_comparison(episodes, scores, rewards), "failed": failures}
+    return {**_comparison(episodes, scores, rewards), "failed": failures, "left_out": dict(left_out)}
 
 
 def _scored_by(recipe: Recipe | None) -> set[str]:
@@ -181,6 +184,9 @@ def print_comparison(result: dict[str, Any], path: Path, name: str) -> None:
     console = Console()
     console.print(f"{result['scored']} of {result['episodes']} episodes scored as {name!r} (means; turns summed)")
     console.print(table)
+    if result["left_out"]:
+        counts = ", ".join(f"{count} {status}" for status, count in sorted(result["left_out"].items()))
+        console.print(f"left out: {counts}; only done and truncated episodes are scored")
     for failure in result["failed"][:1]:
         console.print(f"{len(result['failed'])} could not be scored; the first: {failure}", style="red", markup=False)
     if result["failed"]:

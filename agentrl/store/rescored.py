@@ -72,8 +72,9 @@ def begin(run: Path, name: str, by: Mapping[str, Any]) -> dict[str, Rescore]:
     path = _path(run, name)
     cut_torn_line(path)
     lines = read_lines(path)
-    if not lines:
+    if len(lines) < 2:  # nothing was scored yet, so nothing is lost if other rewards take the name
         path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
         append_line(path, {"by": dict(by)})
         return {}
     if lines[0].get("by") != msgspec.json.decode(msgspec.json.encode(dict(by))):

@@ -48,6 +48,9 @@ def oracle(task, rng):
 def mine(task, episode) -> float:
     return float(episode.answer == "4")
 
+def broken(task, episode):
+    raise KeyError("gone")
+
 def early(turn) -> float:
     return float(turn.index == 0)
 """
@@ -186,6 +189,18 @@ def test_the_live_sandbox_cannot_be_had_again(tmp_path: Path) -> None:
     write_recipe(tmp_path, rewards={"state_check": None})
     done = agentrl("reward", "run", "--recipe", ".", cwd=tmp_path, ok=False)
     assert "'state_check' needs the sandbox as the agent left it, which is gone" in done.stderr
+    # Nothing was scored, so the name is still free.
+    write_recipe(tmp_path, rewards={"exact_match": None})
+    assert "1 of 1 episodes" in agentrl("reward", "run", "--recipe", ".", cwd=tmp_path).stdout
+
+
+def test_episodes_that_are_not_scored_are_counted(tmp_path: Path) -> None:
+    write_recipe(tmp_path, rewards={"broken": "./task.py:broken"})
+    agentrl("rollout", ".", "--agent", "oracle", "-n", "2", "--out", "run", cwd=tmp_path, ok=False)
+    write_recipe(tmp_path, rewards={"exact_match": None})
+    shown = agentrl("reward", "run", "--recipe", ".", cwd=tmp_path).stdout
+    assert "0 of 0 episodes" in shown
+    assert "left out: 2 user_error" in shown
 
 
 def test_the_list_names_all() -> None:
