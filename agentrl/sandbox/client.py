@@ -31,6 +31,12 @@ from agentrl.sandbox.wire import Reply, Wire, finite
 OWN_USER = ("agent", "1000")
 """Name and number of the user that programs run as."""
 
+TOOLS = "/run/agentrl/tools"
+"""Where our programs lie inside."""
+
+WIRE = "/run/agentrl/wire"
+"""The folder inside that holds sockets of the host's, where a sandbox has such."""
+
 _TAR_LIMIT = 256 << 20
 _TAR = 'if [ -d "$1" ]; then tar -C "$1" -cf - .; else tar -C "$(dirname "$1")" -cf - "$(basename "$1")"; fi'
 _ENDED: dict[str, Outcome] = {"timeout": "timeout", "output_limit": "output_limit"}

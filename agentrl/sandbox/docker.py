@@ -30,10 +30,10 @@ from agentrl.sandbox.contract import (
 from agentrl.sandbox.docker_container import Container, Plan, hardening
 from agentrl.sandbox.docker_engine import Engine
 from agentrl.sandbox.docker_gate import Gate
-from agentrl.sandbox.docker_image import TOOLS, Image, look_at
+from agentrl.sandbox.docker_image import Image, look_at
 from agentrl.sandbox.docker_owner import labels, reap
 from agentrl.sandbox.docker_snapshot import Snapshot, Snapshots
-from agentrl.sandbox.egress import RELAY_PORT, START_S, Egress
+from agentrl.sandbox.egress import SOCKET, Egress, open_way_out
 from agentrl.sandbox.owner import new_label
 from agentrl.sandbox.rootfs import reap_folders
 from agentrl.sandbox.wire import Wire
@@ -204,7 +204,7 @@ class DockerSandbox(ToolboxSandbox):
         self._image = plan.image
         await self._container.start(plan, self._backend.gate, self.wire)
         if isinstance(self.spec.network, NetworkAllow):
-            await self._open_egress(self.spec.network.allow)
+            await open_way_out(self, self._backend.egress, self._socket, self.spec.network.allow)
         if self._ttl is None:
             loop = asyncio.get_running_loop()
             self._ttl = loop.call_later(self.spec.ttl_s, self._expire)
@@ -212,22 +212,9 @@ class DockerSandbox(ToolboxSandbox):
     def _expire(self) -> None:
         self.wire.end(f"its ttl_s of {self.spec.ttl_s:g} s is over")
 
-    async def _open_egress(self, allow: tuple[str, ...]) -> None:
-        await asyncio.to_thread(self._backend.egress.open, self._socket, allow, self.label)
-        relay = ["python3", "-I", "-S", "-B", f"{TOOLS}/relay.pyc", str(RELAY_PORT), "/run/agentrl/wire/egress"]
-        process = await self.spawn(relay, cwd="/")
-        try:
-            async with asyncio.timeout(START_S):
-                ready = await process.read()
-        except TimeoutError:
-            ready = b""
-        if not ready:
-            said = (await process.read("stderr")).decode("utf-8", "replace") if ready == b"" else ""
-            raise SandboxStartFailed(f"the way to the egress proxy did not open: {said.strip() or 'no message'}")
-
     @property
     def _socket(self) -> str:
-        return f"{self._container.folder}/egress"
+        return f"{self._container.folder}/{SOCKET}"
 
     def oom_kills(self) -> int | None:
         """Counted by the control group."""

@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.sandbox.cgroups import Group
+from agentrl.sandbox.client import TOOLS, WIRE
 from agentrl.sandbox.contract import SandboxLost, SandboxSpec, SandboxStartFailed
 from agentrl.sandbox.docker_engine import Engine
 from agentrl.sandbox.docker_gate import EngineChoked, Gate
-from agentrl.sandbox.docker_image import TOOLS, UID, Image
+from agentrl.sandbox.docker_image import UID, Image
 from agentrl.sandbox.egress import proxy_environment
 from agentrl.sandbox.wire import Wire
 
 START_S = 60.0
 """A container whose toolbox has not said hello by then did not start."""
 
-WIRE = "/run/agentrl/wire"
 DEFAULTS = {"memory_mb": 1024, "pids": 256, "disk_mb": 256}
 _INODES_PER_MB = 256
 _PERIOD_US = 100_000

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.paths import data_path
+from agentrl.sandbox.client import TOOLS
 from agentrl.sandbox.contract import SandboxUnavailable
 from agentrl.sandbox.docker_engine import Engine
 
-TOOLS = "/run/agentrl/tools"
 UID = 1000
 PROBE_S = 120.0
 _SOURCES = (("toolbox", "*.py"), ("egress", "relay.py"))

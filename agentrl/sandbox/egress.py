@@ -7,6 +7,7 @@ is no route to close and no address to guess: without the proxy's leave, nothing
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import subprocess
@@ -16,9 +17,14 @@ from concurrent.futures import Future
 from typing import Any
 
 from agentrl.paths import data_path
+from agentrl.sandbox.client import TOOLS, WIRE, ToolboxSandbox
 from agentrl.sandbox.contract import SandboxStartFailed
 
 RELAY_PORT = 3128
+SOCKET = "egress"
+"""Name of the proxy's socket in the folder that the sandbox sees as `WIRE`."""
+
+READY = b"ready\n"
 START_S = 30.0
 _log = logging.getLogger(__name__)
 
@@ -101,3 +107,28 @@ class Egress:
             else:
                 opening.set_result(None)
         process.stdout.close()
+
+
+async def open_way_out(
+    sandbox: ToolboxSandbox, egress: Egress, path: str, allow: tuple[str, ...], python: str = "python3"
+) -> None:
+    """Opens the proxy to a sandbox that has just started, and starts the relay inside.
+
+    Args:
+        path: of the proxy's socket, here; there it is `WIRE`/`SOCKET`.
+        allow: see `NetworkAllow`.
+        python: the interpreter inside.
+
+    Raises:
+        SandboxStartFailed: the proxy or the relay cannot listen.
+    """
+    await asyncio.to_thread(egress.open, path, allow, sandbox.label)
+    program = [python, "-I", "-S", "-B", f"{TOOLS}/relay.pyc", str(RELAY_PORT), f"{WIRE}/{SOCKET}"]
+    relay = await sandbox.spawn(program, cwd="/")
+    try:
+        async with asyncio.timeout(START_S):
+            said = await relay.read() or await relay.read("stderr")
+    except TimeoutError:
+        said = b"no word from the relay"
+    if said != READY:
+        raise SandboxStartFailed(f"the way to the egress proxy did not open: {said.decode('utf-8', 'replace').strip()}")

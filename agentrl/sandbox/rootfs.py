@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import shutil
 import signal
@@ -16,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentrl.paths import data_path
+from agentrl.sandbox.client import TOOLS, WIRE
 from agentrl.sandbox.contract import SandboxSpec, SandboxUnavailable
+from agentrl.sandbox.egress import proxy_environment
 from agentrl.sandbox.owner import lives, new_label
 from agentrl.sandbox.seccomp import filter_program
 
-_TOOLS = "/run/agentrl"
 _NOBODY = "65534"
 _UID = "1000"
 _MIB = 1 << 20
@@ -39,15 +41,19 @@ _PROC_ROOT = (  # hidden where the host's user is root
     "kpageflags", "latency_stats", "modules", "mtrr", "sched_debug", "scsi", "slabinfo", "sysrq-trigger",
     "timer_list", "timer_stats", "vmallocinfo",
 )  # fmt: skip
-# Byte code of another version of Python is useless, so the sandbox's own Python makes it, once.
+_PROGRAMS = (("toolbox", "toolbox"), ("toolbox", "jobs"), ("toolbox", "kernel"), ("egress", "relay"))
+# Byte code of another version of Python is useless, so the sandbox's own Python makes it, once. Sources come in and
+# code goes out one after the other, the length of each before it.
 _COMPILE = """
 import sys
 if sys.version_info < (3, 9):
     sys.exit("the Python in the sandbox is %d.%d; the toolbox needs 3.9" % sys.version_info[:2])
 import _ctypes  # so does the toolbox
 import _frozen_importlib_external, marshal
-code = compile(sys.stdin.buffer.read(), sys.argv[1], "exec")
-sys.stdout.buffer.write(_frozen_importlib_external.MAGIC_NUMBER + bytes(12) + marshal.dumps(code))
+for name in sys.argv[1:]:
+    source = sys.stdin.buffer.read(int.from_bytes(sys.stdin.buffer.read(8), "big"))
+    code = _frozen_importlib_external.MAGIC_NUMBER + bytes(12) + marshal.dumps(compile(source, name, "exec"))
+    sys.stdout.buffer.write(len(code).to_bytes(8, "big") + code)
 """
 _INSTALL = "apt-get install -y bubblewrap  (as root; dnf, apk and pacman have it under the same name)"
 _ALLOW = "sysctl -w kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0  (as root)"
@@ -77,7 +83,14 @@ class RootFS:
     filter: Path | None
 
     def start(
-        self, spec: SandboxSpec, disk_mb: int, about_fd: int, socket_fd: int, stderr_fd: int, limits: list[str]
+        self,
+        spec: SandboxSpec,
+        disk_mb: int,
+        about_fd: int,
+        socket_fd: int,
+        stderr_fd: int,
+        limits: list[str],
+        way_out: Path | None,
     ) -> subprocess.Popen[bytes]:
         """Starts a sandbox.
 
@@ -85,6 +98,7 @@ class RootFS:
             about_fd: bubblewrap writes the pid of the sandbox's init there.
             socket_fd: the toolbox's end of the wire.
             limits: of the toolbox, see there.
+            way_out: a folder to show at `WIRE`.
 
         Raises:
             OSError: the host is out of processes, descriptors or memory.
@@ -95,22 +109,24 @@ class RootFS:
             for folder, mode in (("/tmp", "1777"), ("/dev/shm", "1777"), (spec.workdir, "0755"))
             for word in ("--perms", mode, *size, "--tmpfs", folder)
         ]
-        program = [self.python, "-I", "-S", "-B", "-X", "utf8", f"{_TOOLS}/toolbox.pyc", str(socket_fd), spec.workdir]
+        wire = ["--ro-bind", str(way_out), WIRE] if way_out is not None else []
+        program = [self.python, "-I", "-S", "-B", "-X", "utf8", f"{TOOLS}/toolbox.pyc", str(socket_fd), spec.workdir]
         with self._filter() as (fds, seccomp):
             head = [*self.prefix, "--info-fd", str(about_fd), *seccomp]
             return subprocess.Popen(
-                [*head, *self.mounts, *writable, *_SEAL, *program, *limits],
+                [*head, *self.mounts, *wire, *writable, *_SEAL, *program, *limits],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr_fd, cwd="/",
                 env=_environment(spec), pass_fds=(socket_fd, about_fd, *fds),
             )  # fmt: skip
 
-    def probe(self, source: bytes, name: str) -> subprocess.CompletedProcess[bytes]:
-        """Compiles a source with the sandbox's Python, which shows that such sandboxes can be made."""
-        program = [self.python, "-I", "-S", "-B", "-c", _COMPILE, name]
+    def probe(self, sources: dict[str, bytes]) -> subprocess.CompletedProcess[bytes]:
+        """Compiles sources (by file name) with the sandbox's Python, which shows that such sandboxes can be made."""
+        program = [self.python, "-I", "-S", "-B", "-c", _COMPILE, *sources]
+        framed = b"".join(len(source).to_bytes(8, "big") + source for source in sources.values())
         with self._filter() as (fds, seccomp):
             argv = [*self.prefix, *seccomp, *self.mounts, *_SEAL, *program]
             return subprocess.run(
-                argv, input=source, capture_output=True, cwd="/", env={}, timeout=60, check=False, pass_fds=fds
+                argv, input=framed, capture_output=True, cwd="/", env={}, timeout=60, check=False, pass_fds=fds
             )
 
     @contextmanager
@@ -129,7 +145,8 @@ class RootFS:
 def _environment(spec: SandboxSpec) -> dict[str, str]:
     path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     small = {"PATH": path, "HOME": spec.workdir, "USER": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
-    return small | spec.env
+    proxy = proxy_environment() if spec.network_kind == "allow" else {}
+    return small | proxy | spec.env
 
 
 _SEAL = ("--remount-ro", "/dev", "--remount-ro", "/", "--")
@@ -209,21 +226,35 @@ class Host:
             tools = self._folder / f"tools{len(self._known)}"
             tools.mkdir(exist_ok=True)
             tools.chmod(0o755)
-            mounts += ["--ro-bind", str(tools), _TOOLS, "--proc", "/proc", "--dev", "/dev", *self._masks()]
+            mounts += ["--ro-bind", str(tools), TOOLS, "--proc", "/proc", "--dev", "/dev", *self._masks()]
             program = self._folder / "filter.bpf"
             rootfs = RootFS(self._prefix, tuple(mounts), python, self.sizes, program if self.filters else None)
-            for name in ("toolbox", "jobs", "kernel"):
-                done = rootfs.probe(data_path("tools", "toolbox", f"{name}.py").read_bytes(), f"{name}.py")
-                if done.returncode != 0:
-                    said = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
-                    remedy = next((fix for sign, fix in _REMEDIES if sign in said), None)
-                    raise SandboxUnavailable(f"bubblewrap cannot make a sandbox: {said}", place=path, remedy=remedy)
-                try:
-                    (tools / f"{name}.pyc").write_bytes(done.stdout)
-                except OSError as error:
-                    raise _no_room(error) from None
+            sources = {f"{name}.py": data_path("tools", room, f"{name}.py").read_bytes() for room, name in _PROGRAMS}
+            done = rootfs.probe(sources)
+            if done.returncode != 0:
+                said = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
+                remedy = next((fix for sign, fix in _REMEDIES if sign in said), None)
+                raise SandboxUnavailable(f"bubblewrap cannot make a sandbox: {said}", place=path, remedy=remedy)
+            codes = io.BytesIO(done.stdout)
+            try:
+                for name in sources:
+                    (tools / f"{name}c").write_bytes(codes.read(int.from_bytes(codes.read(8), "big")))
+            except OSError as error:
+                raise _no_room(error) from None
             self._known[path] = rootfs
         return self._known[path]
+
+    def way_out(self) -> Path:
+        """A new folder for the egress proxy's socket, which only the sandbox's user may enter.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        assert self._folder is not None
+        folder = Path(tempfile.mkdtemp(prefix="out-", dir=self._folder))
+        if self.drops:
+            os.chown(folder, int(_NOBODY), int(_NOBODY))
+        return folder
 
     def close(self) -> None:
         """Removes the folder."""

@@ -186,7 +186,7 @@ async def test_a_killed_sandbox_is_lost_not_a_result(backend: NamespaceBackend) 
     sandbox = await backend.create(SandboxSpec(), label="episode-7")
     running = asyncio.create_task(sandbox.exec("sleep 60"))
     await asyncio.sleep(0.1)
-    os.kill(sandbox._init_pid, signal.SIGKILL)
+    os.kill(sandbox._tree.init_pid, signal.SIGKILL)
     with pytest.raises(SandboxLost, match="episode-7"):
         await running
     with pytest.raises(SandboxLost):
@@ -196,7 +196,7 @@ async def test_a_killed_sandbox_is_lost_not_a_result(backend: NamespaceBackend) 
 
 async def test_a_silent_sandbox_is_lost(sandbox: NamespaceSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentrl.sandbox.wire.MARGIN_S", 0.2)
-    os.kill(sandbox._init_pid, signal.SIGSTOP)
+    os.kill(sandbox._tree.init_pid, signal.SIGSTOP)
     with pytest.raises(SandboxLost, match="no answer"):
         await sandbox.exec("true", timeout_s=0.1)
     await sandbox.close()

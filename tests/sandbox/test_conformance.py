@@ -13,7 +13,7 @@ from agentrl.sandbox.namespace import NamespaceBackend
 if TYPE_CHECKING:
     from agentrl.sandbox.docker import DockerBackend
 
-NOT_CLAIMED = {"namespace": {"only-what-is-allowed", "snapshots-are-exact"}, "docker": set[str]()}
+NOT_CLAIMED = {"namespace": {"snapshots-are-exact"}, "docker": set[str]()}
 
 
 async def passes(name: str, backend: Backend, address: str) -> None:

@@ -7,12 +7,13 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from agentrl.paths import data_path
-from agentrl.sandbox import rootfs
+from agentrl.sandbox import egress, rootfs
 from agentrl.sandbox.conformance import Arena, checks, run_check
 from agentrl.sandbox.contract import ExecResult, SandboxSpec
 from agentrl.sandbox.namespace import NamespaceBackend, NamespaceSandbox
@@ -33,12 +34,19 @@ def broken(*names: str) -> Callable[[Patch], Patch]:
 
 def other_toolbox(monkeypatch: pytest.MonkeyPatch, folder: Path, file: str, old: str, new: str) -> None:
     """Sandboxes get a toolbox in which a passage is replaced."""
-    tools = folder / "toolbox"
-    shutil.copytree(data_path("tools", "toolbox"), tools)
+    other_program(monkeypatch, rootfs, folder, f"toolbox/{file}", old, new)
+
+
+def other_program(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, folder: Path, file: str, old: str, new: str
+) -> None:
+    """A module finds a copy of `/tools`, in which a passage of a file is replaced."""
+    tools = folder / "tools"
+    shutil.copytree(data_path("tools"), tools)
     text = (tools / file).read_text()
     assert text.count(old) == 1, f"{file} no longer holds {old!r}"
     (tools / file).write_text(text.replace(old, new))
-    monkeypatch.setattr(rootfs, "data_path", lambda *parts: folder / Path(*parts[1:]))
+    monkeypatch.setattr(module, "data_path", lambda *parts: folder / Path(*parts))
 
 
 @broken("children_die_at_the_end", "children_die_at_a_timeout", "cancel_mid_exec")
@@ -72,6 +80,18 @@ def leaves_the_network_on(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type
     return NamespaceBackend
 
 
+@broken("only_what_is_allowed")
+def opens_the_network_where_some_is_allowed(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
+    return leaves_the_network_on(monkeypatch, folder)
+
+
+@broken("only_what_is_allowed")
+def forgets_the_list_of_hosts(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
+    old = "            port in ports and "
+    other_program(monkeypatch, egress, folder, "egress/proxy.py", old, "            True or ")
+    return NamespaceBackend
+
+
 @broken("shell_is_not_confused")
 def believes_markers(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
     class MarkedShell(ToolboxShell):
@@ -90,7 +110,7 @@ def believes_markers(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[Name
 @broken("host_files_out_of_reach", "path_traversal", "symlink_escape")
 def reads_from_the_host(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
     async def read(self: NamespaceSandbox, path: str, *, limit: int = 64 << 20) -> bytes:
-        root = Path(f"/proc/{self._init_pid}/root")
+        root = Path(f"/proc/{self._tree.init_pid}/root")
         inside = Path(os.path.normpath(self._path(path)))
         link = root / inside.relative_to("/")
         return (Path(os.readlink(link)) if link.is_symlink() else inside if inside.exists() else link).read_bytes()

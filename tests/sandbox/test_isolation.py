@@ -59,7 +59,7 @@ async def test_the_hosts_user_is_not_root(backend: NamespaceBackend) -> None:
     if os.geteuid() != 0 or not backend.capabilities or not backend._host.drops:
         pytest.skip("only root can drop to another user")
     sandbox = await backend.create(SandboxSpec())
-    assert os.stat(f"/proc/{sandbox._init_pid}").st_uid == 65534
+    assert os.stat(f"/proc/{sandbox._tree.init_pid}").st_uid == 65534
 
 
 async def test_no_network(sandbox: NamespaceSandbox) -> None:

@@ -51,7 +51,7 @@ async def behind() -> AsyncIterator[Behind]:
 
 
 def pid_of(sandbox: Sandbox) -> int:
-    return int(sandbox._inner._init_pid)  # type: ignore[attr-defined]
+    return int(sandbox._inner._tree.init_pid)  # type: ignore[attr-defined]
 
 
 async def test_made_ahead_in_schedule_order(behind: Behind) -> None:
@@ -133,7 +133,7 @@ async def test_a_dead_one_is_not_handed_out(behind: Behind) -> None:
     pool.prefetch([SPEC] * 2)
     await pool.settled()
     for sandbox in list(behind._alive):
-        os.kill(sandbox._init_pid, signal.SIGKILL)
+        os.kill(sandbox._tree.init_pid, signal.SIGKILL)
     sandbox = await pool.acquire(SPEC)
     assert (await sandbox.exec("true")).ok
     assert pool.stats().dead == 2

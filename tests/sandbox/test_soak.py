@@ -75,10 +75,10 @@ async def test_a_bubblewrap_killed_while_it_starts_leaves_no_child(backend: Name
     backend.preflight(SandboxSpec())
     for delay_ms in range(12):
         starting = asyncio.create_task(backend.create(SandboxSpec()))
-        while not (begun := list(backend._alive)) or begun[0]._process is None:
+        while not (begun := list(backend._alive)) or begun[0]._tree._process is None:
             await asyncio.sleep(0)
         time.sleep(delay_ms / 2000)  # the loop waits, too: it must not notice
-        os.kill(begun[0]._process.pid, signal.SIGKILL)
+        os.kill(begun[0]._tree._process.pid, signal.SIGKILL)
         with suppress(SandboxError):
             await (await starting).close()
     folder = f"{backend._host._folder}/".encode()
