@@ -9,7 +9,7 @@ import inspect
 import random
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentrl.agent import Agent, ToolAgent
 from agentrl.chat.parser import Parser
@@ -31,6 +31,9 @@ from agentrl.sandbox.pool import Pool
 from agentrl.task import Message, Task
 from agentrl.tools.base import FunctionTool, Tool, toolbox
 
+if TYPE_CHECKING:
+    from agentrl.scale.crew import Crew
+
 BUILT_IN_TOOLS = {
     "shell": "agentrl.tools.shell:Shell",
     "python": "agentrl.tools.python:Python",
@@ -47,6 +50,7 @@ class Parts:
     Attributes:
         definitions: of the tools, as a chat template takes them.
         needs_sandbox: whether some tool or reward wants that of the episode.
+        crew: the workers that play the episodes, with sandboxes of their own; None: this process plays.
     """
 
     recipe: Recipe
@@ -56,6 +60,7 @@ class Parts:
     rewards: RewardSet
     definitions: list[dict[str, Any]]
     needs_sandbox: bool
+    crew: Crew | None = None
 
     def renderer(self, tokenizer: Tokenizer) -> Renderer:
         """The renderer of this recipe's conversations under a tokenizer; its template is checked."""
@@ -65,8 +70,8 @@ class Parts:
         return renderer
 
     def open_backend(self) -> Backend | None:
-        """The sandbox backend, checked against the spec; None if neither a tool nor a reward needs one."""
-        if not self.needs_sandbox and not self.rewards.needs_fresh_sandbox:
+        """The sandbox backend, checked against the spec; None if neither a tool nor a reward needs one here."""
+        if self.crew is not None or not (self.needs_sandbox or self.rewards.needs_fresh_sandbox):
             return None
         settings = self.recipe.sandbox
         backend = open_backend(settings.backend)
@@ -107,6 +112,7 @@ class Parts:
             verifier_spec=recipe.sandbox.spec if self.rewards.needs_fresh_sandbox else None,
             put_blob=put_blob,
             gain=self.gain if engine.trainable else None,
+            crew=self.crew,
         )
 
     @property
@@ -143,7 +149,7 @@ class Parts:
     def scripted_engine(self, name: str, tokenizer: Tokenizer | None = None) -> tuple[ScriptedEngine, Renderer]:
         """An engine that plays a script; tokens are bytes unless a tokenizer is given."""
         renderer = self.renderer(tokenizer or ByteTokenizer())
-        return ScriptedEngine(self.script(name), renderer, self.parser), renderer
+        return ScriptedEngine(self.script(name), renderer, self.parser, name), renderer
 
 
 def build(recipe: Recipe) -> Parts:
@@ -170,6 +176,13 @@ def build(recipe: Recipe) -> Parts:
     for name in recipe.scripts:
         parts.script(name)
     return parts
+
+
+# By section of `train`: what it is, the columns that it gives to credit, and who asks for them.
+_LEARNED = {
+    "critic": ("a critic", {"value", "progress"}, "gae, turn_gae, bi_level_gae, ppr, spa"),
+    "reward_model": ("an implicit process reward model", {"prm_logprob"}, "implicit_prm"),
+}
 
 
 def check_training(parts: Parts) -> None:
@@ -201,37 +214,25 @@ def check_training(parts: Parts) -> None:
             remedy="def state_key(self) -> str in a tool, or another estimator (grpo, returns)",
         )
     assert recipe.train is not None
-    learned = {"value", "progress"} & set(credit.needs)
-    if learned and recipe.train.critic is None:
-        raise CreditError(
-            f"{credit.estimator.name} needs a critic ({', '.join(sorted(learned))}), and there is none",
-            place="train.critic",
-            remedy="train: {critic: {}}, or another estimator (grpo, gigpo)",
-        )
-    if recipe.train.critic is not None and not learned:
-        raise RecipeError(
-            f"{credit.estimator.name} asks no critic",
-            place="train.critic",
-            remedy="remove it, or take credit that does: gae, turn_gae, bi_level_gae, ppr, spa",
-        )
+    for section, (what, columns, takers) in _LEARNED.items():
+        asked, given = columns & set(credit.needs), getattr(recipe.train, section) is not None
+        if asked and not given:
+            raise CreditError(
+                f"{credit.estimator.name} needs {what} ({', '.join(sorted(asked))}), and there is none",
+                place=f"train.{section}",
+                remedy=f"train: {{{section}: {{}}}}, or another estimator (grpo, gigpo)",
+            )
+        if given and not asked:
+            raise RecipeError(
+                f"{credit.estimator.name} asks for no {section.replace('_', ' ')}",
+                place=f"train.{section}",
+                remedy=f"remove it, or take credit that does: {takers}",
+            )
     if "win_rate" in credit.needs and "win_rate" not in recipe.rewards:
         raise CreditError(
             f"{credit.estimator.name} reads win rates, and no reward component is named win_rate",
             place="rewards",
             remedy="rewards: {win_rate: {use: ./task.py:win_rate, weight: 0}}, the share of comparisons won",
-        )
-    rewarded = "prm_logprob" in credit.needs
-    if rewarded and recipe.train.reward_model is None:
-        raise CreditError(
-            f"{credit.estimator.name} needs an implicit process reward model, and there is none",
-            place="train.reward_model",
-            remedy="train: {reward_model: {}}",
-        )
-    if recipe.train.reward_model is not None and not rewarded:
-        raise RecipeError(
-            f"{credit.estimator.name} asks no reward model",
-            place="train.reward_model",
-            remedy="remove it, or take credit that does: implicit_prm",
         )
     if recipe.train.lora is not None and recipe.model is not None and recipe.model.scratch is not None:
         raise RecipeError(

@@ -12,7 +12,8 @@ from pydantic import Field
 from agentrl.credit.discount import discounted
 from agentrl.credit.estimator import Advantages, Need, estimator
 from agentrl.credit.gae import GaeSettings, gae_of
-from agentrl.credit.normalise import Discount, Normalisation, normalise
+from agentrl.credit.normalise import Discount, Normalisation
+from agentrl.credit.returns import against_group
 from agentrl.credit.table import CreditTable
 
 Floats = NDArray[np.float64]
@@ -99,14 +100,4 @@ def from_rewards(table: CreditTable, reward: Floats, settings: ProcessSettings) 
     """Advantages of turn rewards [n_turns] under either baseline."""
     if settings.baseline == "critic":
         return gae_of(table, reward, GaeSettings(gamma=settings.gamma, lam=settings.lam))
-    advantage = normalise(
-        discounted(reward, table.turns_left, settings.gamma),
-        table.turn_group,
-        table.turn_weights(settings.weighting),
-        std=settings.std,
-        singleton=settings.singleton,
-        eps=settings.eps,
-        members=np.bincount(table.group[table.length > 0], minlength=table.n_groups),
-        names=table.group_ids,
-    )
-    return Advantages(advantage, parts={"return": advantage})
+    return against_group(table, discounted(reward, table.turns_left, settings.gamma), settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.normalise import Discount, Normalisation, normalise
@@ -26,8 +27,13 @@ def returns(table: CreditTable, settings: ReturnsSettings) -> Advantages:
     G_{i,t} = rho_{i,t} + gamma * G_{i,t+1}, rho being the step rewards (outcome on the last turn). Under
     `weighting: trajectory` the turns of one trajectory together count once.
     """
+    return against_group(table, table.returns(settings.gamma), settings)
+
+
+def against_group(table: CreditTable, returns: NDArray[np.float64], settings: Normalisation) -> Advantages:
+    """Returns by turn [n_turns], normalised over all turns of the group."""
     advantage = normalise(
-        table.returns(settings.gamma),
+        returns,
         table.turn_group,
         table.turn_weights(settings.weighting),
         std=settings.std,

@@ -78,7 +78,7 @@ def test_token_credit_reaches_the_tokens(here: Path) -> None:
 
 @pytest.mark.parametrize(("changes", "words"), [
     (["credit.estimator=gae"], "gae needs a critic (value), and there is none"),
-    (["train.critic={}"], "gigpo asks no critic"),
+    (["train.critic={}"], "gigpo asks for no critic"),
     (["credit.estimator=spa", "credit.baseline=group"], "spa needs a critic (progress)"),
     (["credit.estimator=implicit_prm"], "implicit process reward model"),
     (["credit.estimator=igpo", "information_gain={answer: gold}"], "task count0: data['gold'] is None"),
