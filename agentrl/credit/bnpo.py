@@ -57,11 +57,18 @@ def beta_weights(p: NDArray[np.float64], counted: NDArray[np.bool_]) -> NDArray[
     """1 / density of every group's p under the Beta that fits the `counted` groups, at most `CAP` [n_groups]."""
     known = p[counted]
     v = known.var(ddof=1) if len(known) > 1 else 0.0
-    if v <= 1e-12:  # equal means: what is left is rounding
+    if v <= 1e-8:  # as good as equal: a density so narrow would only magnify rounding
         return np.ones(len(p))
     m = known.mean()
     spread = m * (1 - m) / v - 1
     a, b = max(1.0, 1 + spread * m / 3), max(1.0, 1 + spread * (1 - m) / 3)
+    # In logarithms: means that lie close together make a and b so large that both factors would be 0.
     log_beta = math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
-    density = p ** (a - 1) * (1 - p) ** (b - 1) / math.exp(log_beta)
-    return np.asarray(1 / np.maximum(density, 1 / CAP))
+    log_density = _times_log(a - 1, p) + _times_log(b - 1, 1 - p) - log_beta
+    return np.exp(np.minimum(-log_density, math.log(CAP)))
+
+
+def _times_log(factor: float, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """factor * log(x), and 0 for factor 0."""
+    with np.errstate(divide="ignore"):
+        return factor * np.log(x) if factor else np.zeros(len(x))

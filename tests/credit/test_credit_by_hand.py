@@ -197,6 +197,13 @@ class TestBnpo:
         weight = math.exp(log_beta) / 0.5 ** (0.125 + 0.0416667)
         assert credit("bnpo", table) == pytest.approx([weight / 2, -weight / 2, 0, 0, 0])
 
+    def test_means_that_lie_close_together(self):
+        table = scored(0.5, 0.5, 0.501, 0.501, 0.502, 0.5, groups="gghhkk")
+        # Means 0.5, 0.501, 0.501: m 0.5006667, v 3.333e-7, so alpha 125,167 and beta 124,834: each factor of the
+        # density underflows. As a normal density, sigma^2 = m(1 - m) / (alpha + beta + 1): at 0.501 exp(-d^2 / (2
+        # sigma^2)) / (sigma sqrt(2 pi)) with d 0.000333 is 377.4.
+        assert credit("bnpo", table) == pytest.approx([0, 0, 0, 0, 0.001 / 377.4, -0.001 / 377.4], rel=1e-3)
+
     def test_refuses_scores_beyond_one(self):
         with pytest.raises(CreditError, match=r"episode 1: score 1.5 is not in \[0, 1\]"):
             credit("bnpo", scored(1.0, 1.5))
