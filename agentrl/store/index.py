@@ -7,6 +7,7 @@ up from the shards. A reader never writes the file: it keeps the rows that the f
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -16,7 +17,7 @@ import msgspec
 from agentrl.episode.record import Episode
 from agentrl.store.shards import Location
 
-FORMAT = 1
+FORMAT = 2
 """Raised when a column changes; an index of another format is built anew."""
 
 
@@ -25,6 +26,7 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         turns: number of turns; `sampled_tokens`, `calls` and `drift` are counts too.
+        malformed, call_errors: of the calls, those that could not be read; those whose tool raised or ran out of time.
         duration_s: `timings["total"]`, else the sum of generation and tools.
         error: kind of the error, if there was one.
         shard, offset, length: where the record is.
@@ -41,6 +43,8 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
     reward: float | None
     turns: int
     calls: int
+    malformed: int
+    call_errors: int
     sampled_tokens: int
     drift: int
     duration_s: float
@@ -87,6 +91,7 @@ _INDEXED = {"episodes": ("group_id", "iteration", "created_at"), "credit": ("id"
 
 def row_of(episode: Episode, location: Location) -> EpisodeRow:
     """The index row of an episode that is stored at `location`."""
+    outcomes = Counter(call.outcome for turn in episode.turns for call in turn.calls)
     spent = sum(turn.generate_s + turn.tools_s for turn in episode.turns)
     return EpisodeRow(
         id=episode.id,
@@ -99,7 +104,9 @@ def row_of(episode: Episode, location: Location) -> EpisodeRow:
         attempt=episode.attempt,
         reward=episode.reward,
         turns=len(episode.turns),
-        calls=sum(len(turn.calls) for turn in episode.turns),
+        calls=outcomes.total(),
+        malformed=outcomes["malformed"],
+        call_errors=outcomes["error"] + outcomes["timeout"],
         sampled_tokens=episode.sampled_tokens,
         drift=len(episode.drift),
         duration_s=episode.timings.get("total", spent),

@@ -166,6 +166,10 @@ def _summary(run: RunDir) -> Group:
             mean, least, most = split.reward
             reward = f"reward mean {mean:.3f}  from {least:.3f} to {most:.3f}"
         lines.append(Text(f"{name}: {split.episodes} episodes  {reward}  {split.turns:.1f} turns an episode"))
+    if summary.calls:
+        wrong = {"malformed": summary.malformed, "failed in the tool": summary.call_errors}
+        told = "".join(f"  {count} {what}" for what, count in wrong.items() if count)
+        lines.append(Text.assemble(f"{summary.calls} tool calls", (told, "yellow")))
     lines.append(Text(f"{summary.sampled_tokens} sampled tokens  {summary.duration_s:.1f} s an episode"))
     lines.append(Text(f"drift in {summary.drift} episodes", "yellow" if summary.drift else "dim"))
     if summary.failures:

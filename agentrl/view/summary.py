@@ -28,7 +28,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         statuses, stops: episodes by each.
         splits: what each came to: demonstrations, training and evaluation are not comparable.
-        sampled_tokens: over all episodes.
+        sampled_tokens: over all episodes; so are `calls`, of which `malformed` could not be read and `call_errors` were
+            tools that raised or ran out of time.
         drift: episodes in which the tokens drifted at least once.
         failures: by kind: episodes that ended in an error, and attempts that were retried.
     """
@@ -38,6 +39,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     statuses: dict[str, int]
     stops: dict[str, int]
     splits: dict[str, SplitSummary]
+    calls: int
+    malformed: int
+    call_errors: int
     sampled_tokens: int
     duration_s: float
     drift: int
@@ -56,6 +60,9 @@ def summarise(run: RunDir) -> Summary:
         statuses=_counts(rows, "status"),
         stops=_counts(data, "stop"),
         splits={split: _split([row for row in rows if row.split == split]) for split in _counts(rows, "split")},
+        calls=sum(row.calls for row in rows),
+        malformed=sum(row.malformed for row in rows),
+        call_errors=sum(row.call_errors for row in rows),
         sampled_tokens=sum(row.sampled_tokens for row in rows),
         duration_s=sum(row.duration_s for row in rows) / len(rows) if rows else 0.0,
         drift=sum(row.drift > 0 for row in rows),

@@ -1,6 +1,7 @@
 import io
 from pathlib import Path
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -36,6 +37,17 @@ def test_the_summary_counts(run):
     assert summary.drift == 1
     assert summary.splits["train"].turns == 2.5
     assert summary.failures == {"SandboxLost": 1, "EngineError": 1}
+    outcomes = [call.outcome for row in run.episodes() for turn in row.turns for call in turn.calls]
+    assert (summary.calls, summary.call_errors) == (len(outcomes), outcomes.count("error"))
+
+
+def test_calls_that_went_wrong_are_counted(tmp_path):
+    episode = make_episode("a", turns=3)
+    for turn, outcome in zip(episode.turns, ("malformed", "timeout", "error"), strict=True):
+        turn.calls[0] = msgspec.structs.replace(turn.calls[0], outcome=outcome)
+    with RunDir.create(tmp_path / "run") as run:
+        run.add(episode)
+        assert "3 tool calls  1 malformed  2 failed in the tool" in text_of(show_run, run)
 
 
 def test_a_run_as_text(run):
