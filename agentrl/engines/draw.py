@@ -6,6 +6,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
+
+PIECE = 256
+"""Tokens of a piece of the vocabulary, in which a draw is looked for last."""
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -38,16 +42,41 @@ def draw(logits: Tensor, temperature: Tensor, top_p: Tensor | None, uniform: Ten
         Tokens, int64 [rows], and the log-probabilities (float32) of the distributions that they were drawn from.
     """
     greedy = temperature == 0
-    logprobs = torch.log_softmax(logits.float() / torch.where(greedy, 1.0, temperature)[:, None], -1)
+    scale = torch.where(greedy, 1.0, temperature)[:, None]
+    logits = logits.float()
+    # Over a large vocabulary every pass counts: those that change nothing are left out.
+    logprobs = torch.log_softmax(logits / scale if (scale != 1).any() else logits, -1)
     if top_p is not None:
         logprobs = _nucleus(logprobs, torch.where(greedy, 1.0, top_p))
-    cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
-    total = cumulative[:, -1:]
-    target = torch.minimum(uniform[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
-    # The first token whose cumulative mass exceeds the target: never one of mass zero.
-    tokens = torch.searchsorted(cumulative, target, right=True)[:, 0].clamp_(max=logits.shape[-1] - 1)
-    tokens = torch.where(greedy, logprobs.argmax(-1), tokens)
+    tokens = _invert(logprobs.exp(), uniform)
+    if greedy.any():
+        tokens = torch.where(greedy, logprobs.argmax(-1), tokens)
     return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
+
+
+def _invert(mass: Tensor, uniform: Tensor) -> Tensor:
+    """The first token of each row whose cumulative mass exceeds the row's share `uniform` of all; never one of mass 0.
+
+    In two steps, the piece of the vocabulary and the token in it, so that float64 sums run over few numbers.
+    """
+    rows, vocabulary = mass.shape
+    if short := -vocabulary % PIECE:
+        mass = functional.pad(mass, (0, short))
+    pieces = mass.view(rows, -1, PIECE)
+    ends = pieces.sum(-1, dtype=torch.float64).cumsum(-1)
+    target = _below(uniform[:, None] * ends[:, -1:], ends)
+    # Where masses are not finite a search ends nowhere; the log-probability then says so.
+    piece = torch.searchsorted(ends, target, right=True).clamp_(max=pieces.shape[1] - 1)
+    starts = functional.pad(ends, (1, 0)).gather(1, piece)
+    cumulative = pieces.gather(1, piece[..., None].expand(-1, -1, PIECE))[:, 0].cumsum(-1, dtype=torch.float64)
+    inside = torch.searchsorted(cumulative, _below(target - starts, cumulative), right=True)
+    return (piece * PIECE + inside)[:, 0].clamp_(max=vocabulary - 1)
+
+
+def _below(target: Tensor, cumulative: Tensor) -> Tensor:
+    """`target` [rows, 1], less than the last of `cumulative` [rows, n], which rounding might make it reach."""
+    total = cumulative[:, -1:]
+    return torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
 
 
 def _nucleus(logprobs: Tensor, top_p: Tensor) -> Tensor:

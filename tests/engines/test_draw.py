@@ -60,6 +60,21 @@ def test_the_ends_of_the_unit_interval() -> None:
     assert tokens.tolist() == [1, 2]
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 1200), st.integers(0, 2**32), st.floats(0, 1, exclude_max=True))
+def test_a_large_vocabulary_is_inverted_as_a_small_one(vocabulary: int, seed: int, share: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn((1, vocabulary), generator=generator) * 4
+    logits[:, torch.rand(vocabulary, generator=generator) < 0.3] = -torch.inf
+    logits[:, seed % vocabulary] = 1.0
+    (token,), _ = draw(logits, torch.ones(1), None, torch.tensor([share], dtype=torch.float64))
+    cumulative = logits.log_softmax(-1).exp()[0].cumsum(0, dtype=torch.float64)
+    target = share * cumulative[-1]
+    assert logits[0, token] > -torch.inf
+    assert cumulative[token] > target - 1e-12
+    assert token == 0 or cumulative[token - 1] <= target + 1e-12
+
+
 def test_uniforms_are_uniform_and_rows_are_independent() -> None:
     seeds, counters = np.meshgrid(np.arange(200, dtype=np.uint64), np.arange(200, dtype=np.uint64), indexing="ij")
     grid = uniforms(seeds.ravel(), counters.ravel()).reshape(200, 200)
