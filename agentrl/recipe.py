@@ -21,6 +21,7 @@ from agentrl.model import ModelSettings
 from agentrl.rewards.gate import Gate
 from agentrl.rewards.steps import Step
 from agentrl.sandbox.contract import SandboxSpec
+from agentrl.scale.settings import ScaleSettings
 from agentrl.train.settings import TrainSettings
 
 
@@ -199,6 +200,7 @@ class Recipe(Section):
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
     limits: Limits = Field(default_factory=Limits)
     concurrency: int = Field(64, gt=0, description="Episodes in flight.")
+    scale: ScaleSettings = Field(default_factory=ScaleSettings, description="Where episodes are played.")
     warm_start: WarmStart | None = None
     train: TrainRecipe | None = None
     curriculum: list[CurriculumPart] = Field(

@@ -19,6 +19,7 @@ from agentrl.play import evaluate, play
 from agentrl.recipe import EvalSettings, Recipe
 from agentrl.recipe_file import load_recipe
 from agentrl.sandbox.pool import Pool
+from agentrl.scale.crew import crewed
 from agentrl.store.run_dir import RunDir
 from agentrl.task_source import TaskSource, load_tasks
 from agentrl.view.progress import Progress
@@ -72,18 +73,19 @@ async def _collect(
         return
     live, renderer = named_engine(parts, agent, engine)
     backend = None
-    try:
-        await live.start()
-        backend = parts.open_backend()
-        progress.phase("episodes", len(todo))
-        harness = parts.harness(live, renderer, backend, put_blob=run.put_blob)
-        await play(harness, todo, run, progress, parts.recipe.concurrency)
-        if isinstance(backend, Pool):
-            progress.note(backend.stats().sentence())
-    finally:
-        await live.close()
-        if backend is not None:
-            await backend.close()
+    async with crewed(parts) as parts:
+        try:
+            await live.start()
+            backend = parts.open_backend()
+            progress.phase("episodes", len(todo))
+            harness = parts.harness(live, renderer, backend, put_blob=run.put_blob)
+            await play(harness, todo, run, progress, parts.recipe.concurrency)
+            if isinstance(backend, Pool):
+                progress.note(backend.stats().sentence())
+        finally:
+            await live.close()
+            if backend is not None:
+                await backend.close()
 
 
 def evaluation(name: str, overrides: list[str], *, n: int | None, out: Path | None) -> dict[str, Any]:
@@ -115,16 +117,17 @@ async def _evaluate(
 ) -> dict[str, Any]:
     engine, renderer = open_engine(parts)
     backend = None
-    try:
-        await engine.start()
-        backend = parts.open_backend()
-        metrics = await evaluate(parts, settings, tasks, run, engine, renderer, backend, progress, iteration)
-        run.add_metrics(metrics)
-        return metrics
-    finally:
-        await engine.close()
-        if backend is not None:
-            await backend.close()
+    async with crewed(parts) as parts:
+        try:
+            await engine.start()
+            backend = parts.open_backend()
+            metrics = await evaluate(parts, settings, tasks, run, engine, renderer, backend, progress, iteration)
+            run.add_metrics(metrics)
+            return metrics
+        finally:
+            await engine.close()
+            if backend is not None:
+                await backend.close()
 
 
 def load_evaluated(name: str, overrides: list[str]) -> tuple[Recipe, int]:

@@ -12,7 +12,9 @@ from agentrl.recipe import Recipe, recipe_from_run
 from agentrl.store.run_dir import RunDir
 
 # What may differ between two starts of one run without making it another run: how much of it, not what.
-FREE = ("concurrency", "limits.", "eval.every", "train.iterations", "train.checkpoint_every")
+FREE = ("concurrency", "scale.", "limits.", "eval.every", "train.iterations", "train.checkpoint_every")
+
+_TOLD = 6  # differences that a message names
 
 
 def open_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
@@ -35,8 +37,9 @@ def open_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
     ]
     if differing:
         run.close()
+        more = f"; and {len(differing) - _TOLD} more" if len(differing) > _TOLD else ""
         raise StoreError(
-            f"holds a run that differs in {'; '.join(differing)}",
+            f"holds a run that differs in {'; '.join(differing[:_TOLD])}{more}",
             place=str(path),
             remedy="give another --out, or the same command to continue",
         )

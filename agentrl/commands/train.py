@@ -11,6 +11,7 @@ from agentrl.commands.runs import open_run
 from agentrl.errors import RecipeError, needs
 from agentrl.recipe import Recipe
 from agentrl.recipe_file import load_recipe
+from agentrl.scale.crew import crewed
 from agentrl.store.run_dir import RunDir
 from agentrl.view.progress import Progress
 
@@ -56,14 +57,21 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> None
             remedy="start without torchrun, or set train.staleness=null",
         )
     engine_for = _replay(engine) if engine is not None else partial(engine_of, recipe)
+
+    staleness = recipe.train.staleness
+
+    async def learn() -> None:
+        async with crewed(parts) as played:
+            if staleness is None:
+                loop: Loop = Loop(played, run, progress, engine_for=engine_for, ranks=ranks)
+            else:
+                loop = AsyncLoop(played, run, progress, engine_for=engine_for)
+            await loop.train()
+
     run = open_run(path, recipe, "train", engine=engine)
     try:
         with Progress(f"train {recipe.name}") as progress:
-            if recipe.train.staleness is None:
-                loop = Loop(parts, run, progress, engine_for=engine_for, ranks=ranks)
-            else:
-                loop = AsyncLoop(parts, run, progress, engine_for=engine_for)
-            asyncio.run(loop.train())
+            asyncio.run(learn())
         ranks.dismiss()
         learning_curve(run.metrics(), path / "curve.png", title=recipe.name)
     finally:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
@@ -36,6 +36,17 @@ def engine_of(recipe: Recipe, loaded: LoadedModel) -> Engine:
 
     assert recipe.model is not None
     return _torch(recipe, copy.deepcopy(loaded.model).to(getattr(torch, recipe.model.dtype)), loaded.max_context)
+
+
+def attach(recipe: Recipe, urls: Sequence[str], renderer: Renderer, definitions: list[dict[str, Any]]) -> Engine:
+    """An engine for servers that run already: those at `urls`, or the API that the recipe names. Starts nothing."""
+    if recipe.engine.use == "openai":
+        from agentrl.engines.openai import OpenAIEngine
+
+        return OpenAIEngine(recipe.engine, renderer, definitions)
+    from agentrl.engines.vllm import VLLMEngine
+
+    return VLLMEngine(recipe.engine, urls, tokenizer=renderer.tokenizer, room=recipe.sampling.max_tokens)
 
 
 def named_model(recipe: Recipe) -> ModelSettings:

@@ -36,14 +36,18 @@ Script = Callable[[Task, random.Random], Generator[Say, list[Message], None]]
 
 
 class ScriptedEngine:
-    """Plays one script per episode."""
+    """Plays one script per episode.
+
+    Args:
+        script_name: under which the recipe has it, so that a rollout worker finds it, too.
+    """
 
     name = "scripted"
     trainable = False
     max_context = 1_000_000
 
-    def __init__(self, script: Script, renderer: Renderer, parser: Parser) -> None:
-        self.script, self.renderer, self.parser = script, renderer, parser
+    def __init__(self, script: Script, renderer: Renderer, parser: Parser, script_name: str = "") -> None:
+        self.script, self.renderer, self.parser, self.script_name = script, renderer, parser, script_name
         self._live: dict[str, tuple[Generator[Say, list[Message], None], list[Message], int]] = {}
 
     async def start(self) -> None:

@@ -130,6 +130,11 @@ class VLLMEngine:
         self._open.set()
         self._idle.set()
 
+    @property
+    def tells_versions(self) -> bool:
+        """Whether the servers tell for every token which weights sampled it, to whoever asks them."""
+        return self._native and self._policy.version is None
+
     async def start(self) -> None:
         """Waits for the servers and proves that they fit the recipe. The first call that needs them does it too.
 

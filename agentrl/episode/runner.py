@@ -11,7 +11,7 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -31,6 +31,9 @@ from agentrl.sandbox.contract import Backend, Sandbox, SandboxSpec, SandboxStart
 from agentrl.seeds import derive_seed
 from agentrl.task import Task
 from agentrl.tools.base import Tool
+
+if TYPE_CHECKING:
+    from agentrl.scale.crew import Crew
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Harness:
         verifier_spec: of the fresh sandboxes that reward components ask for; None when none does.
         put_blob: keeps a long output, returns its hash.
         gain: scores the gold answer before every turn, not in evaluations and demonstrations; None: nobody asks.
+        crew: workers that play the episodes; None: they are played here.
     """
 
     engine: Engine
@@ -74,6 +78,7 @@ class Harness:
     verifier_spec: SandboxSpec | None = None
     put_blob: Callable[[bytes], str] | None = None
     gain: GoldScorer | None = None
+    crew: Crew | None = None
 
 
 class TooManyUserErrors(AgentRLError):
@@ -144,7 +149,13 @@ class Runner:
                 await asyncio.gather(*running, return_exceptions=True)
 
     async def play(self, plan: Plan) -> Episode:
-        """One episode, with fresh attempts after infrastructure failures."""
+        """One episode, with fresh attempts after infrastructure failures; by a worker, if there is a crew.
+
+        Raises:
+            WorkersGone: there was one.
+        """
+        if self.harness.crew is not None:
+            return await self.harness.crew.play(self.harness, plan, self._on_failure, self._on_phase)
         limits = self.harness.limits
         for attempt in range(limits.retries + 1):
             episode, judged = await self._attempt(plan, attempt)
