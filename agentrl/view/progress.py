@@ -50,17 +50,18 @@ class Progress:
     def __exit__(self, *exception: object) -> None:
         if self._live:
             self._live.stop()
-        elif self.total and not self._metrics:
+        elif self.total and not self._metrics and self._said_at != self.done:
             self.note(self.status())
 
     def phase(self, name: str, total: int) -> None:
         """A phase of `total` episodes or steps begins."""
+        again = name == self.name  # a further round of the same
         self._begin(name, total)
-        if self._live is None and not self._metrics:
+        if self._live is None and not self._metrics and not again:
             self.note(f"{name} ({total})")
 
     def _begin(self, name: str, total: int) -> None:
-        self.name, self.total, self.done = name, total, 0
+        self.name, self.total, self.done, self._said_at = name, total, 0, -1
         self._statuses: Counter[str] = Counter()
         self._reward_sum, self._scored, self._turns = 0.0, 0, 0
         self._numbers = ""
@@ -145,8 +146,9 @@ class Progress:
         return [Text.assemble((f"{main} ", "bold"), (sparkline(values, width=60), "green"), f" {values[-1]:.3f}")]
 
     def _say_sometimes(self) -> None:
-        if self._live is None and not self._metrics and time.monotonic() - self._said > _PLAIN_EVERY_S:
-            self._said = time.monotonic()
+        due = self.done == self.total or time.monotonic() - self._said > _PLAIN_EVERY_S
+        if self._live is None and not self._metrics and due:
+            self._said, self._said_at = time.monotonic(), self.done
             self.note(self.status())
 
 

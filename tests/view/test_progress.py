@@ -1,4 +1,5 @@
 import io
+import time
 
 from rich.console import Console
 
@@ -22,9 +23,24 @@ def test_a_rollout_without_a_terminal_prints_lines():
     assert "\x1b" not in out.getvalue()
     lines = out.getvalue().splitlines()
     assert lines[:2] == ["2 are stored", "episodes (3)"]
+    assert len([line for line in lines if line.startswith("3/3")]) == 1
     assert lines[-1].startswith("3/3")
     assert "reward 0.500" in lines[-1], "what was never scored is not in the mean"
     assert "done=2 infra_error=1" in lines[-1]
+
+
+def test_a_short_phase_still_says_how_it_ended_and_a_further_round_says_nothing():
+    console, out = plain()
+    with Progress("train", console=console) as progress:
+        progress._said = time.monotonic()  # as if something had just been printed
+        progress.phase("warm start", 2)
+        progress.step(1, {"loss": 3.0})
+        progress.step(2, {"loss": 1.5})
+        for _ in range(2):
+            progress.phase("iteration 1/4", 8)
+    assert out.getvalue().count("iteration 1/4 (8)") == 1
+    assert "loss 1.50" in out.getvalue()
+    assert "loss 3.00" not in out.getvalue()
 
 
 def test_episodes_in_flight_are_counted_by_stage():
