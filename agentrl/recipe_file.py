@@ -178,6 +178,8 @@ def _message(found: Any, loc: tuple[Any, ...]) -> tuple[str, str | None]:
         return "is required and missing", None
     if kind in ("model_type", "model_attributes_type"):
         return f"is a section of keys, found {found.get('input')!r}", f"its keys: {', '.join(_allowed(loc))}"
+    if kind == "dict_type":
+        return f"is a mapping of names to settings, found {found.get('input')!r}", None
     text = found["msg"].removeprefix("Value error, ")
     text = text[0].lower() + text[1:]
     value = found.get("input")

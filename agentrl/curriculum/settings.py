@@ -68,8 +68,9 @@ class CurriculumPart(BaseModel):
                     place=f"{place}.{key}",
                     remedy=nearest(key, list(kind.Settings.model_fields)),
                 ) from None
-            found = "" if first["type"] == "missing" else f", found {first['input']!r}"
-            message = f"{first['msg'][:1].lower()}{first['msg'][1:]}{found}"
+            message = f"{first['msg'][:1].lower()}{first['msg'][1:]}, found {first['input']!r}"
+            if first["type"] == "missing":
+                message = f"{self.use} needs the setting {key!r}"
             raise RecipeError(message, place=f"{place}.{key}" if key else place) from None
         part.name = self.use
         return part

@@ -103,6 +103,7 @@ def test_a_killed_curriculum_continues_to_the_same_metrics(
         ("curriculum=[{relift: {script: orakle}}]", "scripts has"),
         ("curriculum=[./task.py:Counter]", "no Sampler, Schedule or Filter"),
         ("curriculum=[./task.py:Half]", "lacks the method draw"),
+        ("curriculum=[{relift: {}}]", "relift needs the setting 'script'"),
         ("curriculum=[{dump: {key: domain}}]", "no data 'domain'"),
         ("rewards={exact_match: {}}", "reads data 'answer'"),
         ("train.loss=grpo", "no loss 'grpo'"),
