@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.train import checkpoint
 from agentrl.train.loss_settings import LOSSES
 
+METRICS = Path(__file__).parents[2] / "docs" / "metrics.md"
 SMALL = {
     "dads": "{every: 1}",
     "vas": "{every: 1}",
@@ -33,8 +35,17 @@ def train(counting: list[str], out: Path, *more: str) -> list[dict[str, Any]]:
     return metrics(out)
 
 
+def undocumented(names: set[str]) -> set[str]:
+    """Metrics that docs/metrics.md does not name; those of a curriculum's part by what follows the part's name."""
+    known = set(re.findall(r"`(\w+)`", METRICS.read_text()))
+    suffixes = {name.removeprefix("PART") for name in known if name.startswith("PART_")}
+    return {n for n in names - known if not any(n == f"{part}{suffix}" for part in PARTS for suffix in suffixes)}
+
+
 def metrics(out: Path) -> list[dict[str, Any]]:
     with RunDir.read(out) as run:
+        names = {name for line in run.metrics() for name in line} - {"iteration", "split", "at"}
+        assert not undocumented(names)
         return [{k: v for k, v in line.items() if k not in NOT_MEASURED} for line in run.metrics()]
 
 
