@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -31,6 +32,9 @@ from agentrl.scale.process import ProcessPlace
 from agentrl.scale.ray_cluster import RayPlace
 from agentrl.scale.settings import ScaleSettings
 from agentrl.scale.worker import Attached, Played, RolloutWorker, Scripted, Served, Setting, Source
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Servers at these addresses are out of reach for workers on other machines."""
 
 PLACES: dict[str, Callable[[ScaleSettings], Place]] = {"local": LocalPlace, "process": ProcessPlace, "ray": RayPlace}
 
@@ -142,14 +146,16 @@ class Crew:
 
     async def _source(self, engine: Engine) -> Source:
         """How workers come to what `engine` samples."""
+        assert self._place is not None
         if isinstance(engine, ScriptedEngine):
             return Scripted(engine.script_name)
-        if isinstance(engine, VLLMEngine) and engine.tells_versions:
-            return Attached(tuple(replica.url for replica in engine.replicas.all))
         if engine.name == "openai":
             return Attached(())
         await engine.start()
-        assert self._place is not None
+        if isinstance(engine, VLLMEngine) and engine.tells_versions:
+            urls = tuple(replica.url for replica in engine.replicas.all)
+            if self._place.host in LOOPBACK or not any(urlsplit(url).hostname in LOOPBACK for url in urls):
+                return Attached(urls)
         if self._gateway is None:
             self._gateway = Gateway(self._place.host)
         url = await self._gateway.url(engine)

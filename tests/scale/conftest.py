@@ -1,0 +1,46 @@
+"""The recipe that needs nothing, with tools that end the process they run in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands.conftest import CODE, RECIPE
+
+DEADLY = '''
+
+import os, signal
+from pathlib import Path
+
+class Deadly(Counter):
+    """Kills its process in the first call for the tasks named, as often as `times` says."""
+    def __init__(self, tasks: list, times: int = 1, delay: float = 0.0):
+        super().__init__(delay); self.tasks, self.times = tasks, times
+    async def open(self, task, sandbox):
+        await super().open(task, sandbox)
+        for k in range(self.times if task.id in self.tasks else 0):
+            try: os.close(os.open(Path(__file__).parent / f"died-{task.id}-{k}", os.O_CREAT | os.O_EXCL))
+            except FileExistsError: continue
+            os.kill(os.getpid(), signal.SIGKILL)
+
+class Flood(Counter):
+    @tool
+    async def flood(self) -> str:
+        "A lot of text."
+        return self.__class__.__name__ * 10_000
+
+def flooding(task, rng):
+    yield Say(calls=[("flood", {})])
+    yield from oracle(task, rng)
+'''
+
+
+@pytest.fixture
+def counting(tmp_path: Path) -> Path:
+    """The folder of the recipe; the parent is where commands run."""
+    folder = tmp_path / "counting"
+    folder.mkdir()
+    (folder / "task.py").write_text(CODE + DEADLY)
+    (folder / "recipe.yaml").write_text(RECIPE.replace("oracle:", "flooding: ./task.py:flooding, oracle:"))
+    return folder
