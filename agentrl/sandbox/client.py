@@ -52,6 +52,7 @@ class ToolboxSandbox(ABC):
         self._sessions: dict[tuple[str, str], ToolboxShell | ToolboxKernel] = {}
         self._endpoints: dict[int, tuple[Endpoint, str]] = {}
         self._oom_seen = 0
+        self._ttl: asyncio.TimerHandle | None = None
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -237,6 +238,14 @@ class ToolboxSandbox(ABC):
 
     # Life
 
+    def limit_life(self) -> None:
+        """From now on it has `ttl_s` to live. Asked for again, it changes nothing."""
+        if self._ttl is None:
+            self._ttl = asyncio.get_running_loop().call_later(self.spec.ttl_s, self._expire)
+
+    def _expire(self) -> None:
+        self.wire.end(f"its ttl_s of {self.spec.ttl_s:g} s is over")
+
     async def prepare(self) -> None:
         """Writes the spec's files and runs its setup commands.
 
@@ -267,6 +276,8 @@ class ToolboxSandbox(ABC):
         """Kills and frees everything, also when the caller is cancelled meanwhile."""
         if self._closing is None:
             self.wire.end("it was closed")
+            if self._ttl is not None:
+                self._ttl.cancel()
             for endpoint, _ in self._endpoints.values():
                 endpoint.close()
             self._closing = asyncio.create_task(self.destroy())

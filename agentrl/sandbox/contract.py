@@ -76,7 +76,7 @@ class SandboxSpec(BaseModel):
     setup: tuple[str, ...] = Field((), description="Shell commands run once at the start; a failure fails the start.")
     setup_timeout_s: float = Field(300, gt=0, description="For each setup command.")
     ttl_s: float = Field(3600, gt=0, description="A sandbox older than this is killed, whatever it does.")
-    snapshots: bool = Field(False, description="Whether its files can be snapshot; costs the limit of `disk_mb`.")
+    snapshots: bool = Field(False, description="Whether its files can be snapshot; in docker, not with `disk_mb`.")
 
     @property
     def network_kind(self) -> NetworkKind:
@@ -384,7 +384,12 @@ class Sandbox(Protocol):
         ...
 
     async def fork(self, number: int) -> Sequence[Sandbox]:
-        """That many new sandboxes with the files that this one has now. Raises what `snapshot` and `create` do."""
+        """That many new sandboxes with the files that this one has now.
+
+        Raises:
+            ValueError: fewer than one.
+            Exception: what `snapshot` and `create` do; none of them stays.
+        """
         ...
 
     async def health(self) -> Health:

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agentrl.sandbox.client import ToolboxSandbox
 from agentrl.sandbox.contract import (
     Capabilities,
     CapabilityMissing,
@@ -32,11 +31,11 @@ from agentrl.sandbox.docker_engine import Engine
 from agentrl.sandbox.docker_gate import Gate
 from agentrl.sandbox.docker_image import Image, look_at
 from agentrl.sandbox.docker_owner import labels, reap
-from agentrl.sandbox.docker_snapshot import Snapshot, Snapshots
+from agentrl.sandbox.docker_snapshot import Commit, Commits
 from agentrl.sandbox.egress import SOCKET, Egress, open_way_out
 from agentrl.sandbox.owner import new_label
 from agentrl.sandbox.rootfs import reap_folders
-from agentrl.sandbox.wire import Wire
+from agentrl.sandbox.snapshot import SnapshotSandbox
 
 DEFAULT_IMAGE = "agentrl/base:latest"
 
@@ -56,7 +55,7 @@ class DockerBackend:
         self.gate = gate or Gate()
         self.egress = Egress()
         self.owner = new_label()
-        self.snapshots = Snapshots(self.engine, labels(self.owner))
+        self.snapshots = Commits(self.engine, labels(self.owner))
         self._folder: Path | None = None
         self._remove_folder: Callable[[], object] = lambda: None
         self._known: Capabilities | None = None
@@ -103,15 +102,15 @@ class DockerBackend:
             await asyncio.to_thread(self.preflight, spec)  # a probe takes a second
         else:
             self.preflight(spec)
-        return await self.launch(spec, label, self._image(spec))
+        return await self.launch(spec, label, None)
 
-    async def launch(self, spec: SandboxSpec, label: str, source: Image | Snapshot) -> DockerSandbox:
-        """A sandbox of an image, or of a snapshot, which has the spec's files and setup in it."""
+    async def launch(self, spec: SandboxSpec, label: str, snapshot: Commit | None) -> DockerSandbox:
+        """A sandbox of the spec's image, or of a snapshot, which has the spec's files and setup in it."""
         sandbox = DockerSandbox(self, spec, label)
         self._alive.add(sandbox)
         try:
-            await sandbox.start(source)
-            if isinstance(source, Image):
+            await sandbox.start(snapshot)
+            if snapshot is None:
                 await sandbox.prepare()
         except OSError as error:  # the host is out of descriptors, disk or memory
             await sandbox.close()
@@ -121,7 +120,7 @@ class DockerBackend:
             raise
         return sandbox
 
-    async def plan(self, spec: SandboxSpec, label: str, source: Image | Snapshot) -> Plan:
+    async def plan(self, spec: SandboxSpec, label: str, snapshot: Commit | None) -> Plan:
         """What the container of such a sandbox is to be."""
         network = "none"
         if spec.network_kind == "public":
@@ -129,9 +128,8 @@ class DockerBackend:
                 self._network = f"agentrl-{self.owner}"
                 await self.engine.call(self._make_network)
             network = self._network
-        fresh = isinstance(source, Image)
-        image = source.image if isinstance(source, Snapshot) else source
-        return Plan(spec, image, network, labels(self.owner, label), fresh)
+        image = self._image(spec) if snapshot is None else snapshot.image
+        return Plan(spec, image, network, labels(self.owner, label), fresh=snapshot is None)
 
     def container(self) -> Container:
         """One that does not exist yet."""
@@ -156,10 +154,9 @@ class DockerBackend:
         self._folder = self._known = None
         self._images.clear()
 
-    async def forget(self, sandbox: DockerSandbox, origin: str) -> None:
-        """A sandbox is gone; `origin` is the snapshot that it shared with other forks, if any."""
+    def forget(self, sandbox: DockerSandbox) -> None:
+        """The sandbox is gone."""
         self._alive.discard(sandbox)
-        await self.snapshots.leave(origin)
 
     # What all sandboxes share
 
@@ -187,30 +184,23 @@ class DockerBackend:
         self._folder = folder
 
 
-class DockerSandbox(ToolboxSandbox):
+class DockerSandbox(SnapshotSandbox[Commit]):
     """A container with the toolbox in it."""
 
     def __init__(self, backend: DockerBackend, spec: SandboxSpec, label: str) -> None:
-        super().__init__(spec, label, Wire(label))
+        super().__init__(spec, label, backend.snapshots)
         self._backend = backend
         self._container = backend.container()
         self._image: Image | None = None
-        self._ttl: asyncio.TimerHandle | None = None
-        self._origin = ""
 
-    async def start(self, source: Image | Snapshot) -> None:
+    async def start(self, snapshot: Commit | None) -> None:
         """Makes the container and its way out, and waits for the toolbox, see `Container.start`."""
-        plan = await self._backend.plan(self.spec, self.label, source)
+        plan = await self._backend.plan(self.spec, self.label, snapshot)
         self._image = plan.image
         await self._container.start(plan, self._backend.gate, self.wire)
         if isinstance(self.spec.network, NetworkAllow):
             await open_way_out(self, self._backend.egress, self._socket, self.spec.network.allow)
-        if self._ttl is None:
-            loop = asyncio.get_running_loop()
-            self._ttl = loop.call_later(self.spec.ttl_s, self._expire)
-
-    def _expire(self) -> None:
-        self.wire.end(f"its ttl_s of {self.spec.ttl_s:g} s is over")
+        self.limit_life()
 
     @property
     def _socket(self) -> str:
@@ -224,56 +214,25 @@ class DockerSandbox(ToolboxSandbox):
         """Counted by the control group."""
         return self._container.group.memory_mb() if self._container.group else None
 
-    async def snapshot(self) -> str:
-        """Commits the container, see `Sandbox.snapshot`. It stays until the backend is closed."""
-        return (await self._keep()).ref
-
-    async def _keep(self) -> Snapshot:
-        if not self.spec.snapshots:
-            raise self._no_snapshots()
+    async def keep(self) -> Commit:
+        """Commits the container."""
         assert self._image is not None
-        if self.wire.lost:
-            raise self.wire.loss()
         return await self._backend.snapshots.keep(self._container.name, self._image, self._backend.owner)
 
-    async def restore(self, ref: str) -> None:
-        """A new container of the snapshot in the place of the old one, see `Sandbox.restore`."""
-        if not self.spec.snapshots:
-            raise self._no_snapshots()
-        snapshot = self._backend.snapshots[ref]
-        self.wire.end("it was restored")
-        self._sessions.clear()
+    async def launch(self, label: str, snapshot: Commit) -> DockerSandbox:
+        """Another container, of a commit."""
+        return await self._backend.launch(self.spec, label, snapshot)
+
+    async def end(self) -> None:
+        """Removes the container and its folder; there can be another one."""
         self._backend.egress.close(self._socket)
         await self._container.remove()
-        self.wire, self._container, self._oom_seen = Wire(self.label), self._backend.container(), 0
-        try:
-            await self.start(snapshot)
-        except BaseException:
-            await self.close()
-            raise
-
-    async def fork(self, number: int) -> list[DockerSandbox]:
-        """New sandboxes with the files of this one, see `Sandbox.fork`."""
-        snapshot, snapshots = await self._keep(), self._backend.snapshots
-        launches = (self._backend.launch(self.spec, f"{self.label}.{n}", snapshot) for n in range(number))
-        made = await asyncio.gather(*launches, return_exceptions=True)
-        forks = [each for each in made if isinstance(each, DockerSandbox)]
-        if failures := [each for each in made if isinstance(each, BaseException)]:
-            await asyncio.gather(*(each.close() for each in forks))
-            await snapshots.drop(snapshot.ref)
-            raise failures[0]
-        snapshots.share(snapshot.ref, number)
-        for each in forks:
-            each._origin = snapshot.ref
-        return forks
+        self._container = self._backend.container()
 
     async def destroy(self) -> None:
-        """Removes the container and its folder."""
-        if self._ttl is not None:
-            self._ttl.cancel()
-        self._backend.egress.close(self._socket)
-        await self._container.remove()
-        await self._backend.forget(self, self._origin)
+        """Removes everything."""
+        await super().destroy()
+        self._backend.forget(self)
 
 
 def _remove(folder: Path, lock: int) -> None:

@@ -13,13 +13,13 @@ import shutil
 from pathlib import Path
 
 from agentrl.sandbox.cgroups import Family, found_family, reap_groups
-from agentrl.sandbox.client import ToolboxSandbox
 from agentrl.sandbox.contract import Capabilities, CapabilityMissing, NetworkAllow, SandboxSpec, SandboxStartFailed
 from agentrl.sandbox.egress import SOCKET, Egress, open_way_out
 from agentrl.sandbox.images import REPOSITORY, built_rootfs
-from agentrl.sandbox.namespace_tree import Tree
+from agentrl.sandbox.namespace_snapshot import Archive, Archives
+from agentrl.sandbox.namespace_tree import DEFAULTS, Tree
 from agentrl.sandbox.rootfs import Host, reap_folders
-from agentrl.sandbox.wire import Wire
+from agentrl.sandbox.snapshot import SnapshotSandbox
 
 
 class NamespaceBackend:
@@ -36,6 +36,7 @@ class NamespaceBackend:
     def __init__(self, bwrap: str = "bwrap", python: str | None = None, cgroups: bool = True) -> None:
         self.egress = Egress()
         self._host = Host(bwrap, python)
+        self.snapshots = Archives(self._host.label)
         self._want_cgroups = cgroups
         self._family: Family | None = None
         self._known: Capabilities | None = None
@@ -62,6 +63,7 @@ class NamespaceBackend:
                 networks=("none", "allow"),
                 images=True,
                 rootfs=True,
+                snapshots=True,
                 endpoints=True,
                 syscalls="seccomp" if self._host.filters else "none",
                 note="; ".join(notes),
@@ -90,7 +92,6 @@ class NamespaceBackend:
                 "gives no public network",
                 "set network: none or {allow: [host, ...]}, or use docker",
             ),
-            (spec.snapshots and not known.snapshots, "snapshots", "cannot snapshot", "leave it out, or use docker"),
             (spec.cpu is not None and known.cpu == "none", "cpu", "cannot limit processor time here", "leave cpu out"),
             (
                 spec.memory_mb is not None and known.memory == "rlimit",
@@ -113,11 +114,16 @@ class NamespaceBackend:
     async def create(self, spec: SandboxSpec, *, label: str = "") -> NamespaceSandbox:
         """A fresh sandbox."""
         self.preflight(spec)
-        sandbox = NamespaceSandbox(self, spec, label)
+        return await self.launch(spec, label, None)
+
+    async def launch(self, spec: SandboxSpec, label: str, snapshot: Archive | None) -> NamespaceSandbox:
+        """A sandbox with the spec's files and setup, or with the files of a snapshot, which has those in it."""
+        sandbox = NamespaceSandbox(self, self._host, self._family, spec, label)
         self._alive.add(sandbox)
         try:
-            await sandbox.start(self._host, self._family)
-            await sandbox.prepare()
+            await sandbox.start(snapshot)
+            if snapshot is None:
+                await sandbox.prepare()
         except OSError as error:  # the host is out of processes, descriptors or memory
             await sandbox.close()
             raise SandboxStartFailed(f"the host could not start a sandbox: {error}") from error
@@ -131,8 +137,9 @@ class NamespaceBackend:
         return reap_groups(dry=dry) + reap_folders(dry=dry)
 
     async def close(self) -> None:
-        """Closes every sandbox that it made."""
+        """Closes every sandbox that it made, and drops its snapshots."""
         await asyncio.gather(*(sandbox.close() for sandbox in list(self._alive)))
+        await self.snapshots.drop_all()
         self.egress.stop()
         if self._family is not None:
             self._family.close()
@@ -149,32 +156,33 @@ def _rootfs_of(spec: SandboxSpec) -> str | None:
     return spec.rootfs if spec.image is None else str(built_rootfs(spec.image))
 
 
-class NamespaceSandbox(ToolboxSandbox):
+class NamespaceSandbox(SnapshotSandbox[Archive]):
     """A process tree in namespaces of its own."""
 
-    def __init__(self, backend: NamespaceBackend, spec: SandboxSpec, label: str) -> None:
-        super().__init__(spec, label, Wire(label))
-        self._backend = backend
+    def __init__(
+        self, backend: NamespaceBackend, host: Host, family: Family | None, spec: SandboxSpec, label: str
+    ) -> None:
+        super().__init__(spec, label, backend.snapshots)
+        self._backend, self._host, self._family = backend, host, family
+        self._rootfs = host.rootfs(_rootfs_of(spec))
         self._tree = Tree()
         self._way_out: Path | None = None
-        self._ttl: asyncio.TimerHandle | None = None
+        self._packing = asyncio.Lock()
 
-    async def start(self, host: Host, family: Family | None) -> None:
-        """Starts the processes and opens the way out, see `Tree.start`."""
-        rootfs, network = host.rootfs(_rootfs_of(self.spec)), self.spec.network
-        if isinstance(network, NetworkAllow):
-            self._way_out = host.way_out()
-        await self._tree.start(rootfs, self.spec, family, self.wire, self._way_out)
-        if self._ttl is None:
-            self._ttl = asyncio.get_running_loop().call_later(self.spec.ttl_s, self._expire)
-        if isinstance(network, NetworkAllow):
-            await open_way_out(self, self._backend.egress, self._proxy, network.allow, rootfs.python)
-
-    def _expire(self) -> None:
-        self.wire.end(f"its ttl_s of {self.spec.ttl_s:g} s is over")
+    async def start(self, snapshot: Archive | None) -> None:
+        """Starts the processes, opens the way out, and unpacks the files, see `Tree.start`."""
+        spec, python = self.spec, self._rootfs.python
+        if isinstance(spec.network, NetworkAllow):
+            self._way_out = self._host.way_out()
+        await self._tree.start(self._rootfs, spec, self._family, self.wire, self._way_out)
+        if isinstance(spec.network, NetworkAllow):
+            await open_way_out(self, self._backend.egress, self._socket, spec.network.allow, python)
+        if snapshot is not None:
+            await self._backend.snapshots.put_back(self, python, snapshot)
+        self.limit_life()
 
     @property
-    def _proxy(self) -> str:
+    def _socket(self) -> str:
         return f"{self._way_out}/{SOCKET}"
 
     def oom_kills(self) -> int | None:
@@ -185,12 +193,25 @@ class NamespaceSandbox(ToolboxSandbox):
         """Counted by the control group."""
         return self._tree.group.memory_mb() if self._tree.group else None
 
-    async def destroy(self) -> None:
-        """Ends the processes and closes the way out."""
-        if self._ttl is not None:
-            self._ttl.cancel()
+    async def keep(self) -> Archive:
+        """Packs its files; one packer at a time, as each stops all other programs."""
+        most = 2 * max(self.spec.memory_mb or DEFAULTS["memory_mb"], self.spec.disk_mb or 0) << 20
+        async with self._packing:
+            return await self._backend.snapshots.keep(self, self._rootfs.python, self._host.folder, most)
+
+    async def launch(self, label: str, snapshot: Archive) -> NamespaceSandbox:
+        """Another process tree, with the files of an archive."""
+        return await self._backend.launch(self.spec, label, snapshot)
+
+    async def end(self) -> None:
+        """Ends the processes and closes the way out; there can be others."""
         await self._tree.remove()
+        self._tree = Tree()
         if self._way_out is not None:
-            self._backend.egress.close(self._proxy)
+            self._backend.egress.close(self._socket)
             shutil.rmtree(self._way_out, ignore_errors=True)
+
+    async def destroy(self) -> None:
+        """Removes everything."""
+        await super().destroy()
         self._backend.forget(self)

@@ -37,6 +37,10 @@ class ToolboxProcess:
         await asyncio.wait([self._end], timeout=finite(timeout_s))
         return self._sandbox.result(self._end.result(), b"") if self._end.done() else None
 
+    def drop(self) -> None:
+        """Closes its pipes: nothing more is read or written."""
+        self._sandbox.wire.tell({"op": "process_drop", "id": "", "job": self._id})
+
     async def kill(self) -> None:
         """Ends it and everything that it started."""
         self._sandbox.wire.tell({"op": "stop", "id": "", "job": self._id, "reason": "kill"})

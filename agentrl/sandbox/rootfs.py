@@ -41,7 +41,13 @@ _PROC_ROOT = (  # hidden where the host's user is root
     "kpageflags", "latency_stats", "modules", "mtrr", "sched_debug", "scsi", "slabinfo", "sysrq-trigger",
     "timer_list", "timer_stats", "vmallocinfo",
 )  # fmt: skip
-_PROGRAMS = (("toolbox", "toolbox"), ("toolbox", "jobs"), ("toolbox", "kernel"), ("egress", "relay"))
+_PROGRAMS = (
+    ("toolbox", "toolbox"),
+    ("toolbox", "jobs"),
+    ("toolbox", "kernel"),
+    ("egress", "relay"),
+    ("snapshot", "archive"),
+)
 # Byte code of another version of Python is useless, so the sandbox's own Python makes it, once. Sources come in and
 # code goes out one after the other, the length of each before it.
 _COMPILE = """
@@ -244,14 +250,19 @@ class Host:
             self._known[path] = rootfs
         return self._known[path]
 
+    @property
+    def folder(self) -> Path:
+        """The folder, which is there from `open` to `close`."""
+        assert self._folder is not None
+        return self._folder
+
     def way_out(self) -> Path:
         """A new folder for the egress proxy's socket, which only the sandbox's user may enter.
 
         Raises:
             OSError: it cannot be made.
         """
-        assert self._folder is not None
-        folder = Path(tempfile.mkdtemp(prefix="out-", dir=self._folder))
+        folder = Path(tempfile.mkdtemp(prefix="out-", dir=self.folder))
         if self.drops:
             os.chown(folder, int(_NOBODY), int(_NOBODY))
         return folder

@@ -65,6 +65,7 @@ class Wire(asyncio.Protocol):
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         if self.lost:
             future.set_exception(self.loss())
+            future.exception()  # it may never be waited for
         else:
             self._waiting[id] = future
         return future

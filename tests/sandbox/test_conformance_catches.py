@@ -17,6 +17,7 @@ from agentrl.sandbox import egress, rootfs
 from agentrl.sandbox.conformance import Arena, checks, run_check
 from agentrl.sandbox.contract import ExecResult, SandboxSpec
 from agentrl.sandbox.namespace import NamespaceBackend, NamespaceSandbox
+from agentrl.sandbox.namespace_snapshot import Archive
 from agentrl.sandbox.session import ToolboxShell
 
 Patch = Callable[[pytest.MonkeyPatch, Path], type[NamespaceBackend]]
@@ -180,6 +181,48 @@ def quotes_by_hand(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[Namesp
 @broken("a_bad_spec_is_refused_beforehand")
 def promises_everything(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
     return type("Broken", (NamespaceBackend,), {"preflight": lambda self, spec: None})
+
+
+@broken("snapshots_are_exact")
+def loses_a_deletion(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
+    async def restore(self: NamespaceSandbox, ref: str) -> None:
+        now = (await self.exec("tar -cf - .")).stdout
+        await NamespaceSandbox.restore(self, ref)
+        await self.exec("tar --skip-old-files -xf -", stdin=now)
+
+    return with_sandbox(restore=restore)
+
+
+@broken("snapshots_are_exact")
+def forks_what_was_first_kept(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
+    kept: list[Archive] = []
+
+    async def keep(self: NamespaceSandbox) -> Archive:
+        if not kept:
+            kept.append(await NamespaceSandbox.keep(self))
+        return kept[0]
+
+    return with_sandbox(keep=keep)
+
+
+@broken("snapshots_are_exact")
+def loses_hard_links(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
+    other_program(monkeypatch, rootfs, folder, "snapshot/archive.py", "if about.st_nlink > 1:", "if False:")
+    return NamespaceBackend
+
+
+@broken("snapshots_are_exact")
+def loses_times(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
+    old = "    os.utime(what, ns=(times, times))\n"
+    other_program(monkeypatch, rootfs, folder, "snapshot/archive.py", old, "")
+    return NamespaceBackend
+
+
+@broken("snapshots_are_exact")
+def loses_modes(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
+    old, new = "os.chmod(what, mode)", "os.chmod(what, mode | 0o044)"
+    other_program(monkeypatch, rootfs, folder, "snapshot/archive.py", old, new)
+    return NamespaceBackend
 
 
 def with_sandbox(**methods: Any) -> type[NamespaceBackend]:

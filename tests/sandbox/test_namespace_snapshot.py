@@ -1,0 +1,287 @@
+"""Snapshots of namespace sandboxes: what is kept, what goes on, what is refused, what is left (nothing)."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.errors import SandboxError
+from agentrl.sandbox.contract import CapabilityMissing, SandboxLost, SandboxSpec, SandboxStartFailed
+from agentrl.sandbox.namespace import NamespaceBackend
+from tests.sandbox.test_backend import groups_of, processes_with
+
+ABLE = SandboxSpec(snapshots=True)
+# Everything of a file but its numbers on this file system: the content, the holes in it, and who else it is.
+LOOK = r"""
+import hashlib, json, os, sys
+found = []
+def look(path):
+    about = os.lstat(path)
+    row = [os.fsencode(path).decode("latin-1"), oct(about.st_mode), about.st_uid, about.st_mtime_ns, about.st_nlink]
+    if path.startswith(b"/tmp/sock"):
+        return
+    if os.path.islink(path):
+        row.append(os.readlink(path).decode())
+    elif os.path.isfile(path):
+        mode = about.st_mode & 0o7777
+        os.chmod(path, mode | 0o400)
+        data = open(path, "rb").read()
+        row += [about.st_size, hashlib.sha256(data).hexdigest(), about.st_blocks]
+        os.chmod(path, mode)
+    found.append(row)
+    if os.path.isdir(path) and not os.path.islink(path):
+        mode = about.st_mode & 0o7777
+        os.chmod(path, mode | 0o700)
+        for name in sorted(os.listdir(path)):
+            look(path + b"/" + name)
+        os.chmod(path, mode)
+look(b"/work"), look(b"/tmp")
+print(json.dumps(found, indent=0))
+"""
+FILL = r"""
+import os, socket
+os.makedirs("deep/er/est"); open("deep/er/est/text", "w").write("text")
+open("blob", "wb").write(os.urandom(3_000_000))
+with open("holes", "wb") as file:
+    file.truncate(1 << 26); file.seek(1 << 20); file.write(b"middle"); file.seek(1 << 25); file.write(b"x" * 70_000)
+open("empty", "w"); os.truncate("empty", 12345)
+open("secret", "w").write("s"); os.chmod("secret", 0)
+os.makedirs("closed/inner"); open("closed/inner/f", "w").write("f"); os.chmod("closed/inner", 0o111)
+os.chmod("closed", 0o000)
+open("setuid", "w").write("u"); os.chmod("setuid", 0o6755); os.mkdir("sticky"); os.chmod("sticky", 0o3777)
+os.link("blob", "deep/hard"); os.symlink("deep/er", "link"); os.link("link", "hard-link-to-link", follow_symlinks=False)
+os.symlink("/nowhere", "dangling"); os.mkfifo("pipe", 0o640); os.mknod("whiteout", 0o020000)
+open(b"odd\nname\xff", "w"); open(" ", "w"); open("/tmp/t", "w").write("t"); open("/dev/shm/s", "w").write("s")
+s = socket.socket(socket.AF_UNIX); s.bind("/tmp/sock")
+for number, name in enumerate(["deep/er/est/text", "link", "deep", "sticky", "pipe"]):
+    os.utime(name, ns=(1, 981173106_123456789 + number), follow_symlinks=False)
+os.chmod("/work", 0o751); os.utime("/work", ns=(1, 5_000_000_001))
+"""
+
+
+async def test_all_that_a_file_is_comes_back(backend: NamespaceBackend) -> None:
+    origin = await backend.create(ABLE, label="tree")
+    assert (await origin.exec(["python3", "-c", FILL])).text == ""
+    before = (await origin.exec(["python3", "-c", LOOK])).text
+    for name in ("holes", "closed/inner/f", "odd\\nname\\u00ff", "hard-link-to-link", "whiteout"):
+        assert name in before
+    ref = await origin.snapshot()
+    assert backend.snapshots[ref].path.stat().st_size < 4_000_000  # holes take no room
+    assert (await origin.exec(["python3", "-c", LOOK])).text == before
+    await origin.exec("chmod 700 closed; rm -rf * .[!.]* /tmp/*; echo new > blob; ln -s / deep")
+    await origin.restore(ref)
+    assert (await origin.exec(["python3", "-c", LOOK])).text == before
+    fork, other = await origin.fork(2)
+    assert (fork.label, other.label) == ("tree.0", "tree.1")
+    for each in (fork, other):
+        assert (await each.exec(["python3", "-c", LOOK])).text == before
+        assert (await each.exec("ls -A /dev/shm; test ! -e /tmp/sock")).text == ""
+
+
+async def test_a_workdir_of_ones_own_and_the_specs_setup(backend: NamespaceBackend) -> None:
+    spec = SandboxSpec(snapshots=True, workdir="/tmp/deep/work", setup=("echo ran >> setup",), disk_mb=8)
+    origin = await backend.create(spec)
+    await origin.exec("echo t > /tmp/t")
+    (fork,) = await origin.fork(1)
+    assert (await fork.exec("cat setup ../../t; pwd")).text == "ran\nt\n/tmp/deep/work\n"
+
+
+COUNT = """
+n = 0
+while True:
+    n += 1
+    for name in ("/work/one", "/tmp/two"):
+        with open(name, "w") as file: file.write(f"{n:9}")
+"""
+
+
+async def test_programs_are_held_still_and_go_on(backend: NamespaceBackend) -> None:
+    sandbox = await backend.create(ABLE)
+    shell = await sandbox.session()
+    await shell.run("kept=5; sleep 1000 & kill -STOP $!; stopped=$!")
+    writer = await sandbox.spawn(["python3", "-c", COUNT])
+    await sandbox.exec("until test -s /tmp/two; do sleep 0.01; done; head -c 30000000 /dev/zero > between")
+    running = asyncio.create_task(sandbox.exec("sleep 0.2; echo slept"))
+    one, two = await asyncio.gather(sandbox.snapshot(), sandbox.snapshot())
+    assert (await running).text == "slept\n"
+    told = await shell.run("echo $kept; cut -d' ' -f3 /proc/$stopped/stat")
+    assert told.text == "5\nT\n"  # what stood still before stands still now
+    count = await sandbox.read("one")
+    while await sandbox.read("one") == count:
+        await asyncio.sleep(0.01)
+    await writer.kill()
+    for ref in (one, two):
+        await sandbox.restore(ref)
+        first, second = await sandbox.read("one"), await sandbox.read("/tmp/two")
+        # Writing is two steps, emptying and filling, so that one file may be empty; else they are one step apart.
+        assert b"" in (first, second) or 0 <= int(first) - int(second) <= 1
+
+
+async def test_snapshots_go_with_their_last_fork_and_with_the_backend(backend: NamespaceBackend) -> None:
+    sandbox = await backend.create(ABLE)
+    await sandbox.write("file", "x")
+    kept = len(backend.snapshots)
+    one, two = await sandbox.fork(2)
+    place = backend._host.folder
+    assert len(list(place.glob("snapshot-*"))) == len(backend.snapshots) == kept + 1
+    await one.close()
+    await one.close()
+    assert len(backend.snapshots) == kept + 1
+    await two.close()
+    assert len(list(place.glob("snapshot-*"))) == len(backend.snapshots) == kept
+    ref = await sandbox.snapshot()
+    path = backend.snapshots[ref].path
+    assert path.stat().st_mode & 0o777 == 0o600
+    await backend.close()
+    assert not path.exists()
+    assert len(backend.snapshots) == 0
+
+
+async def test_what_is_refused(backend: NamespaceBackend) -> None:
+    plain = await backend.create(SandboxSpec())
+    for attempt in (plain.snapshot(), plain.fork(2), plain.restore("x")):
+        with pytest.raises(CapabilityMissing, match="snapshots: true"):
+            await attempt
+    able = await backend.create(ABLE)
+    with pytest.raises(KeyError):
+        await able.restore("snapshot-1")
+    with pytest.raises(ValueError, match="one sandbox or more"):
+        await able.fork(0)
+    assert (await able.exec("true")).ok
+    await able.close()
+    for attempt in (able.snapshot(), able.fork(1)):
+        with pytest.raises(SandboxLost):
+            await attempt
+
+
+async def test_what_does_not_fit_loses_the_sandbox_and_says_so(backend: NamespaceBackend) -> None:
+    large = await backend.create(SandboxSpec(snapshots=True, disk_mb=32))
+    await large.exec("head -c 20M /dev/urandom > big")
+    ref = await large.snapshot()
+    small = await backend.create(SandboxSpec(snapshots=True, disk_mb=4))
+    with pytest.raises(SandboxStartFailed, match="No space left"):
+        await small.restore(ref)
+    with pytest.raises(SandboxLost):
+        await small.exec("true")
+
+
+async def test_a_fork_that_fails_closes_the_others(backend: NamespaceBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox = await backend.create(ABLE)
+    put_back, kept, alive = backend.snapshots.put_back, len(backend.snapshots), len(backend._alive)
+    started = 0
+
+    async def third_fails(*args: Any) -> None:
+        nonlocal started
+        started += 1
+        if started == 3:
+            raise SandboxStartFailed("no luck")
+        await put_back(*args)
+
+    monkeypatch.setattr(backend.snapshots, "put_back", third_fails)
+    with pytest.raises(SandboxStartFailed, match="no luck"):
+        await sandbox.fork(4)
+    assert (len(backend.snapshots), len(backend._alive)) == (kept, alive)
+
+
+async def test_what_cannot_be_kept_is_an_error_and_leaves_nothing(
+    backend: NamespaceBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox = await backend.create(ABLE)
+    shell = await sandbox.session()
+    await shell.run("kept=5")
+    await sandbox.exec("head -c 5M /dev/urandom > big")
+    place, taken = backend._host.folder, len(list(backend._host.folder.glob("snapshot-*")))
+
+    def full(path: Path) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("agentrl.sandbox.namespace_snapshot._new", full)
+        with pytest.raises(OSError, match="No space left"):
+            await sandbox.snapshot()
+    keep = backend.snapshots.keep
+    with monkeypatch.context() as patch:
+        patch.setattr(backend.snapshots, "keep", lambda box, python, folder, _: keep(box, python, folder, 1 << 20))
+        with pytest.raises(OSError, match="more than 1 MiB"):
+            await sandbox.snapshot()
+    # A tree that no path reaches.
+    dig = "import os\nfor _ in range(30): os.mkdir('d' * 200); os.chdir('d' * 200)"
+    assert (await sandbox.exec(["python3", "-c", dig])).ok
+    with pytest.raises(OSError, match="File name too long"):
+        await sandbox.snapshot()
+    assert len(list(place.glob("snapshot-*"))) == taken
+    assert (await shell.run("echo $kept")).text == "5\n"  # nothing stays stopped
+
+
+async def test_a_packer_that_is_killed_leaves_nobody_stopped(backend: NamespaceBackend) -> None:
+    sandbox = await backend.create(ABLE)
+    shell = await sandbox.session()
+    await shell.run("kept=5")
+    await sandbox.exec("head -c 150M /dev/urandom > big")
+    for _ in range(3):
+        packing = asyncio.create_task(sandbox.snapshot())
+        while not (packers := processes_with("/run/agentrl/tools/archive.pyc\0pack")):
+            await asyncio.sleep(0)
+        os.kill(max(packers), 9)
+        with pytest.raises(OSError, match="signal"):
+            await packing
+        assert (await shell.run("echo $kept", timeout_s=20)).text == "5\n"
+    packing = asyncio.create_task(sandbox.snapshot())
+    await asyncio.sleep(0.1)
+    packing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await packing
+    assert (await shell.run("echo $kept", timeout_s=20)).text == "5\n"
+
+
+async def test_closing_in_the_middle_leaves_nothing() -> None:
+    backend = NamespaceBackend()
+    try:
+        sandbox = await backend.create(ABLE)
+        await sandbox.write("file", bytes(3 << 20))
+        ref = await sandbox.snapshot()
+        for delay in (0.0, 0.005, 0.02, 0.05):
+            sandbox = await backend.create(ABLE)
+            restoring = asyncio.create_task(sandbox.restore(ref))
+            await asyncio.sleep(delay)
+            await sandbox.close()
+            (raised,) = await asyncio.gather(restoring, return_exceptions=True)
+            assert raised is None or isinstance(raised, SandboxError)
+            with pytest.raises(SandboxLost):
+                await sandbox.exec("true")
+            forking = asyncio.create_task((fresh := await backend.create(ABLE)).fork(3))
+            await asyncio.sleep(2 * delay)
+            forking.cancel()
+            await asyncio.gather(forking, return_exceptions=True)
+            await asyncio.gather(fresh.close(), *(each.close() for each in _forks(forking)))
+        folder = f"{backend._host.folder}/"
+        assert len(backend._alive) == 1  # the first
+    finally:
+        await backend.close()
+    assert processes_with(folder) == []
+    assert groups_of(backend._host.label) == []
+    assert not Path(folder).exists()
+
+
+def _forks(task: asyncio.Task[Any]) -> list[Any]:
+    return [] if task.cancelled() or task.exception() else task.result()
+
+
+async def test_a_restored_sandbox_keeps_its_way_out_its_endpoints_and_its_time(backend: NamespaceBackend) -> None:
+    spec = SandboxSpec(snapshots=True, network={"allow": ("example.org",)}, ttl_s=60)
+    sandbox = await backend.create(spec)
+    ref = await sandbox.snapshot()
+    address, ttl = await sandbox.endpoint(61082), sandbox._ttl
+    await sandbox.restore(ref)
+    assert sandbox._ttl is ttl
+    assert await sandbox.endpoint(61082) == address
+    ask = "exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT evil.test:443 HTTP/1.1\\r\\n\\r\\n' >&3; head -n 1 <&3"
+    assert "403" in (await sandbox.exec(ask)).text
+    assert len(list(backend._host.folder.glob("out-*"))) == 1
+    await sandbox.close()
+    assert list(backend._host.folder.glob("out-*")) == []

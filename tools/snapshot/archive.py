@@ -1,0 +1,221 @@
+"""Inside a sandbox: packs the files of some folders into a stream, and unpacks them elsewhere exactly as they were.
+
+Usage: `python3 -I -S archive.py pack FOLDER ...` writes to stdout, `unpack FOLDER ...` reads from stdin, into as many
+folders, which are empty; `release` lets go on what a packer that was killed had stopped. Needs neither root nor tar,
+and any Python 3.9+.
+
+Kept are content (holes are no content), modes, times of change to the nanosecond, hard and symbolic links, and pipes.
+Not kept are sockets, whose processes are gone when somebody unpacks, and extended attributes.
+
+The stream is a sequence of marshalled tuples: what it is, the number of the folder, the path below that, and more.
+While it packs, all other programs of the sandbox are stopped.
+"""
+
+import errno
+import fcntl
+import marshal
+import os
+import signal
+import stat
+import sys
+import time
+from contextlib import suppress
+
+CHUNK = 1 << 20
+F_SETPIPE_SZ = 1031
+HOLD_S = 1.0  # how long a program may take to stop: one that waits for the kernel cannot write either
+
+
+def stream(file):
+    """The file; a pipe is made as large as a chunk."""
+    with suppress(OSError):  # no pipe, or there are too many large ones
+        fcntl.fcntl(file, F_SETPIPE_SZ, CHUNK)
+    return file
+
+
+# Other programs
+
+
+def running():
+    """Pids of all programs that run, but process 1 and this one."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) not in (1, os.getpid()):
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    state = file.read().rpartition(b")")[2].split()[0]
+            except OSError:
+                continue  # it has just ended
+            if state not in (b"Z", b"X", b"T"):
+                found.append(int(name))
+    return found
+
+
+def hold():
+    """Stops all other programs; returns those that ran."""
+    held, deadline = set(), time.monotonic() + HOLD_S
+    while time.monotonic() < deadline:
+        found = running()
+        if not found:
+            break
+        tell(found, signal.SIGSTOP)
+        held.update(found)
+        time.sleep(0.0005)
+    return held
+
+
+def tell(pids, number):
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+# Packing
+
+
+class Packer:
+    """Writes entries. What its own mode keeps its user from reading is open to him for as long as that takes."""
+
+    def __init__(self, out):
+        self.out, self.seen, self.opened = out, {}, []
+
+    def put(self, *entry):
+        marshal.dump(entry, self.out)
+
+    def folder(self, number, root):
+        queue, device = [""], os.lstat(root).st_dev
+        while queue:
+            path = queue.pop()
+            about = os.lstat(root + path)
+            if about.st_dev != device:
+                continue  # another folder of the sandbox is mounted there
+            self.entry(number, path, root + path, about)
+            if stat.S_ISDIR(about.st_mode):
+                self.open(root + path, about.st_mode, 0o700)
+                queue += [f"{path}/{name}" for name in os.listdir(root + path)]
+
+    def entry(self, number, path, source, about):
+        mode, times = stat.S_IMODE(about.st_mode), about.st_mtime_ns
+        if stat.S_ISDIR(about.st_mode):
+            self.put("folder", number, path, mode, times)
+            return
+        if about.st_nlink > 1:
+            first = self.seen.setdefault((about.st_dev, about.st_ino), path)
+            if first != path:
+                self.put("hard", number, path, first)
+                return
+        if stat.S_ISREG(about.st_mode):
+            self.put("file", number, path, mode, times, about.st_size)
+            self.open(source, about.st_mode, 0o400)
+            self.content(source)
+        elif stat.S_ISLNK(about.st_mode):
+            self.put("link", number, path, os.readlink(source), times)
+        elif not stat.S_ISSOCK(about.st_mode):
+            self.put("node", number, path, about.st_mode, times, about.st_rdev)
+
+    def open(self, path, mode, needed):
+        if mode & needed != needed:
+            self.opened.append((path, stat.S_IMODE(mode)))
+            os.chmod(path, stat.S_IMODE(mode) | needed)
+
+    def close(self):
+        """Puts the modes back."""
+        for path, mode in reversed(self.opened):  # what is in a folder before the folder
+            os.chmod(path, mode)
+
+    def content(self, path):
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            at, end = 0, 0
+            while True:
+                if at == end:
+                    try:
+                        at = os.lseek(fd, end, os.SEEK_DATA)
+                    except OSError as error:
+                        if error.errno == errno.ENXIO:  # only a hole from here on
+                            return
+                        raise
+                    end = os.lseek(fd, at, os.SEEK_HOLE)
+                data = os.pread(fd, min(CHUNK, end - at), at)
+                if not data:
+                    return
+                self.put("data", at, data)
+                at += len(data)
+        finally:
+            os.close(fd)
+
+
+def pack(roots):
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    packer, held = Packer(stream(sys.stdout.buffer)), hold()
+    try:
+        for number, root in enumerate(roots):
+            packer.folder(number, root)
+        packer.put("end")
+        packer.out.flush()
+    finally:
+        packer.close()
+        tell(held, signal.SIGCONT)
+
+
+def release(_):
+    """All programs go on, should a packer have died before it could say so."""
+    with suppress(ProcessLookupError):
+        os.kill(-1, signal.SIGCONT)
+
+
+# Unpacking
+
+
+def unpack(roots):
+    source, folders, file = stream(sys.stdin.buffer), [], None
+    while True:
+        kind, *rest = marshal.load(source)
+        if kind == "data":
+            at, data = rest
+            while data:
+                written = os.pwrite(file[0], data, at)
+                at, data = at + written, data[written:]
+            continue
+        if file is not None:
+            finish(*file)
+            file = None
+        if kind == "end":
+            break
+        number, path, *about = rest
+        target = roots[number] + path
+        if kind == "folder":
+            with suppress(FileExistsError):  # the folder itself, or one on the way to another of the sandbox's
+                os.mkdir(target, 0o700)
+            folders.append((target, *about))
+        elif kind == "hard":
+            os.link(roots[number] + about[0], target, follow_symlinks=False)
+        elif kind == "file":
+            file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), *about
+        elif kind == "link":
+            os.symlink(about[0], target)
+            os.utime(target, ns=(about[1], about[1]), follow_symlinks=False)
+        else:
+            mode, times, device = about
+            os.mknod(target, mode, device)
+            dress(target, stat.S_IMODE(mode), times)
+    for folder in reversed(folders):  # what is in them changes their times, and their modes may forbid that
+        dress(*folder)
+
+
+def finish(fd, mode, times, size):
+    os.ftruncate(fd, size)
+    dress(fd, mode, times)
+    os.close(fd)
+
+
+def dress(what, mode, times):
+    os.chmod(what, mode)
+    os.utime(what, ns=(times, times))
+
+
+if __name__ == "__main__":
+    try:
+        {"pack": pack, "unpack": unpack, "release": release}[sys.argv[1]](sys.argv[2:])
+    except OSError as error:
+        sys.exit(str(error))
