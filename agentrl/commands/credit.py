@@ -72,12 +72,13 @@ def recredit(
             raise StoreError("holds no scored episode", place=str(path), remedy="agentrl show RUN lists what it holds")
         credits: list[EpisodeCredit] = []
         batches = []
+        note = "agentrl credit --save" + (f", rewards {rewards!r}" if rewards is not None else "")
         for (split, iteration), members in itertools.groupby(scored, key=lambda e: (e.split, e.iteration)):
             given, metrics = credit.assign(list(members))
             credits += given
             batches.append({"split": split, "iteration": iteration, **metrics})
             for one in given if save else ():
-                run.add_credit(one.episode_id, one.estimator, one.turns, one.parts, iteration=iteration)
+                run.add_credit(one.episode_id, one.estimator, one.turns, one.parts, iteration=iteration, note=note)
     return Recredit(credit, {episode.id: episode for episode in scored}, credits, batches)
 
 

@@ -17,6 +17,7 @@ class Credit(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         turn_advantages: one per turn.
         parts: what the advantages are made of, for people: name -> one number per turn.
+        note: if it is not what the run trained with: where it comes from.
     """
 
     episode_id: str
@@ -24,6 +25,7 @@ class Credit(msgspec.Struct, frozen=True, kw_only=True):
     turn_advantages: list[float]
     parts: dict[str, list[float]] = {}
     iteration: int = 0
+    note: str = ""
 
 
 encode = msgspec.json.Encoder().encode

@@ -136,6 +136,7 @@ class RunDir:
         turn_advantages: Sequence[float],
         parts: Mapping[str, Sequence[float]] | None = None,
         iteration: int = 0,
+        note: str = "",
     ) -> None:
         """Stores the credit of an episode's turns; it replaces an earlier one.
 
@@ -148,6 +149,7 @@ class RunDir:
             turn_advantages=[float(value) for value in turn_advantages],
             parts={name: [float(value) for value in values] for name, values in (parts or {}).items()},
             iteration=iteration,
+            note=note,
         )
         line = encode_credit(credit)
         with self._mutex:

@@ -187,7 +187,7 @@ def _episode_head(episode: Episode, credit: Credit | None, again: Mapping[str, R
         head.append(f"  {name} ", "dim").append_text(_number(value))
     about = [f"group {episode.group_id}", f"task {episode.task.id}", f"{episode.split}, iteration {episode.iteration}"]
     if credit:
-        about.append(f"credit by {credit.estimator}")
+        about.append(f"credit by {credit.estimator}" + (f" ({credit.note})" if credit.note else ""))
     lines = [head, Text("  ".join(about), "dim")]
     if episode.answer is not None:
         lines.append(Text(f"answer: {episode.answer}"))

@@ -36,7 +36,7 @@ def test_a_stored_run_is_credited_again(counting: Path) -> None:
             assert one["turns"] == [rewards[one["episode_id"]] - mean] * turns[one["episode_id"]]
 
     agentrl("credit", "run", "--estimator", "rloo", "--save", cwd=here)
-    assert "credit by rloo" in agentrl("show", "run", "count1#0", cwd=here).stdout
+    assert "credit by rloo (agentrl credit --save)" in agentrl("show", "run", "count1#0", cwd=here).stdout
     assert agentrl("check", "run", cwd=here).returncode == 0
 
 
@@ -51,6 +51,8 @@ def test_rewards_that_were_given_later_can_be_credited(counting: Path) -> None:
     )
     assert any(any(episode["turns"]) for episode in one)
     assert [episode["turns"] for episode in two] == [[2 * a for a in episode["turns"]] for episode in one]
+    agentrl("credit", "run", "--estimator", "rloo", "--rewards", "doubled", "--save", cwd=here)
+    assert "rewards 'doubled')" in agentrl("show", "run", "count1#0", cwd=here).stdout
 
 
 def test_what_does_not_fit_is_explained(counting: Path) -> None:
