@@ -28,7 +28,7 @@ from agentrl.errors import EngineError
 FORWARD_TOKENS = 2048
 """A prefill forwards at most so many tokens (padding included) at once: bounds the memory of its activations."""
 
-WORTH_SHARING = 32
+WORTH_SHARING = 16
 """A prefix is worth waiting for or looking for in other sessions if it saves more tokens than this."""
 
 
