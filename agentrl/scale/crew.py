@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -36,7 +36,11 @@ from agentrl.scale.worker import Attached, Played, RolloutWorker, Scripted, Serv
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Servers at these addresses are out of reach for workers on other machines."""
 
-PLACES: dict[str, Callable[[ScaleSettings], Place]] = {"local": LocalPlace, "process": ProcessPlace, "ray": RayPlace}
+PLACES: dict[str, Callable[[ScaleSettings], Awaitable[Place]]] = {
+    "local": LocalPlace.open,
+    "process": ProcessPlace.open,
+    "ray": RayPlace.open,
+}
 
 
 class WorkersGone(AgentRLError):
@@ -186,7 +190,7 @@ class Crew:
 
     async def _open(self) -> None:
         """Starts all, and waits for all: who is there first would get everything."""
-        self._place = PLACES[self.settings.backend](self.settings)
+        self._place = await PLACES[self.settings.backend](self.settings)
         for _ in range(self.settings.rollout_workers):
             self._start()
         await asyncio.wait([worker.handle for worker in self._workers])

@@ -1,6 +1,6 @@
 """Handles: methods of an object, called wherever that was put.
 
-    place = PLACES["process"](settings)
+    place = await PLACES["process"](settings)
     handle = await place.put("worker 0", RolloutWorker, recipe)
     episode = await handle.call("play", plan)
 
@@ -174,8 +174,10 @@ class LocalPlace:
 
     host = "127.0.0.1"
 
-    def __init__(self, settings: ScaleSettings) -> None:
-        pass
+    @classmethod
+    async def open(cls, settings: ScaleSettings) -> LocalPlace:
+        """Nothing to do."""
+        return cls()
 
     async def put(self, name: str, cls: type, *args: Any) -> LocalHandle:
         """Makes the object here."""

@@ -28,8 +28,10 @@ class ProcessPlace:
 
     host = "127.0.0.1"
 
-    def __init__(self, settings: ScaleSettings) -> None:
-        pass
+    @classmethod
+    async def open(cls, settings: ScaleSettings) -> ProcessPlace:
+        """Nothing to do: processes start with their objects."""
+        return cls()
 
     async def put(self, name: str, cls: type, *args: Any) -> ProcessHandle:
         """Starts a process and makes the object in it."""

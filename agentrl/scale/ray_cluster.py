@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -24,91 +25,101 @@ CALLS_AT_ONCE = 100_000
 
 
 class RayPlace:
-    """A cluster: that of the address, of $RAY_ADDRESS, or one that is started on this machine and ends with the run.
+    """Room for the workers on a cluster.
 
-    Raises:
-        MissingExtra: Ray is not installed.
-        AgentRLError: there is no cluster at the address.
+    Args:
+        group: a placement group with a bundle for each worker.
+        ours: the cluster was started here, and ends with the place.
     """
 
-    def __init__(self, settings: ScaleSettings) -> None:
+    def __init__(self, settings: ScaleSettings, group: Any, *, ours: bool) -> None:
+        import ray
+
+        self.host: str = ray.util.get_node_ip_address()
+        self._settings, self._group, self._ours = settings, group, ours
+        self._free: asyncio.Queue[int] = asyncio.Queue()
+        for bundle in range(settings.rollout_workers):
+            self._free.put_nowait(bundle)
+
+    @classmethod
+    async def open(cls, settings: ScaleSettings) -> RayPlace:
+        """Joins a cluster (of `scale.address`, of $RAY_ADDRESS, or one that is started here), and reserves the room.
+
+        Raises:
+            MissingExtra: Ray is not installed.
+            AgentRLError: there is no such cluster, or it is too small.
+        """
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         with needs("ray"):
             import ray
-        self._ray, self._settings = ray, settings
-        self._ours = not ray.is_initialized()
-        if self._ours:
-            self._connect()
-        self.host: str = ray.util.get_node_ip_address()
-        self._group: Any = None
-        self._free = list(range(settings.rollout_workers))
-        self._grouping = asyncio.Lock()
-
-    def _connect(self) -> None:
-        address = self._settings.address or os.environ.get("RAY_ADDRESS")
-        started: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
-        try:
-            self._ray.init(address=address, log_to_driver=True, configure_logging=False, **({} if address else started))
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise AgentRLError(
-                f"no Ray cluster at {address or 'this machine'}: {error}",
-                place="scale.address",
-                remedy="ray start --head on one machine, ray start --address=HEAD:6379 on the others",
-            ) from None
+        ours = not ray.is_initialized()
+        if ours:
+            _join(settings)
+        return cls(settings, await _reserved(settings), ours=ours)
 
     async def put(self, name: str, cls: type, *args: Any) -> RayHandle:
-        """Makes the object in an actor, on the next free part of the placement group."""
+        """Makes the object in an actor, in a free part of the placement group."""
+        import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Within
 
-        async with self._grouping:
-            if self._group is None:
-                self._group = await self._reserved()
-        bundle = self._free.pop(0)
-        actor = (
-            self._ray.remote(_Actor)
-            .options(
-                num_cpus=self._settings.worker_cpus,
-                max_restarts=0,
-                max_concurrency=CALLS_AT_ONCE,
-                scheduling_strategy=Within(self._group, placement_group_bundle_index=bundle),
-            )
-            .remote()
-        )
-        handle = RayHandle(name, actor, lambda: self._free.append(bundle))
+        bundle = await self._free.get()  # that of one who died is free a little later
+        options = {
+            "num_cpus": self._settings.worker_cpus,
+            "max_restarts": 0,
+            "max_concurrency": CALLS_AT_ONCE,
+            "scheduling_strategy": Within(self._group, placement_group_bundle_index=bundle),
+        }
+        actor = ray.remote(_Actor).options(**options).remote()
+        handle = RayHandle(name, actor, lambda: self._free.put_nowait(bundle))
         try:
             await handle.ask("make", cls, args)
         except BaseException:
-            await handle.close()
+            handle.release()
             raise
         return handle
 
-    async def _reserved(self) -> Any:
-        """CPUs for all workers, on as many nodes as there are.
-
-        Raises:
-            AgentRLError: the cluster has too few.
-        """
-        cpus, count = self._settings.worker_cpus, self._settings.rollout_workers
-        group = self._ray.util.placement_group([{"CPU": cpus}] * count, strategy="SPREAD")
-        try:
-            async with asyncio.timeout(self._settings.start_s):
-                await group.ready()
-        except TimeoutError:
-            self._ray.util.remove_placement_group(group)
-            there = self._ray.cluster_resources().get("CPU", 0)
-            raise AgentRLError(
-                f"{count} workers with {cpus:g} CPUs each do not fit: the cluster has {there:g} in all",
-                place="scale.rollout_workers",
-                remedy="fewer workers, a smaller scale.worker_cpus, or more nodes",
-            ) from None
-        return group
-
     async def close(self) -> None:
-        """Gives the placement group back; ends the cluster if it was started here."""
-        if self._group is not None:
-            self._ray.util.remove_placement_group(self._group)
+        """Gives the room back; ends the cluster if it was started here."""
+        import ray
+
+        ray.util.remove_placement_group(self._group)
         if self._ours:
-            self._ray.shutdown()
+            ray.shutdown()
+
+
+def _join(settings: ScaleSettings) -> None:
+    import ray
+
+    address = settings.address or os.environ.get("RAY_ADDRESS")
+    started: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+    try:
+        ray.init(address=address, log_to_driver=True, configure_logging=False, **({} if address else started))
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise AgentRLError(
+            f"no Ray cluster at {address or 'this machine'}: {error}",
+            place="scale.address",
+            remedy="ray start --head on one machine, ray start --address=HEAD:6379 on the others",
+        ) from None
+
+
+async def _reserved(settings: ScaleSettings) -> Any:
+    """CPUs for all workers, on as many nodes as there are."""
+    import ray
+
+    cpus, count = settings.worker_cpus, settings.rollout_workers
+    group = ray.util.placement_group([{"CPU": cpus}] * count, strategy="SPREAD")
+    try:
+        async with asyncio.timeout(settings.start_s):
+            await group.ready()
+    except TimeoutError:
+        ray.util.remove_placement_group(group)
+        there = ray.cluster_resources().get("CPU", 0)
+        raise AgentRLError(
+            f"{count} workers with {cpus:g} CPUs each do not fit: the cluster has {there:g} in all",
+            place="scale.rollout_workers",
+            remedy="fewer workers, a smaller scale.worker_cpus, or more nodes",
+        ) from None
+    return group
 
 
 class RayHandle:
@@ -118,7 +129,7 @@ class RayHandle:
         freed: is called when the actor is gone.
     """
 
-    def __init__(self, name: str, actor: Any, freed: Any) -> None:
+    def __init__(self, name: str, actor: Any, freed: Callable[[], None]) -> None:
         self.name, self._actor, self._freed = name, actor, freed
 
     async def call(self, method: str, *args: Any) -> Any:
@@ -138,11 +149,15 @@ class RayHandle:
 
     async def close(self) -> None:
         """Closes the object and kills its actor."""
-        import ray
-
         with suppress(Exception):  # It may be gone, or hang.
             async with asyncio.timeout(CLOSE_S):
                 await self.ask("close")
+        self.release()
+
+    def release(self) -> None:
+        """Kills the actor, also one that has not started."""
+        import ray
+
         with suppress(Exception):
             ray.kill(self._actor)
         freed, self._freed = self._freed, lambda: None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -11,20 +11,22 @@ import pytest
 from aiohttp import web
 
 from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.commands.rollout import rollout
 from agentrl.commands.train import train_into
 from agentrl.engines.settings import EngineSettings
 from agentrl.engines.vllm import VLLMEngine
 from agentrl.episode.record import Episode
 from agentrl.episode.runner import Runner
+from agentrl.errors import RecipeError
 from agentrl.recipe_file import load_recipe
-from agentrl.scale.crew import crewed
+from agentrl.scale.crew import WorkersGone, crewed
+from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
-from tests.command import agentrl
 from tests.commands.test_train import TRAINING, metrics
 from tests.episode.test_failures_over_http import Server
 from tests.episode.world import make_parts, plans
 
-TWO_PROCESSES = ("--set", "scale.backend=process", "--set", "scale.rollout_workers=2")
+TWO_PROCESSES = ("scale.backend=process", "scale.rollout_workers=2")
 
 
 def contents(run: Path) -> dict[str, Episode]:
@@ -42,26 +44,28 @@ def timeless(episode: Episode) -> Episode:
 
 
 def invariants_hold(run: Path) -> None:
-    report = json.loads(agentrl("check", str(run), "--json", cwd=run.parent).stdout)
-    assert {name: finding["failed"] for name, finding in report["invariants"].items() if finding["failed"]} == {}
+    report = check(run)
+    assert report.ok, report.as_text()
+
+
+def play(counting: Path, out: str, n: int, *overrides: str, agent: str = "oracle") -> Path:
+    """`agentrl rollout`; the run directory."""
+    path = counting.parent / out
+    return rollout(str(counting), list(overrides), n=n, group_size=1, agent=agent, engine=None, out=path)
 
 
 def test_workers_play_what_the_driver_would(counting: Path) -> None:
-    here = counting.parent
-    rollout = ("rollout", "counting", "--n", "24", "--agent", "hasty", "--group-size", "2")
-    agentrl(*rollout, "--out", "alone", cwd=here)
+    alone = contents(play(counting, "alone", 24, agent="hasty"))
     for backend in ("local", "process"):
-        scale = ("--set", f"scale.backend={backend}", "--set", "scale.rollout_workers=2")
-        agentrl(*rollout, "--out", backend, *scale, cwd=here)
-        assert contents(here / backend) == contents(here / "alone")
-        invariants_hold(here / backend)
+        run = play(counting, backend, 24, f"scale.backend={backend}", "scale.rollout_workers=2", agent="hasty")
+        assert contents(run) == alone
+        invariants_hold(run)
 
 
 def test_a_workers_death_costs_no_episode_and_doubles_none(counting: Path) -> None:
-    here = counting.parent
-    deadly = ("--set", "tools=[{use: ./task.py:Deadly, tasks: [count5, count20], delay: 0.02}]")
-    agentrl("rollout", "counting", "--n", "40", "--agent", "oracle", "--out", "run", *TWO_PROCESSES, *deadly, cwd=here)
-    with RunDir.read(here / "run") as run:
+    deadly = "tools=[{use: ./task.py:Deadly, tasks: [count5, count20], delay: 0.02}]"
+    path = play(counting, "run", 40, *TWO_PROCESSES, deadly)
+    with RunDir.read(path) as run:
         rows, failures = run.rows(), run.failures()
         attempts = {episode.task.id: episode.attempt for episode in run.episodes()}
     assert len(rows) == 40
@@ -70,56 +74,43 @@ def test_a_workers_death_costs_no_episode_and_doubles_none(counting: Path) -> No
     assert "was killed by SIGKILL" in failures[0]["message"]
     assert attempts["count5"] > 0
     assert sum(attempts.values()) == len(failures)
-    invariants_hold(here / "run")
+    invariants_hold(path)
 
 
 def test_an_episode_that_kills_every_worker_is_given_up(counting: Path) -> None:
-    here = counting.parent
-    deadly = ("--set", "tools=[{use: ./task.py:Deadly, tasks: [count0], times: 9}]", "--set", "concurrency=1")
-    agentrl("rollout", "counting", "--n", "3", "--agent", "oracle", "--out", "run", *TWO_PROCESSES, *deadly, cwd=here)
-    with RunDir.read(here / "run") as run:
+    deadly = "tools=[{use: ./task.py:Deadly, tasks: [count0], times: 9}]"
+    path = play(counting, "run", 3, *TWO_PROCESSES, deadly, "concurrency=1")
+    with RunDir.read(path) as run:
         status = {row.id.split("-")[-1]: (row.status, row.reward) for row in run.rows()}
         finals = [failure["final"] for failure in run.failures()]
     assert status == {"count0#0": ("infra_error", None), "count1#0": ("done", 1.0), "count2#0": ("done", 1.0)}
     assert finals == [False, False, True]
-    invariants_hold(here / "run")
+    invariants_hold(path)
 
 
 def test_when_no_worker_is_left_the_run_stops_and_goes_on_later(counting: Path) -> None:
-    here = counting.parent
-    deadly = ("--set", "tools=[{use: ./task.py:Deadly, tasks: [count4], times: 2}]", "--set", "concurrency=1")
-    command = ("rollout", "counting", "--n", "8", "--agent", "oracle", "--out", "run", *deadly)
-    done = agentrl(*command, *TWO_PROCESSES, "--set", "scale.restarts=0", cwd=here, ok=False)
-    assert done.returncode == 1
-    assert "all 2 workers died" in done.stderr
-    assert "SIGKILL" in done.stderr
-    agentrl(*command, *TWO_PROCESSES, cwd=here)
-    with RunDir.read(here / "run") as run:
-        assert {(row.status, row.reward) for row in run.rows()} == {("done", 1.0)}
-        assert len(run.rows()) == 8
-    invariants_hold(here / "run")
+    deadly = ("tools=[{use: ./task.py:Deadly, tasks: [count4], times: 2}]", "concurrency=1")
+    with pytest.raises(WorkersGone, match=r"all 2 workers died, .*SIGKILL"):
+        play(counting, "run", 8, *TWO_PROCESSES, *deadly, "scale.restarts=0")
+    path = play(counting, "run", 8, *TWO_PROCESSES, *deadly)
+    with RunDir.read(path) as run:
+        assert [(row.status, row.reward) for row in run.rows()] == [("done", 1.0)] * 8
+    invariants_hold(path)
 
 
 def test_long_outputs_come_along(counting: Path) -> None:
-    here = counting.parent
-    flood = ("--set", "tools=[./task.py:Flood]", "--agent", "flooding")
-    agentrl("rollout", "counting", "--n", "6", "--out", "run", *TWO_PROCESSES, *flood, cwd=here)
-    with RunDir.read(here / "run") as run:
+    path = play(counting, "run", 6, *TWO_PROCESSES, "tools=[./task.py:Flood]", agent="flooding")
+    with RunDir.read(path) as run:
         blobs = [turn.calls[0].blob for episode in run.episodes() for turn in episode.turns[:1]]
         assert {run.get_blob(sha) for sha in blobs if sha is not None} == {b"Flood" * 10_000}
-    invariants_hold(here / "run")
+    invariants_hold(path)
 
 
-def test_a_recipe_that_cannot_be_built_says_so(counting: Path) -> None:
+def test_a_recipe_that_cannot_be_built_there_says_so(counting: Path) -> None:
     code = counting / "task.py"
-    code.write_text(
-        code.read_text() + "\nif __import__('sys').argv[0].endswith('process.py'): raise OSError('no GPU')\n"
-    )
-    run = ("rollout", "counting", "--agent", "oracle", *TWO_PROCESSES)
-    done = agentrl(*run, cwd=counting.parent, ok=False)
-    assert done.returncode == 1
-    assert "cannot be imported: OSError: no GPU" in done.stderr
-    assert "Traceback" not in done.stderr
+    code.write_text(f"{code.read_text()}\nif os.getpid() != {os.getpid()}: raise OSError('no GPU')\n")
+    with pytest.raises(RecipeError, match="cannot be imported: OSError: no GPU"):
+        play(counting, "run", 4, *TWO_PROCESSES)
 
 
 @pytest.fixture
@@ -141,8 +132,7 @@ def test_the_staleness_bound_holds_with_workers(trainable: Path) -> None:
     here = trainable.parent
     stale = ["train.staleness=1", "train.importance={high: 2}", "train.iterations=3"]
     delay = "tools=[{use: ./task.py:Counter, delay: 0.02}]"
-    processes = ["scale.backend=process", "scale.rollout_workers=2"]
-    train_into(here / "run", load_recipe(str(trainable), [*stale, delay, *processes]))
+    train_into(here / "run", load_recipe(str(trainable), [*stale, delay, *TWO_PROCESSES]))
     with RunDir.read(here / "run") as run:
         lines = [line for line in run.metrics() if line["split"] == "train"]
         versions = {span.version for e in run.episodes(split="train") for node in e.nodes for span in node.versions}

@@ -57,7 +57,7 @@ class Counter:
 
 @pytest.fixture(params=["local", "process"])
 async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
-    made = PLACES[request.param](ScaleSettings())
+    made = await PLACES[request.param](ScaleSettings())
     yield made
     await made.close()
 
@@ -94,7 +94,7 @@ async def test_what_the_constructor_raises_comes_back(place: Place) -> None:
 
 
 async def test_a_process_of_its_own_and_its_death() -> None:
-    place = PLACES["process"](ScaleSettings())
+    place = await PLACES["process"](ScaleSettings())
     first, second = await place.put("first", Counter, 0), await place.put("second", Counter, 0)
     pids = {os.getpid(), await first.call("where"), await second.call("where")}
     assert len(pids) == 3

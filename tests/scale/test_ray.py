@@ -1,0 +1,92 @@
+"""A real Ray cluster of several nodes on this machine."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentrl.commands.rollout import rollout
+from agentrl.errors import AgentRLError
+from agentrl.store.run_dir import RunDir
+
+from .test_crew import contents, invariants_hold
+
+SMALL = 80 << 20
+"""Bytes of a node's object store: about the least that Ray takes."""
+
+WORKERS, NODES = 2, 3
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[object]:
+    """A head without CPUs, and nodes with one CPU each: whatever plays, plays on a node that can die; one is spare."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    import ray
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 0, "object_store_memory": SMALL, "include_dashboard": False},
+    )
+    try:
+        for _ in range(NODES):
+            made.add_node(num_cpus=1, object_store_memory=SMALL)
+        made.wait_for_nodes()
+        ray.init(address=made.address, log_to_driver=False)
+        yield made
+    finally:
+        ray.shutdown()
+        made.shutdown()
+
+
+ON_RAY = ["scale.backend=ray", f"scale.rollout_workers={WORKERS}"]
+
+
+def test_a_node_that_is_killed_costs_no_episode(cluster, counting: Path) -> None:  # type: ignore[no-untyped-def]
+    from ray.util import placement_group_table
+
+    here, recipe = counting.parent, str(counting)
+    delay = "tools=[{use: ./task.py:Counter, delay: 0.05}]"
+    run = here / "run"
+
+    def kill_when_half_done() -> None:
+        shards = run / "episodes"
+        while not (shards.is_dir() and sum(file.stat().st_size for file in shards.iterdir()) > 8000):
+            time.sleep(0.01)
+        (group,) = [each for each in placement_group_table().values() if each["state"] == "CREATED"]
+        doomed = group["bundles_to_node_id"][0]
+        (node,) = [each for each in cluster.worker_nodes if each.node_id == doomed]
+        cluster.remove_node(node, allow_graceful=False)
+
+    killer = threading.Thread(target=kill_when_half_done, daemon=True)
+    killer.start()
+    rollout(recipe, [*ON_RAY, delay, "concurrency=12"], n=120, group_size=1, agent="oracle", engine=None, out=run)
+    killer.join(timeout=60)
+    with RunDir.read(run) as reader:
+        rows, failures = reader.rows(), reader.failures()
+    assert len(rows) == 120
+    assert {(row.status, row.reward) for row in rows} == {("done", 1.0)}
+    assert failures, "the node died in the middle of episodes"
+    assert {failure["kind"] for failure in failures} == {"WorkerDied"}
+    assert len({failure["message"].split(":")[0] for failure in failures}) == 1, "only its worker died"
+    invariants_hold(run)
+
+
+def test_ray_plays_what_the_driver_would(cluster, counting: Path) -> None:  # type: ignore[no-untyped-def]
+    here, recipe = counting.parent, str(counting)
+    two = ["scale.backend=ray", "scale.rollout_workers=2"]
+    for out, overrides in (("alone", []), ("ray", two)):
+        rollout(recipe, overrides, n=16, group_size=1, agent="hasty", engine=None, out=here / out)
+    assert contents(here / "ray") == contents(here / "alone")
+    invariants_hold(here / "ray")
+
+
+def test_too_many_workers_for_the_cluster_are_refused(cluster, counting: Path) -> None:  # type: ignore[no-untyped-def]
+    many = ["scale.backend=ray", "scale.rollout_workers=50", "scale.start_s=2"]
+    with pytest.raises(AgentRLError, match="50 workers with 1 CPUs each do not fit: the cluster has"):
+        rollout(str(counting), many, n=2, group_size=1, agent="oracle", engine=None, out=counting.parent / "run")
