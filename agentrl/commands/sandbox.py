@@ -24,16 +24,28 @@ BackendName = Annotated[str, typer.Argument(help="A backend's name, or pkg.modul
 Image = Annotated[str | None, typer.Option(help="Container image to use.")]
 Rootfs = Annotated[str | None, typer.Option(help="Folder to use as the root file system.")]
 
+_SHOWN = 3  # of each kind of what is removed
 _COLOURS = {"pass": "green", "fail": "red", "not claimed": "yellow"}
+
+
+def _list_checks(asked: bool) -> None:
+    if asked:
+        for check in checks().values():
+            print(f"{check.name:35} {check.proves}")
+        raise typer.Exit
+
+
+ListChecks = Annotated[bool, typer.Option("--list", is_eager=True, callback=_list_checks, help="Show the checks.")]
 
 
 @app.command("check")
 def check_command(
     backend: BackendName,
-    only: Annotated[list[str], typer.Option(help="Only this check; may be given more than once.")] = [],  # noqa: B006
+    only: Annotated[list[str], typer.Option(help="Only this check (see --list); may be given again.")] = [],  # noqa: B006
     image: Image = None,
     rootfs: Rootfs = None,
     as_json: Annotated[bool, typer.Option("--json")] = False,
+    _list: ListChecks = False,
 ) -> None:
     """Run the conformance suite against a backend. Exit code 1 if a check fails."""
     known = checks()
@@ -137,10 +149,24 @@ def gc_command(
                 raise
             print(f"{name}: skipped: {error.message}")
             continue
-        for each in found:
-            print(f"{name}: {'would remove' if dry else 'removed'} {each}")
+        for line in _by_kind(found):
+            print(f"{name}: {'would remove' if dry else 'removed'} {line}")
         if not found:
             print(f"{name}: nothing is left behind")
+
+
+def _by_kind(found: list[str]) -> list[str]:
+    """A line for each kind of what `Backend.reap` found, with the first few of it."""
+    kinds: dict[str, list[str]] = {}
+    for each in found:
+        kind = "control group" if each.startswith("control group ") else each.split(" ")[0]
+        kinds.setdefault(kind, []).append(each[len(kind) + 1 :])
+    lines = []
+    for kind, names in kinds.items():
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        plural = "" if len(names) == 1 else "es" if kind.endswith("s") else "s"
+        lines.append(f"{len(names)} {kind}{plural}: {', '.join(names[:_SHOWN])}{more}")
+    return lines
 
 
 async def _gc(name: str, dry: bool) -> list[str]:

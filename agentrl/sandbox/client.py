@@ -135,6 +135,7 @@ class ToolboxSandbox(ABC):
             stdout_dropped=int(fields.get("out_dropped", 0)),
             stderr_dropped=int(fields.get("err_dropped", 0)),
             duration_s=float(fields["took"]),
+            peak_mem_mb=int(fields["peak"]) / 1024 if fields.get("peak") else None,
         )
 
     def outcome(self, fields: Mapping[str, str], code: int | None) -> Outcome:

@@ -129,6 +129,9 @@ class ExecResult:
         stderr: as stdout. Empty for shell sessions, whose two streams are one.
         stdout_dropped: bytes cut from the middle of stdout.
         duration_s: wall time inside the sandbox.
+        peak_mem_mb: most memory, MiB, that the largest of its processes had resident (as `getrusage` has it: the
+            program itself, and those that it waited for). None where that is no more than the toolbox ever had
+            itself (some 10 MiB, or a few times the largest file that was written), and for sessions.
     """
 
     code: int | None
@@ -138,6 +141,7 @@ class ExecResult:
     stdout_dropped: int = 0
     stderr_dropped: int = 0
     duration_s: float = 0.0
+    peak_mem_mb: float | None = None
 
     @property
     def ok(self) -> bool:

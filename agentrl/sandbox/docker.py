@@ -21,7 +21,6 @@ from typing import Any
 
 from agentrl.sandbox.contract import (
     Capabilities,
-    CapabilityMissing,
     NetworkAllow,
     SandboxSpec,
     SandboxStartFailed,
@@ -34,6 +33,7 @@ from agentrl.sandbox.docker_owner import labels, reap
 from agentrl.sandbox.docker_snapshot import Commit, Commits
 from agentrl.sandbox.egress import SOCKET, Egress, open_way_out
 from agentrl.sandbox.owner import new_label
+from agentrl.sandbox.preflight import refuse
 from agentrl.sandbox.rootfs import reap_folders
 from agentrl.sandbox.snapshot import SnapshotSandbox
 
@@ -91,9 +91,7 @@ class DockerBackend:
                 "leave disk_mb out, or snapshots",
             ),
         )
-        for wanted, key, problem, remedy in wants:
-            if wanted:
-                raise CapabilityMissing(f"the docker backend {problem}", place=f"sandbox.spec.{key}", remedy=remedy)
+        refuse(self.name, spec, wants)
         self._image(spec)
 
     async def create(self, spec: SandboxSpec, *, label: str = "") -> DockerSandbox:

@@ -13,11 +13,12 @@ import shutil
 from pathlib import Path
 
 from agentrl.sandbox.cgroups import Family, found_family, reap_groups
-from agentrl.sandbox.contract import Capabilities, CapabilityMissing, NetworkAllow, SandboxSpec, SandboxStartFailed
+from agentrl.sandbox.contract import Capabilities, NetworkAllow, SandboxSpec, SandboxStartFailed
 from agentrl.sandbox.egress import SOCKET, Egress, open_way_out
 from agentrl.sandbox.images import REPOSITORY, built_rootfs
 from agentrl.sandbox.namespace_snapshot import Archive, Archives
 from agentrl.sandbox.namespace_tree import DEFAULTS, Tree
+from agentrl.sandbox.preflight import refuse
 from agentrl.sandbox.rootfs import Host, reap_folders
 from agentrl.sandbox.snapshot import SnapshotSandbox
 
@@ -106,9 +107,7 @@ class NamespaceBackend:
                 "install bubblewrap 0.8 or newer, or leave disk_mb out",
             ),
         )
-        for wanted, key, problem, remedy in wants:
-            if wanted:
-                raise CapabilityMissing(f"the namespace backend {problem}", place=f"sandbox.spec.{key}", remedy=remedy)
+        refuse(self.name, spec, wants)
         self._host.rootfs(_rootfs_of(spec))
 
     async def create(self, spec: SandboxSpec, *, label: str = "") -> NamespaceSandbox:

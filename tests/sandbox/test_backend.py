@@ -60,7 +60,12 @@ def test_an_unknown_backend_names_the_nearest() -> None:
 
 @pytest.mark.parametrize(
     ("spec", "key"),
-    [(SandboxSpec(image="python:3.12"), "image"), (SandboxSpec(network="public"), "network")],
+    [
+        (SandboxSpec(image="python:3.12"), "image"),
+        (SandboxSpec(network="public"), "network"),
+        (SandboxSpec(cpu=1000), "cpu"),
+        (SandboxSpec(memory_mb=1 << 34), "memory_mb"),
+    ],
 )
 def test_what_cannot_be_enforced_is_refused_beforehand(spec: SandboxSpec, key: str) -> None:
     backend = NamespaceBackend()

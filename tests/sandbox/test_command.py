@@ -9,6 +9,9 @@ import sys
 
 import pytest
 
+from agentrl.commands.sandbox import _by_kind
+from agentrl.sandbox.conformance import checks
+
 PLUG_IN = "agentrl.sandbox.namespace:NamespaceBackend"
 
 
@@ -52,6 +55,22 @@ def test_mistakes_are_told_with_a_remedy(words: tuple[str, ...], told: bytes) ->
     assert b"Traceback" not in done.stderr
 
 
+def test_checks_are_listed_without_a_backend() -> None:
+    done = sandbox("check", "--list")
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.decode().splitlines()] == list(checks())
+
+
+def test_what_is_removed_is_told_by_kind() -> None:
+    groups = [f"control group /sys/fs/cgroup/agentrl-{n}" for n in range(5)]
+    assert _by_kind([*groups, "process 5", "process 6", "folder /tmp/a b", "lease 7"]) == [
+        "5 control groups: /sys/fs/cgroup/agentrl-0, /sys/fs/cgroup/agentrl-1, /sys/fs/cgroup/agentrl-2 and 2 more",
+        "2 processes: 5, 6",
+        "1 folder: /tmp/a b",
+        "1 lease: 7",
+    ]
+
+
 def test_a_failed_check_is_exit_code_one(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("plug-in")
     (folder / "broken.py").write_text(
@@ -74,7 +93,7 @@ def test_gc_removes_what_a_dead_owner_left(public_folder: os.PathLike[str], monk
         "print(backend._host._folder, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     left = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stdout.strip()
-    assert f"would remove folder {left}" in sandbox("gc", "--backend", "namespace", "--dry-run").stdout.decode()
+    assert f"would remove 1 folder: {left}" in sandbox("gc", "--backend", "namespace", "--dry-run").stdout.decode()
     assert os.path.exists(left)
-    assert f"removed folder {left}" in sandbox("gc", "--backend", "namespace").stdout.decode()
+    assert f"removed 1 folder: {left}" in sandbox("gc", "--backend", "namespace").stdout.decode()
     assert not os.path.exists(left)

@@ -225,3 +225,20 @@ async def test_a_spawned_flood_waits_for_its_reader(sandbox: NamespaceSandbox) -
 async def test_spawning_what_is_not_there(sandbox: NamespaceSandbox) -> None:
     with pytest.raises(FileNotFoundError):
         await sandbox.spawn(["no-such-program"])
+
+
+async def test_the_peak_of_memory(sandbox: NamespaceSandbox) -> None:
+    eat = ["python3", "-c", "x = bytearray(150 << 20); del x"]
+    alone, below = await sandbox.exec(eat), await sandbox.exec(["sh", "-c", '"$@"; true', "sh", *eat])
+    for result in (alone, below):
+        assert result.peak_mem_mb is not None
+        assert 150 < result.peak_mem_mb < 200
+    process = await sandbox.spawn(eat)
+    end = await process.wait(30)
+    assert end is not None
+    assert end.peak_mem_mb is not None
+    assert 150 < end.peak_mem_mb < 200
+    assert (await (await sandbox.session()).run("head -c 50M /dev/zero | tail -c 40M | wc -c")).peak_mem_mb is None
+    assert (await sandbox.exec("true")).peak_mem_mb is None  # what others had is not its own
+    await sandbox.write("large", bytes(64 << 20))
+    assert (await sandbox.exec("true")).peak_mem_mb is None  # nor is what the toolbox had

@@ -7,6 +7,7 @@ carries the job's id in its first environment. An orphan that hides that is nobo
 # ruff: noqa: SIM105 - contextlib would cost an import at the start of every sandbox
 import _signal as signal
 import posix as os
+import resource
 import select
 import sys
 import time
@@ -146,11 +147,12 @@ class Job:
 
     def __init__(self, box, id, env):
         self.box, self.id, self.env = box, id, dict(env, AGENTRL_JOB=id)
-        self.pid, self.code, self.reason, self.signalled = 0, None, "", False
+        self.pid, self.code, self.reason, self.signalled, self.peak = 0, None, "", False, ""
         self.started, self.deadline, self.pause = time.monotonic(), NEVER, 0.002
 
     def start(self, argv, cwd, fds):
         self.pid = launch(argv, cwd, self.env, fds)
+        self.own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         self.code = None
         offer(self.pid)
         self.box.leaders[self.pid] = self.box.jobs[self.id] = self
@@ -170,8 +172,10 @@ class Job:
         else:
             self.stop("timeout")
 
-    def died(self, code, signalled):
+    def died(self, code, signalled, peak):
+        """`peak`: most memory (KiB) of it or of what it waited for; a child's count starts from what we had then."""
         self.code, self.signalled = code, signalled
+        self.peak = peak if peak > self.own else ""
         self.clear()
 
     def clear(self):
@@ -244,7 +248,8 @@ class Exec(Job):
             drain(fd, capture)
             self.box.forget(fd)
         (out, out_dropped), (err, err_dropped) = (capture.result() for capture in self.captures)
-        self.answer(self.id, out + err, out=len(out), out_dropped=out_dropped, err_dropped=err_dropped)
+        dropped = {"out_dropped": out_dropped, "err_dropped": err_dropped}
+        self.answer(self.id, out + err, out=len(out), peak=self.peak, **dropped)
 
 
 class Process(Job):
@@ -301,7 +306,7 @@ class Process(Job):
             self.stdin = -1
 
     def over(self):
-        self.answer(self.id + ".end")
+        self.answer(self.id + ".end", peak=self.peak)
 
     def drop(self):
         """The host wants nothing more of it."""
@@ -434,9 +439,9 @@ class Session(Job):
             self.ended = "killed"
             self.clear()
 
-    def died(self, code, signalled):
+    def died(self, code, signalled, peak):
         self.ended = self.ended or "died"
-        super().died(code, signalled)
+        super().died(code, signalled, peak)
 
     def over(self):
         if self.run_id:

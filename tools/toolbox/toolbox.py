@@ -308,7 +308,7 @@ class Toolbox:
         os.read(wake, CHUNK)
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if not pid:
@@ -316,7 +316,8 @@ class Toolbox:
             job = self.leaders.pop(pid, None)
             if job:
                 signalled = os.WIFSIGNALED(status)
-                job.died(128 + os.WTERMSIG(status) if signalled else os.WEXITSTATUS(status), signalled)
+                code = 128 + os.WTERMSIG(status) if signalled else os.WEXITSTATUS(status)
+                job.died(code, signalled, usage.ru_maxrss)
 
     def members(self, job, since=0):
         """Pids of the job's tree that started at `since` (ticks) or later; its leader always counts."""

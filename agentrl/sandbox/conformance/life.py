@@ -123,7 +123,7 @@ async def a_failed_start_leaves_nothing(arena: Arena) -> None:
 
 @check()
 async def a_bad_spec_is_refused_beforehand(arena: Arena) -> None:
-    """What does not exist or cannot be enforced is refused in preflight, with the field and a remedy."""
+    """What is not there, cannot be enforced, or is more than this machine has is refused in preflight, by field."""
     known = arena.backend.capabilities
     asked: list[tuple[str, dict[str, Any]]] = [
         ("rootfs", {"rootfs": "/no/such/folder"}),
@@ -134,6 +134,7 @@ async def a_bad_spec_is_refused_beforehand(arena: Arena) -> None:
         asked.append(("network", {"network": {"allow": ("example.com",)}}))
     if not known.snapshots:
         asked.append(("snapshots", {"snapshots": True}))
+    asked += [("cpu", {"cpu": 1e6}), ("memory_mb", {"memory_mb": 1 << 40})]
     for key, means, value in (
         ("cpu", known.cpu, 1.0),
         ("memory_mb", known.memory, 64),
