@@ -31,7 +31,7 @@ class ToolResult:
 
     Attributes:
         text: what the model is shown.
-        done: the episode ends after this turn.
+        done: the episode ends after this turn, whose other calls still run.
         rewards: immediate reward components of the turn.
     """
 

@@ -20,7 +20,6 @@ from agentrl.curriculum import Group
 from agentrl.engines.base import Engine
 from agentrl.engines.torch import TorchEngine
 from agentrl.episode.record import Episode
-from agentrl.errors import TrainError
 from agentrl.model import LoadedModel, load_model
 from agentrl.store.run_dir import RunDir
 from agentrl.train.admission import Admission
@@ -91,11 +90,6 @@ class AsyncLoop(Loop):
             self.rollouts.begin(extra)
             self._training_on += await self.rollouts.take_all(extra)
             rounds, next_index = rounds + 1, next_index + more
-        if not any(group.episodes for group in groups):
-            raise TrainError(
-                f"iteration {self.iteration}: none of {len(self._episodes())} episodes could be scored",
-                remedy=f"agentrl show {self.run.path} lists the failures",
-            )
         return groups
 
     def _trained_before_a_kill(self) -> list[BegunGroup]:

@@ -195,6 +195,11 @@ class Loop:
     async def _iterate(self) -> None:
         started = time.perf_counter()
         groups = await self._collect()
+        if not any(group.episodes for group in groups):
+            raise TrainError(
+                f"iteration {self.iteration}: none of {len(self._episodes())} episodes could be scored",
+                remedy=f"agentrl show {self.run.path} lists the failures",
+            )
         rolled = time.perf_counter()
         metrics, update = await self._compute(self._learn, groups)
         metrics |= await self._imitate()
@@ -262,11 +267,6 @@ class Loop:
             if not more:
                 break
             drawn += self.curriculum.draw(self.tasks, more, size, turns, iteration)
-        if not any(group.episodes for group in groups):
-            raise TrainError(
-                f"iteration {iteration}: none of {len(episodes)} episodes could be scored",
-                remedy=f"agentrl show {self.run.path} lists the failures",
-            )
         return groups
 
     def _episodes(self) -> list[Episode]:

@@ -11,7 +11,7 @@ import pytest
 
 from agentrl.commands.train import train_into
 from agentrl.curriculum.settings import PARTS
-from agentrl.errors import AgentRLError
+from agentrl.errors import AgentRLError, TrainError
 from agentrl.recipe_file import load_recipe
 from agentrl.store.run_dir import RunDir
 from agentrl.train import checkpoint
@@ -102,6 +102,13 @@ def test_a_killed_curriculum_continues_to_the_same_metrics(
     assert train(counting, tmp_path / "killed", *sets) == expected
     with RunDir.read(tmp_path / "whole") as whole, RunDir.read(tmp_path / "killed") as killed:
         assert whole.ids() == killed.ids()
+
+
+@pytest.mark.parametrize("loop", [[], ["train.staleness=0"]])
+def test_an_iteration_without_a_score_stops_the_training(counting: list[str], tmp_path: Path, loop: list[str]) -> None:
+    unscored = "rewards={exact: {use: ./task.py:nothing, required: true}}"
+    with pytest.raises(TrainError, match="iteration 0: none of 4 episodes could be scored"):
+        train(counting, tmp_path / "run", unscored, *loop)
 
 
 @pytest.mark.parametrize(
