@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 from agentrl.errors import SandboxError
 from agentrl.sandbox.contract import CapabilityMissing, SandboxLost, SandboxSpec, SandboxStartFailed
-from agentrl.sandbox.namespace import NamespaceBackend
+from agentrl.sandbox.namespace import NamespaceBackend, NamespaceSandbox
 from tests.sandbox.test_backend import groups_of, processes_with
 
 ABLE = SandboxSpec(snapshots=True)
@@ -112,8 +114,9 @@ async def test_programs_are_held_still_and_go_on(backend: NamespaceBackend) -> N
     told = await shell.run("echo $kept; cut -d' ' -f3 /proc/$stopped/stat")
     assert told.text == "5\nT\n"  # what stood still before stands still now
     count = await sandbox.read("one")
-    while await sandbox.read("one") == count:
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(30):
+        while await sandbox.read("one") == count:
+            await asyncio.sleep(0.01)
     await writer.kill()
     for ref in (one, two):
         await sandbox.restore(ref)
@@ -223,20 +226,35 @@ async def test_a_packer_that_is_killed_leaves_nobody_stopped(backend: NamespaceB
     shell = await sandbox.session()
     await shell.run("kept=5")
     await sandbox.exec("head -c 150M /dev/urandom > big")
-    for _ in range(3):
-        packing = asyncio.create_task(sandbox.snapshot())
-        while not (packers := processes_with("/run/agentrl/tools/archive.pyc\0pack")):
-            await asyncio.sleep(0)
-        os.kill(max(packers), 9)
-        with pytest.raises(OSError, match="signal"):
-            await packing
-        assert (await shell.run("echo $kept", timeout_s=20)).text == "5\n"
+    taken = len(list(backend._host.folder.glob("snapshot-*")))
     packing = asyncio.create_task(sandbox.snapshot())
-    await asyncio.sleep(0.1)
+    os.kill(await packer_at_work(sandbox), signal.SIGKILL)
+    with pytest.raises(OSError, match="signal"):
+        await packing
+    assert (await shell.run("echo $kept", timeout_s=20)).text == "5\n"
+    packing = asyncio.create_task(sandbox.snapshot())
+    await packer_at_work(sandbox)
     packing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await packing
     assert (await shell.run("echo $kept", timeout_s=20)).text == "5\n"
+    assert len(list(backend._host.folder.glob("snapshot-*"))) == taken
+
+
+async def packer_at_work(sandbox: NamespaceSandbox) -> int:
+    """Waits until the packer of a sandbox has stopped its shell; the packer's pid on the host."""
+    toolbox = sandbox._tree.init_pid
+    async with asyncio.timeout(30):
+        while True:
+            state = {}
+            for pid in map(int, Path(f"/proc/{toolbox}/task/{toolbox}/children").read_text().split()):
+                with suppress(OSError):
+                    command = Path(f"/proc/{pid}/cmdline").read_bytes()
+                    name = "packer" if b"archive.pyc\0pack" in command else command.split(b"\0")[0].decode()
+                    state[name] = pid, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            if "packer" in state and state["bash"][1] == "T":
+                return state["packer"][0]
+            await asyncio.sleep(0)
 
 
 async def test_closing_in_the_middle_leaves_nothing() -> None:

@@ -198,13 +198,14 @@ mkdir -p deep/folder; echo text > deep/folder/file; head -c 100000 /dev/urandom 
 chmod 600 data; chmod 751 deep; ln -s deep/folder/file link; ln -s /nowhere dangling; ln data hard
 touch -d '2001-02-03 04:05:06' deep/folder/file; echo tmp > /tmp/in-tmp; mkdir empty; touch 'odd
 name' .hidden
+mkfifo pipe; echo secret > unreadable; chmod 0 unreadable; echo program > setuid; chmod 4755 setuid
 """
 # The links and the size of a folder are the file system's business, not the sandbox's; engines keep whole seconds.
 _LOOK = """
 { find . /tmp -mindepth 1 -type d -printf '%p %m\\n' | sort
   find . /tmp ! -type d -printf '%p %y %m %l %n %s\\n' | sort
   find . -type f -printf '%p %TF %TH:%TM:%.2TS\\n' | sort
-  find . /tmp -type f -exec sha256sum {} + | sort; } | sha256sum
+  find . /tmp -type f -exec sha256sum {} + 2>/dev/null | sort; } | sha256sum
 """
 
 
