@@ -55,7 +55,8 @@ async def learn(folder: Path, python: str) -> None:
     engine = engine_of(recipe, loaded)
     await engine.update(loaded.model.state_dict(), 0)
     harness = parts.harness(engine, renderer, None)
-    played: asyncio.Queue[Episode] = asyncio.Queue()
+    # Full, it holds back the rollouts: tokens stay at most a few updates old however slow the trainer is.
+    played: asyncio.Queue[Episode] = asyncio.Queue(GROUPS * SIZE)
 
     def plans() -> Iterator[Plan]:
         for number in range(10**6):
