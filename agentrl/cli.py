@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -151,6 +152,22 @@ def serve(recipe: RecipeName, overrides: Set = []) -> None:  # noqa: B006
     from agentrl.commands.serve import serve as command
 
     command(recipe, overrides, _tell)
+
+
+@app.command()
+def simulate(
+    pipeline: Annotated[Path, typer.Argument(help="A YAML file: what a run is made of, in seconds (docs/scale.md).")],
+    times: Annotated[str, typer.Option(help="Everything in it so many times, one line each: 1,8,64")] = "1",
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+    overrides: Set = [],  # noqa: B006
+) -> None:
+    """Predict the throughput of a training run, up to a thousand GPUs, from measured costs."""
+    from agentrl.commands import simulate as command
+
+    if not all(factor.strip().isdigit() for factor in times.split(",")):
+        raise typer.BadParameter(f"--times {times}: numbers with commas between, for example 1,8,64")
+    predictions = command.simulate(pipeline, overrides, [int(factor) for factor in times.split(",")])
+    print(json.dumps([asdict(each) for each in predictions])) if as_json else command.print_predictions(predictions)
 
 
 @app.command()

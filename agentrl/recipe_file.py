@@ -115,6 +115,7 @@ SHORTHAND = {
     ("tasks",): "source",
     ("eval", "tasks"): "source",
     ("engine",): "use",
+    ("scale",): "backend",
     ("tools", "*"): "use",
     ("rewards", "*"): "use",
 }

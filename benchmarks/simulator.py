@@ -1,0 +1,214 @@
+"""How well the simulator predicts: `python -m benchmarks.simulator [--out runs/simulator]`.
+
+Plays pipelines for real and compares. Real are the loops, admission, runner, sessions, tools, rewards, store and
+checkpoints, with a model that is too small to matter; an engine sleeps as long as a replica's steps take, step by step,
+and the trainer as long as an update does, so that not this machine's noise decides. Tools sleep by the simulator's own
+draws: both see the same workload. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from agentrl.build import build
+from agentrl.chat.tokenizer import HFTokenizer
+from agentrl.commands.runs import open_run
+from agentrl.curriculum import Group
+from agentrl.engines.base import Completion, Sampling
+from agentrl.episode.record import VersionSpan
+from agentrl.model import LoadedModel
+from agentrl.recipe_file import load_recipe
+from agentrl.scale.crew import crewed
+from agentrl.scale.pipeline import EngineCosts, Pipeline
+from agentrl.scale.simulator import predict
+from agentrl.seeds import derive_seed
+from agentrl.task import Message, Task
+from agentrl.train.async_loop import AsyncLoop
+from agentrl.train.loop import Loop
+from agentrl.view.progress import Progress
+from benchmarks.pipeline import task
+
+RECIPE = Path(__file__).parent / "pipeline" / "recipe.yaml"
+CALL = "There is work left to do. <work/>"
+WITHIN = 0.15
+
+_BASE: dict[str, Any] = {
+    "groups": 4, "group_size": 8, "iterations": 6, "concurrency": 512,
+    "episode": {"turns": 4, "tool_s": 0.1},
+    "engine": {"step_s": 0.01},
+    "trainer": {"update_s": 0.6, "sync_s": 0.1},
+}  # fmt: skip
+HEAVY = {"turns": 4, "tool_s": {"mean": 0.15, "sigma": 1.5}}
+PIPELINES: dict[str, dict[str, Any]] = {
+    "in turns, fixed times": {},
+    "in turns, heavy-tailed tools": {"episode": HEAVY},
+    "beside the trainer, eta 1": {"episode": HEAVY, "staleness": 1},
+    "beside the trainer, eta 4, 24 at once": {"episode": HEAVY, "staleness": 4, "concurrency": 24},
+    "steps that grow with the batch, 2 replicas": {
+        "episode": HEAVY, "staleness": 1, "engine": {"step_s": 0.004, "step_s_per_request": 0.0015, "replicas": 2},
+    },
+    "a full engine: 8 at once": {"staleness": 1, "engine": {"step_s": 0.01, "max_batch": 8}},
+    "a slow trainer": {"episode": HEAVY, "staleness": 2, "trainer": {"update_s": 1.5, "sync_s": 0.2}},
+}  # fmt: skip
+
+
+class SleepingReplica:
+    """Continuous batching in real time: sleeps for every step of the batch."""
+
+    def __init__(self, costs: EngineCosts) -> None:
+        self.costs, self.load = costs, 0
+        self._room = asyncio.Semaphore(costs.max_batch)
+        self._left: dict[asyncio.Future[None], int] = {}
+        self._stepping: asyncio.Task[None] | None = None
+
+    async def generate(self, tokens: int) -> None:
+        """Returns when a reply of so many tokens is complete."""
+        self.load += 1
+        try:
+            async with self._room:
+                done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                self._left[done] = tokens
+                if self._stepping is None or self._stepping.done():
+                    self._stepping = asyncio.create_task(self._steps())
+                await done
+        finally:
+            self.load -= 1
+
+    async def _steps(self) -> None:
+        clock = asyncio.get_running_loop().time
+        due = clock()
+        while self._left:
+            batch = list(self._left)
+            due += self.costs.step_s + self.costs.step_s_per_request * len(batch)
+            await asyncio.sleep(due - clock())
+            for request in batch:
+                self._left[request] -= 1
+                if not self._left[request]:
+                    del self._left[request]
+                    request.set_result(None)
+
+
+class SleepingEngine:
+    """Says `CALL` in every turn, after the time that a replica would have taken."""
+
+    name, trainable, max_context = "sleeping", True, 4096
+
+    def __init__(self, pipeline: Pipeline, loaded: LoadedModel) -> None:
+        tokenizer = HFTokenizer(loaded.tokenizer)
+        self.reply = [*tokenizer.encode(CALL, special=False), tokenizer.stop_ids[0]]
+        self.replicas = [SleepingReplica(pipeline.engine) for _ in range(pipeline.engine.replicas)]
+        self.pipeline, self.version = pipeline, 0
+
+    async def start(self) -> None: ...
+
+    def begin_session(self, session: str, task_: Task, messages: list[Message], seed: int) -> None:
+        # train/ITERATION/INDEX-TASK#MEMBER: the simulator numbers episodes in that order.
+        if session.startswith("train/"):
+            _, iteration, rest = session.split("/")
+            group = int(iteration) * self.pipeline.groups + int(rest.split("-")[0])
+            number = group * self.pipeline.group_size + int(rest.split("#")[1])
+            task.DRAWS.set(random.Random(derive_seed(self.pipeline.seed, "episode", number)))
+
+    async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
+        ids, version = self.reply, self.version
+        await min(self.replicas, key=lambda replica: replica.load).generate(len(ids))
+        spans = [VersionSpan(version, 0, len(ids))]
+        return Completion(token_ids=ids, logprobs=[-0.5] * len(ids), finish="stop", versions=spans)
+
+    async def score(self, prefix: Any, continuations: Any, at: Any = None) -> list[list[float]]:
+        raise TypeError("not asked for")
+
+    async def update(self, weights: Any, version: int) -> None:
+        if version:
+            await asyncio.sleep(self.pipeline.trainer.sync_s)
+        self.version = version
+
+    def end_session(self, session: str) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def timed(kind: type[Loop], pipeline: Pipeline) -> type[Loop]:
+    """A loop whose update sleeps, and that notes when it rolled out first and when the last update was through."""
+
+    class Timed(kind):  # type: ignore[valid-type,misc]
+        began = ended = 0.0
+        reply_tokens = 0
+
+        async def _iterate(self) -> None:
+            Timed.began = Timed.began or time.perf_counter()
+            Timed.reply_tokens = len(self.engine.reply)
+            await super()._iterate()
+            Timed.ended = time.perf_counter()
+
+        def _learn(self, groups: list[Group]) -> tuple[dict[str, Any], dict[str, Any]]:
+            time.sleep(pipeline.trainer.update_s)
+            return {}, {}
+
+    return Timed
+
+
+async def play(pipeline: Pipeline, folder: Path, workers: int) -> tuple[float, int]:
+    """Plays a pipeline for real. Returns seconds, and the tokens of a reply."""
+    sets = {
+        "train.iterations": pipeline.iterations, "train.groups": pipeline.groups,
+        "train.group_size": pipeline.group_size, "concurrency": pipeline.concurrency,
+        "tools.0.settings.costs": pipeline.episode.model_dump_json(), "scale.rollout_workers": workers,
+        **({} if pipeline.staleness is None else {"train.staleness": pipeline.staleness}),
+    }  # fmt: skip
+    recipe = load_recipe(str(RECIPE), [f"{key}={value}" for key, value in sets.items()])
+    kind = timed(Loop if pipeline.staleness is None else AsyncLoop, pipeline)
+    shutil.rmtree(folder, ignore_errors=True)
+    run = open_run(folder, recipe, "train")
+    try:
+        with Progress(folder.name, console=Console(file=sys.stderr)) as progress:
+            async with crewed(build(recipe)) as parts:
+                await kind(parts, run, progress, engine_for=lambda loaded: SleepingEngine(pipeline, loaded)).train()
+    finally:
+        run.close()
+    return kind.ended - kind.began, kind.reply_tokens
+
+
+def compare(name: str, changes: dict[str, Any], out: Path) -> dict[str, Any]:
+    """One pipeline, played and predicted."""
+    pipeline = Pipeline.model_validate({**_BASE, **changes})
+    seconds, reply = asyncio.run(play(pipeline, out / name.replace(" ", "-").replace(",", ""), 0))
+    costs = {"reply_tokens": reply, "prompt_tokens": 0, "observation_tokens": 0}
+    told = Pipeline.model_validate({**pipeline.model_dump(), "episode": {**pipeline.episode.model_dump(), **costs}})
+    predicted = predict(told).seconds
+    return {"pipeline": name, "real_s": round(seconds, 2), "predicted_s": round(predicted, 2),
+            "error": round(predicted / seconds - 1, 3)}  # fmt: skip
+
+
+def main() -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("runs/simulator"))
+    parser.add_argument("--only", help="pipelines whose name has this inside")
+    given = parser.parse_args()
+    chosen = {name: changes for name, changes in PIPELINES.items() if (given.only or "") in name}
+    found = [compare(name, changes, given.out) for name, changes in chosen.items()]
+    table = Table("pipeline", "real s", "predicted s", "error", box=None)
+    for each in found:
+        table.add_row(each["pipeline"], str(each["real_s"]), str(each["predicted_s"]), f"{each['error']:+.1%}")
+    Console(width=120).print(table)
+    errors = [abs(each["error"]) for each in found]
+    within = max(errors) <= WITHIN
+    print(json.dumps({"within": within, "max": max(errors), "median": statistics.median(errors), "pipelines": found}))
+
+
+if __name__ == "__main__":
+    main()
