@@ -1,4 +1,4 @@
-"""Which colour does Anna's friend like? Two look-ups and an answer, among people who are new in every question.
+"""Anna's friend likes which colour? Two look-ups and an answer, among people who are new in every question.
 
 Everybody has a card that names a friend, a rival and a colour. The question says whether the friend or the rival is
 meant, so the right name has to be read off a card, and the right colour off the next one.
@@ -37,7 +37,7 @@ def questions(n: int, seed: int = 0, held_out: bool = False) -> Iterator[Task]:
         start, relation = people[0], RELATIONS[number % 2]
         yield Task.of(
             f"{'eval' if held_out else 'train'}{number}",
-            f"Which colour does {start}'s {relation} like?",
+            f"{start}'s {relation} likes which colour?",
             cards=cards,
             start=start,
             relation=relation,
@@ -55,7 +55,7 @@ class Cards(Tool):
     async def look(self, name: str) -> str:
         """Show a person's card."""
         card = self.cards.get(name)
-        self.shown = ", ".join(f"{key}: {value}" for key, value in card.items()) if card else f"There is no {name}."
+        self.shown = " ".join(f"{key}={value}" for key, value in card.items()) if card else f"There is no {name}."
         return self.shown
 
     def state_key(self) -> str:
@@ -68,8 +68,8 @@ def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None
 
 
 def guesser(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
-    """Follows friend or rival by the toss of a coin, and then names the wrong card's colour one time in five."""
-    yield from _walk(task, rng.choice(RELATIONS), right_card=rng.random() < 0.8)
+    """Follows friend or rival by the toss of a coin, and then names the wrong card's colour three times in ten."""
+    yield from _walk(task, rng.choice(RELATIONS), right_card=rng.random() < 0.7)
 
 
 def _walk(task: Task, relation: str, right_card: bool) -> Generator[Say, list[Message], None]:
@@ -80,5 +80,5 @@ def _walk(task: Task, relation: str, right_card: bool) -> Generator[Say, list[Me
 
 def _read(seen: list[Message], entry: str) -> str:
     """An entry of the card that was shown last."""
-    card = dict(part.split(": ") for part in str(seen[-1]["content"]).split(", "))
+    card = dict(part.split("=") for part in str(seen[-1]["content"]).split())
     return card[entry]
