@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from agentrl.paths import data_path
 from agentrl.sandbox.contract import Backend, NetworkAllow, SandboxSpec, SandboxStartFailed
 from agentrl.sandbox.egress import Egress
 
@@ -102,6 +105,52 @@ async def test_refusals_are_told_once(egress: Egress, tmp_path: Path, caplog: py
 async def test_a_place_where_it_cannot_listen(egress: Egress, tmp_path: Path) -> None:
     with pytest.raises(SandboxStartFailed, match="cannot listen"):
         await asyncio.to_thread(egress.open, f"{tmp_path}/no/e", ("example.org",), "")
+
+
+@pytest.fixture
+async def relay(tmp_path: Path) -> AsyncIterator[int]:
+    """The relay, on this machine, to a server that sends back what it gets, once that has ended; its port."""
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.read())
+        await writer.drain()
+        writer.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    server = await asyncio.start_unix_server(echo, f"{tmp_path}/e")
+    program = [sys.executable, "-I", "-S", str(data_path("tools", "egress", "relay.py")), str(port), f"{tmp_path}/e"]
+    process = await asyncio.create_subprocess_exec(*program, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"ready\n"
+    yield port
+    assert process.returncode is None, "the relay died"
+    process.kill()
+    await process.wait()
+    server.close()
+
+
+async def through(port: int, data: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(data)
+    writer.write_eof()
+    answer = await asyncio.wait_for(reader.read(), 60)
+    writer.close()
+    return answer
+
+
+async def test_the_relay_is_exact_for_many_and_survives_the_rude(relay: int, tmp_path: Path) -> None:
+    texts = [bytes([n]) * (1 << 20) for n in range(24)] + [b"", b"x"]
+    rude = [await asyncio.open_connection("127.0.0.1", relay) for _ in range(20)]
+    for n, (_, writer) in enumerate(rude):
+        writer.write(b"y" * (100_000 * n))
+        if n % 2:
+            writer.transport.abort()
+    assert await asyncio.gather(*(through(relay, text) for text in texts)) == texts
+    for _, writer in rude:
+        writer.close()
+    (tmp_path / "e").unlink()
+    assert await through(relay, b"") == b""  # hung up on: there is nothing behind it
 
 
 FETCH = """
