@@ -188,7 +188,7 @@ class _Run:
             while drawn < admission.open_until(version):
                 groups += [self._begin(drawn * pipeline.groups + k) for k in range(pipeline.groups)]
                 drawn += 1
-            while (chosen := admission.choose(groups, version, pipeline.groups)) is None:
+            while (chosen := self._chosen(admission, groups, version)) is None:
                 self._changed.clear()
                 await self._changed.wait()
             groups = [group for group in groups if group not in chosen]
@@ -202,6 +202,12 @@ class _Run:
             for episode in group.episodes:
                 episode.cancel()
         return self._prediction(ages, [b - a for a, b in itertools.pairwise(iterations)])
+
+    def _chosen(self, admission: Admission, groups: list[_Group], version: int) -> list[_Group] | None:
+        wanted = self.pipeline.groups
+        if sum(group.ended is not None for group in groups) < wanted:  # the rule would say the same, more slowly
+            return None
+        return admission.choose(groups, version, wanted)
 
     def _begin(self, number: int) -> _Group:
         group = _Group(number)

@@ -57,12 +57,14 @@ class Admission:
         last = {id(each): version if each.begun is None else each.begun for each in groups}
         ended = sorted((each for each in groups if each.ended is not None), key=lambda each: each.ended or 0)
         chosen: list[G] = []
+        taken: set[int] = set()
         for update in range(version, version + self.staleness + 1):
-            urgent = [each for each in groups if last[id(each)] + self.staleness <= update and each not in chosen]
+            urgent = [each for each in groups if last[id(each)] + self.staleness <= update and id(each) not in taken]
             needed = len(urgent) - (update - version) * wanted
-            ready = [each for each in ended if each in urgent]
+            ready = [each for each in urgent if each.ended is not None]
             if needed > len(ready):
                 return None
-            chosen += ready[: max(needed, 0)]
-        chosen += [each for each in ended if each not in chosen][: max(wanted - len(chosen), 0)]
+            chosen += sorted(ready, key=lambda each: each.ended or 0)[: max(needed, 0)]
+            taken = set(map(id, chosen))
+        chosen += [each for each in ended if id(each) not in taken][: max(wanted - len(chosen), 0)]
         return chosen if len(chosen) >= wanted else None
