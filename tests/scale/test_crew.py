@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -111,6 +114,32 @@ def test_a_recipe_that_cannot_be_built_there_says_so(counting: Path) -> None:
     code.write_text(f"{code.read_text()}\nif os.getpid() != {os.getpid()}: raise OSError('no GPU')\n")
     with pytest.raises(RecipeError, match="cannot be imported: OSError: no GPU"):
         play(counting, "run", 4, *TWO_PROCESSES)
+
+
+def test_workers_end_with_their_driver(counting: Path) -> None:
+    here = counting.parent
+    sets = [*TWO_PROCESSES, "tools=[{use: ./task.py:Counter, delay: 1.0}]"]
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "agentrl.cli", "rollout", "counting", "--agent", "oracle", "--out", "run"]
+        + [part for text in sets for part in ("--set", text)],
+        cwd=here, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    workers: list[int] = []
+    for _ in range(1200):
+        children = Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split()
+        workers = [int(child) for child in children]
+        shards = here / "run" / "episodes"
+        if len(workers) == 2 and shards.is_dir() and any(file.stat().st_size for file in shards.iterdir()):
+            break
+        time.sleep(0.05)
+    assert len(workers) == 2
+    driver.kill()
+    driver.wait()
+    for _ in range(1200):
+        if not any(Path(f"/proc/{worker}").exists() for worker in workers):
+            return
+        time.sleep(0.05)
+    pytest.fail("a worker outlives its driver")
 
 
 @pytest.fixture
