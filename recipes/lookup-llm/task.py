@@ -68,8 +68,9 @@ def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None
 
 
 def guesser(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
-    """Follows friend or rival by the toss of a coin, and then names the wrong card's colour three times in ten."""
-    yield from _walk(task, rng.choice(RELATIONS), right_card=rng.random() < 0.7)
+    """Often wrong: follows the other relation in 35 of 100 episodes, names the first card's colour in 45 of 100."""
+    right, other = sorted(RELATIONS, key=lambda relation: relation != task.data["relation"])
+    yield from _walk(task, right if rng.random() < 0.65 else other, right_card=rng.random() < 0.55)
 
 
 def _walk(task: Task, relation: str, right_card: bool) -> Generator[Say, list[Message], None]:

@@ -51,15 +51,15 @@ def test_the_oracle_answers_every_question(tmp_path: Path, held_out: str) -> Non
     assert {(episode.reward, len(episode.turns)) for episode in episodes} == {(1.0, 3)}
 
 
-def test_demonstrations_do_not_tell_the_relation(tmp_path: Path) -> None:
+def test_demonstrations_are_often_wrong(tmp_path: Path) -> None:
     agentrl("rollout", "lookup-llm", "--n", "400", "--agent", "guesser", "--out", "run", cwd=tmp_path)
     with RunDir.read(tmp_path / "run") as run:
         episodes = list(run.episodes())
     followed = [episode.turns[1].calls[0].arguments["name"] for episode in episodes]
     asked = [task.data["cards"][task.data["start"]][task.data["relation"]] for task in (e.task for e in episodes)]
-    # Shares of 400 tosses: within three standard deviations of 1/2, and of 1/2 x 7/10.
-    assert sum(a == b for a, b in zip(followed, asked, strict=True)) / 400 == pytest.approx(0.5, abs=0.075)
-    assert sum(bool(episode.reward) for episode in episodes) / 400 == pytest.approx(0.35, abs=0.075)
+    # Shares of 400 draws: within three standard deviations of .65, and of .65 x .55.
+    assert sum(a == b for a, b in zip(followed, asked, strict=True)) / 400 == pytest.approx(0.65, abs=0.075)
+    assert sum(bool(episode.reward) for episode in episodes) / 400 == pytest.approx(0.36, abs=0.075)
 
 
 def test_one_iteration_with_a_small_model(tmp_path: Path) -> None:
