@@ -19,12 +19,12 @@ from .test_crew import contents, invariants_hold
 SMALL = 80 << 20
 """Bytes of a node's object store: about the least that Ray takes."""
 
-WORKERS, NODES = 2, 3
+WORKERS = 2
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[object]:
-    """A head without CPUs, and nodes with one CPU each: whatever plays, plays on a node that can die; one is spare."""
+    """A head without CPUs, and a node for each worker, with room for one more: who dies, dies with a node."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
     from ray.cluster_utils import Cluster
@@ -34,8 +34,8 @@ def cluster() -> Iterator[object]:
         head_node_args={"num_cpus": 0, "object_store_memory": SMALL, "include_dashboard": False},
     )
     try:
-        for _ in range(NODES):
-            made.add_node(num_cpus=1, object_store_memory=SMALL)
+        for _ in range(WORKERS):
+            made.add_node(num_cpus=2, object_store_memory=SMALL)
         made.wait_for_nodes()
         ray.init(address=made.address, log_to_driver=False)
         yield made
