@@ -156,6 +156,37 @@ class SimulatedReplica:
         self._set_timer()
 
 
+class Loads:
+    """Replicas by their requests: the least loaded of a thousand is found without looking at all of them."""
+
+    def __init__(self, replicas: list[SimulatedReplica]) -> None:
+        self._least = 0
+        self._level = dict.fromkeys(replicas, 0)
+        self._at: dict[int, dict[SimulatedReplica, None]] = {0: dict.fromkeys(replicas)}
+
+    def least(self) -> SimulatedReplica:
+        """One of those with the fewest requests, the longest so."""
+        return next(iter(self._at[self._least]))
+
+    @asynccontextmanager
+    async def one_more(self, replica: SimulatedReplica) -> AsyncIterator[None]:
+        """A request more, for the block."""
+        self._move(replica, +1)
+        try:
+            yield
+        finally:
+            self._move(replica, -1)
+
+    def _move(self, replica: SimulatedReplica, by: int) -> None:
+        level = self._level[replica]
+        del self._at[level][replica]
+        self._level[replica] = level + by
+        self._at.setdefault(level + by, {})[replica] = None
+        self._least = min(self._least, level + by)
+        while not self._at[self._least]:
+            self._least += 1
+
+
 @dataclass(eq=False)
 class _Group:
     """As `Admission` takes them."""
@@ -174,6 +205,7 @@ class _Run:
     async def train(self) -> Prediction:
         pipeline, costs = self.pipeline, self.pipeline.trainer
         self._replicas = [SimulatedReplica(pipeline.engine) for _ in range(pipeline.engine.replicas)]
+        self._loads = Loads(self._replicas)
         self._workers = [Server() for _ in range(pipeline.workers)]
         self._driver, self._flying, self._training = Server(), Busy(), Busy()
         self._room = asyncio.Semaphore(pipeline.concurrency)
@@ -241,12 +273,13 @@ class _Run:
         home: SimulatedReplica | None = None
         for _ in range(max(1, round(costs.turns.draw(rng)))):
             await worker.work(self.pipeline.worker_s_per_turn)
-            least = min(self._replicas, key=lambda replica: replica.requests.level)
+            least = self._loads.least()
             stays = home is not None and home.requests.level < least.requests.level + SPILL
             if home is None or not stays:
                 home, fresh = least, context
             reply = max(1.0, costs.reply_tokens.draw(rng))
-            await home.generate(context, fresh, reply)
+            async with self._loads.one_more(home):
+                await home.generate(context, fresh, reply)
             self._sampled += reply
             await asyncio.sleep(costs.tool_s.draw(rng))
             fresh = costs.observation_tokens.draw(rng)
