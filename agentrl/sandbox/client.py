@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import tarfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -303,4 +304,29 @@ def _pack(source: Path) -> bytes:
 def _unpack(packed: bytes, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
-        tar.extractall(target, filter="data")
+        if hasattr(tarfile, "data_filter"):
+            tar.extractall(target, filter="data")
+            return
+        for member in tar:  # Python before 3.11.4, as in Debian 12
+            tar.extract(_harmless(member, target), target, set_attrs=not member.issym())
+
+
+def _harmless(member: tarfile.TarInfo, target: Path) -> tarfile.TarInfo:
+    """The member as `tarfile.data_filter` would pass it: inside `target`, no device, owned by who unpacks.
+
+    Raises:
+        tarfile.TarError: it leads out of `target`, or is a device or a pipe.
+    """
+    root = os.path.realpath(target)
+    leads = [os.path.join(root, member.name)]
+    if member.issym() or member.islnk():
+        beside = os.path.dirname(member.name) if member.issym() else ""
+        leads.append(os.path.join(root, beside, member.linkname))
+    inside = all(os.path.commonpath([root, os.path.realpath(path)]) == root for path in leads)
+    if os.path.isabs(member.name) or os.path.isabs(member.linkname) or not inside:
+        raise tarfile.ExtractError(f"{member.name!r} in the archive leads out of {target}")
+    if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
+        raise tarfile.ExtractError(f"{member.name!r} in the archive is a device or a pipe")
+    member.mode = (member.mode & 0o755) | 0o600 if member.isreg() or member.islnk() else 0o755
+    member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
+    return member

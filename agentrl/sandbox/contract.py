@@ -349,7 +349,7 @@ class Sandbox(Protocol):
 
         Raises:
             OSError: there is no such file, it cannot be read, or it is too large.
-            tarfile.FilterError: it holds a link that leads out of `target`, or a device.
+            tarfile.TarError: it holds a link that leads out of `target`, or a device.
         """
         ...
 

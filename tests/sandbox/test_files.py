@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from pathlib import Path
 
 import pytest
 
+from agentrl.sandbox.client import _unpack
 from agentrl.sandbox.contract import FileInfo, SandboxSpec, SandboxStartFailed
 from agentrl.sandbox.namespace import NamespaceBackend, NamespaceSandbox
 
@@ -45,6 +48,14 @@ async def test_errors_are_those_of_open(sandbox: NamespaceSandbox) -> None:
         await sandbox.list("big")
 
 
+@pytest.fixture(params=["this Python", "before 3.11.4"])
+def any_python(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Debian 12's Python has no filters for archives."""
+    if request.param == "before 3.11.4":
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+
+
+@pytest.mark.usefixtures("any_python")
 async def test_put_and_get(sandbox: NamespaceSandbox, tmp_path: Path) -> None:
     source = tmp_path / "source"
     (source / "sub").mkdir(parents=True)
@@ -62,10 +73,36 @@ async def test_put_and_get(sandbox: NamespaceSandbox, tmp_path: Path) -> None:
         await sandbox.get("missing", tmp_path / "none")
 
 
-async def test_what_comes_back_stays_in_its_folder(sandbox: NamespaceSandbox, tmp_path: Path) -> None:
-    await sandbox.exec("mkdir trap; ln -s /etc/passwd trap/out")
-    with pytest.raises(Exception, match=r"outside|absolute"):
+@pytest.mark.usefixtures("any_python")
+@pytest.mark.parametrize(
+    "trap", ["ln -s /etc/passwd trap/out", "ln -s ../../../../../../../etc trap/out", "mkfifo trap/out"]
+)
+async def test_what_comes_back_stays_in_its_folder(sandbox: NamespaceSandbox, tmp_path: Path, trap: str) -> None:
+    await sandbox.exec(f"mkdir trap; {trap}")
+    with pytest.raises(tarfile.TarError, match=r"outside|absolute|leads out|special file|a device"):
         await sandbox.get("trap", tmp_path / "target")
+    assert not (tmp_path / "target" / "out").exists()
+
+
+@pytest.mark.usefixtures("any_python")
+@pytest.mark.parametrize("name", ["../out", "/tmp/agentrl-out", "link/out"])
+def test_an_archive_of_traps(tmp_path: Path, name: str) -> None:
+    packed, target = io.BytesIO(), tmp_path / "target"
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        link = tarfile.TarInfo("link")
+        link.type, link.linkname = tarfile.SYMTYPE, "sub/.."
+        inside = tarfile.TarInfo("inside")
+        inside.size, inside.mode = 1, 0o4777
+        tar.addfile(link)
+        tar.addfile(inside, io.BytesIO(b"x"))
+        trap = tarfile.TarInfo(name)
+        trap.type, trap.linkname = tarfile.LNKTYPE, "../secret"
+        tar.addfile(trap)
+    (tmp_path / "secret").write_text("secret")
+    with pytest.raises(tarfile.TarError):
+        _unpack(packed.getvalue(), target)
+    assert (target / "inside").stat().st_mode & 0o7777 == 0o755
+    assert sorted(path.name for path in target.iterdir()) == ["inside", "link"]
 
 
 async def test_files_and_setup_of_the_spec(backend: NamespaceBackend) -> None:
