@@ -26,7 +26,10 @@ from agentrl.store.run_dir import RunDir
 from benchmarks.learning import RECIPE, Run, spread
 
 # So small that computing takes less than waiting for tools does.
-SMALL = ("train.groups=4", "train.group_size=6", "agent.max_turns=12", "concurrency=512")
+SMALL = (
+    "tasks.args.distance=3", "train.groups=4", "train.group_size=6", "train.lr=2.5e-4", "agent.max_turns=12",
+    "concurrency=512",
+)  # fmt: skip
 CORRECTED = "train.importance={high: 2}"
 WINDOW = 6  # iterations at the end, over which the reward is taken
 
@@ -36,9 +39,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("runs/async"))
     parser.add_argument("--eta", nargs="*", default=["0", "1", "2", "4"], help="null: in turns")
-    parser.add_argument("--median", type=float, default=0.01, help="seconds of a tool call")
-    parser.add_argument("--sigma", type=float, default=1.75, help="of the logarithm of the seconds")
-    parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--median", type=float, default=0.02, help="seconds of a tool call")
+    parser.add_argument("--sigma", type=float, default=1.25, help="of the logarithm of the seconds")
+    parser.add_argument("--iterations", type=int, default=100)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="overrides the recipe")
     given = parser.parse_args()
     runs: dict[str, list[Run]] = {eta: [] for eta in given.eta}
