@@ -170,6 +170,7 @@ async def get_stays_in_its_folder(arena: Arena) -> None:
         f"mkdir trap; ln -s {secret} trap/link",
         f"mkdir trap; ln -s {outside} trap/folder",
         "mkdir trap; ln -s ../../../../../../etc/passwd trap/link",
+        "mkdir -p trap/a/b; touch trap/secret; ln -s ../../secret trap/a/b/s; ln -P trap/a/b/s trap/link",
     ):
         await sandbox.exec(f"rm -rf trap; {trap}")
         target = arena.host_folder() / "target"
