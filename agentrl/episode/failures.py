@@ -7,6 +7,7 @@ its traceback, and a budget decides when the run stops.
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 from dataclasses import dataclass
 
@@ -43,6 +44,15 @@ def verdict(error: BaseException) -> Verdict:
             return Verdict("infra_error", retry=True)
         case _:
             return Verdict("user_error", retry=False)
+
+
+def asked_to_stop(error: BaseException) -> bool:
+    """Whether the error is a cancellation of the current task, which must go on its way.
+
+    Other CancelledErrors come from user code that awaited what it had cancelled itself: a bug like any other.
+    """
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
 def describe(error: BaseException, stage: str) -> ErrorRecord:

@@ -21,7 +21,7 @@ from agentrl.chat.renderer import Renderer
 from agentrl.credit.gain import GoldScorer
 from agentrl.engines.base import Engine, Sampling
 from agentrl.episode.collector import rare_collections
-from agentrl.episode.failures import Verdict, describe, verdict
+from agentrl.episode.failures import Verdict, asked_to_stop, describe, verdict
 from agentrl.episode.limits import Limits
 from agentrl.episode.record import Episode, ErrorRecord
 from agentrl.episode.session import Outcome, Session
@@ -175,11 +175,15 @@ class Runner:
         try:
             try:
                 await play.run()
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                if asked_to_stop(error):
+                    raise
                 judged = play.judge(error)
             if judged.status in ("done", "truncated"):
                 await play.score()
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if asked_to_stop(error):
+                raise
             judged = play.judge(error)
             if judged.status == "truncated":  # a reward function cannot reach a limit of the episode
                 judged = Verdict("user_error", retry=False)
@@ -277,7 +281,7 @@ class _Attempt:
             session.outcome = Outcome("wall")
             self.stop = "wall"
 
-    def judge(self, error: Exception) -> Verdict:
+    def judge(self, error: BaseException) -> Verdict:
         """What an exception makes of the episode; remembers it with the stage that it came from."""
         judged = verdict(error)
         self.stop = judged.stop

@@ -15,7 +15,7 @@ import msgspec
 from agentrl.chat.parser import ParsedCall, Parser, Reply
 from agentrl.chat.renderer import Renderer
 from agentrl.engines.base import ContextOverflow, Engine, Sampling
-from agentrl.episode.failures import LimitReached
+from agentrl.episode.failures import LimitReached, asked_to_stop
 from agentrl.episode.graph import TokenGraph
 from agentrl.episode.limits import Limits
 from agentrl.episode.record import CallRecord, Turn
@@ -219,7 +219,9 @@ class Session:
                 outcome, result = "error", ToolResult(f"Error: {error}")
             except InfraError:
                 raise
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                if asked_to_stop(error):
+                    raise
                 outcome, result = "error", ToolResult(f"Error: {call.name}: {type(error).__name__}: {error}")
         text, dropped = cut_middle(result.text, self.limits.observation_chars)
         blob = self._put_blob(result.text.encode(errors="replace")) if dropped and self._put_blob else None

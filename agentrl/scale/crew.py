@@ -24,7 +24,7 @@ from agentrl.engines.vllm import VLLMEngine
 from agentrl.episode.limits import Limits
 from agentrl.episode.record import Episode, ErrorRecord
 from agentrl.episode.runner import Harness, Plan
-from agentrl.errors import AgentRLError
+from agentrl.errors import AgentRLError, EngineError, InfraError, RecipeError
 from agentrl.recipe import Recipe
 from agentrl.scale.gateway import Gateway
 from agentrl.scale.handle import Handle, LocalPlace, Place, WorkerDied
@@ -81,8 +81,8 @@ class Crew:
 
     def __init__(self, recipe: Recipe) -> None:
         self.settings = recipe.scale
-        share = -(-recipe.concurrency // self.settings.rollout_workers)
-        alone = recipe.model_copy(update={"concurrency": share, "scale": ScaleSettings()})
+        # With the concurrency of all: a worker that is left alone plays everything.
+        alone = recipe.model_copy(update={"scale": ScaleSettings()})
         self._recipe = json.loads(alone.model_dump_json())
         self._base = str(recipe.base.resolve())
         self._place: Place | None = None
@@ -144,7 +144,12 @@ class Crew:
         if setting not in worker.prepared:
             tokenizer = harness.renderer.tokenizer
             worker.prepared[setting] = asyncio.create_task(handle.call("prepare", setting, tokenizer))
-        await asyncio.shield(worker.prepared[setting])
+        try:
+            await asyncio.shield(worker.prepared[setting])
+        except WorkerDied:
+            raise
+        except InfraError as error:  # it cannot reach a server, or start a sandbox: another one may
+            raise WorkerDied(f"cannot get ready: {error}", place=worker.name) from error
         played: Played = await handle.call("play", setting, plan)
         return played
 
@@ -154,11 +159,20 @@ class Crew:
         if isinstance(engine, ScriptedEngine):
             return Scripted(engine.script_name)
         if engine.name == "openai":
+            if self._place.host not in LOOPBACK and any(map(_of_this_machine, self._recipe["engine"]["urls"])):
+                raise RecipeError(
+                    "workers on other machines cannot reach a server at 127.0.0.1",
+                    place="engine.urls",
+                    remedy="name an address that they can reach, or take scale.backend: process",
+                )
             return Attached(())
         await engine.start()
         if isinstance(engine, VLLMEngine) and engine.tells_versions:
-            urls = tuple(replica.url for replica in engine.replicas.all)
-            if self._place.host in LOOPBACK or not any(urlsplit(url).hostname in LOOPBACK for url in urls):
+            # Without those that missed an update: workers have no other way to learn of it.
+            urls = tuple(replica.url for replica in engine.replicas.all if not replica.drained)
+            if not urls:
+                raise EngineError("no server took the last weights", remedy="restart the servers")
+            if self._place.host in LOOPBACK or not any(map(_of_this_machine, urls)):
                 return Attached(urls)
         if self._gateway is None:
             self._gateway = Gateway(self._place.host)
@@ -239,6 +253,10 @@ async def _close(worker: _Worker) -> None:
     if not isinstance(handle, BaseException):
         await handle.close()
     await asyncio.gather(*worker.prepared.values(), return_exceptions=True)
+
+
+def _of_this_machine(url: str) -> bool:
+    return urlsplit(url).hostname in LOOPBACK
 
 
 def longest_episode(limits: Limits) -> float:

@@ -15,7 +15,7 @@ import msgspec
 from aiohttp import web
 
 from agentrl.engines.base import Completion, ContextOverflow, Engine, Sampling
-from agentrl.engines.http import HttpClient, Refused
+from agentrl.engines.http import HttpClient, Refused, most_connections
 from agentrl.errors import AgentRLError, EngineError
 from agentrl.task import Message, Task
 
@@ -79,6 +79,7 @@ class Gateway:
             self._runner = None
 
     async def _open(self) -> None:
+        most_connections()  # raises the limit of open files: every request under way holds one
         app = web.Application(client_max_size=LONGEST_REQUEST)
         app.add_routes([web.post("/{engine}/{call}", self._answer)])
         # A worker that dies takes its requests along: the engine need not finish them.

@@ -104,6 +104,10 @@ class Host:
         self._running.add(task)
         try:
             return None, await getattr(self._object, method)(*args)
+        except asyncio.CancelledError:
+            if self._closed or task.cancelling():
+                raise
+            return RemoteError(f"{method} awaited something that had been cancelled"), None
         except Exception as error:
             return portable(error), None
         finally:
@@ -159,7 +163,8 @@ class LocalHandle:
         try:
             return opened(await reply)
         except asyncio.CancelledError:
-            if not reply.cancelled():
+            waiting = asyncio.current_task()
+            if waiting is not None and waiting.cancelling():
                 reply.cancel()
                 raise
             raise WorkerDied("was closed", place=self.name) from None

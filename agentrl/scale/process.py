@@ -141,6 +141,7 @@ async def _read(reader: asyncio.StreamReader) -> Any:
 async def serve(descriptor: int) -> None:
     """Does what the parent asks, until it is gone."""
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=descriptor))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, writer.close)
     host = Host()
     at_work: set[asyncio.Task[None]] = set()
 
@@ -167,7 +168,6 @@ async def serve(descriptor: int) -> None:
 def main() -> None:
     """The child process."""
     sys.path.insert(0, os.getcwd())  # as the command line has it
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     asyncio.run(serve(int(sys.argv[1])))
 
 

@@ -143,8 +143,11 @@ class RayHandle:
         # Pickled here: what comes out of Ray is read-only, and its own errors would wrap ours.
         try:
             reply = await getattr(self._actor, what).remote(pickle.dumps(args))
-        except (exceptions.RayActorError, exceptions.ObjectLostError, exceptions.TaskCancelledError) as error:
-            raise WorkerDied(str(error).splitlines()[0], place=self.name) from None
+        except exceptions.RayTaskError:  # a bug of ours, in the actor
+            raise
+        except exceptions.RayError as error:  # its process, its node, its memory
+            why = (str(error).splitlines() or [type(error).__name__])[0]
+            raise WorkerDied(why, place=self.name) from None
         return opened(pickle.loads(reply))
 
     async def close(self) -> None:

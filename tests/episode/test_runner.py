@@ -49,6 +49,7 @@ async def test_every_planned_episode_is_emitted_exactly_once(tmp_path: Path) -> 
     [
         ("refuse", "error", "Error: not today"),
         ("crash", "error", "Error: crash: ZeroDivisionError: division by zero"),
+        ("trip", "error", "Error: trip: CancelledError"),
         ("hang", "timeout", "Error: hang took longer than 0.2 s"),
         ("nothing", "malformed", "nothing"),
         ("table", "ok", '[{"name": "née", "size": null}]'),
@@ -108,6 +109,15 @@ async def test_a_bug_in_a_reward_is_a_user_error_with_its_place(tmp_path: Path) 
     assert episode.error.stage == "score"
     assert "bad.py" in episode.error.traceback
     assert episode.turns, "what happened before the error is kept"
+
+
+async def test_a_reward_that_awaits_what_it_cancelled_is_a_user_error(tmp_path: Path) -> None:
+    code = "import asyncio\n\nasync def bad(task):\n    waiting = asyncio.create_task(asyncio.sleep(9))\n"
+    (tmp_path / "trips.py").write_text(f"{code}    waiting.cancel()\n    await waiting\n")
+    episode = await play_one(make_harness(make_parts(tmp_path, rewards={"bad": "./trips.py:bad"}), calls()))
+    assert episode.status == "user_error"
+    assert episode.error is not None
+    assert (episode.error.kind, episode.error.stage) == ("CancelledError", "score")
 
 
 async def test_user_errors_have_a_budget(tmp_path: Path) -> None:

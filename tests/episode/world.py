@@ -54,6 +54,14 @@ class Bench(Tool):
         raise ZeroDivisionError("division by zero")
 
     @tool
+    async def trip(self) -> str:
+        """Awaits what it has cancelled itself."""
+        task = asyncio.create_task(asyncio.sleep(60))
+        task.cancel()
+        await task
+        return "never"
+
+    @tool
     async def hang(self) -> str:
         """Never returns."""
         await asyncio.sleep(60)

@@ -38,6 +38,11 @@ class Counter:
     async def wait(self) -> None:
         await asyncio.Event().wait()
 
+    async def trip(self) -> None:
+        waiting = asyncio.create_task(asyncio.sleep(60))
+        waiting.cancel()
+        await waiting
+
     async def fail(self, how: str) -> None:
         if how == "extra":
             raise MissingExtra("nothing", "none")  # its constructor takes other arguments than `Exception` keeps
@@ -117,3 +122,20 @@ def test_settings_that_do_not_belong_together() -> None:
         ScaleSettings.model_validate("process")
     with pytest.raises(ValueError, match="'worker_cpus' belongs to ray"):
         ScaleSettings(backend="process", rollout_workers=1, worker_cpus=2)
+
+
+async def test_a_call_that_is_cancelled_ends_as_cancelled(place: Place) -> None:
+    handle = await place.put("it", Counter, 1)
+    call = asyncio.create_task(handle.call("wait"))
+    await asyncio.sleep(0.05)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert await handle.call("add", 1) == 2, "the object lives on"
+
+
+async def test_a_method_that_awaits_what_it_cancelled_has_failed(place: Place) -> None:
+    handle = await place.put("it", Counter, 1)
+    with pytest.raises(RemoteError, match="had been cancelled"):
+        await asyncio.wait_for(handle.call("trip"), 30)
+    assert await handle.call("add", 1) == 2
