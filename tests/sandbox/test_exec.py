@@ -143,6 +143,29 @@ async def test_cancelling_kills(sandbox: NamespaceSandbox) -> None:
     assert "100" not in left
 
 
+# A program whose main thread has ended and whose other thread has not: the kernel calls it a zombie, and it runs on.
+HEADLESS = """
+import ctypes, itertools, signal, sys, threading
+def count():
+    for n in itertools.count():
+        with open("/tmp/count", "w") as file: file.write(str(n))
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+threading.Thread(target=count).start()
+ctypes.CDLL(None).syscall(SYS_EXIT, 0)
+""".replace("SYS_EXIT", "60" if os.uname().machine == "x86_64" else "93")
+
+
+@pytest.mark.parametrize("command", ['exec "$@"', '"$@" & until grep -q ") Z" /proc/$!/stat; do sleep 0.01; done'])
+async def test_a_program_without_its_main_thread_dies_too(
+    sandbox: NamespaceSandbox, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr("agentrl.sandbox.wire.MARGIN_S", 5.0)
+    wanted, limit = ("timeout", 1.0) if command.startswith("exec") else ("ok", 20.0)
+    result = await sandbox.exec(["sh", "-c", command, "sh", "python3", "-c", HEADLESS], timeout_s=limit)
+    assert result.outcome == wanted
+    assert (await sandbox.exec("cat /proc/[0-9]*/task/*/comm")).text == "python3\ncat\n"  # the toolbox, the looker
+
+
 async def test_fork_bomb(backend: NamespaceBackend) -> None:
     sandbox = await backend.create(SandboxSpec(pids=64))
     session = await sandbox.session()

@@ -16,6 +16,7 @@ from agentrl.errors import SandboxError
 from agentrl.sandbox.contract import CapabilityMissing, SandboxLost, SandboxSpec, SandboxStartFailed
 from agentrl.sandbox.namespace import NamespaceBackend, NamespaceSandbox
 from tests.sandbox.test_backend import groups_of, processes_with
+from tests.sandbox.test_exec import HEADLESS
 
 ABLE = SandboxSpec(snapshots=True)
 # Everything of a file but its numbers on this file system: the content, the holes in it, and who else it is.
@@ -123,6 +124,28 @@ async def test_programs_are_held_still_and_go_on(backend: NamespaceBackend) -> N
         first, second = await sandbox.read("one"), await sandbox.read("/tmp/two")
         # Writing is two steps, emptying and filling, so that one file may be empty; else they are one step apart.
         assert b"" in (first, second) or 0 <= int(first) - int(second) <= 1
+
+
+HOLD = """
+import os, sys, time
+sys.path.append("/run/agentrl/tools")
+import archive
+held = archive.hold()
+running, before = archive.running(), os.stat("/tmp/count").st_mtime_ns
+time.sleep(0.2)
+print(running, before == os.stat("/tmp/count").st_mtime_ns)
+archive.release([])
+"""
+
+
+async def test_a_program_without_its_main_thread_is_held_still(sandbox: NamespaceSandbox) -> None:
+    program = await sandbox.spawn(["python3", "-c", HEADLESS])
+    await sandbox.exec(f"until grep -q ') Z' /proc/{program.pid}/stat && test -s /tmp/count; do sleep 0.01; done")
+    assert (await sandbox.exec(["python3", "-c", HOLD])).text == "[] True\n"
+    count = await sandbox.read("/tmp/count")
+    async with asyncio.timeout(30):
+        while await sandbox.read("/tmp/count") in (count, b""):
+            await asyncio.sleep(0.01)
 
 
 async def test_snapshots_go_with_their_last_fork_and_with_the_backend(backend: NamespaceBackend) -> None:

@@ -38,17 +38,18 @@ def stream(file):
 
 def running():
     """Pids of all programs that run, but process 1 and this one."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit() and int(name) not in (1, os.getpid()):
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    state = file.read().rpartition(b")")[2].split()[0]
-            except OSError:
-                continue  # it has just ended
-            if state not in (b"Z", b"X", b"T"):
-                found.append(int(name))
-    return found
+    others = [name for name in os.listdir("/proc") if name.isdigit() and int(name) not in (1, os.getpid())]
+    return [int(name) for name in others if runs(name)]
+
+
+def runs(name):
+    """Whether any thread of a program does: the main one may have ended before the others."""
+    with suppress(OSError):  # it has just ended
+        for thread in os.listdir(f"/proc/{name}/task"):
+            with suppress(OSError), open(f"/proc/{name}/task/{thread}/stat", "rb") as file:
+                if file.read().rpartition(b")")[2].split()[0] not in (b"Z", b"X", b"T"):
+                    return True
+    return False
 
 
 def hold():

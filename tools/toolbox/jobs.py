@@ -97,13 +97,16 @@ def drain(fd, capture, rounds=64):
 
 
 def processes():
-    """pid -> (parent's pid, start in ticks since boot) of all that live, the toolbox excepted."""
+    """pid -> (parent's pid, start in ticks since boot) of all that live, the toolbox excepted.
+
+    A zombie with other threads lives: only its main thread has ended.
+    """
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and name != "1":
             stat = read_proc(name, "stat")
             fields = stat[stat.rfind(b")") + 2 :].split()
-            if len(fields) > 19 and fields[0] not in (b"Z", b"X"):
+            if len(fields) > 19 and (fields[0] not in (b"Z", b"X") or int(fields[17]) > 1):
                 found[int(name)] = int(fields[1]), int(fields[19])
     return found
 
