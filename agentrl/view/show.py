@@ -85,7 +85,7 @@ def show_run(
 
 def show_summary(run: RunDir, console: Console | None = None) -> None:
     """Prints what a run came to."""
-    (console or Console()).print(_summary(run))
+    (console or _standard_output()).print(_summary(run))
 
 
 def show_episode(
