@@ -112,9 +112,15 @@ class ToolboxSandbox(ABC):
         self, command: str | Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None
     ) -> ToolboxProcess:
         """Starts a program to talk to. Raises OSError if it cannot be started."""
-        id = self.wire.fresh_id()
-        end = self.wire.expect(f"{id}.end")
-        reply = await self.wire.ask("spawn", self._program(command, cwd, env), id=id)
+        wire = self.wire
+        id = wire.fresh_id()
+        end = wire.expect(f"{id}.end")
+        try:
+            reply = await wire.ask("spawn", self._program(command, cwd, env), id=id)
+        except asyncio.CancelledError:
+            wire.tell({"op": "stop", "id": "", "job": id, "reason": "cancel"})
+            wire.tell({"op": "process_drop", "id": "", "job": id})
+            raise
         return ToolboxProcess(self, id, int(reply.fields["pid"]), end)
 
     def _program(

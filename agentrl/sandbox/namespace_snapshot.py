@@ -58,8 +58,9 @@ class Archives(Snapshots[Archive]):
         """
         name = f"snapshot-{next(self._numbers)}"
         archive = Archive(f"{self._owner}-{name}", place / name)
-        packer = await sandbox.spawn(_command(python, "pack", *_folders(sandbox)), cwd="/")
+        packer: ToolboxProcess | None = None
         try:
+            packer = await sandbox.spawn(_command(python, "pack", *_folders(sandbox)), cwd="/")
             kept = 0
             with await asyncio.to_thread(_new, archive.path) as file:
                 while data := await packer.read(size=_CHUNK):
@@ -73,11 +74,13 @@ class Archives(Snapshots[Archive]):
         except BaseException:
             archive.path.unlink(missing_ok=True)
             with suppress(SandboxLost):
-                await packer.kill()
+                if packer is not None:
+                    await packer.kill()
                 await sandbox.exec(_command(python, "release"), cwd="/")
             raise
         finally:
-            packer.drop()
+            if packer is not None:
+                packer.drop()
         return self.add(archive)
 
     async def put_back(self, sandbox: ToolboxSandbox, python: str, archive: Archive) -> None:

@@ -245,6 +245,21 @@ async def test_a_spawned_flood_waits_for_its_reader(sandbox: NamespaceSandbox) -
     assert "yes" not in await others(sandbox)
 
 
+async def test_cancelling_a_spawn_kills(sandbox: NamespaceSandbox) -> None:
+    spawning = asyncio.create_task(sandbox.spawn("setsid sleep 1001 & sleep 1002"))
+    await asyncio.sleep(0)  # asked for, not answered
+    id = str(sandbox.wire._last_id)
+    spawning.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await spawning
+    for _ in range(100):
+        if "100" not in (left := await others(sandbox)):
+            break
+    assert "100" not in left
+    with pytest.raises(ProcessLookupError):  # its pipes are closed
+        await sandbox.wire.ask("process_close", {"job": id})
+
+
 async def test_spawning_what_is_not_there(sandbox: NamespaceSandbox) -> None:
     with pytest.raises(FileNotFoundError):
         await sandbox.spawn(["no-such-program"])
