@@ -19,13 +19,16 @@ _LOST_STATE = {
 
 
 class _Session:
-    """What shells and kernels share: one request at a time, also after a cancelled one."""
+    """What shells and kernels share: one request at a time, also after a cancelled one.
+
+    They go with what the sandbox is now: a restored one has others.
+    """
 
     kind: Literal["shell", "python"]
 
     def __init__(self, sandbox: ToolboxSandbox, name: str) -> None:
         self.name = name
-        self.sandbox = sandbox
+        self.sandbox, self.wire = sandbox, sandbox.wire
         self.id = f"{self.kind}:{name}"
         self.folder = sandbox.spec.workdir
         self._turn = asyncio.Lock()
@@ -36,7 +39,7 @@ class _Session:
         body = text.encode("utf-8", "surrogatepass")
         if b"\0" in body:
             raise ValueError("a command cannot hold a NUL byte")
-        wire = self.sandbox.wire
+        wire = self.wire
         async with self._turn:
             if self._pending is not None:  # a cancelled request that is still being killed
                 await asyncio.wait([self._pending], timeout=30)
@@ -55,7 +58,7 @@ class _Session:
 
     def stop(self, reason: str) -> None:
         """Ends the running request, if any."""
-        self.sandbox.wire.tell({"op": "stop", "id": "", "job": self.id, "reason": reason})
+        self.wire.tell({"op": "stop", "id": "", "job": self.id, "reason": reason})
 
     def lost_state(self, fields: Mapping[str, str]) -> str:
         """What to say if the session did not survive; else empty."""
@@ -65,7 +68,7 @@ class _Session:
 
     async def restart(self) -> None:
         """Kills it and all that it started; the next request starts a fresh one."""
-        await self.sandbox.wire.ask("session_reset", {"session": self.id})
+        await self.wire.ask("session_reset", {"session": self.id})
         self.folder = self.sandbox.spec.workdir
 
 

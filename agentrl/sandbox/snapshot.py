@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from agentrl.sandbox.client import ToolboxSandbox
-from agentrl.sandbox.contract import SandboxSpec
+from agentrl.sandbox.contract import SandboxSpec, SandboxStartFailed
 from agentrl.sandbox.wire import Wire
 
 
@@ -91,6 +91,7 @@ class SnapshotSandbox(ToolboxSandbox, Generic[Kept]):
     def __init__(self, spec: SandboxSpec, label: str, snapshots: Snapshots[Kept]) -> None:
         super().__init__(spec, label, Wire(label))
         self._snapshots = snapshots
+        self._expired = False
         self._origin = ""  # the snapshot that it shares with other forks
         self._remaking = asyncio.Lock()
 
@@ -127,10 +128,14 @@ class SnapshotSandbox(ToolboxSandbox, Generic[Kept]):
                 if self._closing is not None:
                     raise self.wire.loss()
                 self.wire.end("it was restored")
-                self._sessions.clear()
                 await self.end()
                 self.wire, self._oom_seen = Wire(self.label), 0
+                self._sessions.clear()
+                self._check_not_over()
                 await self.start(snapshot)
+        except OSError as error:  # the host is out of processes, descriptors or memory
+            await self.close()
+            raise SandboxStartFailed(f"the host could not restore a sandbox: {error}") from error
         except BaseException:
             await self.close()
             raise
@@ -145,6 +150,19 @@ class SnapshotSandbox(ToolboxSandbox, Generic[Kept]):
         for each in forks:
             each._origin = snapshot.ref
         return forks
+
+    def _expire(self) -> None:
+        self._expired = True
+        super()._expire()
+
+    def _check_not_over(self) -> None:
+        """Who was closed, or whose `ttl_s` ended, is not started again: nothing would end it any more."""
+        if self._closing is not None:
+            self.wire.end("it was closed")
+        if self._expired:
+            self._expire()
+        if self.wire.lost:
+            raise self.wire.loss()
 
     async def destroy(self) -> None:
         """Kills and frees everything."""

@@ -196,6 +196,83 @@ async def test_what_does_not_fit_loses_the_sandbox_and_says_so(backend: Namespac
         await small.exec("true")
 
 
+async def test_a_sandbox_whose_time_is_over_cannot_be_restored(
+    backend: NamespaceBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, meanwhile = await backend.create(ABLE), await backend.create(ABLE)
+    ref = await before.snapshot()
+    before._expire()
+    end = meanwhile.end
+
+    async def slow_end() -> None:
+        await end()
+        meanwhile._expire()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(meanwhile, "end", slow_end)
+        for sandbox in (before, meanwhile):
+            with pytest.raises(SandboxLost, match="its ttl_s of 3600 s is over"):
+                await sandbox.restore(ref)
+            with pytest.raises(SandboxLost):
+                await sandbox.exec("true")
+            assert sandbox not in backend._alive
+
+
+async def test_a_host_that_is_out_of_something_is_a_failed_restore(
+    backend: NamespaceBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    able = await backend.create(ABLE)
+    ref = await able.snapshot()
+
+    async def exhausted(snapshot: Any) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(able, "start", exhausted)
+    with pytest.raises(SandboxStartFailed, match="Too many open files"):
+        await able.restore(ref)
+    with pytest.raises(SandboxLost):
+        await able.exec("true")
+
+
+async def test_what_was_open_before_a_restore_is_lost(
+    backend: NamespaceBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox = await backend.create(ABLE)
+    ref = await sandbox.snapshot()
+    shell, kernel = await sandbox.session(), await sandbox.python()
+    await shell.run("x=5")
+    process = await sandbox.spawn("cat")
+    end = sandbox.end
+
+    async def end_while_a_shell_is_asked_for() -> None:
+        await sandbox.session()
+        await end()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sandbox, "end", end_while_a_shell_is_asked_for)
+        await sandbox.restore(ref)
+    while sandbox.wire._last_id < int(process._id) - 1:
+        await sandbox.exec("true")
+    other = await sandbox.spawn("cat")  # what has the number now
+    attempts = (
+        process.write(b"x"),
+        process.close_stdin(),
+        process.wait(1),
+        process.kill(),
+        shell.run("true"),
+        shell.restart(),
+        kernel.run("1"),
+    )
+    for attempt in attempts:
+        with pytest.raises(SandboxLost, match="it was restored"):
+            await attempt
+    process.drop()
+    await shell.interrupt()
+    await other.write(b"heard")
+    assert await other.read() == b"heard"
+    assert (await (await sandbox.session()).run("echo $x")).text == "\n"
+
+
 async def test_a_fork_that_fails_closes_the_others(backend: NamespaceBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     sandbox = await backend.create(ABLE)
     put_back, kept, alive = backend.snapshots.put_back, len(backend.snapshots), len(backend._alive)
@@ -262,6 +339,29 @@ async def test_a_packer_that_is_killed_leaves_nobody_stopped(backend: NamespaceB
         await packing
     assert (await shell.run("echo $kept", timeout_s=20)).text == "5\n"
     assert len(list(backend._host.folder.glob("snapshot-*"))) == taken
+
+
+async def test_a_snapshot_that_is_cancelled_at_its_start_leaves_nobody_stopped(
+    backend: NamespaceBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox = await backend.create(ABLE)
+    shell = await sandbox.session()
+    await shell.run("kept=5")
+    await sandbox.exec("head -c 50M /dev/urandom > big")
+    ask = sandbox.wire.ask
+
+    async def cancelled(op: str, *args: Any, **more: Any) -> Any:
+        reply = await ask(op, *args, **more)
+        if op == "spawn":
+            os.kill(await packer_at_work(sandbox), signal.SIGKILL)
+            raise asyncio.CancelledError
+        return reply
+
+    with monkeypatch.context() as patch, pytest.raises(asyncio.CancelledError):
+        patch.setattr(sandbox.wire, "ask", cancelled)
+        await sandbox.snapshot()
+    result = await shell.run("echo $kept", timeout_s=20)
+    assert (result.outcome, result.text) == ("ok", "5\n")
 
 
 async def packer_at_work(sandbox: NamespaceSandbox) -> int:
