@@ -380,9 +380,12 @@ class Sandbox(Protocol):
     async def restore(self, ref: str) -> None:
         """Ends all processes and sessions, and puts the files back as a snapshot of this backend kept them.
 
+        What `spawn`, `session` and `python` gave before that raises SandboxLost from then on.
+
         Raises:
             CapabilityMissing: as `snapshot`.
             KeyError: there is no such snapshot.
+            SandboxLost: it was closed, or its `ttl_s` ended.
             SandboxStartFailed: it did not come up again; the sandbox is lost.
         """
         ...

@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 
 from agentrl.sandbox.cgroups import Family, found_family, reap_groups
-from agentrl.sandbox.contract import Capabilities, NetworkAllow, SandboxSpec, SandboxStartFailed
+from agentrl.sandbox.contract import Capabilities, NetworkAllow, SandboxSpec, SandboxStartFailed, SandboxUnavailable
 from agentrl.sandbox.egress import SOCKET, Egress, open_way_out
 from agentrl.sandbox.images import REPOSITORY, built_rootfs
 from agentrl.sandbox.namespace_snapshot import Archive, Archives
@@ -108,6 +108,11 @@ class NamespaceBackend:
             ),
         )
         refuse(self.name, spec, wants)
+        if spec.network_kind == "allow" and not self._host.fits_way_out(SOCKET):
+            folder = self._host.folder.parent
+            problem = f"the path {folder} is too long: the egress proxy's socket cannot lie in it"
+            remedy = "set TMPDIR to a folder with a shorter path, as /tmp"
+            raise SandboxUnavailable(problem, place=str(folder), remedy=remedy)
         self._host.rootfs(_rootfs_of(spec))
 
     async def create(self, spec: SandboxSpec, *, label: str = "") -> NamespaceSandbox:

@@ -26,6 +26,7 @@ from agentrl.sandbox.seccomp import filter_program
 _NOBODY = "65534"
 _UID = "1000"
 _MIB = 1 << 20
+_LONGEST_SOCKET = 107  # bytes of the path of a unix socket
 _PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _ETC = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "mime.types", "services", "protocols")
@@ -266,6 +267,10 @@ class Host:
         if self.drops:
             os.chown(folder, int(_NOBODY), int(_NOBODY))
         return folder
+
+    def fits_way_out(self, socket: str) -> bool:
+        """Whether a socket of that name in such a folder has a path that can be listened at."""
+        return len(os.fsencode(f"{self.folder}/out-xxxxxxxx/{socket}")) <= _LONGEST_SOCKET
 
     def close(self) -> None:
         """Removes the folder."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from agentrl.paths import data_path
-from agentrl.sandbox.contract import Backend, NetworkAllow, SandboxSpec, SandboxStartFailed
+from agentrl.sandbox.contract import Backend, NetworkAllow, SandboxSpec, SandboxStartFailed, SandboxUnavailable
 from agentrl.sandbox.egress import Egress
+from agentrl.sandbox.namespace import NamespaceBackend
 
 
 @pytest.fixture
@@ -100,6 +103,64 @@ async def test_refusals_are_told_once(egress: Egress, tmp_path: Path, caplog: py
     assert [record.message for record in caplog.records] == [
         "egress of episode-5 refused to evil.test:443: not in the sandbox's list of allowed hosts"
     ]
+
+
+async def test_a_refusal_cannot_forge_the_log(egress: Egress, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = f"{tmp_path}/e"
+    await asyncio.to_thread(egress.open, path, ("example.org",), "ep")
+    with caplog.at_level(logging.WARNING):
+        assert " 403 " in await ask(path, f"CONNECT \x1bC\u00e9{'x' * 300}:443 HTTP/1.1\r\n\r\n")
+        await asyncio.to_thread(egress.open, f"{tmp_path}/f", ("example.org",), "")
+    (said,) = [record.message for record in caplog.records]
+    assert said.startswith("egress of ep refused to \\x1bc")
+    assert said.isascii()
+    assert said.isprintable()
+    assert 200 < said.count("x") < 260
+
+
+async def test_a_head_without_an_end_is_hung_up_on_in_silence(
+    egress: Egress, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = f"{tmp_path}/e"
+    await asyncio.to_thread(egress.open, path, ("example.org",), "ep")
+    for length in (65_000, 70_000, 200_000):
+        reader, writer = await asyncio.open_unix_connection(path)
+        with suppress(ConnectionError):
+            writer.write(b"GET http://example.org/ HTTP/1.1\r\nX: " + b"x" * length)
+            writer.write_eof()
+            assert await asyncio.wait_for(reader.read(), 20) == b""
+        writer.close()
+    assert (await ask(path, "CONNECT evil.test:443 HTTP/1.1\r\n\r\n")).startswith("HTTP/1.1 403 ")
+    egress.stop()
+    assert capfd.readouterr().err == ""
+
+
+async def test_the_proxy_may_open_as_many_files_as_it_can(egress: Egress, tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 200), hard))
+    try:
+        await asyncio.to_thread(egress.open, f"{tmp_path}/e", ("example.org",), "ep")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert egress._process is not None
+    assert resource.prlimit(egress._process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+
+
+async def test_a_temp_folder_too_deep_for_the_proxys_socket(
+    public_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = public_folder / ("d" * (90 - len(str(public_folder))))
+    deep.mkdir()
+    deep.chmod(0o755)
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
+    backend = NamespaceBackend()
+    try:
+        backend.preflight(SandboxSpec())
+        with pytest.raises(SandboxUnavailable, match="too long") as raised:
+            backend.preflight(SandboxSpec(network=NetworkAllow(allow=("example.org",))))
+        assert "TMPDIR" in str(raised.value.remedy)
+    finally:
+        await backend.close()
 
 
 async def test_a_place_where_it_cannot_listen(egress: Egress, tmp_path: Path) -> None:

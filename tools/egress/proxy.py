@@ -16,6 +16,7 @@ import asyncio
 import ipaddress
 import json
 import os
+import resource
 import socket
 import sys
 from urllib.parse import urlsplit
@@ -24,6 +25,7 @@ CHUNK = 1 << 16
 HEAD_S, CONNECT_S, IDLE_S = 30, 20, 300
 MOST_CONNECTIONS = 128  # of one sandbox
 MOST_REPORTS = 1000  # refusals that are told of one sandbox
+MOST_TOLD = 255  # characters of a host: no name is longer
 DROPPED = ("connection", "proxy-", "keep-alive", "host", "upgrade", "te:")
 
 
@@ -51,7 +53,7 @@ class Outlet:
         )
 
     def refuse(self, host, port, why):
-        target = f"{host}:{port}"
+        target = f"{ascii(host[:MOST_TOLD])[1:-1]}:{port}"  # a program inside chose it, and a terminal may show it
         if target not in self.told and len(self.told) < MOST_REPORTS:
             self.told.add(target)
             tell(refused=self.path, target=target, why=why)
@@ -97,7 +99,7 @@ class Outlet:
             body = text.encode("utf-8", "replace") + b"\n"
             head = f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
             writer.write(head.encode() + b"Connection: close\r\n\r\n" + body)
-        except (OSError, EOFError, ValueError, asyncio.TimeoutError):  # noqa: UP041
+        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError, asyncio.TimeoutError):  # noqa: UP041
             pass
         finally:
             self.open -= 1
@@ -148,6 +150,8 @@ def tell(**fields):
 
 
 async def main():
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     loop = asyncio.get_running_loop()
     commands = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
