@@ -80,7 +80,9 @@ class ModelSettings(BaseModel):
     @model_validator(mode="after")
     def _one_source(self) -> ModelSettings:
         if (self.path is None) == (self.scratch is None):
-            raise ValueError("give exactly one of 'path' and 'scratch'")
+            raise ValueError(
+                "give exactly one of 'path' and 'scratch'; --set 'model={path: FOLDER}' replaces the whole section"
+            )
         return self
 
     def for_training(self) -> ModelSettings:

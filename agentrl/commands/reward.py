@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 import json
 from collections import Counter
@@ -16,7 +17,7 @@ from rich.table import Table
 
 from agentrl.commands.runs import recipe_of
 from agentrl.episode.record import Episode
-from agentrl.errors import InfraError, RecipeError
+from agentrl.errors import InfraError, RecipeError, StoreError
 from agentrl.recipe import Recipe
 from agentrl.recipe_file import load_recipe
 from agentrl.rewards.components import Component, RewardSet
@@ -57,14 +58,33 @@ def rescore(path: Path, recipe_name: str | None, overrides: list[str], *, name: 
         if not rewards.components:
             raise RecipeError("the recipe has no rewards", place="rewards")
         described = json.loads(recipe.model_dump_json(include={"rewards", "gate"}))
+        described["code"] = {component.name: _code(component) for component in rewards.components}
+        left_out = Counter(row.status for row in run.rows() if row.status not in ("done", "truncated"))
+        if left_out.total() == len(run.rows()):
+            counts = ", ".join(f"{count} {status}" for status, count in sorted(left_out.items()))
+            raise StoreError(
+                f"holds no done or truncated episode ({counts or 'it is empty'})",
+                place=str(path),
+                remedy="agentrl show RUN --status user_error lists what failed",
+            )
         there = begin(path, name, described)
         todo = [row.id for row in run.rows() if row.status in ("done", "truncated") and row.id not in there]
         scorer = _Scorer(rewards, recipe, _scored_by(before))
         failures = asyncio.run(scorer.run(run.episodes(todo), path, name))
-        left_out = Counter(row.status for row in run.rows() if row.status not in ("done", "truncated"))
         episodes = [episode for episode in run.episodes() if episode.status in ("done", "truncated")]
         scores = begin(path, name, described)
     return {**_comparison(episodes, scores, rewards), "failed": failures, "left_out": dict(left_out)}
+
+
+def _code(component: Component) -> str:
+    """A hash of a user's function: scores of other code must not be taken for its own. "" for built-in ones."""
+    if component.function.__module__.startswith("agentrl."):
+        return ""
+    try:
+        source = inspect.getsource(component.function)
+    except (TypeError, OSError):  # an object with __call__, or code without a file
+        source = repr(type(component.function))
+    return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
 def _scored_by(recipe: Recipe | None) -> set[str]:
@@ -96,11 +116,16 @@ class _Scorer:
                 if not running:
                     return failures
                 finished, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                errors = []
                 for task in finished:
-                    try:
+                    if (error := task.exception()) is None:
                         add(path, name, Rescore.of(task.result()))
-                    except InfraError as error:
+                    elif isinstance(error, InfraError):
                         failures.append(str(error))
+                    else:
+                        errors.append(error)
+                if errors:
+                    raise errors[0]
         finally:
             for task in running:
                 task.cancel()

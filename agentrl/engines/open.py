@@ -56,12 +56,13 @@ def named_model(recipe: Recipe) -> ModelSettings:
         RecipeError: there is none, or training has yet to build it.
     """
     if recipe.model is None:
-        raise RecipeError("the recipe has no 'model'", remedy="--agent NAME plays a script, or --set model.path=FOLDER")
+        remedy = "--agent NAME plays a script, or --set 'model={path: FOLDER}'"
+        raise RecipeError("the recipe has no 'model'", remedy=remedy)
     if recipe.model.scratch is not None:
         raise RecipeError(
             "the recipe's model is built by training",
             place="model.scratch",
-            remedy="agentrl train first, then agentrl eval RUN, or --set model.path=RUN/checkpoints/it-...",
+            remedy="agentrl train first, then agentrl eval RUN, or --set 'model={path: RUN/checkpoints/it-...}'",
         )
     return recipe.model
 

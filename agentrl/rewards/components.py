@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
@@ -145,9 +146,11 @@ class Component:
             error.add_note(f"in reward component {self.name!r}")
             raise
         except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
             raise RewardError(
                 f"reward component {self.name!r} raised {type(error).__name__}: {error}",
-                place=f"episode {episode.id}",
+                place=f"episode {episode.id}, {where.filename}:{where.lineno}",
+                remedy="mend the function and run the same command again",
             ) from error
         finally:
             if fresh is not None:

@@ -90,6 +90,7 @@ class ProcessHandle:
 
     async def close(self) -> None:
         """Ends the process: it closes its object when our side is closed; after a while by force."""
+        self._died = self._died or "was closed"
         self._writer.close()
         await self._end()
         await self._listening
@@ -100,9 +101,9 @@ class ProcessHandle:
                 number, reply = await _read(self._reader)
                 if (waiting := self._waiting.get(number)) is not None and not waiting.done():
                     waiting.set_result(reply)
-        self._died = "was closed" if self._writer.is_closing() else ""
-        self._writer.close()
-        self._died = self._died or _how_it_ended(await self._end())
+        if not self._died:
+            self._writer.close()
+            self._died = _how_it_ended(await self._end())
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_result((self._death(), None))

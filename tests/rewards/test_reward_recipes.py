@@ -198,9 +198,22 @@ def test_episodes_that_are_not_scored_are_counted(tmp_path: Path) -> None:
     write_recipe(tmp_path, rewards={"broken": "./task.py:broken"})
     agentrl("rollout", ".", "--agent", "oracle", "-n", "2", "--out", "run", cwd=tmp_path, ok=False)
     write_recipe(tmp_path, rewards={"exact_match": None})
-    shown = agentrl("reward", "run", "--recipe", ".", cwd=tmp_path).stdout
-    assert "0 of 0 episodes" in shown
-    assert "left out: 2 user_error" in shown
+    refused = agentrl("reward", "run", "--recipe", ".", cwd=tmp_path, ok=False).stderr
+    assert "holds no done or truncated episode (2 user_error)" in refused
+
+
+def test_a_function_that_was_changed_is_another_scoring(tmp_path: Path) -> None:
+    write_recipe(tmp_path, rewards={"mine": "./task.py:mine"})
+    agentrl("rollout", ".", "--agent", "oracle", "-n", "2", "--out", "run", cwd=tmp_path)
+    agentrl("reward", "run", "--recipe", ".", cwd=tmp_path)
+    code = tmp_path / "task.py"
+    code.write_text(code.read_text().replace("return float(episode.answer", "return 5.0 * (episode.answer"))
+    assert "by other rewards" in agentrl("reward", "run", "--recipe", ".", cwd=tmp_path, ok=False).stderr
+    code.write_text(code.read_text().replace("return 5.0 * (episode", "raise KeyError('code')  # (episode"))
+    failed = agentrl("reward", "run", "--recipe", ".", "--name", "new", cwd=tmp_path, ok=False).stderr
+    assert "raised KeyError: 'code'" in failed
+    assert "task.py:" in failed
+    assert "never retrieved" not in failed
 
 
 def test_the_list_names_all() -> None:
