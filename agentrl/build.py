@@ -244,6 +244,24 @@ def check_training(parts: Parts) -> None:
     load_parts(recipe.curriculum, recipe.base, recipe.scripts)
 
 
+def warnings(recipe: Recipe) -> list[str]:
+    """What does not fail, but teaches nothing when the recipe is trained."""
+    if recipe.train is None:
+        return []
+    credit, found = recipe.credit.load(recipe.base), []
+    if credit.needs_members and recipe.train.group_size == 1:
+        found.append(
+            f"{credit.estimator.name} compares the episodes of a group, and train.group_size is 1: nothing is learned\n"
+            "  -> train.group_size=8, or credit that needs no group (reinforce_pp, or turn_gae with a critic)"
+        )
+    if credit.needs_members and recipe.sampling.temperature == 0:
+        found.append(
+            "sampling.temperature is 0: all episodes of a group are the same, and nothing is learned\n"
+            "  -> sampling.temperature=1"
+        )
+    return found
+
+
 def _tool_maker(recipe: Recipe) -> Callable[[], list[Tool]]:
     makers = []
     for index, entry in enumerate(recipe.tools):

@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from agentrl.build import build, check_training
+from agentrl.build import build, check_training, warnings
 from agentrl.commands.runs import open_run
 from agentrl.errors import RecipeError, needs
 from agentrl.recipe import Recipe
@@ -50,27 +50,20 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> None
             place="train.critic" if recipe.train.critic else "train.reward_model",
             remedy="start without torchrun, or take credit without them",
         )
-    if ranks.size > 1 and recipe.train.staleness is not None:
-        raise RecipeError(
-            "asynchronous training is of one process",
-            place="train.staleness",
-            remedy="start without torchrun, or set train.staleness=null",
-        )
     engine_for = _replay(engine) if engine is not None else partial(engine_of, recipe)
 
     staleness = recipe.train.staleness
 
     async def learn() -> None:
         async with crewed(parts) as played:
-            if staleness is None:
-                loop: Loop = Loop(played, run, progress, engine_for=engine_for, ranks=ranks)
-            else:
-                loop = AsyncLoop(played, run, progress, engine_for=engine_for)
-            await loop.train()
+            kind = Loop if staleness is None else AsyncLoop
+            await kind(played, run, progress, engine_for=engine_for, ranks=ranks).train()
 
     run = open_run(path, recipe, "train", engine=engine)
     try:
         with Progress(f"train {recipe.name}") as progress:
+            for warning in warnings(recipe):
+                progress.note(f"warning: {warning}")
             asyncio.run(learn())
         ranks.dismiss()
         learning_curve(run.metrics(), path / "curve.png", title=recipe.name)

@@ -23,6 +23,11 @@ class CopoSettings(ScoredNormalisation):
     slope: float = Field(20.0, ge=0, allow_inf_nan=False)
     threshold: float = Field(1.5, ge=0, allow_inf_nan=False)
 
+    @property
+    def needs_members(self) -> bool:
+        """Groups are compared with each other, too."""
+        return False
+
 
 @estimator(granularity="trajectory", source="arXiv:2508.04138", certainty="B", needs=["answer"])
 def copo(table: CreditTable, settings: CopoSettings) -> Advantages:

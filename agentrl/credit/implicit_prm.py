@@ -32,6 +32,11 @@ class ImplicitPrmSettings(BaseModel):
     scale: bool = False
     whiten: bool = True
 
+    @property
+    def needs_members(self) -> bool:
+        """Both parts are leave-one-out."""
+        return True
+
 
 @estimator(
     granularity="token",

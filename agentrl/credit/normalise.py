@@ -33,6 +33,11 @@ class Baseline(BaseModel):
     weighting: Weighting = "trajectory"
     singleton: Singleton = "zero"
 
+    @property
+    def needs_members(self) -> bool:
+        """Whether a group of one episode teaches nothing."""
+        return self.singleton != "raw"
+
 
 class Normalisation(Baseline):
     """Settings of an estimator that also divides by the group's deviation.

@@ -33,6 +33,11 @@ class ProcessSettings(Normalisation):
     gamma: Discount = 1.0
     lam: Discount = 1.0
 
+    @property
+    def needs_members(self) -> bool:
+        """A critic is a baseline of its own."""
+        return self.baseline == "group" and super().needs_members
+
 
 class PprSettings(ProcessSettings):
     """Settings of `ppr`.

@@ -115,6 +115,11 @@ class Credit:
         """The columns that must hold something under these settings."""
         return self.estimator.needed(self.settings)
 
+    @property
+    def needs_members(self) -> bool:
+        """Whether a group of one episode teaches nothing, or only where the episode itself repeats."""
+        return bool(getattr(self.settings, "needs_members", False))
+
     def assign(
         self,
         episodes: Iterable[Episode],

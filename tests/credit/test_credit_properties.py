@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agentrl.credit.discount import discounted
 from agentrl.credit.normalise import normalise
-from agentrl.credit.registry import BUILT_IN
+from agentrl.credit.registry import BUILT_IN, Credit
 from agentrl.credit.table import CreditTable
 from agentrl.errors import CreditError
 from tests.credit.tables import Member, Step, run, table_of, with_everything
@@ -109,6 +109,19 @@ class TestNothingToCompare:
     @given(steps=STEPS, score=SCORES, std=STD)
     def test_a_group_of_one(self, name, steps, score, std):
         assert not run(name, with_everything(table_of([Member("g", score, steps)])), std=std).turn.any()
+
+    @ALL
+    def test_who_needs_members_gives_groups_of_one_nothing(self, name):
+        """And who does not need them learns from a batch of such groups."""
+        members = [
+            Member(f"g{k}", k % 3 / 2, [Step(f"{k}.{t}", t / 4, 2) for t in range(1 + k % 4)]) for k in range(20)
+        ]
+        found = run(name, with_everything(table_of(members)))
+        silent = not found.turn.any() and (found.token is None or not found.token.any())
+        estimator = BUILT_IN[name]
+        assert Credit(estimator, estimator.settings()).needs_members == silent
+        if "singleton" in estimator.settings.model_fields:
+            assert not Credit(estimator, estimator.settings(singleton="raw")).needs_members
 
     @pytest.mark.parametrize("name", COMPARES)
     @settings(max_examples=15)

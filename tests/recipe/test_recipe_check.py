@@ -1,0 +1,55 @@
+"""`agentrl recipe check`: what it finds beyond a recipe's own keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentrl.commands.recipe import check
+
+CODE = """
+from agentrl import Task, Tool, tool
+
+def tasks():
+    yield Task.of("a", "Go.")
+
+class Door(Tool):
+    @tool
+    async def open_door(self, side: str) -> str:
+        return side
+    def state_key(self): return ""
+
+def right(task, episode): return 1.0
+"""
+
+RECIPE = """\
+name: demo
+tasks: ./task.py:tasks
+tools: [./task.py:Door]
+rewards: {right: ./task.py:right}
+model: {scratch: {hidden: 16, layers: 2, heads: 2, vocab_size: 300, max_context: 256}}
+train: {group_size: 4}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "task.py").write_text(CODE)
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    return tmp_path
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "gigpo", "rloo"])
+def test_groups_of_one_under_credit_that_compares_get_a_warning(folder: Path, estimator: str) -> None:
+    chosen = f"credit.estimator={estimator}"
+    assert "warning" not in check(str(folder), [chosen])
+    said = check(str(folder), [chosen, "train.group_size=1"])
+    assert f"warning: {estimator} compares the episodes of a group, and train.group_size is 1" in said
+    assert "-> train.group_size=8" in said
+    assert "warning" not in check(str(folder), [chosen, "train.group_size=1", "credit.singleton=raw"])
+    assert "warning: sampling.temperature is 0" in check(str(folder), [chosen, "sampling.temperature=0"])
+
+
+def test_credit_that_needs_no_group_gets_none(folder: Path) -> None:
+    assert "warning" not in check(str(folder), ["credit=reinforce_pp", "train.group_size=1"])
