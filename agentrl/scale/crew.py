@@ -2,6 +2,9 @@
 
 An episode goes to the worker that plays the fewest. It comes back whole, or its worker dies: then another one plays it
 from the start. The driver alone stores, so each is stored once. A worker that died is replaced while the budget lasts.
+
+Who killed a worker is not known: it may have been any of its episodes. In its last attempt an episode therefore has a
+worker to itself, so that what ends workers ends alone.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,20 +30,13 @@ from agentrl.episode.runner import Harness, Plan
 from agentrl.errors import AgentRLError, EngineError, InfraError, RecipeError
 from agentrl.recipe import Recipe
 from agentrl.scale.gateway import Gateway
-from agentrl.scale.handle import Handle, LocalPlace, Place, WorkerDied
-from agentrl.scale.process import ProcessPlace
-from agentrl.scale.ray_cluster import RayPlace
+from agentrl.scale.handle import Handle, Place, Room, WorkerDied
+from agentrl.scale.places import PLACES
 from agentrl.scale.settings import ScaleSettings
 from agentrl.scale.worker import Attached, Played, RolloutWorker, Scripted, Served, Setting, Source
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Servers at these addresses are out of reach for workers on other machines."""
-
-PLACES: dict[str, Callable[[ScaleSettings], Awaitable[Place]]] = {
-    "local": LocalPlace.open,
-    "process": ProcessPlace.open,
-    "ray": RayPlace.open,
-}
 
 
 class WorkersGone(AgentRLError):
@@ -67,12 +63,14 @@ class _Worker:
     Attributes:
         handle: ends with its place's `put`; fails if the worker does not start.
         playing: episodes.
+        kept: for one episode that shall play alone, by others left alone.
         prepared: by setting, the call that makes it ready for that.
     """
 
     name: str
     handle: asyncio.Task[Handle]
     playing: int = 0
+    kept: bool = False
     prepared: dict[Setting, asyncio.Task[None]] = field(default_factory=dict)
 
 
@@ -92,6 +90,7 @@ class Crew:
         self._last = ""
         self._closings: set[asyncio.Task[None]] = set()
         self._opening: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
 
     async def play(
         self,
@@ -100,14 +99,15 @@ class Crew:
         on_failure: Callable[[dict[str, Any]], None],
         on_phase: Callable[[str, str | None], None],
     ) -> Episode:
-        """One episode, by whichever worker is least busy; by another one if that dies.
+        """One episode, by whichever worker is least busy; by another one if that dies, in the last attempt alone.
 
         Raises:
             WorkersGone: none is left.
         """
         for deaths in range(harness.limits.retries + 1):
             on_phase(plan.id, "waits for a worker")
-            worker = await self._least_busy()
+            suspect = 0 < deaths == harness.limits.retries
+            worker = await self._worker(alone=suspect)
             worker.playing += 1
             on_phase(plan.id, worker.name)
             try:
@@ -124,6 +124,8 @@ class Crew:
                 continue
             finally:
                 worker.playing -= 1
+                worker.kept = worker.kept and not suspect
+                self._notice()
                 on_phase(plan.id, None)
             for each in played.failures:
                 on_failure({**each, "attempt": each["attempt"] + deaths})
@@ -179,32 +181,65 @@ class Crew:
         url = await self._gateway.url(engine)
         return Served(url, self._gateway.token, engine.name, engine.trainable, engine.max_context)
 
-    async def _least_busy(self) -> _Worker:
-        """The worker that plays the fewest episodes, of those that have started."""
+    async def _worker(self, *, alone: bool) -> _Worker:
+        """The worker that plays the fewest episodes, of those that have started; `alone`: when it plays none."""
         if self._opening is None:
             self._opening = asyncio.create_task(self._open())
         await asyncio.shield(self._opening)
-        while True:
-            for worker in list(self._workers):
-                if worker.handle.done() and (error := worker.handle.exception()) is not None:
-                    if not isinstance(error, WorkerDied | TimeoutError):
-                        raise error
-                    self._replace(worker, str(error) or f"{worker.name}: not started in {self.settings.start_s:g} s")
-            ready = [worker for worker in self._workers if worker.handle.done()]
-            if ready:
-                return min(ready, key=lambda worker: worker.playing)
-            if not self._workers:
-                raise WorkersGone(
-                    f"all {self._started} workers died, {self._restarts} of them replacements; the last: {self._last}",
-                    place="scale",
-                    remedy="mend what ends them and run the same command again: it adds what is missing; "
-                    "or raise scale.restarts",
-                )
-            await asyncio.wait([worker.handle for worker in self._workers], return_when=asyncio.FIRST_COMPLETED)
+        kept: _Worker | None = None
+        try:
+            while True:
+                self._bury()
+                if kept is None or kept not in self._workers:
+                    free = [worker for worker in self._workers if worker.handle.done() and not worker.kept]
+                    kept = min(free, key=lambda worker: worker.playing, default=None)
+                    if kept is not None and not alone:
+                        return kept
+                    if kept is not None:
+                        kept.kept = True  # it gets no further ones
+                if kept is not None and not kept.playing:
+                    return kept
+                starting = [worker.handle for worker in self._workers if not worker.handle.done()]
+                changed = asyncio.create_task(self._changed.wait())
+                try:
+                    await asyncio.wait([*starting, changed], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    changed.cancel()
+        except BaseException:
+            if kept is not None and alone:
+                kept.kept = False
+                self._notice()
+            raise
+
+    def _bury(self) -> None:
+        """Replaces workers that did not start.
+
+        Raises:
+            WorkersGone: none is left.
+            Exception: a worker's recipe cannot be built there.
+        """
+        for worker in list(self._workers):
+            if worker.handle.done() and (error := worker.handle.exception()) is not None:
+                if not isinstance(error, WorkerDied | TimeoutError):
+                    raise error
+                self._replace(worker, str(error) or f"{worker.name}: not started in {self.settings.start_s:g} s")
+        if not self._workers:
+            raise WorkersGone(
+                f"all {self._started} workers died, {self._restarts} of them replacements; the last: {self._last}",
+                place="scale",
+                remedy="mend what ends them and run the same command again: it adds what is missing; "
+                "or raise scale.restarts",
+            )
+
+    def _notice(self) -> None:
+        """Wakes who waits for a worker."""
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def _open(self) -> None:
         """Starts all, and waits for all: who is there first would get everything."""
-        self._place = await PLACES[self.settings.backend](self.settings)
+        room = Room("rollout_workers", self.settings.rollout_workers, cpus=self.settings.worker_cpus)
+        self._place = await PLACES[self.settings.backend](self.settings, room)
         for _ in range(self.settings.rollout_workers):
             self._start()
         await asyncio.wait([worker.handle for worker in self._workers])
@@ -231,6 +266,7 @@ class Crew:
         if self._restarts < self.settings.restarts:
             self._restarts += 1
             self._start()
+        self._notice()
 
     async def close(self) -> None:
         """Ends the workers, with what they play."""

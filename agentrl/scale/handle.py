@@ -1,6 +1,6 @@
 """Handles: methods of an object, called wherever that was put.
 
-    place = await PLACES["process"](settings)
+    place = await PLACES["process"](settings, Room("rollout_workers", count=2))
     handle = await place.put("worker 0", RolloutWorker, recipe)
     episode = await handle.call("play", plan)
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import traceback
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from agentrl.errors import AgentRLError, InfraError
@@ -77,6 +78,26 @@ class Place(Protocol):
     async def close(self) -> None:
         """Gives back what was taken for the objects. They are closed before."""
         ...
+
+
+@dataclass(frozen=True)
+class Room:
+    """What objects take of a cluster. Elsewhere they take what they need.
+
+    Attributes:
+        key: of the section `scale`, for messages.
+        count: objects at once.
+        cpus, gpus: of each.
+        spread: over as many machines as there are; else on as few as they fit on.
+        beside_driver: the first object's place is on the driver's machine, whose CPUs are not counted for it.
+    """
+
+    key: str
+    count: int
+    cpus: float = 1
+    gpus: float = 0
+    spread: bool = True
+    beside_driver: bool = False
 
 
 class Host:
@@ -180,7 +201,7 @@ class LocalPlace:
     host = "127.0.0.1"
 
     @classmethod
-    async def open(cls, settings: ScaleSettings) -> LocalPlace:
+    async def open(cls, settings: ScaleSettings, room: Room) -> LocalPlace:
         """Nothing to do."""
         return cls()
 

@@ -17,7 +17,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from agentrl.scale.handle import CLOSE_S, Host, WorkerDied, opened, portable
+from agentrl.scale.handle import CLOSE_S, Host, Room, WorkerDied, opened, portable
 from agentrl.scale.settings import ScaleSettings
 
 _LENGTH = struct.Struct("!Q")
@@ -29,7 +29,7 @@ class ProcessPlace:
     host = "127.0.0.1"
 
     @classmethod
-    async def open(cls, settings: ScaleSettings) -> ProcessPlace:
+    async def open(cls, settings: ScaleSettings, room: Room) -> ProcessPlace:
         """Nothing to do: processes start with their objects."""
         return cls()
 

@@ -1,4 +1,4 @@
-"""Objects on a Ray cluster: an actor each, in a placement group that is spread over the nodes.
+"""Objects on a Ray cluster: an actor each, in a placement group for those of one kind.
 
 Ray only places objects and carries calls; tokens travel by HTTP, and weights as the engine has it. A node that dies
 takes its actors along, and Ray moves their part of the placement group to another node: the next `put` lands there.
@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from agentrl.errors import AgentRLError, needs
-from agentrl.scale.handle import CLOSE_S, Host, WorkerDied, opened
+from agentrl.scale.handle import CLOSE_S, Host, Room, WorkerDied, opened
 from agentrl.scale.settings import ScaleSettings
 
 OBJECT_STORE_BYTES = 256 << 20
@@ -25,24 +25,24 @@ CALLS_AT_ONCE = 100_000
 
 
 class RayPlace:
-    """Room for the workers on a cluster.
+    """Room for objects of one kind on a cluster.
 
     Args:
-        group: a placement group with a bundle for each worker.
+        group: a placement group with a bundle for each object.
         ours: the cluster was started here, and ends with the place.
     """
 
-    def __init__(self, settings: ScaleSettings, group: Any, *, ours: bool) -> None:
+    def __init__(self, room: Room, group: Any, *, ours: bool) -> None:
         import ray
 
         self.host: str = ray.util.get_node_ip_address()
-        self._settings, self._group, self._ours = settings, group, ours
+        self._room, self._group, self._ours = room, group, ours
         self._free: asyncio.Queue[int] = asyncio.Queue()
-        for bundle in range(settings.rollout_workers):
+        for bundle in range(room.count):
             self._free.put_nowait(bundle)
 
     @classmethod
-    async def open(cls, settings: ScaleSettings) -> RayPlace:
+    async def open(cls, settings: ScaleSettings, room: Room) -> RayPlace:
         """Joins a cluster (of `scale.address`, of $RAY_ADDRESS, or one that is started here), and reserves the room.
 
         Raises:
@@ -55,7 +55,12 @@ class RayPlace:
         ours = not ray.is_initialized()
         if ours:
             _join(settings)
-        return cls(settings, await _reserved(settings), ours=ours)
+        try:
+            return cls(room, await _reserved(settings, room), ours=ours)
+        except BaseException:
+            if ours:
+                ray.shutdown()
+            raise
 
     async def put(self, name: str, cls: type, *args: Any) -> RayHandle:
         """Makes the object in an actor, in a free part of the placement group."""
@@ -63,8 +68,10 @@ class RayPlace:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Within
 
         bundle = await self._free.get()  # that of one who died is free a little later
+        seated = self._room.beside_driver and bundle == 0
         options = {
-            "num_cpus": self._settings.worker_cpus,
+            "num_cpus": 0 if seated else self._room.cpus,
+            "num_gpus": self._room.gpus,
             "max_restarts": 0,
             "max_concurrency": CALLS_AT_ONCE,
             "scheduling_strategy": Within(self._group, placement_group_bundle_index=bundle),
@@ -102,22 +109,32 @@ def _join(settings: ScaleSettings) -> None:
         ) from None
 
 
-async def _reserved(settings: ScaleSettings) -> Any:
-    """CPUs for all workers, on as many nodes as there are."""
+async def _reserved(settings: ScaleSettings, room: Room) -> Any:
+    """A placement group for the room."""
     import ray
 
-    cpus, count = settings.worker_cpus, settings.rollout_workers
-    group = ray.util.placement_group([{"CPU": cpus}] * count, strategy="SPREAD")
+    each = {"CPU": room.cpus, **({"GPU": room.gpus} if room.gpus else {})}
+    bundles = [each] * room.count
+    if room.beside_driver:
+        bundles[0] = {**each, f"node:{ray.util.get_node_ip_address()}": 0.001}
+        del bundles[0]["CPU"]
+    group = ray.util.placement_group(bundles, strategy="SPREAD" if room.spread else "PACK")
     try:
         async with asyncio.timeout(settings.start_s):
             await group.ready()
-    except TimeoutError:
+    except BaseException as error:
         ray.util.remove_placement_group(group)
-        there = ray.cluster_resources().get("CPU", 0)
+        if not isinstance(error, TimeoutError):
+            raise
+        there = ray.cluster_resources()
+        kinds = [("CPUs", room.cpus, "CPU"), ("GPUs", room.gpus, "GPU")]
+        asked = " and ".join(f"{number:g} {kind}" for kind, number, _ in kinds if number)
+        has = ", ".join(f"{there.get(name, 0):g} {kind}" for kind, number, name in kinds if number)
+        driver = ", the first of them on this machine," if room.beside_driver else ""
         raise AgentRLError(
-            f"{count} workers with {cpus:g} CPUs each do not fit: the cluster has {there:g} in all",
-            place="scale.rollout_workers",
-            remedy="fewer workers, a smaller scale.worker_cpus, or more nodes",
+            f"{room.count} {room.key} with {asked} each{driver} do not fit: the cluster has {has} in all",
+            place=f"scale.{room.key}",
+            remedy="ask for less, add nodes, or wait until what others hold is free (ray status)",
         ) from None
     return group
 

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from agentrl.errors import MissingExtra, RecipeError
-from agentrl.scale.crew import PLACES
-from agentrl.scale.handle import Place, RemoteError, WorkerDied
+from agentrl.scale.handle import Place, RemoteError, Room, WorkerDied
+from agentrl.scale.places import PLACES
 from agentrl.scale.settings import ScaleSettings
 
 
@@ -62,7 +62,7 @@ class Counter:
 
 @pytest.fixture(params=["local", "process"])
 async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
-    made = await PLACES[request.param](ScaleSettings())
+    made = await PLACES[request.param](ScaleSettings(), Room("rollout_workers", 1))
     yield made
     await made.close()
 
@@ -99,7 +99,7 @@ async def test_what_the_constructor_raises_comes_back(place: Place) -> None:
 
 
 async def test_a_process_of_its_own_and_its_death() -> None:
-    place = await PLACES["process"](ScaleSettings())
+    place = await PLACES["process"](ScaleSettings(), Room("rollout_workers", 1))
     first, second = await place.put("first", Counter, 0), await place.put("second", Counter, 0)
     pids = {os.getpid(), await first.call("where"), await second.call("where")}
     assert len(pids) == 3
