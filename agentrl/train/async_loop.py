@@ -1,7 +1,8 @@
 """The asynchronous loop: rollouts go on while the trainer works, at most eta updates ahead of it.
 
-The trainer computes in a thread, during which torch lets the event loop run. New weights reach the engine between two
-of its steps: episodes in flight go on under them, and their tokens tell which version sampled each.
+The trainer computes in one thread of its own, during which torch lets the event loop run. With several ranks that
+thread alone talks to the others, call after call. New weights reach the engine between two of its steps: episodes in
+flight go on under them, and their tokens tell which version sampled each.
 
 With eta = 0 the groups of an iteration begin when the update before it is done, and all of them train in it: the
 synchronous loop, number by number.
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,13 +27,14 @@ from agentrl.model import LoadedModel, load_model
 from agentrl.store.run_dir import RunDir
 from agentrl.train.admission import Admission
 from agentrl.train.loop import Loop, Result
+from agentrl.train.ranks import Ranks
 from agentrl.train.rollouts import BegunGroup, Rollouts
 from agentrl.train.trainer import cast
 from agentrl.view.progress import Progress
 
 
 class AsyncLoop(Loop):
-    """Training of a recipe that has `train.staleness`. Arguments as `Loop`; one process trains."""
+    """Training of a recipe that has `train.staleness`. Arguments as `Loop`."""
 
     def __init__(
         self,
@@ -39,9 +43,11 @@ class AsyncLoop(Loop):
         progress: Progress,
         *,
         engine_for: Callable[[LoadedModel], Engine] | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
-        super().__init__(parts, run, progress, engine_for=engine_for)
+        super().__init__(parts, run, progress, engine_for=engine_for, ranks=ranks)
         assert self.settings.staleness is not None
+        self._thread = ThreadPoolExecutor(1, "agentrl-trainer", _same_device())
         self.admission = Admission(self.settings.staleness, self.settings.iterations)
         self.rollouts: Rollouts | None = None
         self._drawn = 0  # the groups of all iterations before this one have begun
@@ -60,16 +66,16 @@ class AsyncLoop(Loop):
             if self._evaluation_is_due(iteration):
                 await self._evaluate_again(iteration)
 
-    def _use(self, loaded: LoadedModel) -> None:
+    async def _use(self, loaded: LoadedModel) -> None:
         # Before the trainer changes the model: see Loop.
         if self.recipe.eval is not None and self.recipe.engine.use == "torch":
             self._evaluator = self._engine_for(loaded)
             if not isinstance(self._evaluator, TorchEngine):  # a replay
                 self._evaluator = None
-        super()._use(loaded)
+        await super()._use(loaded)
 
     async def _compute(self, function: Callable[..., Result], *args: Any) -> Result:
-        return await asyncio.to_thread(function, *args)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(function, *args))
 
     async def _collect(self) -> list[Group]:
         """Begins what may begin, and waits for what this update trains on; for more of it, if the curriculum asks."""
@@ -131,9 +137,8 @@ class AsyncLoop(Loop):
         if self._evaluator is None:
             await super()._evaluate(iteration)
             return
-        assert self.recipe.model is not None
         await self._evaluation_ends()
-        await self._evaluator.update(self.trainer.weights(self.recipe.model.dtype), iteration)
+        await self._update_engine(self._evaluator)
         self._evaluation = asyncio.create_task(self._evaluate_on(self._evaluator, iteration))
 
     async def _evaluate_again(self, iteration: int) -> None:
@@ -184,3 +189,11 @@ class AsyncLoop(Loop):
         if self._evaluator is not None:
             await self._evaluator.close()
         await super()._close()
+        self._thread.shutdown()
+
+
+def _same_device() -> Callable[[], None]:
+    """What makes another thread compute on this thread's GPU: by itself each would begin at the first."""
+    if not torch.cuda.is_available():
+        return lambda: None
+    return partial(torch.cuda.set_device, torch.cuda.current_device())

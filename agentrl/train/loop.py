@@ -110,7 +110,7 @@ class Loop:
             await self.backend.close()
 
     async def _compute(self, function: Callable[..., Result], *args: Any) -> Result:
-        """Work of the trainer."""
+        """Work of the trainer. All of it comes this way: with several ranks its parts must not mix."""
         return function(*args)
 
     async def _prepare(self) -> None:
@@ -120,10 +120,10 @@ class Loop:
             assert self.recipe.model is not None
             # With adapters the model goes on from where it began, and the adapters from the checkpoint.
             weights = self.recipe.model if self.settings.lora is not None else self.recipe.model.at(newest)
-            self._use(load_model(weights.for_training(), seed=self.recipe.seed))
+            await self._use(load_model(weights.for_training(), seed=self.recipe.seed))
             saved = checkpoint.load_state(newest)
-            self.trainer.load_state_dict(saved.trainer)
-            self.columns.load_state_dict(saved.trainer.get("critics", {}))
+            await self._compute(self.trainer.load_state_dict, saved.trainer)
+            await self._compute(self.columns.load_state_dict, saved.trainer.get("critics", {}))
             self._load_state_dict(saved.extra)
             self.progress.note(f"resumed from {newest.name}")
         else:
@@ -131,19 +131,21 @@ class Loop:
             demos = await self._demonstrations()
             texts = demonstration_texts(demos)
             assert self.recipe.model is not None
-            self._use(load_model(self.recipe.model.for_training(), texts=texts, seed=self.recipe.seed))
+            await self._use(load_model(self.recipe.model.for_training(), texts=texts, seed=self.recipe.seed))
             if demos:
-                self._warm_start(demos)
+                await self._compute(self._warm_start, demos)
             if self._refers:
-                self._freeze_reference()
-            self._save()
+                await self._compute(self._freeze_reference)
+            await self._compute(self._save)
         await self._update_engine()
 
-    async def _update_engine(self) -> None:
+    async def _update_engine(self, engine: Engine | None = None) -> None:
+        """Hands the policy as it is now to the engine, or to another one."""
         assert self.recipe.model is not None
-        await self.engine.update(self.trainer.weights(self.recipe.model.dtype), self.iteration)
+        weights = await self._compute(self.trainer.weights, self.recipe.model.dtype)
+        await (engine or self.engine).update(weights, self.iteration)
 
-    def _use(self, loaded: LoadedModel) -> None:
+    async def _use(self, loaded: LoadedModel) -> None:
         self.loaded = loaded
         self.tokenizer = HFTokenizer(loaded.tokenizer)
         self.renderer: Renderer = self.parts.renderer(self.tokenizer)
@@ -153,7 +155,8 @@ class Loop:
             reference = self._load_reference() if self.reference.exists() else copy.deepcopy(loaded.model)
         # The engine's model is made first: the trainer may put adapters into its own, or shard it.
         self.engine = self._engine_for(loaded)
-        self.trainer = lead(loaded.model, self.settings, reference=reference, base=self.recipe.base, ranks=self.ranks)
+        make = partial(lead, loaded.model, self.settings, reference=reference, base=self.recipe.base, ranks=self.ranks)
+        self.trainer = await self._compute(make)
         self.columns = ModelColumns(self.credit, self.trainer)
 
     async def _demonstrations(self) -> list[Episode]:
