@@ -54,7 +54,8 @@ def recredit(
     """Credits the scored episodes of a run, one iteration of one split at a time, as training does.
 
     Args:
-        estimator: default: the run's own, whose settings `settings` then change.
+        estimator: a name, or code relative to the folder of the run's recipe, as in the recipe; default: the run's own,
+            whose settings `settings` then change.
         rewards: use the scores that `agentrl reward --name` gave instead of the recorded ones.
         save: store the credit; it takes the place of earlier credit wherever a run is looked at.
 
@@ -67,7 +68,9 @@ def recredit(
         episodes = [episode for episode in run.episodes() if episode.split != "demo"]
         if rewards is not None:
             episodes = list(rescored(episodes, load(path, rewards)))
-        scored = sorted((e for e in episodes if e.scored), key=lambda e: (e.split, e.iteration, e.id))
+        scored = sorted(
+            (e for e in episodes if e.scored), key=lambda e: (e.split == "eval", e.split, e.iteration, e.id)
+        )
         if not scored:
             raise StoreError("holds no scored episode", place=str(path), remedy="agentrl show RUN lists what it holds")
         credits: list[EpisodeCredit] = []
@@ -85,7 +88,7 @@ def recredit(
 def _chosen(run: RunDir, estimator: str | None, settings: dict[str, Any]) -> Credit:
     """The estimator that was asked for, or that of the run."""
     if estimator is not None:
-        return CreditSettings(estimator=estimator, **settings).load()
+        return CreditSettings(estimator=estimator, **settings).load(Path(run.info.get("base", "")))
     if "recipe" not in run.info:
         raise StoreError("names no recipe", place=str(run.path), remedy="say which: --estimator NAME")
     recipe = recipe_of(run)
@@ -93,7 +96,7 @@ def _chosen(run: RunDir, estimator: str | None, settings: dict[str, Any]) -> Cre
 
 
 def print_credit(result: Recredit, episode: str | None, limit: int) -> None:
-    """Prints a line per turn: its credit, what that is made of, and what the turn did.
+    """Prints a line per turn: its credit, what that is made of, and what the turn did; and which groups teach nothing.
 
     Raises:
         StoreError: no credited episode is called `episode`.
@@ -124,6 +127,21 @@ def print_credit(result: Recredit, episode: str | None, limit: int) -> None:
     console.print(table)
     if len(chosen) > limit:
         print(f"({limit} of {len(chosen)} episodes; --limit shows more, --json all)")
+    if result.credit.needs_members:
+        _print_silent_groups(result.batches)
+
+
+def _print_silent_groups(batches: list[dict[str, Any]]) -> None:
+    """Says how many groups have nothing to compare."""
+    groups = sum(round(batch["groups"]) for batch in batches)
+    flat, single = (sum(round(b[f"{kind}_groups"] * b["groups"]) for b in batches) for kind in ("flat", "single"))
+    if flat:
+        print(f"{flat} of {groups} groups are flat: their episodes have equal rewards, and comparing them says nothing")
+    if single:
+        print(
+            f"{single} of {groups} groups have one episode, which has nothing to be compared with\n"
+            "  -> agentrl rollout --group-size 4 collects several episodes of each task"
+        )
 
 
 def built_in() -> list[dict[str, Any]]:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
+import pytest
+
+from agentrl.commands.credit import recredit
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
+from tests.store.make import make_episode
 
 
 def test_a_stored_run_is_credited_again(counting: Path) -> None:
@@ -53,6 +58,48 @@ def test_rewards_that_were_given_later_can_be_credited(counting: Path) -> None:
     assert [episode["turns"] for episode in two] == [[2 * a for a in episode["turns"]] for episode in one]
     agentrl("credit", "run", "--estimator", "rloo", "--rewards", "doubled", "--save", cwd=here)
     assert "rewards 'doubled')" in agentrl("show", "run", "count1#0", cwd=here).stdout
+
+
+def test_an_estimator_of_the_users_own_lies_beside_the_recipe(counting: Path) -> None:
+    """The example of docs/credit.md, as it stands."""
+    page = (Path(__file__).parents[2] / "docs" / "credit.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (counting / "mine.py").write_text(example)
+    here = counting.parent
+    agentrl("rollout", "counting", "--n", "4", "--agent", "hasty", "--out", "run", cwd=here)
+    own = ["--estimator", "./mine.py:mine", "--set", "bonus=0.5", "--json"]
+    for cwd, run in ((here, "run"), (counting, "../run")):
+        found = json.loads(agentrl("credit", run, *own, cwd=cwd).stdout)
+        assert (found["estimator"], found["settings"]) == ("mine", {"bonus": 0.5})
+    with RunDir.read(here / "run") as reader:
+        rewards = {row.id: row.reward or 0.0 for row in reader.rows()}
+    for one in found["episodes"]:  # no call is malformed, so every turn has the bonus
+        assert one["turns"][-1] == pytest.approx(rewards[one["episode_id"]] + 0.5)
+
+
+def test_evaluations_come_last(tmp_path: Path) -> None:
+    with RunDir.create(tmp_path / "run") as run:
+        for split in ("eval", "train", "rollout"):
+            for iteration in (1, 0):
+                run.add(make_episode(f"{split}/{iteration}", split=split, iteration=iteration, reward=1.0))
+    ordered = [credit.episode_id for credit in recredit(tmp_path / "run", "grpo", []).credits]
+    assert ordered == ["rollout/0", "rollout/1", "train/0", "train/1", "eval/0", "eval/1"]
+
+
+def test_groups_that_teach_nothing_are_counted(counting: Path) -> None:
+    here = counting.parent
+    roll = ["rollout", "counting", "--n", "8", "--agent"]
+    agentrl(*roll, "oracle", "--group-size", "4", "--out", "flat", cwd=here)
+    agentrl(*roll, "hasty", "--out", "single", cwd=here)
+    flat, single, alone = (
+        agentrl("credit", run, "--estimator", estimator, cwd=here).stdout
+        for run, estimator in (("flat", "grpo"), ("single", "gigpo"), ("single", "nsr"))
+    )
+    assert "2 of 2 groups are flat: their episodes have equal rewards" in flat
+    assert "one episode" not in flat
+    assert "8 of 8 groups have one episode" in single
+    assert "--group-size 4" in single
+    assert "groups" not in alone, "it compares nothing"
 
 
 def test_what_does_not_fit_is_explained(counting: Path) -> None:

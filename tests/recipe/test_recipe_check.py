@@ -51,5 +51,12 @@ def test_groups_of_one_under_credit_that_compares_get_a_warning(folder: Path, es
     assert "warning: sampling.temperature is 0" in check(str(folder), [chosen, "sampling.temperature=0"])
 
 
+def test_the_estimator_can_be_the_key_of_its_settings(folder: Path) -> None:
+    short, long = ("credit={gigpo: {gamma: 0.9, std: none}}", "credit={estimator: gigpo, gamma: 0.9, std: none}")
+    assert 'credit   gigpo {"weighting"' in check(str(folder), [short])
+    assert check(str(folder), [short]) == check(str(folder), [long])
+    assert check(str(folder), ["credit=gigpo"]) == check(str(folder), ["credit={gigpo: {}}"])
+
+
 def test_credit_that_needs_no_group_gets_none(folder: Path) -> None:
     assert "warning" not in check(str(folder), ["credit=reinforce_pp", "train.group_size=1"])
