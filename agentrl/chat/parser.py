@@ -31,10 +31,12 @@ class ParseFault:
     Attributes:
         snippet: the beginning of what the model wrote.
         message: what is wrong and what the right form looks like, in words for the model.
+        tool: the name that was called, if all that is wrong is that there is no such tool.
     """
 
     snippet: str
     message: str
+    tool: str = ""
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ class Parser(ABC):
         near = difflib.get_close_matches(name[:100], tools, 1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         offer = f"tools: {', '.join(tools)}" if tools else "no tool can be called now"
-        return ParseFault(_snippet(written), f"there is no tool {name[:100]!r}; {hint}{offer}")
+        return ParseFault(_snippet(written), f"there is no tool {name[:100]!r}; {hint}{offer}", name[:100])
 
     def _fault(self, written: str, why: str, tools: Collection[str], name: str | None = None) -> ParseFault:
         """A fault that shows the right form, with the tool that was meant if that is known."""

@@ -8,8 +8,10 @@ its traceback, and a budget decides when the run stops.
 from __future__ import annotations
 
 import asyncio
+import sysconfig
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 
 from agentrl.engines.base import ContextOverflow
 from agentrl.episode.record import ErrorRecord, Status
@@ -55,6 +57,29 @@ def asked_to_stop(error: BaseException) -> bool:
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
+_NOT_THE_USERS = (
+    str(Path(__file__).parents[1]),  # agentrl
+    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    "<",  # <string>, <frozen ...>
+)
+
+
+def place_of(error: BaseException | None) -> str:
+    """Innermost `file:line in function` of user code that an exception, or one that led to it, came through."""
+    while error is not None:
+        for frame in reversed(traceback.extract_tb(error.__traceback__)):
+            if not frame.filename.startswith(_NOT_THE_USERS):
+                return f"{frame.filename}:{frame.lineno} in {frame.name}"
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+def described(kind: str, message: str, place: str) -> str:
+    """An exception in a line: `KeyError: 'tea' at /shop/task.py:17 in search`."""
+    text = " ".join(f"{kind}: {message}".removesuffix(": ").split())[:300]
+    return f"{text} at {place}" if place else text
+
+
 def describe(error: BaseException, stage: str) -> ErrorRecord:
     """The record of an exception, with its traceback from user code on."""
     text = "".join(traceback.format_exception(error))
@@ -62,6 +87,7 @@ def describe(error: BaseException, stage: str) -> ErrorRecord:
         kind=type(error).__name__,
         message=str(error),
         stage=stage,
+        place=place_of(error),
         traceback=text[-8000:],
         by_engine=isinstance(error, EngineError),
     )

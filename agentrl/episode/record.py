@@ -14,7 +14,7 @@ from agentrl.task import Message, Task
 Status = Literal["done", "truncated", "infra_error", "user_error"]
 """`done` and `truncated` are data; the other two are never scored (design: failures are never data)."""
 
-CallOutcome = Literal["ok", "error", "timeout", "malformed"]
+CallOutcome = Literal["ok", "error", "raised", "timeout", "unknown", "malformed"]
 
 
 class VersionSpan(msgspec.Struct, frozen=True, array_like=True):
@@ -46,8 +46,11 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One tool call of a turn and what came of it.
 
     Attributes:
-        outcome: `malformed` calls never reached a tool; `error` and `timeout` are the tool's.
+        outcome: `malformed` calls could not be read and `unknown` ones name a tool that is not there: neither reached
+            a tool. `error` is the tool's answer (a `ToolError`, or arguments that do not fit), `raised` any other
+            exception: a bug in the tool.
         result: what the model was shown.
+        raised: the exception and the line of user code that it came from, if the outcome is `raised`.
         dropped: characters cut from the middle of `result`.
         blob: hash of the whole output in the run directory's `blobs/`, when some of it was cut.
     """
@@ -58,8 +61,14 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outcome: CallOutcome
     result: str
     duration_s: float
+    raised: str = ""
     dropped: int = 0
     blob: str | None = None
+
+    @property
+    def valid(self) -> bool:
+        """Whether it could be read and named a tool."""
+        return self.outcome not in ("malformed", "unknown")
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True):
@@ -104,8 +113,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def valid(self) -> bool:
-        """Whether every call of the turn could be parsed."""
-        return all(call.outcome != "malformed" for call in self.calls)
+        """Whether every call of the turn could be read and named a tool."""
+        return all(call.valid for call in self.calls)
 
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,11 +150,17 @@ class GateVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why an episode is not data, or what cut it short. `by_engine`: the engine failed, after its own retries."""
+    """Why an episode is not data, or what cut it short.
+
+    Attributes:
+        place: innermost `file:line in function` of user code, "" if none was involved.
+        by_engine: the engine failed, after its own retries.
+    """
 
     kind: str
     message: str
     stage: str
+    place: str = ""
     traceback: str = ""
     by_engine: bool = False
 

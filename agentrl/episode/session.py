@@ -15,7 +15,7 @@ import msgspec
 from agentrl.chat.parser import ParsedCall, Parser, Reply
 from agentrl.chat.renderer import Renderer
 from agentrl.engines.base import ContextOverflow, Engine, Sampling
-from agentrl.episode.failures import LimitReached, asked_to_stop
+from agentrl.episode.failures import LimitReached, asked_to_stop, described, place_of
 from agentrl.episode.graph import TokenGraph
 from agentrl.episode.limits import Limits
 from agentrl.episode.record import CallRecord, Turn
@@ -152,9 +152,9 @@ class Session:
         records: list[CallRecord] = [
             CallRecord(
                 id=f"fault_{k}",
-                name="",
+                name=fault.tool,
                 arguments={},
-                outcome="malformed",
+                outcome="unknown" if fault.tool else "malformed",
                 result=f"Error: {fault.message}",
                 duration_s=0.0,
             )
@@ -205,8 +205,9 @@ class Session:
         started = time.perf_counter()
         method = self.methods.get(call.name)
         outcome: Any = "ok"
+        raised = ""
         if method is None:
-            outcome = "malformed"
+            outcome = "unknown"
             result = ToolResult(f"Error: there is no tool {call.name!r}; tools: {', '.join(self.methods)}")
         else:
             try:
@@ -222,7 +223,8 @@ class Session:
             except (Exception, asyncio.CancelledError) as error:
                 if asked_to_stop(error):
                     raise
-                outcome, result = "error", ToolResult(f"Error: {call.name}: {type(error).__name__}: {error}")
+                outcome, result = "raised", ToolResult(f"Error: {call.name}: {type(error).__name__}: {error}")
+                raised = described(type(error).__name__, str(error), place_of(error))
         text, dropped = cut_middle(result.text, self.limits.observation_chars)
         blob = self._put_blob(result.text.encode(errors="replace")) if dropped and self._put_blob else None
         record = CallRecord(
@@ -232,6 +234,7 @@ class Session:
             outcome=outcome,
             result=text,
             duration_s=time.perf_counter() - started,
+            raised=raised,
             dropped=dropped,
             blob=blob,
         )
@@ -240,7 +243,12 @@ class Session:
     def _observe(self, records: list[CallRecord], seconds: float, results: list[ToolResult]) -> None:
         last = self.turns[-1]
         messages: list[Message] = [
-            {"role": "tool", "name": record.name or "error", "tool_call_id": record.id, "content": record.result}
+            {
+                "role": "tool",
+                "name": record.name if record.valid else "error",
+                "tool_call_id": record.id,
+                "content": record.result,
+            }
             for record in records
         ]
         rewards = {name: value for result in results for name, value in (result.rewards or {}).items()}

@@ -48,7 +48,7 @@ def gui_action(
             scores.append(None)
             continue
         call = turn.calls[0] if turn.calls else None
-        if call is None or call.outcome == "malformed" or call.name != wanted["type"]:
+        if call is None or not call.valid or call.name != wanted["type"]:
             scores.append(0.0)
         else:
             scores.append(1.0 if _right(call, wanted, radius, text_f1) else type_weight)

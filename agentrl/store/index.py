@@ -17,7 +17,7 @@ import msgspec
 from agentrl.episode.record import Episode
 from agentrl.store.shards import Location
 
-FORMAT = 2
+FORMAT = 3
 """Raised when a column changes; an index of another format is built anew."""
 
 
@@ -26,7 +26,8 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         turns: number of turns; `sampled_tokens`, `calls` and `drift` are counts too.
-        malformed, call_errors: of the calls, those that could not be read; those whose tool raised or ran out of time.
+        malformed, unknown, refused, timeouts, raised: of the calls, how many came to a bad end, by outcome.
+        first_raised: the first exception of a tool, and where in user code it came from.
         duration_s: `timings["total"]`, else the sum of generation and tools.
         error: kind of the error, if there was one.
         shard, offset, length: where the record is.
@@ -44,7 +45,11 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
     turns: int
     calls: int
     malformed: int
-    call_errors: int
+    unknown: int
+    refused: int
+    timeouts: int
+    raised: int
+    first_raised: str | None
     sampled_tokens: int
     drift: int
     duration_s: float
@@ -106,7 +111,11 @@ def row_of(episode: Episode, location: Location) -> EpisodeRow:
         turns=len(episode.turns),
         calls=outcomes.total(),
         malformed=outcomes["malformed"],
-        call_errors=outcomes["error"] + outcomes["timeout"],
+        unknown=outcomes["unknown"],
+        refused=outcomes["error"],
+        timeouts=outcomes["timeout"],
+        raised=outcomes["raised"],
+        first_raised=next((call.raised for turn in episode.turns for call in turn.calls if call.raised), None),
         sampled_tokens=episode.sampled_tokens,
         drift=len(episode.drift),
         duration_s=episode.timings.get("total", spent),

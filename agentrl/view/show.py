@@ -23,7 +23,22 @@ from agentrl.view.summary import summarise
 Decode = Callable[[int], str]
 
 STATUS_STYLE = {"done": "green", "truncated": "yellow", "infra_error": "red", "user_error": "bold red"}
-_OUTCOME_STYLE = {"ok": "green", "error": "red", "timeout": "yellow", "malformed": "magenta"}
+_OUTCOME_STYLE = {
+    "ok": "green",
+    "error": "yellow",
+    "raised": "bold red",
+    "timeout": "yellow",
+    "unknown": "magenta",
+    "malformed": "magenta",
+}
+_BAD_CALLS = {
+    "malformed": "malformed",
+    "unknown": "of unknown tools",
+    "refused": "refused by the tool",
+    "timeouts": "timed out",
+    "raised": "raised an exception (a bug in the tool)",
+}
+_TOLD = 3  # exceptions, or kinds of failures, that a summary shows
 # Upper bound of the log-probability -> how surprised the policy was by its own token.
 _SURPRISE = [(-4.0, "white on red3"), (-1.5, "black on dark_orange"), (-0.4, "black on khaki1"), (0.0, "green")]
 _BAR = 12
@@ -50,7 +65,7 @@ def show_run(
     console = console or _standard_output()
     _check_choice("status", status, STATUS_STYLE)
     _check_choice("split", split, {row.split: None for row in run.rows()})
-    console.print(_summary(run))
+    console.print(_summary(run), soft_wrap=True)
     rows = run.rows(
         status=status,
         split=split,
@@ -85,7 +100,7 @@ def show_run(
 
 def show_summary(run: RunDir, console: Console | None = None) -> None:
     """Prints what a run came to."""
-    (console or _standard_output()).print(_summary(run))
+    (console or _standard_output()).print(_summary(run), soft_wrap=True)
 
 
 def show_episode(
@@ -161,23 +176,35 @@ def _summary(run: RunDir) -> Group:
     )
     lines.append(Text.assemble(f"{summary.episodes} episodes in {summary.groups} groups   ", statuses))
     for name, split in summary.splits.items():
+        if not split.data:
+            lines.append(Text(f"{name}: {split.episodes} episodes, all failed: none is scored", "red"))
+            continue
         reward = "not scored"
         if split.reward:
             mean, least, most = split.reward
             reward = f"reward mean {mean:.3f}  from {least:.3f} to {most:.3f}"
         lines.append(Text(f"{name}: {split.episodes} episodes  {reward}  {split.turns:.1f} turns an episode"))
     if summary.calls:
-        wrong = {"malformed": summary.malformed, "failed in the tool": summary.call_errors}
-        told = "".join(f"  {count} {what}" for what, count in wrong.items() if count)
+        told = "".join(f"  {count} {_BAD_CALLS[what]}" for what, count in summary.bad_calls.items() if count)
         lines.append(Text.assemble(f"{summary.calls} tool calls", (told, "yellow")))
+        lines += _some(summary.raised)
     lines.append(Text(f"{summary.sampled_tokens} sampled tokens  {summary.duration_s:.1f} s an episode"))
     lines.append(Text(f"drift in {summary.drift} episodes", "yellow" if summary.drift else "dim"))
     if summary.failures:
         kinds = "  ".join(f"{count} {kind}" for kind, count in summary.failures.items())
         lines.append(Text(f"failures: {kinds}", "red"))
+        lines += _some(summary.first_failures)
+        if summary.failed:
+            lines.append(Text(f"  agentrl show {run.path} EPISODE shows a failed one with its traceback", "dim"))
     if run.damage:
         lines.append(Text(f"damaged records: {', '.join(run.damage[:3])} (see `agentrl check`)", "bold red"))
     return Group(*lines, Text())
+
+
+def _some(texts: list[str]) -> list[Text]:
+    """The first few, a line each."""
+    more = [Text(f"  and {len(texts) - _TOLD} more", "dim")] if len(texts) > _TOLD else []
+    return [Text(f"  {text}", "red") for text in texts[:_TOLD]] + more
 
 
 def _episode_head(episode: Episode, credit: Credit | None, again: Mapping[str, Rescore]) -> Panel:
@@ -238,10 +265,12 @@ def _message(message: dict[str, Any]) -> Text:
 
 def _call(call: CallRecord) -> Text:
     arguments = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.arguments.items())
-    called = f"({arguments})  " if call.name else "a call that could not be read  "
+    called = f"({arguments})  " if call.outcome != "malformed" else "a call that could not be read  "
     text = Text.assemble(("  → ", "dim"), (call.name, "bold"), called)
     text.append(call.outcome, _OUTCOME_STYLE[call.outcome]).append(f"  {call.duration_s:.2f} s\n", "dim")
     text.append("\n".join(f"    {line}" for line in call.result.splitlines()))
+    if call.raised:
+        text.append(f"\n    {call.raised}", "red")
     if call.dropped:
         text.append(f"\n    ({call.dropped} characters cut; whole in blob {(call.blob or '?')[:12]})", "yellow")
     return text

@@ -9,15 +9,17 @@ from typing import Any
 
 import msgspec
 
+from agentrl.episode.failures import described
 from agentrl.store.index import EpisodeRow
 from agentrl.store.run_dir import RunDir
 
 
 class SplitSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One split of a run: `reward` is mean, least and greatest over scored episodes (None if there is none), `turns`
-    the mean per episode that is data."""
+    """One split of a run: `data` is how many episodes did not fail, `reward` mean, least and greatest over scored ones
+    (None if there is none), `turns` the mean per episode that is data."""
 
     episodes: int
+    data: int
     reward: tuple[float, float, float] | None
     turns: float
 
@@ -28,10 +30,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         statuses, stops: episodes by each.
         splits: what each came to: demonstrations, training and evaluation are not comparable.
-        sampled_tokens: over all episodes; so are `calls`, of which `malformed` could not be read and `call_errors` were
-            tools that raised or ran out of time.
+        sampled_tokens: over all episodes; so are `calls`, and those that came to a bad end by outcome.
+        raised: of the calls whose tool raised an exception: the first one of each line of user code.
         drift: episodes in which the tokens drifted at least once.
         failures: by kind: episodes that ended in an error, and attempts that were retried.
+        first_failures: of each kind, what it said, in which stage and where in user code.
     """
 
     episodes: int
@@ -40,12 +43,18 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     stops: dict[str, int]
     splits: dict[str, SplitSummary]
     calls: int
-    malformed: int
-    call_errors: int
+    bad_calls: dict[str, int]
+    raised: list[str]
     sampled_tokens: int
     duration_s: float
     drift: int
     failures: dict[str, int]
+    first_failures: list[str]
+
+    @property
+    def failed(self) -> int:
+        """Episodes that are no data."""
+        return self.episodes - sum(split.data for split in self.splits.values())
 
 
 def summarise(run: RunDir) -> Summary:
@@ -53,7 +62,8 @@ def summarise(run: RunDir) -> Summary:
     rows = run.rows()
     data = [row for row in rows if row.status in ("done", "truncated")]
     failures = Counter(row.error for row in rows if row.error)
-    failures.update(str(entry.get("kind", "unknown")) for entry in run.failures() if not entry.get("final"))
+    told = run.failures()
+    failures.update(str(entry.get("kind", "unknown")) for entry in told if not entry.get("final"))
     return Summary(
         episodes=len(rows),
         groups=len({row.group_id for row in rows}),
@@ -61,13 +71,33 @@ def summarise(run: RunDir) -> Summary:
         stops=_counts(data, "stop"),
         splits={split: _split([row for row in rows if row.split == split]) for split in _counts(rows, "split")},
         calls=sum(row.calls for row in rows),
-        malformed=sum(row.malformed for row in rows),
-        call_errors=sum(row.call_errors for row in rows),
+        bad_calls={
+            name: sum(getattr(row, name) for row in rows)
+            for name in ("malformed", "unknown", "refused", "timeouts", "raised")
+        },
+        raised=list(_first_of_each(row.first_raised for row in rows if row.first_raised)),
         sampled_tokens=sum(row.sampled_tokens for row in rows),
         duration_s=sum(row.duration_s for row in rows) / len(rows) if rows else 0.0,
         drift=sum(row.drift > 0 for row in rows),
         failures=dict(failures.most_common()),
+        first_failures=[_failure(entry) for entry in {str(e.get("kind")): e for e in reversed(told)}.values()][::-1],
     )
+
+
+def _first_of_each(raised: Iterable[str]) -> Iterable[str]:
+    """The first exception of each line of code."""
+    by_place: dict[str, str] = {}
+    for text in raised:
+        by_place.setdefault(text.rpartition(" at ")[2], text)
+    return by_place.values()
+
+
+def _failure(entry: Mapping[str, Any]) -> str:
+    """A line of `failures.jsonl` for people."""
+    kind, message, place = (str(entry.get(name, "")) for name in ("kind", "message", "place"))
+    told_already = place.partition(" in ")[0] in message  # our own errors say where
+    what = described(kind, message, "" if told_already else place)
+    return f"{what} (stage {entry.get('stage', 'unknown')}, episode {entry.get('episode', 'unknown')})"
 
 
 def _split(rows: Sequence[EpisodeRow]) -> SplitSummary:
@@ -75,6 +105,7 @@ def _split(rows: Sequence[EpisodeRow]) -> SplitSummary:
     rewards = [row.reward for row in data if row.reward is not None]
     return SplitSummary(
         episodes=len(rows),
+        data=len(data),
         reward=(sum(rewards) / len(rewards), min(rewards), max(rewards)) if rewards else None,
         turns=sum(row.turns for row in data) / len(data) if data else 0.0,
     )

@@ -48,10 +48,10 @@ async def test_every_planned_episode_is_emitted_exactly_once(tmp_path: Path) -> 
     ("name", "outcome", "text"),
     [
         ("refuse", "error", "Error: not today"),
-        ("crash", "error", "Error: crash: ZeroDivisionError: division by zero"),
-        ("trip", "error", "Error: trip: CancelledError"),
+        ("crash", "raised", "Error: crash: ZeroDivisionError: division by zero"),
+        ("trip", "raised", "Error: trip: CancelledError"),
         ("hang", "timeout", "Error: hang took longer than 0.2 s"),
-        ("nothing", "malformed", "nothing"),
+        ("nothing", "unknown", "nothing"),
         ("table", "ok", '[{"name": "née", "size": null}]'),
     ],
 )
@@ -61,6 +61,21 @@ async def test_whatever_a_tool_does_is_an_observation(tmp_path: Path, name: str,
     assert call.outcome == outcome
     assert text in call.result
     assert (episode.status, len(episode.turns)) == ("done", 2)
+    assert episode.turns[0].valid == (outcome != "unknown")
+
+
+async def test_an_exception_of_a_tool_is_kept_with_its_line(tmp_path: Path) -> None:
+    """The innermost line of the user's code, however deep in a library it was raised."""
+    code = (
+        "import json\nfrom agentrl import Tool, tool\n\nclass Bad(Tool):\n    @tool\n    async def bad(self) -> str:\n"
+        "        return self._read()\n\n    def _read(self):\n        return json.loads('{')\n"
+    )
+    (tmp_path / "bad.py").write_text(code)
+    parts = make_parts(tmp_path, tools=["tests.episode.world:Bench", "./bad.py:Bad"])
+    (call,) = (await play_one(make_harness(parts, calls("bad")))).turns[0].calls
+    assert call.outcome == "raised"
+    assert call.raised.startswith("JSONDecodeError: Expecting property name")
+    assert call.raised.endswith(f" at {tmp_path / 'bad.py'}:10 in _read")
 
 
 async def test_a_flood_is_cut_and_kept_whole_in_a_blob(tmp_path: Path) -> None:
@@ -108,6 +123,7 @@ async def test_a_bug_in_a_reward_is_a_user_error_with_its_place(tmp_path: Path) 
     assert episode.error is not None
     assert episode.error.stage == "score"
     assert "bad.py" in episode.error.traceback
+    assert episode.error.place == f"{tmp_path / 'bad.py'}:2 in bad"
     assert episode.turns, "what happened before the error is kept"
 
 

@@ -5,6 +5,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from agentrl.episode.record import ErrorRecord
 from agentrl.errors import StoreError
 from agentrl.store import RunDir
 from agentrl.view.show import show_episode, show_run, signed_bar
@@ -38,16 +39,53 @@ def test_the_summary_counts(run):
     assert summary.splits["train"].turns == 2.5
     assert summary.failures == {"SandboxLost": 1, "EngineError": 1}
     outcomes = [call.outcome for row in run.episodes() for turn in row.turns for call in turn.calls]
-    assert (summary.calls, summary.call_errors) == (len(outcomes), outcomes.count("error"))
+    assert (summary.calls, summary.bad_calls["refused"]) == (len(outcomes), outcomes.count("error"))
+    assert summary.failed == 1
 
 
 def test_calls_that_went_wrong_are_counted(tmp_path):
-    episode = make_episode("a", turns=3)
-    for turn, outcome in zip(episode.turns, ("malformed", "timeout", "error"), strict=True):
-        turn.calls[0] = msgspec.structs.replace(turn.calls[0], outcome=outcome)
+    """Apart: what the model did wrong, what the tool answered, and what is a bug in the tool."""
+    outcomes = ("malformed", "unknown", "error", "timeout", "raised", "raised")
     with RunDir.create(tmp_path / "run") as run:
-        run.add(episode)
-        assert "3 tool calls  1 malformed  2 failed in the tool" in text_of(show_run, run)
+        for name, line in (("a", 3), ("b", 3), ("c", 7)):
+            episode = make_episode(name, turns=6)
+            for turn, outcome in zip(episode.turns, outcomes, strict=True):
+                raised = f"KeyError: {line} at /shop/task.py:{line} in search" if outcome == "raised" else ""
+                turn.calls[0] = msgspec.structs.replace(turn.calls[0], outcome=outcome, raised=raised)
+            run.add(episode)
+        text = text_of(show_run, run)
+        one = text_of(show_episode, run, "c")
+    assert (
+        "18 tool calls  3 malformed  3 of unknown tools  3 refused by the tool  3 timed out  "
+        "6 raised an exception (a bug in the tool)\n"
+        "  KeyError: 3 at /shop/task.py:3 in search\n"
+        "  KeyError: 7 at /shop/task.py:7 in search\n"
+    ) in text
+    assert "KeyError: 7 at /shop/task.py:7 in search" in one
+
+
+def test_of_every_kind_of_failure_the_first_is_told(tmp_path):
+    with RunDir.create(tmp_path / "run") as run:
+        run.add(make_episode("fine", turns=2, reward=1.0))
+        for number, kind in enumerate(("KeyError", "KeyError", "EngineError")):
+            place = "/shop/task.py:31 in cheapest" if kind == "KeyError" else ""
+            error = ErrorRecord(kind=kind, message=f"no {number}", stage="score", place=place)
+            run.add(make_episode(f"bad{number}", turns=1, status="user_error", error=error))
+            run.add_failure({"episode": f"bad{number}", "final": True, **msgspec.structs.asdict(error)})
+        text = text_of(show_run, run)
+        assert "failures: 2 KeyError  1 EngineError\n" in text
+        assert "  KeyError: no 0 at /shop/task.py:31 in cheapest (stage score, episode bad0)\n" in text
+        assert "  EngineError: no 2 (stage score, episode bad2)\n" in text
+        assert "EPISODE shows a failed one with its traceback" in text
+
+
+def test_a_run_in_which_everything_failed_says_so(tmp_path):
+    with RunDir.create(tmp_path / "run") as run:
+        for number in range(3):
+            run.add(make_episode(f"bad{number}", turns=0, status="user_error"))
+        text = text_of(show_run, run)
+    assert "train: 3 episodes, all failed: none is scored" in text
+    assert "turns an episode" not in text
 
 
 def test_a_run_as_text(run):
