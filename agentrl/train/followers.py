@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,25 @@ from agentrl.train.settings import TrainSettings
 from agentrl.train.trainer import Trainer
 
 
-def lead(model: Any, settings: TrainSettings, *, reference: Any | None, base: Path, ranks: Ranks) -> Trainer:
+def lead(
+    model: Any,
+    settings: TrainSettings,
+    *,
+    reference: Any | None,
+    base: Path,
+    ranks: Ranks,
+    learners: Sequence[str] = (),
+) -> Trainer:
     """Rank 0's trainer; the others make theirs. Alone: a trainer.
 
     Raises:
         TrainError: as `Trainer`.
     """
     if ranks.size > 1:
-        ranks.tell(("new", (settings, reference is not None, base), {}))
+        ranks.tell(("new", "", (settings, reference is not None, base, learners), {}))
         for each in filter(None, (model, reference)):
             _share(each, ranks)
-    return Trainer(model, settings, reference=reference, base=base, ranks=ranks)
+    return Trainer(model, settings, reference=reference, base=base, ranks=ranks, learners=learners)
 
 
 def follow(ranks: Ranks) -> None:
@@ -38,16 +47,17 @@ def follow(ranks: Ranks) -> None:
 
 
 def _obey(ranks: Ranks) -> None:
-    trainer: Trainer | None = None
+    shared: dict[str, Any] = {}
     while (call := ranks.tell(None)) is not None:
-        name, args, kwargs = call
+        role, name, args, kwargs = call
         try:
-            if name == "new":
-                settings, refers, base = args
+            if role == "new":
+                settings, refers, base, learners = args
                 model, reference = _share(None, ranks), _share(None, ranks) if refers else None
-                trainer = Trainer(model, settings, reference=reference, base=base, ranks=ranks)
+                trainer = Trainer(model, settings, reference=reference, base=base, ranks=ranks, learners=learners)
+                shared = {trainer.role: trainer, **trainer.learners}
             else:
-                getattr(trainer, name)(*args, **kwargs)
+                getattr(shared[role], name)(*args, **kwargs)
         except TrainError:
             continue
 

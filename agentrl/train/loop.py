@@ -36,6 +36,7 @@ from agentrl.train import checkpoint
 from agentrl.train.demonstrations import demonstration_row, demonstration_texts
 from agentrl.train.followers import lead
 from agentrl.train.kl_reward import with_kl_reward
+from agentrl.train.learners import wanted
 from agentrl.train.model_columns import ModelColumns
 from agentrl.train.ranks import Ranks
 from agentrl.train.row import Row, rows_of, silence
@@ -155,7 +156,15 @@ class Loop:
             reference = self._load_reference() if self.reference.exists() else copy.deepcopy(loaded.model)
         # The engine's model is made first: the trainer may put adapters into its own, or shard it.
         self.engine = self._engine_for(loaded)
-        make = partial(lead, loaded.model, self.settings, reference=reference, base=self.recipe.base, ranks=self.ranks)
+        make = partial(
+            lead,
+            loaded.model,
+            self.settings,
+            reference=reference,
+            base=self.recipe.base,
+            ranks=self.ranks,
+            learners=wanted(self.settings, self.credit.needs),
+        )
         self.trainer = await self._compute(make)
         self.columns = ModelColumns(self.credit, self.trainer)
 

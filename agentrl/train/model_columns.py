@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,31 +11,22 @@ from numpy.typing import NDArray
 from agentrl.credit.registry import Credit, EpisodeCredit
 from agentrl.episode.record import Episode
 from agentrl.train.critic import Critic
+from agentrl.train.learners import CRITICS, REWARD_MODEL
 from agentrl.train.reward_model import ImplicitRewardModel
 from agentrl.train.row import Row, by_turn, rows_of
 from agentrl.train.trainer import Trainer
 
 Column = dict[str, NDArray[Any]]
 
-LEARNED = ("value", "progress")
-"""Columns that a critic gives, one of its own for each that credit needs."""
-
 
 class ModelColumns:
-    """Fills the columns that credit needs before it is given, and trains critics and reward model on what it found.
-
-    Without `train.critic` there are no critics: credit that needs one says so. `train.reward_model` likewise.
-    """
+    """Fills the columns that credit needs before it is given, and trains the trainer's critics and reward model on
+    what it found."""
 
     def __init__(self, credit: Credit, trainer: Trainer) -> None:
-        settings = trainer.settings
-        self.critics: dict[str, Critic] = {}
-        if settings.critic is not None:
-            wanted = [name for name in LEARNED if name in credit.needs]
-            self.critics = {n: Critic(trainer.model, settings.critic, settings.token_budget) for n in wanted}
-        self.reward_model: ImplicitRewardModel | None = None
-        if settings.reward_model is not None and "prm_logprob" in credit.needs:
-            self.reward_model = ImplicitRewardModel(trainer.model, settings.reward_model, settings.token_budget)
+        found = trainer.learners
+        self.critics = {name: cast(Critic, found[name]) for name in CRITICS if name in found}
+        self.reward_model = cast(ImplicitRewardModel | None, found.get(REWARD_MODEL))
         self._trainer = trainer
         made: dict[str, Callable[[list[Row]], Column]] = {
             "entropy": lambda rows: by_turn(rows, trainer.entropies(rows)),
@@ -77,16 +68,13 @@ class ModelColumns:
 
     def state_dict(self) -> dict[str, Any]:
         """What continues critics and reward model exactly."""
-        return {name: learner.state_dict() for name, learner in self._learners().items()}
+        return {name: learner.state_dict() for name, learner in self._trainer.learners.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes what `state_dict` returned; a learner that was not there begins anew."""
-        for name, learner in self._learners().items():
+        for name, learner in self._trainer.learners.items():
             if name in state:
                 learner.load_state_dict(state[name])
-
-    def _learners(self) -> dict[str, Critic | ImplicitRewardModel]:
-        return self.critics | ({} if self.reward_model is None else {"reward_model": self.reward_model})
 
 
 def _turn_ends(episodes: Sequence[Episode], columns: Column) -> Column:

@@ -81,6 +81,11 @@ class Policy(nn.Module):
         """The last hidden states [Q, H] where the pack's predictions are made."""
         return hidden_states(self.model, packed, torch.bfloat16 if self.bf16 else None)
 
+    def states(self, packed: Pack) -> Tensor:
+        """The same for callers from outside: in float32, and, where weights are shards, after these were gathered."""
+        with self.autocast():
+            return self.hidden(packed).float()
+
     def autocast(self) -> torch.autocast:
         """The context in which the model's products are computed."""
         return torch.autocast(self.model.device.type, torch.bfloat16, enabled=self.bf16)

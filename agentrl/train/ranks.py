@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -51,6 +51,20 @@ class Ranks:
             dist.init_process_group(backend, timeout=PATIENCE)
         return cls(dist.get_rank(), dist.get_world_size())
 
+    @classmethod
+    def met(cls, rank: int, size: int, store: Any, *, cuda: bool, device: int = 0) -> Ranks:
+        """Meets the others at a store.
+
+        Args:
+            cuda: the model is on GPUs; `device`: which of those that this process sees.
+        """
+        if cuda:
+            torch.cuda.set_device(device)
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if cuda else "gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE
+        )
+        return cls(rank, size)
+
     def tell(self, value: Any) -> Any:
         """Rank 0's value, on every rank; it is pickled."""
         if self.size == 1:
@@ -67,10 +81,14 @@ class Ranks:
             dist.destroy_process_group()
 
     @contextmanager
-    def calling(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[None]:
-        """Has the others call the method too, unless this call is part of one that they already make."""
+    def calling(self, role: str, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[None]:
+        """Has the others call the method too, unless this call is part of one that they already make.
+
+        Args:
+            role: whose method: "trainer", or one of its learners.
+        """
         if not self._depth and self.rank == 0:
-            self.tell((name, args, {key: value for key, value in kwargs.items() if not callable(value)}))
+            self.tell((role, name, args, {key: value for key, value in kwargs.items() if not callable(value)}))
         self._depth += 1
         try:
             yield
@@ -104,6 +122,12 @@ class Ranks:
         for array, part in zip(arrays, np.split(flat.numpy(), ends), strict=True):
             array[:] = part
 
+    def add_up_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Replaces the gradient of each parameter that is whole on every rank by its sum over ranks."""
+        if self.size > 1:
+            for parameter in parameters:
+                dist.all_reduce(parameter.grad)
+
     def sums(self, values: dict[str, float]) -> dict[str, float]:
         """Sums over ranks by name; a rank may lack a name."""
         if self.size == 1:
@@ -115,9 +139,10 @@ class Ranks:
 
 
 class OnRanks(Protocol):
-    """What has methods that all ranks call together."""
+    """What has methods that all ranks call together. `role`: its name among what they share."""
 
     ranks: Ranks
+    role: str
 
 
 Self = TypeVar("Self", bound=OnRanks)
@@ -127,7 +152,7 @@ def together(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[
     """A method that every rank runs when rank 0 calls it, with the same arguments (keyword functions aside)."""
 
     def call(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self.ranks.calling(method.__name__, args, kwargs):
+        with self.ranks.calling(self.role, method.__name__, args, kwargs):
             return method(self, *args, **kwargs)
 
     functools.update_wrapper(call, method)

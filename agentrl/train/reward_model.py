@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,10 +9,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agentrl.train.packing import Floats, pack
+from agentrl.train.packing import Floats
 from agentrl.train.policy import Policy
+from agentrl.train.ranks import Ranks, together
 from agentrl.train.reward_model_settings import RewardModelSettings
 from agentrl.train.row import Row
+from agentrl.train.shards import load_optimizer, put, whole_optimizer, whole_state
 
 
 class ImplicitRewardModel:
@@ -23,24 +24,34 @@ class ImplicitRewardModel:
     sigmoid is the probability that the episode is a good one. Cross-entropy against the outcome trains it.
 
     Args:
-        model: the policy, of transformers: a copy of it as it is now is trained.
+        policy: on a copy of the policy's model, which is trained.
         token_budget: unique tokens of one forward pass at most.
+        ranks: the processes that train it together.
     """
 
-    def __init__(self, model: Any, settings: RewardModelSettings, token_budget: int) -> None:
-        self.settings, self.token_budget = settings, token_budget
-        self.policy = Policy(copy.deepcopy(model))
+    role = "reward_model"
+
+    def __init__(
+        self, policy: Policy, settings: RewardModelSettings, token_budget: int, ranks: Ranks | None = None
+    ) -> None:
+        self.settings, self.token_budget, self.ranks = settings, token_budget, ranks or Ranks()
+        self.policy = policy
         trained = [p for p in self.policy.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(trained, lr=settings.lr, weight_decay=0.0)
 
+    @together
     def logprobs(self, rows: Sequence[Row]) -> list[Floats]:
         """Log-probabilities of the rows' trained tokens; 0 at the others. As long as the rows."""
         out = [np.zeros(len(row.token_ids), np.float32) for row in rows]
         with torch.no_grad():
-            for packed in pack(rows, self.token_budget):
-                packed.put(self.policy(packed)[0].cpu().numpy(), out)
+            for packed, own in self.ranks.packs(rows, self.token_budget):
+                found = self.policy(packed)[0]
+                if own:
+                    packed.put(found.cpu().numpy(), out)
+        self.ranks.add_up(out)
         return out
 
+    @together
     def fit(self, rows: Sequence[Row], reference: Sequence[Floats]) -> dict[str, float]:
         """Takes `steps` steps towards telling the rows' episodes apart.
 
@@ -56,7 +67,7 @@ class ImplicitRewardModel:
         owner = np.array([names[row.episode_id] for row in rows])
         good = np.zeros(len(names))
         good[owner] = [row.reward >= settings.threshold for row in rows]
-        packs = pack(rows, self.token_budget)
+        packs = self.ranks.packs(rows, self.token_budget)
         loss = accuracy = 0.0
         for _ in range(settings.steps):
             likely = self._likely(rows, reference, owner, len(names))
@@ -64,23 +75,25 @@ class ImplicitRewardModel:
             loss, accuracy = float(-np.log(np.maximum(chosen, 1e-12)).mean()), float((chosen > 0.5).mean())
             # The slope of the mean cross-entropy along each token's log-probability: the same for all of an episode.
             slope = settings.beta * (likely - good) / len(names)
-            for packed in packs:
+            for packed, own in packs:
                 said = self.policy(packed)[0]
-                along = torch.from_numpy(slope[owner[packed.row]]).to(said)
+                along = torch.from_numpy(slope[owner[packed.row]]).to(said) if own else 0.0
                 (said * along).sum().backward()
             torch.nn.utils.clip_grad_norm_(self.policy.parameters(), settings.max_grad_norm)
             self.optimizer.step()
             self.optimizer.zero_grad()
         return {"reward_model_loss": loss, "reward_model_accuracy": accuracy}
 
+    @together
     def state_dict(self) -> dict[str, Any]:
-        """What continues the model exactly."""
-        return {"model": self.policy.state_dict(), "optimizer": self.optimizer.state_dict()}
+        """What continues the model exactly, on any number of ranks."""
+        return {"model": whole_state(self.policy), "optimizer": whole_optimizer(self.optimizer)}
 
+    @together
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes what `state_dict` returned."""
-        self.policy.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        put(self.policy, state["model"])
+        load_optimizer(self.optimizer, state["optimizer"])
 
     def _likely(
         self, rows: Sequence[Row], reference: Sequence[Floats], owner: NDArray[Any], episodes: int

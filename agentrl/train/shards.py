@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from agentrl.train.policy import Policy, decoder_layers
@@ -24,6 +24,7 @@ def shard(policy: Policy, ranks: Ranks) -> None:
     for layer in decoder_layers(policy.model):
         fully_shard(layer, mesh=mesh)
     fully_shard(policy, mesh=mesh, reshard_after_forward=True)
+    register_fsdp_forward_method(policy, "states")
     for module in policy.modules():
         if isinstance(module, FSDPModule):
             # A sum, not a mean: the tokens' weights already add up over all ranks.

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from agentrl.errors import TrainError
 from agentrl.train.columns import Columns, token_columns
+from agentrl.train.learners import body_of, learner
 from agentrl.train.lora import add_adapters, merged
 from agentrl.train.loss_settings import LossSettings
 from agentrl.train.losses import Objective, TokenBatch, token_weights
@@ -47,6 +48,7 @@ class Trainer:
         reference: the frozen policy that `settings.kl` measures the distance to.
         base: folder that user code in the settings is relative to.
         ranks: the processes that train it together; each has its share of weights and packs (FSDP2).
+        learners: what else is to learn, by the names of `learners.wanted`; copies of the model as it is now.
 
     Raises:
         TrainError: the loss is unknown, or the model cannot be trained on packed rows, or KL has no reference.
@@ -60,8 +62,9 @@ class Trainer:
         reference: Any | None = None,
         base: Path = Path(),
         ranks: Ranks | None = None,
+        learners: Sequence[str] = (),
     ) -> None:
-        self.settings, self.ranks = settings, ranks or Ranks()
+        self.settings, self.ranks, self.role = settings, ranks or Ranks(), "trainer"
         self.objective = Objective.of(settings, base)
         if settings.kl is not None and reference is None:
             raise TrainError("KL needs a reference policy", place="train.kl", remedy="Trainer(..., reference=model)")
@@ -69,13 +72,20 @@ class Trainer:
             add_adapters(model, settings.lora)
         if settings.trainable is not None:
             train_top_layers(model, settings.trainable.top_layers)
+        bodies = {name: body_of(name, model, settings) for name in learners}
         self.policy = self._policy(model, settings.activation_checkpointing)
         check_policy(self.policy)
         self.reference = None if reference is None else self._policy(reference.requires_grad_(False))
+        own = {
+            name: self._policy(body, settings.activation_checkpointing)
+            for name, body in bodies.items()
+            if body is not None
+        }
         if self.ranks.size > 1:
-            for policy in filter(None, (self.policy, self.reference)):
+            for policy in filter(None, (self.policy, self.reference, *own.values())):
                 shard(policy, self.ranks)
         self.optimizer = self._adamw(settings.lr)
+        self.learners = {name: learner(name, own.get(name, self.policy), settings, self.ranks) for name in bodies}
         self.steps = 0
 
     @property

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from agentrl.errors import TrainError
 from agentrl.train.followers import follow, lead
+from agentrl.train.learners import REWARD_MODEL
 from agentrl.train.ranks import Ranks
 from agentrl.train.row import Row
 from agentrl.train.settings import TrainSettings
 from agentrl.train.shards import whole
-from agentrl.train.trainer import Trainer
 from tests.train.make import llama, make_rows
 
 CASES: dict[str, dict[str, Any]] = {
@@ -28,6 +29,14 @@ CASES: dict[str, dict[str, Any]] = {
     "adapters": {"lora": {"rank": 4}},
     "top layer": {"trainable": {"top_layers": 1}},
 }
+
+LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "critic on the policy": ("value", {"critic": {"steps": 2}}),
+    "critic of its own": ("value", {"critic": {"body": "copy", "steps": 2}, "token_budget": 60}),
+    "progress beside adapters": ("progress", {"critic": {"body": "copy", "steps": 2}, "lora": {"rank": 4}}),
+    "reward model": ("reward_model", {"reward_model": {"steps": 2, "lr": 1e-4}, "activation_checkpointing": True}),
+}
+"""By case: the learner, and settings."""
 
 
 def rows_of_case() -> list[Row]:
@@ -59,16 +68,40 @@ def run_case(name: str, ranks: Ranks) -> dict[str, Any]:
     }
 
 
+def run_learner(case: str, ranks: Ranks) -> dict[str, Any]:
+    """Twice `steps` steps, with the state taken out and put back in between; what it says after each."""
+    name, settings = LEARNERS[case]
+    own = TrainSettings(**settings)
+    trainer = lead(llama(), own, reference=None, base=Path(), ranks=ranks, learners=[name])
+    learner: Any = trainer.learners[name]
+    rows = rows_of_case()
+    values = trainer.logprobs(rows)
+    targets = [np.where(row.loss_mask, row.reward, np.float32(np.nan)) for row in rows]
+    fit = {
+        "value": lambda: learner.fit_values(rows, targets),
+        "progress": lambda: learner.fit_progress(rows),
+        REWARD_MODEL: lambda: learner.fit(rows, [each * 0.9 for each in values]),
+    }[name]
+    say = learner.logprobs if name == REWARD_MODEL else learner.predict
+    first = fit()
+    said = say(rows)
+    learner.load_state_dict(learner.state_dict())
+    second = fit()
+    return {
+        "metrics": [first, second],
+        "said": [torch.from_numpy(np.concatenate(each)) for each in (said, say(rows))],
+        "state": learner.state_dict(),
+    }
+
+
 def keep_gradients(kept: list[torch.Tensor]) -> None:
-    """Writes down every step's gradient before it is clipped, whole."""
-    plain = Trainer._apply
+    """Writes down the gradient of every optimiser's step, whole."""
 
-    def apply(self: Trainer, *args: Any) -> None:
-        own = [p.grad for p in self.model.parameters() if p.grad is not None]
+    def keep(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        own = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         kept.append(torch.cat([whole(gradient).flatten().clone() for gradient in own]))
-        plain(self, *args)
 
-    Trainer._apply = apply  # type: ignore[method-assign]
+    register_optimizer_step_pre_hook(keep)
 
 
 def main(out: str) -> None:
@@ -79,11 +112,12 @@ def main(out: str) -> None:
     if ranks.rank:
         follow(ranks)
         return
-    results = {}
-    for name in CASES:
-        results[name] = run_case(name, ranks)
-        results[name]["gradients"] = list(gradients)
-        gradients.clear()
+    results: dict[str, Any] = {}
+    for run, cases in ((run_case, CASES), (run_learner, LEARNERS)):
+        for name in cases:
+            results[name] = run(name, ranks)
+            results[name]["gradients"] = list(gradients)
+            gradients.clear()
     trainer = lead(llama(), TrainSettings(lr=1e-3), reference=None, base=Path(), ranks=ranks)
     rows = rows_of_case()
     rows[0].advantages[np.flatnonzero(rows[0].loss_mask)[0]] = np.nan

@@ -10,13 +10,18 @@ import torch
 
 from agentrl.train.critic import Critic, value_loss
 from agentrl.train.critic_settings import CriticSettings
+from agentrl.train.learners import wanted
 from agentrl.train.row import by_turn
+from agentrl.train.settings import TrainSettings
+from agentrl.train.trainer import Trainer
 from tests.train.make import llama, make_rows
 
 
 def critic(model, budget: int = 4096, **settings) -> Critic:
-    torch.manual_seed(1)
-    return Critic(model, CriticSettings(**settings), budget)
+    own = TrainSettings(critic=CriticSettings(**settings), token_budget=budget)
+    made = Trainer(model, own, learners=wanted(own, {"value"})).learners["value"]
+    assert isinstance(made, Critic)
+    return made
 
 
 def targets_of(rows, value) -> list[np.ndarray]:

@@ -14,7 +14,7 @@ import torch
 from agentrl.train.ranks import Ranks
 
 from .make import make_rows
-from .on_ranks import CASES
+from .on_ranks import CASES, LEARNERS
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,10 +54,25 @@ def test_two_ranks_take_the_steps_of_one(results, case):
         assert (tensor - two["weights"][name]).abs().max() < 1e-4, name
 
 
+@pytest.mark.parametrize("case", LEARNERS)
+def test_two_ranks_teach_a_learner_what_one_teaches(results, case):
+    one, two = results[0][case], results[1][case]
+    assert len(one["gradients"]) == len(two["gradients"]) == 4
+    assert one["gradients"][0].norm() > 0
+    assert (one["gradients"][0] - two["gradients"][0]).norm() < 1e-6 * one["gradients"][0].norm()
+    assert one["metrics"][0] == pytest.approx(two["metrics"][0], rel=1e-5)
+    assert one["metrics"][1] == pytest.approx(two["metrics"][1], rel=1e-4)
+    for ours, theirs in zip(one["said"], two["said"], strict=True):
+        assert ours.abs().max() > 0
+        assert (ours - theirs).abs().max() < 1e-4
+    mine, other = ({key: state[key] for key in state if key != "optimizer"} for state in (one["state"], two["state"]))
+    torch.testing.assert_close(mine, other, atol=1e-4, rtol=0)
+
+
 def test_a_checkpoint_does_not_tell_how_many_ranks_wrote_it(results):
-    for case in CASES:
+    for case in (*CASES, *LEARNERS):
         one, two = (found[case]["state"] for found in results)
-        assert one["steps"] == two["steps"]
+        assert one.get("steps") == two.get("steps")
         assert one["optimizer"]["param_groups"] == two["optimizer"]["param_groups"]
         for index, entry in one["optimizer"]["state"].items():
             for name, value in entry.items():

@@ -8,13 +8,19 @@ import math
 import pytest
 import torch
 
+from agentrl.train.learners import wanted
 from agentrl.train.reward_model import ImplicitRewardModel
 from agentrl.train.reward_model_settings import RewardModelSettings
+from agentrl.train.settings import TrainSettings
+from agentrl.train.trainer import Trainer
 from tests.train.make import llama, make_rows
 
 
 def learner(model, **settings) -> ImplicitRewardModel:
-    return ImplicitRewardModel(model, RewardModelSettings(**settings), token_budget=4096)
+    own = TrainSettings(reward_model=RewardModelSettings(**settings), token_budget=4096)
+    made = Trainer(model, own, learners=wanted(own, {"prm_logprob"})).learners["reward_model"]
+    assert isinstance(made, ImplicitRewardModel)
+    return made
 
 
 def rows_with_outcomes():
