@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agentrl.commands.sandbox import app as sandboxes
-from agentrl.errors import AgentRLError
+from agentrl.errors import AgentRLError, RankDied
 
 app = typer.Typer(
     name="agentrl",
@@ -30,6 +31,10 @@ RecipeName = Annotated[str, typer.Argument(help="A YAML file, a folder with reci
 Set = Annotated[list[str], typer.Option("--set", help="Override a key: --set train.lr=1e-5", metavar="KEY=VALUE")]
 Out = Annotated[Path | None, typer.Option("--out", help="Run directory; the same one continues the run.")]
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
+
+
+BEGUN_ANEW = "AGENTRL_BEGUN_ANEW"
+"""Environment: how often this command has taken its own place."""
 
 
 @app.command()
@@ -78,7 +83,12 @@ def train(
     from agentrl.commands.look import print_summary
     from agentrl.commands.train import train as command
 
-    print_summary(command(recipe, overrides, out=out, engine=engine))
+    try:
+        path = command(recipe, overrides, out=out, engine=engine)
+    except RankDied as died:
+        _begin_anew(died)
+        raise
+    print_summary(path)
 
 
 @app.command()
@@ -259,6 +269,18 @@ def recipe_schema() -> None:
     from agentrl.recipe import Recipe
 
     print(json.dumps(Recipe.model_json_schema(), indent=1))
+
+
+def _begin_anew(died: RankDied) -> None:
+    """The same command in place of this process, unless it has been given too often.
+
+    In a new process: collectives that wait for the dead, and what the model takes of a GPU, go with the old one.
+    """
+    times = int(os.environ.get(BEGUN_ANEW, "0"))
+    if times < died.restarts:
+        print(f"{died.place}: {died.message}\nonce more, from the last checkpoint", file=sys.stderr, flush=True)
+        os.environ[BEGUN_ANEW] = str(times + 1)
+        os.execv(sys.executable, [sys.executable, "-m", "agentrl.cli", *sys.argv[1:]])
 
 
 def _tell(line: str) -> None:

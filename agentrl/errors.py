@@ -65,6 +65,20 @@ class TrainError(AgentRLError):
     """Training cannot go on, for example because the loss is not finite."""
 
 
+class RankDied(TrainError):
+    """A trainer rank is gone, and with it a part of the model; the last checkpoint has all of it.
+
+    Args:
+        restarts: so often a training may be begun anew for that.
+    """
+
+    def __init__(self, message: str, *, restarts: int) -> None:
+        self.restarts = restarts
+        super().__init__(
+            message, place="scale.trainer_ranks", remedy="the same command goes on from the last checkpoint"
+        )
+
+
 class MissingExtra(AgentRLError):
     """An optional part is used that is not installed."""
 

@@ -200,7 +200,7 @@ class Recipe(Section):
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
     limits: Limits = Field(default_factory=Limits)
     concurrency: int = Field(64, gt=0, description="Episodes in flight.")
-    scale: ScaleSettings = Field(default_factory=ScaleSettings, description="Where episodes are played.")
+    scale: ScaleSettings = Field(default_factory=ScaleSettings, description="Who plays, trains and samples where.")
     warm_start: WarmStart | None = None
     train: TrainRecipe | None = None
     curriculum: list[CurriculumPart] = Field(
@@ -229,6 +229,25 @@ class Recipe(Section):
                 f"warm_start.script is {self.warm_start.script!r}, but scripts has {sorted(self.scripts) or 'none'}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _places_something(self) -> Recipe:
+        scale = self.scale
+        if (
+            scale.backend == "ray"
+            and not scale.rollout_workers
+            and scale.trainer_ranks == 1
+            and not self.places_servers
+        ):
+            raise ValueError(
+                "scale.backend is 'ray', and nothing is placed there: say for example scale.rollout_workers: 2"
+            )
+        return self
+
+    @property
+    def places_servers(self) -> bool:
+        """Whether vLLM servers are started on the cluster of `scale`."""
+        return self.scale.backend == "ray" and self.engine.use == "vllm" and not self.engine.urls
 
 
 def recipe_from_run(info: dict[str, Any]) -> Recipe:

@@ -32,32 +32,27 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> None
     """
     with needs("train"):
         from agentrl.engines.open import engine_of
+        from agentrl.scale.ranks import trainer_ranks
         from agentrl.train.async_loop import AsyncLoop
         from agentrl.train.followers import follow
         from agentrl.train.loop import Loop
         from agentrl.train.ranks import Ranks
     from agentrl.view.curves import learning_curve
 
-    ranks = Ranks.joined()
-    if ranks.rank:
-        return follow(ranks)
+    joined = Ranks.joined()
+    if joined.rank:
+        return follow(joined)
     parts = build(recipe)
     check_training(parts)
     assert recipe.train is not None
-    if ranks.size > 1 and (recipe.train.critic or recipe.train.reward_model):
-        raise RecipeError(
-            "critics and reward models train in one process only",
-            place="train.critic" if recipe.train.critic else "train.reward_model",
-            remedy="start without torchrun, or take credit without them",
-        )
     engine_for = _replay(engine) if engine is not None else partial(engine_of, recipe)
 
     staleness = recipe.train.staleness
 
     async def learn() -> None:
-        async with crewed(parts) as played:
+        async with trainer_ranks(recipe, joined) as placed, crewed(parts) as played:
             kind = Loop if staleness is None else AsyncLoop
-            await kind(played, run, progress, engine_for=engine_for, ranks=ranks).train()
+            await placed.train(kind(played, run, progress, engine_for=engine_for, ranks=placed.ranks).train())
 
     run = open_run(path, recipe, "train", engine=engine)
     try:
@@ -65,7 +60,6 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> None
             for warning in warnings(recipe):
                 progress.note(f"warning: {warning}")
             asyncio.run(learn())
-        ranks.dismiss()
         learning_curve(run.metrics(), path / "curve.png", title=recipe.name)
     finally:
         run.close()

@@ -1,0 +1,226 @@
+"""Trainer ranks in other places: this process is the first of them, the others follow it until it dismisses them.
+
+The others are objects like rollout workers are. All meet at a store that this process keeps, as those of torchrun do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from agentrl.errors import RankDied, RecipeError
+from agentrl.recipe import Recipe
+from agentrl.scale.handle import Handle, Place, Room
+from agentrl.scale.places import PLACES
+from agentrl.train.followers import follow
+from agentrl.train.ranks import Ranks
+
+TOLD_S = 15.0
+"""When a rank's end makes a collective fail here, so long after that its place tells how it ended."""
+
+T = TypeVar("T")
+
+
+class Follower:
+    """A trainer rank in another place.
+
+    Args:
+        device: which of the GPUs that it sees.
+    """
+
+    def __init__(self, device: int) -> None:
+        self._device = device
+        self._thread: threading.Thread | None = None
+
+    async def follow(self, rank: int, size: int, address: tuple[str, int], start_s: float, cuda: bool) -> None:
+        """Meets the others at `address` within `start_s`, and does what the first one tells until it is dismissed."""
+
+        def work() -> None:
+            store = TCPStore(*address, size, is_master=False, timeout=timedelta(seconds=start_s))
+            ranks = Ranks.met(rank, size, store, cuda=cuda, device=self._device)
+            try:
+                follow(ranks)
+            except BaseException:
+                dist.destroy_process_group()  # so that the others learn of it
+                raise
+
+        # Not in one of asyncio's threads, for which the process would wait at its end.
+        done, self._thread = beside(work)
+        await done
+
+    async def close(self) -> None:
+        """Ends the process if the first rank went without a word: a collective cannot be called off."""
+        if self._thread is not None and self._thread.is_alive():
+            os._exit(1)
+
+
+class Seat:
+    """Keeps the first rank's GPUs reserved, which that uses in its own process."""
+
+    async def gpus(self) -> str:
+        """Their numbers, as `CUDA_VISIBLE_DEVICES` has them."""
+        return os.environ.get("CUDA_VISIBLE_DEVICES", "")
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class PlacedRanks:
+    """The ranks that this process has placed; itself, if there are no others.
+
+    Args:
+        ranks: this process among them.
+        following: by the others' tasks, their names.
+        restarts: for `RankDied`.
+    """
+
+    def __init__(self, ranks: Ranks, following: Mapping[asyncio.Task[Any], str], restarts: int = 0) -> None:
+        self.ranks, self._following, self._restarts = ranks, following, restarts
+
+    async def train(self, training: Coroutine[Any, Any, None]) -> None:
+        """Awaits the training, and dismisses the other ranks.
+
+        Raises:
+            RankDied: one of them ended before.
+            Exception: what the training raised.
+        """
+        if not self._following:
+            await training
+            return self.ranks.dismiss()
+        task = asyncio.create_task(training)
+        await asyncio.wait([task, *self._following], return_when=asyncio.FIRST_COMPLETED)
+        if task.done() and task.exception() is not None:
+            # Perhaps since a rank is gone: then that is the reason, and not what the collective says.
+            await asyncio.wait(self._following, timeout=TOLD_S, return_when=asyncio.FIRST_COMPLETED)
+        for each, name in self._following.items():
+            if each.done():
+                task.cancel()
+                await asyncio.wait([task], timeout=TOLD_S)
+                how = each.exception() or "it was dismissed"
+                raise RankDied(f"{name} ended before the training did: {how}", restarts=self._restarts)
+        await task
+        self.ranks.dismiss()
+        await asyncio.wait(self._following, timeout=TOLD_S)
+
+
+@asynccontextmanager
+async def trainer_ranks(recipe: Recipe, joined: Ranks) -> AsyncIterator[PlacedRanks]:
+    """The processes that train: those that torchrun started, those that the recipe asks for, or this one alone.
+
+    Args:
+        joined: this process among those of torchrun.
+
+    Raises:
+        RecipeError: there are both.
+        AgentRLError: they do not fit on the cluster.
+        RankDied: one ended before all had met.
+    """
+    scale = recipe.scale
+    if joined.size > 1 and scale.trainer_ranks > 1:
+        raise RecipeError(
+            "torchrun has started the ranks already",
+            place="scale.trainer_ranks",
+            remedy="start without torchrun, or set scale.trainer_ranks=1",
+        )
+    gpus = _gpus_each(recipe)
+    if scale.trainer_ranks == 1 and not (scale.backend == "ray" and gpus and joined.size == 1):
+        yield PlacedRanks(joined, {})
+        return
+    room = Room("trainer_ranks", scale.trainer_ranks, cpus=scale.rank_cpus, gpus=gpus, spread=False, beside_driver=True)
+    place = await PLACES[scale.backend](scale, room)
+    handles: list[Handle] = []
+    following: dict[asyncio.Task[Any], str] = {}
+    try:
+        if scale.backend == "ray":
+            handles.append(await _seated(place, gpus))
+        yield await _met(recipe, place, handles, following)
+    finally:
+        for task in following:
+            task.cancel()
+        await asyncio.gather(*(handle.close() for handle in handles), *following, return_exceptions=True)
+        await _leave_group()
+        await place.close()
+
+
+async def _seated(place: Place, gpus: float) -> Handle:
+    """Reserves this process's part of the room, and sees to it that it uses no other GPUs."""
+    seat = await place.put("rank 0", Seat)
+    if gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = await seat.call("gpus")
+    return seat
+
+
+async def _met(
+    recipe: Recipe, place: Place, handles: list[Handle], following: dict[asyncio.Task[Any], str]
+) -> PlacedRanks:
+    """Puts the other ranks, and waits until all have met."""
+    size, start_s = recipe.scale.trainer_ranks, recipe.scale.start_s
+    if size == 1:
+        return PlacedRanks(Ranks(), {})
+    cuda = _on_cuda(recipe)
+    store = TCPStore(place.host, 0, size, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=start_s))
+    for rank in range(1, size):
+        name = f"trainer rank {rank}"
+        async with asyncio.timeout(start_s):
+            # Ray shows each its own GPUs only.
+            handle = await place.put(name, Follower, 0 if recipe.scale.backend == "ray" else rank)
+        handles.append(handle)
+        call = handle.call("follow", rank, size, (place.host, store.port), start_s, cuda)
+        following[asyncio.create_task(call)] = name
+    meeting, _ = beside(lambda: Ranks.met(0, size, store, cuda=cuda))
+    await asyncio.wait([meeting, *following], return_when=asyncio.FIRST_COMPLETED)
+    for each, name in following.items():
+        if each.done():
+            raise RankDied(f"{name} did not start: {each.exception()}", restarts=0)
+    return PlacedRanks(await meeting, following, recipe.scale.restarts)
+
+
+async def _leave_group() -> None:
+    """If the ranks were not dismissed: what still held the group would abort the process at its end."""
+    if dist.is_initialized():
+        leaving, _ = beside(dist.destroy_process_group)
+        await asyncio.wait([leaving], timeout=TOLD_S)
+
+
+def beside(work: Callable[[], T]) -> tuple[asyncio.Future[T], threading.Thread]:
+    """Has a thread do work that may block for ever: nobody waits for the thread at the end, as for asyncio's own."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def tell(value: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return  # cancelled
+        if error is None:
+            future.set_result(value)  # type: ignore[arg-type]
+        else:
+            future.set_exception(error)
+
+    def run() -> None:
+        value, failed = None, None
+        try:
+            value = work()
+        except Exception as error:
+            failed = error
+        with suppress(RuntimeError):  # the loop was closed
+            loop.call_soon_threadsafe(tell, value, failed)
+
+    thread = threading.Thread(target=run, name="agentrl-ranks", daemon=True)
+    thread.start()
+    return future, thread
+
+
+def _on_cuda(recipe: Recipe) -> bool:
+    return recipe.model is not None and recipe.model.device.startswith("cuda")
+
+
+def _gpus_each(recipe: Recipe) -> float:
+    given = recipe.scale.rank_gpus
+    return float(_on_cuda(recipe)) if given is None else given
