@@ -22,7 +22,7 @@ from agentrl.engines.base import Engine, Sampling
 from agentrl.engines.scripted import Say, Script, ScriptedEngine
 from agentrl.episode.runner import Harness
 from agentrl.errors import CreditError, RecipeError, nearest
-from agentrl.imports import is_reference, load_object, resolve_references
+from agentrl.imports import is_reference, load_object, resolve_references, wrong_kind
 from agentrl.recipe import Recipe
 from agentrl.rewards.components import RewardSet
 from agentrl.sandbox import open_backend
@@ -132,10 +132,9 @@ class Parts:
         if name in self.recipe.scripts:
             script: Script = load_object(self.recipe.scripts[name], self.recipe.base)
             if not inspect.isgeneratorfunction(script):
-                raise RecipeError(
-                    f"scripts.{name}: {self.recipe.scripts[name]} is no generator function",
-                    remedy="def oracle(task, rng): ... yield Say(...)",
-                )
+                kind = "a generator function: def oracle(task, rng): ... yield Say(...)"
+                ref, place = self.recipe.scripts[name], f"scripts.{name}"
+                raise wrong_kind(ref, self.recipe.base, place, kind, inspect.isgeneratorfunction)
             return script
         if name == "random":
             return random_script(self.definitions)
@@ -273,9 +272,19 @@ def _tool_maker(recipe: Recipe) -> Callable[[], list[Tool]]:
                 remedy=nearest(entry.use, BUILT_IN_TOOLS, "name code as ./task.py:Name, or take one of"),
             )
         found = load_object(BUILT_IN_TOOLS.get(entry.use, entry.use), recipe.base)
+        if not _is_tool(found):
+            raise wrong_kind(entry.use, recipe.base, place, "a Tool subclass or @tool function", _is_tool)
         settings = resolve_references(entry.settings, recipe.base)
         makers.append(_maker(found, settings, place))
     return lambda: [make() for make in makers]
+
+
+def _is_tool(found: Any) -> bool:
+    return hasattr(found, "__agentrl_tool__") or (isinstance(found, type) and issubclass(found, Tool))
+
+
+def _is_agent(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, Agent)
 
 
 def _maker(found: Any, settings: dict[str, Any], place: str) -> Callable[[], Tool]:
@@ -283,8 +292,6 @@ def _maker(found: Any, settings: dict[str, Any], place: str) -> Callable[[], Too
         if settings:
             raise RecipeError("a tool function takes no settings", place=place, remedy="make it a Tool subclass")
         return lambda: FunctionTool(found)
-    if not (isinstance(found, type) and issubclass(found, Tool)):
-        raise RecipeError(f"{found!r} is neither a Tool subclass nor a @tool function", place=place)
     _check_settings(found, settings, place)
     return lambda: found(**settings)
 
@@ -293,8 +300,8 @@ def _agent_maker(recipe: Recipe) -> Callable[[], Agent]:
     if recipe.agent.use is None:
         return ToolAgent
     found = load_object(recipe.agent.use, recipe.base)
-    if not (isinstance(found, type) and issubclass(found, Agent)):
-        raise RecipeError(f"{recipe.agent.use} is no Agent subclass", place="agent.use")
+    if not _is_agent(found):
+        raise wrong_kind(recipe.agent.use, recipe.base, "agent.use", "an Agent subclass", _is_agent)
     settings = resolve_references(recipe.agent.args, recipe.base)
     _check_settings(found, settings, "agent.args")
     return lambda: found(**settings)

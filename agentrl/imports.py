@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,17 +30,70 @@ def load_object(ref: str, base: Path) -> Any:
     Raises:
         RecipeError: no such file, module or name; or the module raises while it is imported.
     """
-    target, _, name = ref.rpartition(":")
-    if not target or not name:
-        raise RecipeError(f"{ref!r} names no object", remedy="write pkg.module:Name or ./task.py:Name")
-    module = _load_file(base / target, ref) if target.endswith(".py") else _load_module(target, ref)
-    found: Any = module
+    target, name = _split(ref)
+    found: Any = _load(target, ref, base)
     for part in name.split("."):
         if not hasattr(found, part):
-            names = [n for n in vars(found) if not n.startswith("_")]
+            names = _defined_in(found) if isinstance(found, ModuleType) else vars(found)
+            names = [name for name in names if not name.startswith("_")]
             raise RecipeError(f"{ref!r}: {target} has no {part!r}", remedy=nearest(part, names, "it has"))
         found = getattr(found, part)
     return found
+
+
+def wrong_kind(ref: str, base: Path, place: str, wanted: str, fits: Callable[[Any], bool]) -> RecipeError:
+    """The error for an object that a recipe names in the wrong place: what it is, where it is, and what would do.
+
+    Args:
+        place: the key of the recipe.
+        wanted: the kind, in words: `an Agent subclass`.
+        fits: whether an object is of that kind.
+    """
+    target, _ = _split(ref)
+    found, module = load_object(ref, base), _load(target, ref, base)
+    names = [name for name, value in _defined_in(module).items() if fits(value)]
+    return RecipeError(
+        f"{ref} is {_kind(found)}, not {wanted}",
+        place=place,
+        remedy=f"of that kind {target} defines: {', '.join(names) or 'none'}",
+    )
+
+
+def _kind(found: Any) -> str:
+    """What an object is and where it is defined, in words."""
+    if isinstance(found, type):
+        bases = ", ".join(base.__name__ for base in found.__bases__ if base is not object)
+        what = f"a class{f' of the kind {bases}' if bases else ''}"
+    elif inspect.isroutine(found):
+        what = "a function"
+    else:
+        return f"a {type(found).__name__}"
+    try:
+        return f"{what} ({inspect.getsourcefile(found)}:{inspect.getsourcelines(found)[1]})"
+    except (TypeError, OSError):  # not written in Python
+        return what
+
+
+def _defined_in(module: ModuleType) -> dict[str, Any]:
+    """What a module defines itself: no modules, and no classes and functions that it imports from elsewhere."""
+
+    def imported(value: Any) -> bool:
+        if not isinstance(value, type) and not inspect.isroutine(value):
+            return isinstance(value, ModuleType) or type(value).__module__ in ("typing", "__future__")
+        return not f"{value.__module__}.".startswith(f"{module.__name__}.")
+
+    return {name: value for name, value in vars(module).items() if not imported(value)}
+
+
+def _split(ref: str) -> tuple[str, str]:
+    target, _, name = ref.rpartition(":")
+    if not target or not name:
+        raise RecipeError(f"{ref!r} names no object", remedy="write pkg.module:Name or ./task.py:Name")
+    return target, name
+
+
+def _load(target: str, ref: str, base: Path) -> ModuleType:
+    return _load_file(base / target, ref) if target.endswith(".py") else _load_module(target, ref)
 
 
 def _load_file(path: Path, ref: str) -> ModuleType:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from agentrl.curriculum.parts import Filter, Part, Sampler, Schedule
 from agentrl.errors import RecipeError, nearest
-from agentrl.imports import is_reference, load_object
+from agentrl.imports import is_reference, load_object, wrong_kind
 from agentrl.shorthand import named
 
 PARTS = {
@@ -83,8 +83,12 @@ class CurriculumPart(BaseModel):
             found = getattr(importlib.import_module(f"agentrl.curriculum.{module}"), name)
         else:
             raise RecipeError(f"there is no curriculum {self.use!r}", place=place, remedy=nearest(self.use, [*PARTS]))
-        if not (isinstance(found, type) and issubclass(found, (Sampler, Schedule, Filter))):
-            raise RecipeError(f"{self.use} is no Sampler, Schedule or Filter", place=place)
+        if not _is_part(found):
+            raise wrong_kind(self.use, base, place, "a Sampler, Schedule or Filter", _is_part)
         if missing := sorted(getattr(found, "__abstractmethods__", ())):
             raise RecipeError(f"{self.use} lacks the method {', '.join(missing)}", place=place)
-        return found
+        return found  # type: ignore[no-any-return]
+
+
+def _is_part(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, (Sampler, Schedule, Filter))

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from agentrl.errors import RecipeError, nearest
-from agentrl.imports import is_reference, load_object
+from agentrl.imports import is_reference, load_object, wrong_kind
 from agentrl.rewards.calibration import brier
 from agentrl.rewards.code import code_tests
 from agentrl.rewards.cost import frugal_search, router_cost, search_planning
@@ -60,9 +60,17 @@ def find_reward(use: str | Callable[..., Any], base: Path, place: str) -> Callab
             remedy=nearest(use, sorted(BUILT_IN), "name your own as ./task.py:function, or take one of"),
         )
     function = load_object(use, base) if isinstance(use, str) else use
-    if not callable(function) or isinstance(function, type):
-        raise RecipeError(f"{use!r} is no function", place=place)
+    if not _is_function(function):
+        raise (
+            wrong_kind(use, base, place, "a function", inspect.isfunction)
+            if isinstance(use, str)
+            else RecipeError(f"{use!r} is no function", place=place)
+        )
     return function
+
+
+def _is_function(found: Any) -> bool:
+    return callable(found) and not isinstance(found, type)
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:

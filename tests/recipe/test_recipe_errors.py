@@ -23,7 +23,7 @@ train:
 """
 
 CODE = """
-from agentrl import Task, Tool, tool
+from agentrl import Agent, Task, Tool, tool
 
 def tasks():
     yield Task.of("a", "Go.", answer="x")
@@ -33,6 +33,9 @@ class Door(Tool):
     @tool
     async def open_door(self, side: str) -> str:
         return side
+
+class Walker(Agent):
+    async def run(self, session): pass
 
 @tool
 async def open_door(side: str) -> str:
@@ -64,7 +67,7 @@ def fails(folder: Path, text: str, *overrides: str) -> str:
         build(recipe)
         recipe.credit.load(recipe.base)
         load_tasks(recipe.tasks, recipe.base, recipe.seed)
-    return str(caught.value)
+    return f"{caught.value}\n"
 
 
 def test_a_good_one_loads_and_overrides_apply(folder: Path) -> None:
@@ -98,6 +101,15 @@ def test_a_good_one_loads_and_overrides_apply(folder: Path) -> None:
         (("./task.py:tasks", "no_such_module:tasks"), ["no_such_module", "install it"]),
         (("./task.py:tasks", "./task.py:broken"), ["division by zero"]),
         (("[./task.py:Door]", "[./task.py:Dor]"), ["Dor", "did you mean 'Door'?"]),
+        (
+            ("[./task.py:Door]", "[./task.py:Task]"),
+            ["tools.0", "Task is a class", "not a Tool", "defines: Door, open_"],
+        ),
+        (("[./task.py:Door]", "[./task.py:tasks]"), ["tools.0", "a function (", "task.py:4)", "not a Tool"]),
+        (("agent:", "agent:\n  use: ./task.py:Door"), ["agent.use", "kind Tool (", "task.py:7)", "defines: Walker\n"]),
+        (("{exact_match: {}}", "{x: ./task.py:Door}"), ["rewards.x", "not a function", "defines: tasks, open_door, "]),
+        (("rewards:", "scripts: {me: ./task.py:broken}\nrewards:"), ["scripts.me", "generator", "defines: tasks\n"]),
+        (("rewards:", "scripts: {me: ./task.py:nobody}\nrewards:"), ["it has: tasks, Door, Walker, open_door, "]),
         (("[./task.py:Door]", "[serch]"), ["tools.0", "serch", "did you mean 'search'?"]),
         (("[./task.py:Door]", "[{./task.py:Door: {height: 2}}]"), ["tools.0", "height", "its settings: width"]),
         (("[./task.py:Door]", "[./task.py:Door, ./task.py:open_door]"), ["open_door", "both Door and open_door"]),
