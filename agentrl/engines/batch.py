@@ -12,16 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from agentrl.engines.attention import fold, use_grouped_attention
 from agentrl.engines.base import Completion, Sampling
-from agentrl.engines.draw import draw, uniforms
-from agentrl.engines.kv_cache import KVArena, Parked, ParkingLot, common_prefix
+from agentrl.engines.cached_model import CachedModel, causal
+from agentrl.engines.decode import Decoder
+from agentrl.engines.graphs import Capture, Graphs
+from agentrl.engines.kv_cache import Parked, ParkingLot, common_prefix
 from agentrl.episode.record import VersionSpan
 from agentrl.errors import EngineError
 
@@ -75,23 +74,17 @@ class Batch:
     Attributes:
         forwarded_tokens: tokens that went through the model so far, padding not counted.
         steps: decode steps so far.
+        graphs: the captured steps, where `capture` is given.
     """
 
-    # The state of the running requests, a row each; laid out by `_gather`.
-    _last: Tensor
-    _positions: Tensor
-    _temperature: Tensor
-    _top_p: Tensor | None
-    _seeds: NDArray[np.uint64]
-    _drawn: NDArray[np.uint64]
-    _longest: int
-
-    def __init__(self, model: PreTrainedModel, *, max_batch: int, parked_bytes: int) -> None:
+    def __init__(
+        self, model: PreTrainedModel, *, max_batch: int, parked_bytes: int, capture: Capture | None = None
+    ) -> None:
         self.model, self.max_batch = model, max_batch
-        self.device = next(model.parameters()).device
-        self.dtype = next(model.parameters()).dtype
-        self.arena = KVArena(model)
-        self._groups = use_grouped_attention(model)
+        self._cached = CachedModel(model, settled=capture is not None)
+        self.device, self.arena = self._cached.device, self._cached.arena
+        self.graphs = Graphs(capture) if capture is not None else None
+        self._decoder = Decoder(self._cached, max_batch, self.graphs)
         self.parked = ParkingLot(parked_bytes)
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
@@ -112,7 +105,9 @@ class Batch:
         failed = dict.fromkeys([*self.running, *self._entering, *self.waiting])
         for requests in (self.running, self._entering, self.waiting):
             requests.clear()
-        self._forget()
+        self.arena.clear()
+        self.parked.clear()
+        self._stale = True
         for request in failed:
             request.done(None, error)
 
@@ -144,7 +139,9 @@ class Batch:
         for name, value in weights.items():
             own[name].copy_(value)
         self.version = version
-        self._forget()
+        self.arena.forget()
+        self.parked.clear()
+        self._stale = True
         self.waiting.extendleft(reversed(self.running))
         self.running.clear()
 
@@ -185,7 +182,7 @@ class Batch:
         self.arena.reserve(row + 1, held + count)
         self.arena.aim(row, slots, held + count)
         ids = torch.tensor([[token for tokens in fed for token in tokens]], device=self.device)
-        logprobs = self._forward(ids, (before + deep)[None], mask, keep=0)[0].float().log_softmax(-1)
+        logprobs = self._cached.forward(ids, (before + deep)[None], mask, keep=0)[0].float().log_softmax(-1)
         self.forwarded_tokens += count
         wanted = torch.tensor([token for branch, _ in branches for token in branch], device=self.device)
         found = iter(logprobs.gather(1, wanted[:, None])[:, 0].tolist())
@@ -284,7 +281,7 @@ class Batch:
             slots = starts[:, None] + columns
             end = max(request.cached + len(piece) for request, piece in zip(requests, pieces, strict=True))
             self.arena.aim(first, slots, end, columns < lengths[:, None])
-            self._forward(ids, slots.clamp(max=end - 1), self._causal(slots, end), keep=1)
+            self._cached.forward(ids, slots.clamp(max=end - 1), causal(slots, end), keep=1)
             for request, piece in zip(requests, pieces, strict=True):
                 request.cached += len(piece)
                 self.forwarded_tokens += len(piece)
@@ -292,25 +289,17 @@ class Batch:
     def _decode(self) -> None:
         """Samples one token for every running request; those that are done leave."""
         if self._stale:
-            self._gather()
-        self.arena.reserve(len(self.running), self._longest)
-        slots = self._positions[:, None]
-        self.arena.aim(0, slots, self._longest)
-        logits = self._forward(self._last[:, None], slots, self._causal(slots, self._longest), keep=1)[:, -1]
-        uniform = torch.from_numpy(uniforms(self._seeds, self._drawn)).to(self.device)
-        self._last, chosen = draw(logits, self._temperature, self._top_p, uniform)
-        self._positions = self._positions + 1
-        self._drawn += np.uint64(1)
-        self._longest += 1
+            self._decoder.lay_out(self.running)
+            self._stale = False
+        tokens, logprobs = self._decoder.step()
         self.forwarded_tokens += len(self.running)
         self.steps += 1
-        logprobs = chosen.tolist()
         if not math.isfinite(sum(logprobs)):
             raise EngineError(
                 "the model's logits are not finite", remedy="the weights are broken: look at the training"
             )
         left: list[tuple[int, str]] = []
-        for row, (request, token, logprob) in enumerate(zip(self.running, self._last.tolist(), logprobs, strict=True)):
+        for row, (request, token, logprob) in enumerate(zip(self.running, tokens, logprobs, strict=True)):
             request.token_ids.append(token)
             request.logprobs.append(logprob)
             if token in request.sampling.stop_token_ids:
@@ -325,19 +314,6 @@ class Batch:
             self._vacate(row)
             request.done(request.completion(finish), None)
 
-    def _gather(self) -> None:
-        """Lays the state of the running requests out as tensors, after some came or went."""
-        running, device = self.running, self.device
-        self._longest = max(len(request.token_ids) for request in running)
-        self._last = torch.tensor([request.token_ids[-1] for request in running], device=device)
-        self._positions = torch.tensor([len(request.token_ids) - 1 for request in running], device=device)
-        self._temperature = torch.tensor([request.sampling.temperature for request in running], device=device)
-        top_p = [request.sampling.top_p for request in running]
-        self._top_p = torch.tensor(top_p, device=device) if min(top_p) < 1 else None
-        self._seeds = np.array([request.seed for request in running], np.uint64)
-        self._drawn = np.array([len(request.logprobs) for request in running], np.uint64)
-        self._stale = False
-
     def _vacate(self, row: int) -> None:
         """Ends a row; the last one takes its place."""
         last = self.running.pop()
@@ -345,29 +321,6 @@ class Batch:
             self.arena.copy_row(len(self.running), row, len(last.token_ids) - 1)
             self.running[row] = last
         self._stale = True
-
-    def _forget(self) -> None:
-        self.arena.clear()
-        self.parked.clear()
-        self._stale = True
-
-    def _causal(self, slots: Tensor, length: int) -> Tensor:
-        return (torch.arange(length, device=self.device) <= slots[:, :, None])[:, None]
-
-    def _forward(self, ids: Tensor, positions: Tensor, mask: Tensor, *, keep: int) -> Tensor:
-        """Logits of the last `keep` columns (0: all). `mask`: bool [rows, 1, new, length], true where seen."""
-        # Additive, made once here: given a bool mask, every layer would convert it anew.
-        additive = torch.zeros(mask.shape, dtype=self.dtype, device=self.device).masked_fill_(~mask, -torch.inf)
-        output = self.model(
-            input_ids=ids,
-            attention_mask=fold(additive, self._groups),
-            position_ids=positions,
-            past_key_values=self.arena,
-            use_cache=True,
-            logits_to_keep=keep,
-        )
-        logits: Tensor = output.logits
-        return logits
 
 
 def _shares(a: list[int], b: list[int], length: int) -> bool:

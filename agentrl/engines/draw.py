@@ -29,27 +29,34 @@ def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return z ^ (z >> np.uint64(31))
 
 
-def draw(logits: Tensor, temperature: Tensor, top_p: Tensor | None, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """Samples by inverting the distribution function.
+def draw(
+    logits: Tensor,
+    uniform: Tensor,
+    *,
+    temperature: Tensor | None = None,
+    top_p: Tensor | None = None,
+    greedy: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Samples by inverting the distribution function. Nothing here waits for a device.
+
+    Over a large vocabulary every pass counts: what no row asks for is None, and left out.
 
     Args:
         logits: [rows, vocab].
-        temperature: float32 [rows]; 0 takes the most likely token, with its log-probability under temperature 1.
-        top_p: float32 [rows], or None if no row has less than 1. Greedy rows ignore it.
         uniform: float64 [rows], in [0, 1).
+        temperature: float32 [rows], above 0. None: 1 for all rows.
+        top_p: float32 [rows], in (0, 1]. None: 1 for all rows.
+        greedy: bool [rows]; these rows take the most likely token. None: no row.
 
     Returns:
         Tokens, int64 [rows], and the log-probabilities (float32) of the distributions that they were drawn from.
     """
-    greedy = temperature == 0
-    scale = torch.where(greedy, 1.0, temperature)[:, None]
     logits = logits.float()
-    # Over a large vocabulary every pass counts: those that change nothing are left out.
-    logprobs = torch.log_softmax(logits / scale if (scale != 1).any() else logits, -1)
+    logprobs = torch.log_softmax(logits if temperature is None else logits / temperature[:, None], -1)
     if top_p is not None:
-        logprobs = _nucleus(logprobs, torch.where(greedy, 1.0, top_p))
+        logprobs = _nucleus(logprobs, top_p)
     tokens = _invert(logprobs.exp(), uniform)
-    if greedy.any():
+    if greedy is not None:
         tokens = torch.where(greedy, logprobs.argmax(-1), tokens)
     return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
 
@@ -84,6 +91,6 @@ def _nucleus(logprobs: Tensor, top_p: Tensor) -> Tensor:
     ordered, order = logprobs.sort(-1, descending=True)
     mass = ordered.exp()
     dropped = (mass.cumsum(-1) - mass >= top_p[:, None]) & (top_p[:, None] < 1)
-    dropped[:, 0] = False
+    dropped[:, 0].fill_(False)
     kept = logprobs.masked_fill(dropped.gather(1, order.argsort(-1)), -torch.inf)
     return kept.log_softmax(-1)

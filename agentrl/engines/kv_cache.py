@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
+from agentrl.engines.graphs import rung
 from agentrl.errors import EngineError
 
 
@@ -19,9 +20,16 @@ class KVArena(Cache):  # type: ignore[misc]
     A tensor [2, rows, kv_heads, slots, head_dim] for each layer, keys first: attention reads the first slots of some
     rows without a copy. It grows as needed, a layer at a time, so that old and new never take twice the memory; and
     starts as zeros: what a mask hides is multiplied by zero, which garbage (NaN) would survive.
+
+    Args:
+        settled: CUDA graphs are captured on it. It grows in larger steps, has a row to spare for scoring, and keeps
+            its memory when it forgets what is stored.
+
+    Attributes:
+        moves: how often its memory has changed its place.
     """
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, *, settled: bool = False) -> None:
         # The parent's layers are not used: `update` and `get_seq_length` are all that a model calls.
         super().__init__(layers=[])
         config = model.config.get_text_config()
@@ -38,6 +46,8 @@ class KVArena(Cache):  # type: ignore[misc]
         parameter = next(model.parameters())
         self._empty = parameter.new_zeros((2, 0, kv_heads, 0, head_dim))
         self._layers = [self._empty] * config.num_hidden_layers
+        self._settled = settled
+        self.moves = 0
 
     def reserve(self, rows: int, slots: int) -> None:
         """Makes room for so many rows of so many tokens. What is stored stays."""
@@ -46,16 +56,25 @@ class KVArena(Cache):  # type: ignore[misc]
             return
         new_rows, new_slots = have_rows, have_slots
         if rows > have_rows:
-            new_rows = max(rows, min(2 * have_rows, have_rows + 64))
+            new_rows = rung(rows, 8) + 1 if self._settled else max(rows, min(2 * have_rows, have_rows + 64))
         if slots > have_slots:
-            new_slots = max(slots, have_slots * 5 // 4) + 63 & ~63
+            new_slots = rung(slots, 1024) if self._settled else max(slots, have_slots * 5 // 4) + 63 & ~63
         for number, old in enumerate(self._layers):
             self._layers[number] = old.new_zeros((pair, new_rows, kv_heads, new_slots, head_dim))
             self._layers[number][:, :have_rows, :, :have_slots] = old
+        self.moves += 1
+
+    def forget(self) -> None:
+        """What is stored is zeros again; the memory is freed, unless graphs are captured on it."""
+        if not self._settled:
+            return self.clear()
+        for layer in self._layers:
+            layer.zero_()
 
     def clear(self) -> None:
         """Forgets and frees everything."""
         self._layers = [self._empty] * len(self._layers)
+        self.moves += 1
 
     def copy_row(self, source: int, target: int, length: int) -> None:
         """Copies the first `length` tokens of a row."""

@@ -103,6 +103,7 @@ def _torch(recipe: Recipe, model: object, max_context: int) -> Engine:
         max_batch=settings.max_batch,
         parked_mb=settings.parked_mb,
         threads=settings.threads,
+        cuda_graphs=settings.cuda_graphs,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 KEYS: dict[str, frozenset[str]] = {
-    "torch": frozenset({"max_batch", "parked_mb", "threads"}),
+    "torch": frozenset({"max_batch", "parked_mb", "threads", "cuda_graphs"}),
     "vllm": frozenset(
         {"urls", "replicas", "tensor_parallel", "python", "args", "transfer", "weights_dir", "lora_rank", "seeded"}
     )
@@ -35,6 +35,9 @@ class EngineSettings(BaseModel):
     max_batch: int = Field(64, gt=0, description="torch: requests that are decoded together.")
     parked_mb: int = Field(1024, ge=0, description="torch: MiB of cache for sessions between two turns.")
     threads: int = Field(1, gt=0, description="torch: threads of tensor operations.")
+    cuda_graphs: bool = Field(
+        True, description="torch, on CUDA only: capture decode steps and replay them; false: launch every operation."
+    )
 
     replicas: int = Field(1, gt=0, description="vllm: how many servers to start.")
     tensor_parallel: int = Field(1, gt=0, description="vllm: GPUs of one server.")

@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 
 from agentrl.engines.base import Completion, ContextOverflow, Sampling
 from agentrl.engines.batch import Batch, Request
+from agentrl.engines.graphs import CudaCapture
 from agentrl.errors import AgentRLError, EngineError
 from agentrl.task import Message, Task
 
@@ -43,6 +44,8 @@ class TorchEngine:
             computed anew when it comes back.
         threads: of the worker's tensor operations. More than 1 pays for models of 100 million parameters and more,
             on cores that nothing else uses.
+        cuda_graphs: on CUDA, capture decode steps and replay them (`agentrl.engines.graphs`). The running caches then
+            keep their memory when new weights come.
     """
 
     name = "torch"
@@ -56,10 +59,13 @@ class TorchEngine:
         max_batch: int = 64,
         parked_mb: int = 1024,
         threads: int = 1,
+        cuda_graphs: bool = True,
     ) -> None:
         self.max_context = max_context or int(model.config.max_position_embeddings)
         self.vocab_size = model.get_input_embeddings().num_embeddings
-        self._batch = Batch(model.eval(), max_batch=max_batch, parked_bytes=parked_mb << 20)
+        device = next(model.parameters()).device
+        capture = CudaCapture(device) if cuda_graphs and device.type == "cuda" else None
+        self._batch = Batch(model.eval(), max_batch=max_batch, parked_bytes=parked_mb << 20, capture=capture)
         self._threads = threads
         self._jobs: deque[tuple[Callable[[], None], Reply]] = deque()
         self._work = threading.Condition()
@@ -71,11 +77,13 @@ class TorchEngine:
 
     @property
     def stats(self) -> dict[str, int]:
-        """Counters for logs and tests: forwarded tokens, decode steps, running, waiting and parked sessions."""
-        batch = self._batch
+        """Counters for logs and tests: forwarded tokens, decode steps (and how many of them were replays of captured
+        ones), running, waiting and parked sessions."""
+        batch, graphs = self._batch, self._batch.graphs
         return {
             "forwarded_tokens": batch.forwarded_tokens,
             "steps": batch.steps,
+            "replayed_steps": graphs.replayed if graphs is not None else 0,
             "running": len(batch.running),
             "waiting": len(batch.waiting),
             "parked": len(batch.parked),

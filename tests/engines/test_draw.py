@@ -17,7 +17,8 @@ def rows(logits: list[float], temperature: float, top_p: float | None = None) ->
     """`N` draws from one distribution: observed frequencies, and the log-probability given for each token."""
     u = torch.from_numpy(uniforms(np.full(N, 5, np.uint64), np.arange(N, dtype=np.uint64)))
     nucleus = None if top_p is None else torch.full((N,), top_p)
-    tokens, logprobs = draw(torch.tensor(logits).expand(N, -1), torch.full((N,), temperature), nucleus, u)
+    scales = None if temperature == 1 else torch.full((N,), temperature)
+    tokens, logprobs = draw(torch.tensor(logits).expand(N, -1), u, temperature=scales, top_p=nucleus)
     given = torch.full((len(logits),), -torch.inf)
     given[tokens] = logprobs
     return np.bincount(tokens.numpy(), minlength=len(logits)) / N, given
@@ -45,9 +46,9 @@ def test_rows_with_their_own_settings() -> None:
     logits = torch.tensor([[0.0, 3.0, 1.0]] * 3)
     tokens, logprobs = draw(
         logits,
-        torch.tensor([0.0, 1.0, 1.0]),
-        torch.tensor([0.1, 0.1, 1.0]),
         torch.tensor([0.999, 0.999, 0.999]).double(),
+        top_p=torch.tensor([1.0, 0.1, 1.0]),
+        greedy=torch.tensor([True, False, False]),
     )
     assert tokens.tolist() == [1, 1, 2]
     full = logits[0].log_softmax(-1)
@@ -56,7 +57,7 @@ def test_rows_with_their_own_settings() -> None:
 
 def test_the_ends_of_the_unit_interval() -> None:
     logits = torch.tensor([[-torch.inf, 0.0, 0.0, -torch.inf]] * 2)
-    tokens, _ = draw(logits, torch.ones(2), None, torch.tensor([0.0, 1 - 2.0**-53], dtype=torch.float64))
+    tokens, _ = draw(logits, torch.tensor([0.0, 1 - 2.0**-53], dtype=torch.float64))
     assert tokens.tolist() == [1, 2]
 
 
@@ -67,7 +68,7 @@ def test_a_large_vocabulary_is_inverted_as_a_small_one(vocabulary: int, seed: in
     logits = torch.randn((1, vocabulary), generator=generator) * 4
     logits[:, torch.rand(vocabulary, generator=generator) < 0.3] = -torch.inf
     logits[:, seed % vocabulary] = 1.0
-    (token,), _ = draw(logits, torch.ones(1), None, torch.tensor([share], dtype=torch.float64))
+    (token,), _ = draw(logits, torch.tensor([share], dtype=torch.float64))
     cumulative = logits.log_softmax(-1).exp()[0].cumsum(0, dtype=torch.float64)
     target = share * cumulative[-1]
     assert logits[0, token] > -torch.inf

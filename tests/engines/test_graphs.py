@@ -1,0 +1,241 @@
+"""Captured decode steps give what steps that are run give. No GPU here: a recorded capture stands in for CUDA's."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from agentrl.engines import torch as torch_engine
+from agentrl.engines.base import Sampling
+from agentrl.engines.batch import Batch, Request
+from agentrl.engines.cached_model import CachedModel
+from agentrl.engines.decode import Ask, Shape, run_step
+from agentrl.engines.graphs import rung
+from agentrl.errors import EngineError
+
+from . import test_torch
+from .conftest import VOCAB, make_model, plain_logprobs
+from .recorded import Checking, Forbidden, RecordedCapture
+
+
+def requests(count: int, seed: int = 0, limits: tuple[int, int] = (1, 120)) -> list[Request]:
+    """Ragged prompts, completions of many lengths, and all ways to draw."""
+    rng = random.Random(seed)
+    made = []
+    for k in range(count):
+        sampling = Sampling(temperature=rng.choice([0, 0.5, 1.0, 1.7]), top_p=rng.choice([1.0, 0.8]))
+        prompt = [rng.randrange(VOCAB) for _ in range(rng.randint(1, 90))]
+        made.append(Request(f"{k}", prompt, sampling, rng.randint(*limits), seed + k, lambda *_: None))
+    return made
+
+
+@torch.no_grad()
+def play(batch: Batch, asked: list[Request], each: Callable[[int], None] = lambda _: None) -> list[Request]:
+    """Runs them all, six more let in every five steps; `each` is called with the number of the step."""
+    todo, steps = list(asked), 0
+    while todo or batch.waiting or batch.running:
+        if steps % 5 == 0:
+            batch.waiting.extend(todo[:6])
+            del todo[:6]
+        each(steps)
+        batch.step()
+        steps += 1
+    return asked
+
+
+def batches(**changes: Any) -> tuple[Batch, Batch, RecordedCapture]:
+    """One that runs its steps, and one that captures them."""
+    capture = RecordedCapture()
+    eager, captured = (
+        Batch(make_model(**changes), max_batch=20, parked_bytes=1 << 20, capture=how) for how in (None, capture)
+    )
+    return eager, captured, capture
+
+
+def same(left: list[Request], right: list[Request]) -> None:
+    for a, b in zip(left, right, strict=True):
+        assert a.token_ids == b.token_ids
+        assert_close(torch.tensor(a.logprobs), torch.tensor(b.logprobs), atol=1e-5, rtol=0)
+        assert a.versions == b.versions
+
+
+def test_rows_come_and_go_and_grow() -> None:
+    eager, captured, capture = batches()
+    same(play(eager, requests(60)), play(captured, requests(60)))
+    assert captured.graphs is not None
+    assert captured.graphs.replayed > captured.steps / 2
+    assert capture.captures >= 6  # several rungs of rows and lengths
+    assert captured.graphs.captured <= capture.captures
+
+
+def test_what_was_captured_on_an_arena_that_moved_is_dropped() -> None:
+    eager, captured, capture = batches(max_position_embeddings=4096)
+    seen: list[int] = []
+
+    def grow(batch: Batch, step: int) -> None:
+        if step == 40:
+            seen.append(capture.captures)
+            batch.arena.reserve(1, 1500)
+
+    same(*(play(batch, requests(20, limits=(80, 120)), partial(grow, batch)) for batch in (eager, captured)))
+    assert seen[0] == 0
+    assert seen[1] > 0
+    assert captured.graphs is not None
+    assert 0 < captured.graphs.captured <= capture.captures - seen[1]
+
+
+def test_updates_and_scores_in_between() -> None:
+    other = make_model(seed=9).state_dict()
+    eager, captured, _ = batches()
+    scores: dict[Batch, list[Any]] = {eager: [], captured: []}
+
+    def each(batch: Batch, step: int) -> None:
+        if step % 7 == 3:
+            scores[batch] += batch.score([k % VOCAB for k in range(step + 2)], [[1, 2], [3]], [step + 2, 1])
+        if step == 50:
+            place = batch.arena.moves
+            batch.update(other, 1)
+            assert (batch.arena.moves == place) == (batch is captured)
+
+    same(*(play(batch, requests(40), partial(each, batch)) for batch in (eager, captured)))
+    for a, b in zip(*scores.values(), strict=True):
+        assert_close(torch.tensor(a), torch.tensor(b), atol=1e-5, rtol=0)
+    assert captured.graphs is not None
+    assert captured.graphs.replayed > captured.steps / 2
+
+
+def test_rows_that_pad_a_shape_do_nothing_of_who_had_them_before() -> None:
+    eager, captured, _ = batches(max_position_embeddings=2048)
+    for batch in (eager, captured):
+        play(batch, [Request(f"{k}", [k] * 1100, Sampling(), 3, k, lambda *_: None) for k in range(4)])
+        batch.abort(EngineError("the memory is gone"))
+    # Three rows in a shape of four, in an arena that ends before the fourth row's old place.
+    same(*(play(batch, requests(3)) for batch in (eager, captured)))
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        test_torch.test_turns_scores_updates_and_cancellations_at_once,
+        test_torch.test_a_failing_step_fails_its_calls_and_the_engine_goes_on,
+    ],
+)
+async def test_the_whole_engine(monkeypatch: pytest.MonkeyPatch, test: Callable[[], Any]) -> None:
+    captures: list[RecordedCapture] = []
+
+    def captured(model: Any, *, capture: None, **settings: Any) -> Batch:
+        captures.append(RecordedCapture())
+        return Batch(model, capture=captures[-1], **settings)
+
+    monkeypatch.setattr(torch_engine, "Batch", captured)
+    await test()
+    assert captures[0].captures > 0
+
+
+async def test_weights_that_were_broken_leave_no_trace() -> None:
+    capture = RecordedCapture()
+    batch = Batch(make_model(), max_batch=4, parked_bytes=1 << 20, capture=capture)
+    good = {name: value.clone() for name, value in make_model().state_dict().items()}
+    with torch.no_grad():
+        batch.score([1] * 40, [[2, 3]], [40])
+        batch.update({name: torch.full_like(value, torch.nan) for name, value in good.items()}, 1)
+        batch.score([1] * 40, [[2, 3]], [40])
+        batch.update(good, 2)
+    (request,) = play(batch, [Request("s", [1, 2], Sampling(), 20, 0, lambda *_: None)])
+    assert capture.captures == 1
+    expected = plain_logprobs(make_model(), request.token_ids)[-20:]
+    assert_close(torch.tensor(request.logprobs), expected, atol=1e-5, rtol=0)
+
+
+def dynamic_rope() -> Any:
+    """A model whose positions are scaled by the longest one: its forward pass reads a value."""
+    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
+    return make_model(rope_parameters=rope, max_position_embeddings=512)
+
+
+def test_a_step_that_cannot_be_captured_is_run(caplog: pytest.LogCaptureFixture) -> None:
+    batch = Batch(dynamic_rope(), max_batch=20, parked_bytes=1 << 20, capture=RecordedCapture())
+    eager = Batch(dynamic_rope(), max_batch=20, parked_bytes=1 << 20)
+    same(play(eager, requests(10)), play(batch, requests(10)))
+    assert batch.graphs is not None
+    assert batch.graphs.captured == batch.graphs.replayed == 0
+    assert [record.message for record in caplog.records] == [
+        "decoding goes on without CUDA graphs, a step cannot be captured: aten._local_scalar_dense.default"
+    ]
+
+
+ALL = Shape(rows=8, length=64, tempered=True, nucleus=True, greedy=True)
+
+
+def step_without_contents(make: Callable[[], Any]) -> None:
+    """A step on a device that is not the host and has no values to read."""
+    with torch.no_grad():
+        with torch.device("meta"):
+            model = CachedModel(make().to(torch.bfloat16).eval(), settled=True)
+            inputs, outputs = (torch.zeros(size, dtype=torch.float64) for size in ((len(Ask), 8), (8, 2)))
+        model.arena.reserve(8, 64)
+        with Checking():
+            run_step(model, inputs, outputs, ALL)
+
+
+def of_family(name: str, **changes: Any) -> Any:
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes = {
+        "vocab_size": 600, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0,
+    }  # fmt: skip
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **{**sizes, **changes}))
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "smollm3"])
+@pytest.mark.parametrize("kv_heads", [2, 4])
+def test_the_step_does_nothing_that_a_capture_forbids(family: str, kv_heads: int) -> None:
+    step_without_contents(partial(of_family, family, num_key_value_heads=kv_heads))
+
+
+def test_what_a_capture_forbids_is_found() -> None:
+    with pytest.raises(Forbidden, match="_local_scalar_dense"):
+        step_without_contents(dynamic_rope)
+    with torch.no_grad(), Checking():
+        for forbidden in (
+            lambda x: x[x > 0],
+            lambda x: x.nonzero(),
+            lambda x: x.sum().item(),
+            lambda x: bool((x > 0).any()),
+            lambda x: x + torch.tensor([1.0, 2.0, 3.0]),
+            lambda x: x.index_put_((x > 0,), torch.zeros(())),
+        ):
+            with pytest.raises(Forbidden):
+                forbidden(torch.ones(3))
+        with pytest.raises(Forbidden, match="between"):
+            torch.ones(3).to("meta")
+
+
+def test_a_replay_repeats_operations_and_not_python() -> None:
+    """What the tests above rest on: the recorded capture is as blind as CUDA's."""
+    factor, source, target = [2.0], torch.ones(3), torch.zeros(3)
+
+    def step() -> None:
+        target.add_((source * factor[0]).view(3, 1)[:, 0])
+
+    replay = RecordedCapture()(step)
+    assert target.tolist() == [0, 0, 0]  # recording ran nothing
+    factor[0] = 100.0
+    source.fill_(5.0)
+    replay()
+    replay()
+    assert target.tolist() == [20.0, 20.0, 20.0]
+
+
+def test_rungs_waste_a_quarter_at_most() -> None:
+    assert [rung(size, 8) for size in (1, 8, 9, 64, 65, 100, 128, 129, 257)] == [8, 8, 16, 64, 80, 112, 128, 160, 320]
+    for size in range(32, 5000):
+        assert size <= rung(size, 8) <= 1.25 * size
+    assert len({rung(size, 64) for size in range(1, 32_769)}) < 40
