@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.conftest import CODE, RECIPE
+from tests.commands.test_train import TRAINING
 
 DEADLY = '''
 
@@ -44,3 +45,11 @@ def counting(tmp_path: Path) -> Path:
     (folder / "task.py").write_text(CODE + DEADLY)
     (folder / "recipe.yaml").write_text(RECIPE.replace("oracle:", "flooding: ./task.py:flooding, oracle:"))
     return folder
+
+
+@pytest.fixture
+def trainable(counting: Path) -> Path:
+    """With all that training needs."""
+    recipe = counting / "recipe.yaml"
+    recipe.write_text(recipe.read_text() + TRAINING)
+    return counting

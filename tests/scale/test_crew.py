@@ -25,7 +25,7 @@ from agentrl.recipe_file import load_recipe
 from agentrl.scale.crew import WorkersGone, crewed
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
-from tests.commands.test_train import TRAINING, metrics
+from tests.commands.test_train import metrics
 from tests.episode.test_failures_over_http import Server
 from tests.episode.world import make_parts, plans
 
@@ -144,12 +144,6 @@ def test_workers_end_with_their_driver(counting: Path) -> None:
             return
         time.sleep(0.05)
     pytest.fail("a worker outlives its driver")
-
-
-@pytest.fixture
-def trainable(counting: Path) -> Path:
-    (counting / "recipe.yaml").write_text((counting / "recipe.yaml").read_text() + TRAINING)
-    return counting
 
 
 def test_training_with_workers_is_training_without(trainable: Path) -> None:

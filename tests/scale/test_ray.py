@@ -13,8 +13,11 @@ import pytest
 from agentrl.commands.rollout import rollout
 from agentrl.errors import AgentRLError
 from agentrl.store.run_dir import RunDir
+from tests.commands.test_train import metrics
 
 from .test_crew import contents, invariants_hold
+from .test_trainer_ranks import TWO as TWO_RANKS
+from .test_trainer_ranks import command, run
 
 SMALL = 80 << 20
 """Bytes of a node's object store: about the least that Ray takes."""
@@ -75,6 +78,36 @@ def test_a_node_that_is_killed_costs_no_episode(cluster, counting: Path) -> None
     assert {failure["kind"] for failure in failures} == {"WorkerDied"}
     assert len({failure["message"].split(":")[0] for failure in failures}) == 1, "only its worker died"
     invariants_hold(run)
+
+
+def test_trainer_ranks_on_a_cluster_outlive_a_node(cluster, trainable: Path) -> None:  # type: ignore[no-untyped-def]
+    from ray.util import placement_group_table
+
+    here, few = trainable.parent, ("--set", "train.iterations=3")
+    done = run(command(trainable, "processes", *few, *TWO_RANKS))
+    assert done.returncode == 0, done.stderr[-3000:]
+    killed = []
+
+    def kill_when_one_update_is_done() -> None:
+        while not (here / "ray" / "checkpoints" / "it-00001").exists():
+            time.sleep(0.01)
+        groups = [each for each in placement_group_table().values() if each["state"] == "CREATED"]
+        ranks = next(each for each in groups if len(each["bundles"]) == 2)
+        doomed = ranks["bundles_to_node_id"][1]
+        (node,) = [each for each in cluster.worker_nodes if each.node_id == doomed]
+        cluster.remove_node(node, allow_graceful=False)
+        killed.append(node)
+
+    killer = threading.Thread(target=kill_when_one_update_is_done, daemon=True)
+    killer.start()
+    more = ("scale.backend=ray", f"scale.address={cluster.address}", "scale.trainer_ranks=2")
+    done = run(command(trainable, "ray", *few, *(part for each in more for part in ("--set", each))))
+    killer.join(timeout=60)
+    cluster.add_node(num_cpus=2, object_store_memory=SMALL)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert killed
+    assert "once more, from the last checkpoint" in done.stderr
+    assert metrics(here / "ray") == metrics(here / "processes")
 
 
 def test_ray_plays_what_the_driver_would(cluster, counting: Path) -> None:  # type: ignore[no-untyped-def]

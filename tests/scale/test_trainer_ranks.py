@@ -14,15 +14,9 @@ import pytest
 
 from agentrl.errors import RecipeError
 from agentrl.recipe_file import load_recipe
-from tests.commands.test_train import TRAINING, metrics
+from tests.commands.test_train import metrics
 
 TWO = ("--set", "scale.backend=process", "--set", "scale.trainer_ranks=2")
-
-
-@pytest.fixture
-def trainable(counting: Path) -> Path:
-    (counting / "recipe.yaml").write_text((counting / "recipe.yaml").read_text() + TRAINING)
-    return counting
 
 
 def command(recipe: Path, out: str, *more: str) -> list[str]:
