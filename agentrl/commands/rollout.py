@@ -9,7 +9,7 @@ from typing import Any
 from agentrl.build import Parts, build
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import Tokenizer
-from agentrl.commands.runs import free_folder, open_run, recipe_of
+from agentrl.commands.runs import closing, free_folder, open_run, recipe_of
 from agentrl.engines.base import Engine
 from agentrl.engines.open import open_engine
 from agentrl.episode.runner import Plan
@@ -36,15 +36,13 @@ def rollout(
     path = out or Path("runs") / f"{recipe.name}-{who}"
     planned = rollout_plans(tasks, n, group_size=group_size)
     run = open_run(path, recipe, "rollout", agent=agent, engine=engine, group_size=group_size)
-    try:
+    with closing(run):
         run.update_info(planned=[plan.id for plan in planned], finished=False)
         with Progress(f"rollout {recipe.name} ({who})") as progress:
             asyncio.run(_collect(parts, run, planned, agent, engine, progress))
         run.update_info(finished=True)
         failures = run.failures()
         rows = run.rows()
-    finally:
-        run.close()
     if failures and all(row.status in ("infra_error", "user_error") for row in rows):
         last = failures[-1]
         raise AgentRLError(
@@ -101,14 +99,13 @@ def evaluation(name: str, overrides: list[str], *, n: int | None, out: Path | No
     tasks = load_tasks(settings.tasks or recipe.tasks, recipe.base, recipe.seed)
     path = out or free_folder(Path("runs") / f"{recipe.name}-eval")
     run = open_run(path, recipe, "eval", episodes=settings.episodes)
-    try:
+    again = "the same command continues" if out else f"--out {path} continues, the same command alone begins anew"
+    with closing(run, again):
         with Progress(f"eval {recipe.name}") as progress:
             if recipe.model is not None:
                 progress.note(f"model: {recipe.model.path or 'from scratch'}")
             metrics = asyncio.run(_evaluate(parts, settings, tasks, run, progress, iteration))
         run.update_info(finished=True)
-    finally:
-        run.close()
     return metrics
 
 

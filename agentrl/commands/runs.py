@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +17,31 @@ from agentrl.store.run_dir import RunDir
 # What may differ between two starts of one run without making it another run: how much of it, not what.
 FREE = ("concurrency", "scale.", "limits.", "eval.every", "train.iterations", "train.checkpoint_every")
 
+# What is said anew about stored episodes, without playing them again.
+_AGAIN = {
+    "rewards.": "agentrl reward {path} --recipe RECIPE scores its episodes by the new rewards",
+    "gate": "agentrl reward {path} --recipe RECIPE scores its episodes by the new gates",
+    "credit.": "agentrl credit {path} --estimator NAME --set KEY=VALUE credits its episodes by the new rule",
+}
+
 _TOLD = 6  # differences that a message names
 
 
 def open_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
     """Creates the run directory, or opens it if the same command is given again.
 
+    A run without data (nothing ended yet, or all failed) takes a recipe that was mended. One that goes on although
+    code beside the recipe was changed says so.
+
     Raises:
-        StoreError: the directory holds a run of another recipe or another command.
+        StoreError: the directory holds a run of another recipe or another command, or files that are no run.
     """
     resolved = json.loads(recipe.model_dump_json())
     described = {"command": command, "recipe": resolved, "base": str(recipe.base), **info}
+    code = _code_beside(recipe.base)
     if not (path / "run.json").exists():
-        return RunDir.create(path, described)
+        _refuse_other_files(path)
+        return RunDir.create(path, {**described, "code": code})
     run = RunDir.open(path)
     known = {key: run.info.get(key) for key in described}
     old, new = dict(_leaves(known)), dict(_leaves(described))
@@ -35,17 +50,78 @@ def open_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key) and not key.removeprefix("recipe.").startswith(FREE)
     ]
-    if differing:
+    if known["command"] == command and not _holds_data(run):
+        run.update_info(**described, code=code, finished=False)
+    elif differing:
         run.close()
         more = f"; and {len(differing) - _TOLD} more" if len(differing) > _TOLD else ""
         raise StoreError(
             f"holds a run that differs in {'; '.join(differing[:_TOLD])}{more}",
             place=str(path),
-            remedy="give another --out, or the same command to continue",
+            remedy="\n     ".join(_ways_on(path, recipe, differing)),
         )
-    if known != described:
+    elif known != described:
         run.update_info(**described, finished=False)
+    _note_changed_code(run, code)
     return run
+
+
+@contextmanager
+def closing(run: RunDir, again: str = "the same command continues") -> Iterator[None]:
+    """Closes the run at the end. After Ctrl-C says in a line what is kept and how to go on, and exits with 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        run.close()
+        print(f"stopped; what was finished is kept in {run.path}: {again}", file=sys.stderr)
+        raise SystemExit(130) from None
+    finally:
+        run.close()
+
+
+def _holds_data(run: RunDir) -> bool:
+    ended = any(run.rows(status=status, limit=1) for status in ("done", "truncated"))
+    return ended or any((run.path / "checkpoints").glob("it-*"))
+
+
+def _refuse_other_files(path: Path) -> None:
+    """Raises StoreError unless `path` is free, or holds no more than what a start that was killed left."""
+    if path.is_file():
+        raise StoreError("is a file", place=str(path), remedy="give a folder as --out")
+    if path.exists() and any(not child.name.startswith(".run.json") for child in path.iterdir()):
+        raise StoreError(
+            "holds files, but no run",
+            place=str(path),
+            remedy=f"give an empty or a new folder: --out {free_folder(path)}",
+        )
+
+
+def _ways_on(path: Path, recipe: Recipe, differing: list[str]) -> Iterator[str]:
+    """What can be done about a run that was made with another recipe, a line each."""
+    yield f"to start anew: --out {free_folder(path)} (this run stays as it is); to continue it: the recipe as it was"
+    keys = [line.removeprefix("recipe.") for line in differing]
+    for section, hint in _AGAIN.items():
+        if any(key.startswith(section) for key in keys):
+            yield hint.format(path=path)
+    if newest := sorted((path / "checkpoints").glob("it-*/state.json")):
+        sets = f"--set 'model={{path: {newest[-1].parent.resolve()}}}'"
+        sets += " --set warm_start=null" if recipe.warm_start is not None else ""
+        yield f"to start anew from its newest weights: {sets} with that --out"
+
+
+def _code_beside(folder: Path) -> dict[str, str]:
+    """A hash of every Python file in the recipe's folder, by name."""
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in sorted(folder.glob("*.py"))}
+
+
+def _note_changed_code(run: RunDir, code: dict[str, str]) -> None:
+    before = run.info.get("code", code)
+    changed = sorted(name for name in before.keys() | code.keys() if before.get(name) != code.get(name))
+    if changed:
+        print(
+            f"note: {', '.join(changed)} changed since {run.path} began: it will hold episodes of both",
+            file=sys.stderr,
+        )
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

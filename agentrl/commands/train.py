@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from agentrl.build import build, check_training, warnings
-from agentrl.commands.runs import open_run
+from agentrl.commands.runs import closing, open_run
 from agentrl.errors import RecipeError, needs
 from agentrl.recipe import Recipe
 from agentrl.recipe_file import load_recipe
@@ -55,14 +55,12 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> None
             await placed.train(kind(played, run, progress, engine_for=engine_for, ranks=placed.ranks).train())
 
     run = open_run(path, recipe, "train", engine=engine)
-    try:
+    with closing(run):
         with Progress(f"train {recipe.name}") as progress:
             for warning in warnings(recipe):
                 progress.note(f"warning: {warning}")
             asyncio.run(learn())
         learning_curve(run.metrics(), path / "curve.png", title=recipe.name)
-    finally:
-        run.close()
 
 
 def _replay(engine: str):  # type: ignore[no-untyped-def]

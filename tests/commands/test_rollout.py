@@ -66,7 +66,7 @@ def test_another_recipe_is_not_mixed_in(counting: Path) -> None:
     )
     assert other.returncode == 1
     assert "differs in recipe.seed: 0 -> 5" in other.stderr
-    assert "another --out" in other.stderr
+    assert "to start anew: --out run-2" in other.stderr
 
 
 def test_more_episodes_are_added_to_the_same_run(counting: Path) -> None:
