@@ -23,6 +23,7 @@ from agentrl.engines.scripted import Say, Script, ScriptedEngine
 from agentrl.episode.runner import Harness
 from agentrl.errors import CreditError, RecipeError, nearest
 from agentrl.imports import is_reference, load_object, resolve_references, wrong_kind
+from agentrl.model import count_layers
 from agentrl.recipe import Recipe
 from agentrl.rewards.components import RewardSet
 from agentrl.sandbox import open_backend
@@ -239,26 +240,16 @@ def check_training(parts: Parts) -> None:
             place="train.lora",
             remedy="give model.path, or train without lora",
         )
+    if recipe.train.trainable is not None and recipe.model is not None:
+        top, layers = recipe.train.trainable.top_layers, count_layers(recipe.model)
+        if layers is not None and top > layers:
+            raise RecipeError(
+                f"{top} layers are to train, and the model has {layers}",
+                place="train.trainable.top_layers",
+                remedy=f"at most {layers}",
+            )
     recipe.train.loss.load(recipe.base)
     load_parts(recipe.curriculum, recipe.base, recipe.scripts)
-
-
-def warnings(recipe: Recipe) -> list[str]:
-    """What does not fail, but teaches nothing when the recipe is trained."""
-    if recipe.train is None:
-        return []
-    credit, found = recipe.credit.load(recipe.base), []
-    if credit.needs_members and recipe.train.group_size == 1:
-        found.append(
-            f"{credit.estimator.name} compares the episodes of a group, and train.group_size is 1: nothing is learned\n"
-            "  -> train.group_size=8, or credit that needs no group (reinforce_pp, or turn_gae with a critic)"
-        )
-    if credit.needs_members and recipe.sampling.temperature == 0:
-        found.append(
-            "sampling.temperature is 0: all episodes of a group are the same, and nothing is learned\n"
-            "  -> sampling.temperature=1"
-        )
-    return found
 
 
 def _tool_maker(recipe: Recipe) -> Callable[[], list[Tool]]:

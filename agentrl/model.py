@@ -5,8 +5,10 @@ Importable without torch and transformers; loading needs the extra `train` (and 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -194,6 +196,31 @@ def _package_folder(name: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise _error(f"the package {name!r} is not installed", f"pip install --no-deps {name}")
     return Path(spec.submodule_search_locations[0])
+
+
+def count_layers(settings: ModelSettings) -> int | None:
+    """Decoder layers of a model, without loading it; None where its description does not say.
+
+    Raises:
+        RecipeError: there is no such model.
+    """
+    if settings.path is None:
+        assert settings.scratch is not None
+        return settings.scratch.layers
+    place = find_model(settings.path)
+    if place.suffix != ".gguf":
+        config = json.loads((place / "config.json").read_bytes())
+        layers = config.get("text_config", config).get("num_hidden_layers")
+        return None if layers is None else int(layers)
+    return _count_gguf_layers(place) if importlib.util.find_spec("gguf") is not None else None
+
+
+@functools.cache  # reading the header takes seconds
+def _count_gguf_layers(gguf: Path) -> int:
+    from gguf import GGUFReader
+
+    fields = GGUFReader(gguf).fields
+    return int(fields[f"{fields['general.architecture'].contents()}.block_count"].contents())
 
 
 def model_folder(settings: ModelSettings) -> Path:

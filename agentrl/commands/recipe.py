@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 
-from agentrl.build import build, check_training, warnings
+from agentrl.build import build, check_training
+from agentrl.cautions import cautions
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.curriculum.curriculum import Curriculum, load_parts
 from agentrl.recipe_file import load_recipe
@@ -53,7 +54,7 @@ def check(name: str, overrides: list[str]) -> str:
         f"  credit   {credit.estimator.name} {credit.settings.model_dump_json()}\n"
         f"  model    {model}\n"
         f"  scripts  {', '.join(recipe.scripts) or 'none'}"
-        + "".join(f"\nwarning: {warning}" for warning in warnings(recipe))
+        + "".join(f"\nwarning: {caution}" for caution in cautions(parts))
     )
 
 

@@ -6,7 +6,8 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from agentrl.build import build, check_training, warnings
+from agentrl.build import build, check_training
+from agentrl.cautions import cautions
 from agentrl.commands.runs import closing, open_run
 from agentrl.errors import RecipeError, needs
 from agentrl.recipe import Recipe
@@ -16,19 +17,21 @@ from agentrl.store.run_dir import RunDir
 from agentrl.view.progress import Progress
 
 
-def train(name: str, overrides: list[str], *, out: Path | None, engine: str | None) -> Path:
-    """Trains a recipe. Returns the run directory."""
+def train(name: str, overrides: list[str], *, out: Path | None, engine: str | None) -> Path | None:
+    """Trains a recipe. Returns the run directory; None in a process that followed another's training."""
     recipe = load_recipe(name, overrides)
     path = out or Path("runs") / recipe.name
-    train_into(path, recipe, engine=engine)
-    return path
+    return path if train_into(path, recipe, engine=engine) else None
 
 
-def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> None:
+def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> bool:
     """Trains into `path`, from wherever the run there stands; then draws its learning curve.
 
     Args:
         engine: `replay:RUN` trains on the episodes of a stored run; default: the recipe's engine.
+
+    Returns:
+        Whether this process led. Of those that torchrun started only the first does.
     """
     with needs("train"):
         from agentrl.engines.open import engine_of
@@ -41,7 +44,8 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> None
 
     joined = Ranks.joined()
     if joined.rank:
-        return follow(joined)
+        follow(joined)
+        return False
     parts = build(recipe)
     check_training(parts)
     assert recipe.train is not None
@@ -57,10 +61,11 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> None
     run = open_run(path, recipe, "train", engine=engine)
     with closing(run):
         with Progress(f"train {recipe.name}") as progress:
-            for warning in warnings(recipe):
-                progress.note(f"warning: {warning}")
+            for caution in cautions(parts):
+                progress.note(f"warning: {caution}")
             asyncio.run(learn())
         learning_curve(run.metrics(), path / "curve.png", title=recipe.name)
+    return True
 
 
 def _replay(engine: str):  # type: ignore[no-untyped-def]

