@@ -88,7 +88,8 @@ def train(
     except RankDied as died:
         _begin_anew(died)
         raise
-    print_summary(path)
+    if path is not None:
+        print_summary(path)
 
 
 @app.command()
@@ -100,13 +101,15 @@ def eval(
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Measure a policy on fresh episodes."""
+    from agentrl.commands.look import print_summary
     from agentrl.commands.rollout import evaluation
 
-    metrics = evaluation(what, overrides, n=n, out=out)
+    path, metrics = evaluation(what, overrides, n=n, out=out)
     if as_json:
         print(json.dumps(metrics))
     else:
-        Console().print(", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name != "split"))
+        print(", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name != "split"))
+        print_summary(path)
 
 
 @app.command()

@@ -65,6 +65,10 @@ class TrainError(AgentRLError):
     """Training cannot go on, for example because the loss is not finite."""
 
 
+class RankFailed(TrainError):
+    """Something failed on one trainer rank and not on all: the others cannot go on without it."""
+
+
 class RankDied(TrainError):
     """A trainer rank is gone, and with it a part of the model; the last checkpoint has all of it.
 

@@ -14,8 +14,12 @@ from agentrl.errors import StoreError
 from agentrl.recipe import Recipe, recipe_from_run
 from agentrl.store.run_dir import RunDir
 
-# What may differ between two starts of one run without making it another run: how much of it, not what.
-FREE = ("concurrency", "scale.", "limits.", "eval.every", "train.iterations", "train.checkpoint_every")
+# What may differ between two starts of one run without making it another run: how much of it, not what; and what
+# bounds the memory of a training step, which stays the same step.
+FREE = (
+    "concurrency", "scale.", "limits.", "eval.every", "train.iterations", "train.checkpoint_every",
+    "train.token_budget", "train.logits_mb", "train.activation_checkpointing",
+)  # fmt: skip
 
 # What is said anew about stored episodes, without playing them again.
 _AGAIN = {

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import torch
@@ -26,6 +24,7 @@ from agentrl.episode.record import Episode
 from agentrl.model import LoadedModel, load_model
 from agentrl.store.run_dir import RunDir
 from agentrl.train.admission import Admission
+from agentrl.train.compute_thread import ComputeThread
 from agentrl.train.loop import Loop, Result
 from agentrl.train.ranks import Ranks
 from agentrl.train.rollouts import BegunGroup, Rollouts
@@ -47,7 +46,7 @@ class AsyncLoop(Loop):
     ) -> None:
         super().__init__(parts, run, progress, engine_for=engine_for, ranks=ranks)
         assert self.settings.staleness is not None
-        self._thread = ThreadPoolExecutor(1, "agentrl-trainer", _same_device())
+        self._thread = ComputeThread()
         self.admission = Admission(self.settings.staleness, self.settings.iterations)
         self.rollouts: Rollouts | None = None
         self._drawn = 0  # the groups of all iterations before this one have begun
@@ -75,7 +74,7 @@ class AsyncLoop(Loop):
         await super()._use(loaded)
 
     async def _compute(self, function: Callable[..., Result], *args: Any) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(function, *args))
+        return await self._thread.call(function, *args)
 
     async def _collect(self) -> list[Group]:
         """Begins what may begin, and waits for what this update trains on; for more of it, if the curriculum asks."""
@@ -189,11 +188,4 @@ class AsyncLoop(Loop):
         if self._evaluator is not None:
             await self._evaluator.close()
         await super()._close()
-        self._thread.shutdown()
-
-
-def _same_device() -> Callable[[], None]:
-    """What makes another thread compute on this thread's GPU: by itself each would begin at the first."""
-    if not torch.cuda.is_available():
-        return lambda: None
-    return partial(torch.cuda.set_device, torch.cuda.current_device())
+        await self._thread.close()

@@ -10,10 +10,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from agentrl.errors import TrainError
-from agentrl.train.ranks import Ranks
+from agentrl.errors import RankFailed, TrainError
+from agentrl.train.ranks import Ranks, named_failures
 from agentrl.train.settings import TrainSettings
 from agentrl.train.trainer import Trainer
+
+STARTING = "starting the trainer"
 
 
 def lead(
@@ -29,16 +31,22 @@ def lead(
 
     Raises:
         TrainError: as `Trainer`.
+        RankFailed: this rank is out of memory, or another one is gone.
     """
-    if ranks.size > 1:
-        ranks.tell(("new", "", (settings, reference is not None, base, learners), {}))
-        for each in filter(None, (model, reference)):
-            _share(each, ranks)
-    return Trainer(model, settings, reference=reference, base=base, ranks=ranks, learners=learners)
+    with named_failures(STARTING):
+        if ranks.size > 1:
+            ranks.tell(("new", "", (settings, reference is not None, base, learners), {}))
+            for each in filter(None, (model, reference)):
+                _share(each, ranks)
+        return Trainer(model, settings, reference=reference, base=base, ranks=ranks, learners=learners)
 
 
 def follow(ranks: Ranks) -> None:
-    """Does what rank 0's trainer does, until it is dismissed. What fails there fails here, and is told there."""
+    """Does what rank 0's trainer does, until it is dismissed. What fails there fails here, and is told there.
+
+    Raises:
+        RankFailed: this rank is out of memory, or another one is gone.
+    """
     _obey(ranks)
     # What still held the group would keep its threads past the interpreter's end, which aborts the process.
     gc.collect()
@@ -48,18 +56,28 @@ def follow(ranks: Ranks) -> None:
 
 def _obey(ranks: Ranks) -> None:
     shared: dict[str, Any] = {}
-    while (call := ranks.tell(None)) is not None:
+    while (call := _next(ranks)) is not None:
         role, name, args, kwargs = call
         try:
             if role == "new":
                 settings, refers, base, learners = args
-                model, reference = _share(None, ranks), _share(None, ranks) if refers else None
-                trainer = Trainer(model, settings, reference=reference, base=base, ranks=ranks, learners=learners)
+                with named_failures(STARTING):
+                    model, reference = _share(None, ranks), _share(None, ranks) if refers else None
+                    trainer = Trainer(model, settings, reference=reference, base=base, ranks=ranks, learners=learners)
                 shared = {trainer.role: trainer, **trainer.learners}
             else:
                 getattr(shared[role], name)(*args, **kwargs)
+        except RankFailed:
+            raise
         except TrainError:
-            continue
+            continue  # raised on every rank
+
+
+def _next(ranks: Ranks) -> Any:
+    try:
+        return ranks.tell(None)
+    except RankFailed as error:
+        raise RankFailed("rank 0 has ended before its trainer did", remedy="its own output tells why") from error
 
 
 def _share(model: Any | None, ranks: Ranks) -> Any:

@@ -17,11 +17,18 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from agentrl.errors import RankFailed
 from agentrl.train.packing import Floats, Pack, pack
 from agentrl.train.row import Row
 
 PATIENCE = timedelta(hours=24)
 """So long the other ranks wait for the next call: rank 0 may be playing episodes."""
+
+SMALLER = (
+    "lower train.token_budget and train.logits_mb or set train.activation_checkpointing: the same command goes on with "
+    "them. For a new run also train.precision, train.lora, train.trainable; or more ranks"
+)
+"""What helps when memory is short. The first three change how a step is computed, not what it is."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,11 +73,16 @@ class Ranks:
         return cls(rank, size)
 
     def tell(self, value: Any) -> Any:
-        """Rank 0's value, on every rank; it is pickled."""
+        """Rank 0's value, on every rank; it is pickled.
+
+        Raises:
+            RankFailed: a rank is gone.
+        """
         if self.size == 1:
             return value
         box = [value]
-        dist.broadcast_object_list(box, 0, device=torch.device("cpu"))
+        with named_failures("waiting for the next call"):
+            dist.broadcast_object_list(box, 0, device=torch.device("cpu"))
         return box[0]
 
     def dismiss(self) -> None:
@@ -86,12 +98,16 @@ class Ranks:
 
         Args:
             role: whose method: "trainer", or one of its learners.
+
+        Raises:
+            RankFailed: this rank is out of memory, or another one is gone.
         """
         if not self._depth and self.rank == 0:
             self.tell((role, name, args, {key: value for key, value in kwargs.items() if not callable(value)}))
         self._depth += 1
         try:
-            yield
+            with named_failures(f"{role}.{name}"):
+                yield
         finally:
             self._depth -= 1
 
@@ -136,6 +152,23 @@ class Ranks:
         dist.all_gather_object(found, values)
         names = dict.fromkeys(name for each in found for name in each)
         return {name: sum(each.get(name, 0.0) for each in found) for name in names}
+
+
+@contextmanager
+def named_failures(where: str) -> Iterator[None]:
+    """Inside: what torch raises when memory is short or another rank is gone becomes `RankFailed`."""
+    try:
+        yield
+    except RuntimeError as error:
+        said = str(error).partition("\n")[0].partition(" This is typically")[0]  # gloo guesses on
+        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in said:
+            raise RankFailed(f"out of memory, {where}: {said}", remedy=SMALLER) from error
+        if isinstance(error, dist.DistError) or "/gloo/" in said:
+            raise RankFailed(
+                f"the other trainer ranks cannot be reached, {where}: {said}",
+                remedy="if one has ended, its own output tells why; the same command goes on from the last checkpoint",
+            ) from error
+        raise
 
 
 class OnRanks(Protocol):

@@ -1,9 +1,10 @@
-"""What `test_ranks.py` runs, alone and by torchrun: updates under several settings, gradients and results to a file."""
+"""What `test_ranks.py` runs, alone and on two ranks: updates under several settings, gradients and results to files."""
 
 from __future__ import annotations
 
 import dataclasses
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from agentrl.train.ranks import Ranks
 from agentrl.train.row import Row
 from agentrl.train.settings import TrainSettings
 from agentrl.train.shards import whole
+from tests.ranks import fork_ranks
 from tests.train.make import llama, make_rows
 
 CASES: dict[str, dict[str, Any]] = {
@@ -104,7 +106,7 @@ def keep_gradients(kept: list[torch.Tensor]) -> None:
     register_optimizer_step_pre_hook(keep)
 
 
-def main(out: str) -> None:
+def train(out: str) -> None:
     torch.set_num_threads(1)
     gradients: list[torch.Tensor] = []
     keep_gradients(gradients)
@@ -130,4 +132,6 @@ def main(out: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    for size, file in enumerate(sys.argv[1:], 1):
+        if any(fork_ranks(size, partial(train, file))):
+            sys.exit(f"failed on {size} ranks")

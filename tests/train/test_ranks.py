@@ -23,18 +23,13 @@ ROOT = Path(__file__).parents[2]
 def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, Any]]:
     """Alone, and on two ranks."""
     folder = tmp_path_factory.mktemp("ranks")
-    script = ["-m", "tests.train.on_ranks"]
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    commands = {
-        "one": [sys.executable, *script, str(folder / "one")],
-        "two": [sys.executable, *torchrun, *script, str(folder / "two")],
-    }
-    for command in commands.values():
-        done = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=280, env={**os.environ, "OMP_NUM_THREADS": "1"}
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-    one, two = (torch.load(folder / name, weights_only=False) for name in commands)
+    files = [str(folder / name) for name in ("one", "two")]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.train.on_ranks", *files],
+        cwd=ROOT, capture_output=True, text=True, timeout=280, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    one, two = (torch.load(file, weights_only=False) for file in files)
     return one, two
 
 

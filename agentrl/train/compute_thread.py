@@ -1,0 +1,71 @@
+"""One thread for the trainer's work, beside an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import torch
+
+Result = TypeVar("Result")
+Job = Callable[[], Any]
+
+
+class ComputeThread:
+    """Does what it is asked, call after call, on the GPU of the thread that asks first.
+
+    A daemon, unlike asyncio's own threads: a collective whose other ranks are gone may never return, and must not keep
+    the process from ending.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._ended = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def call(self, function: Callable[..., Result], *args: Any) -> Result:
+        """What the function returns, or raises."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+            device = torch.cuda.current_device() if on_gpu else None
+            threading.Thread(target=self._work, args=[device], name="agentrl-trainer", daemon=True).start()
+        future: asyncio.Future[Result] = self._loop.create_future()
+        self._jobs.put(lambda: self._answer(future, function, args))
+        return await future
+
+    async def close(self) -> None:
+        """Ends the thread, and waits until it has done what it was asked."""
+        if self._loop is not None:
+            self._jobs.put(None)
+            await self._ended.wait()
+
+    def _work(self, device: int | None) -> None:
+        if device is not None:  # by itself every thread begins at the first
+            torch.cuda.set_device(device)
+        while (job := self._jobs.get()) is not None:
+            job()
+            del job  # it holds the model
+        self._tell(self._ended.set)
+
+    def _answer(self, future: asyncio.Future[Result], function: Callable[..., Result], args: tuple[Any, ...]) -> None:
+        try:
+            result = function(*args)
+        except BaseException as error:
+            self._tell(_settle, future.set_exception, future, error)
+        else:
+            self._tell(_settle, future.set_result, future, result)
+
+    def _tell(self, function: Callable[..., None], *args: Any) -> None:
+        assert self._loop is not None
+        with suppress(RuntimeError):  # The loop was closed: nobody waits.
+            self._loop.call_soon_threadsafe(function, *args)
+
+
+def _settle(answer: Callable[[Any], None], future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():  # Cancelled meanwhile.
+        answer(value)

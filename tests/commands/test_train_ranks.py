@@ -1,0 +1,62 @@
+"""`agentrl train` on two trainer ranks: in turns and beside the trainer, with a critic, killed and begun again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.command import agentrl
+
+from .test_train import metrics, trainable  # noqa: F401  (a fixture)
+from .test_train_async import FLOW
+
+CRITIC = ("--set", "credit={estimator: gae}", "--set", "train.critic={body: copy, steps: 2}")
+SHORT = ("--set", "train.iterations=3", "--set", "eval.every=1", "--set", "warm_start.steps=8", *CRITIC)
+
+
+def on_two_ranks(here: Path, *lives: tuple[list[Any] | None, tuple[str, ...]]) -> list[list[int]]:
+    """Trains once for each life; the exit codes of its ranks."""
+    told = [
+        json.dumps({"ranks": 2, "command": ["train", "counting", *more], "death": death}) + "\n"
+        for death, more in lives
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.commands.ranked"], input="".join(told),
+        cwd=here, capture_output=True, text=True, timeout=280, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    codes = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    assert len(codes) == len(lives), done.stdout + done.stderr
+    return codes
+
+
+def in_order(run: Path) -> list[dict[str, Any]]:
+    lines = [{k: v for k, v in line.items() if k not in FLOW} for line in metrics(run)]
+    return sorted(lines, key=lambda line: (line["iteration"], line["split"]))
+
+
+def test_beside_the_trainer_killed_or_not_two_ranks_come_to_what_they_do_in_turns(trainable: Path) -> None:  # noqa: F811
+    here = trainable.parent
+    beside = ("--set", "train.staleness=0", *SHORT)
+    codes = on_two_ranks(
+        here,
+        (None, ("--out", "turns", *SHORT)),
+        (None, ("--out", "beside", *beside)),
+        (["optimiser step", 8 + 3, True], ("--out", "killed", *beside)),
+        (None, ("--out", "killed", *beside)),
+    )
+    assert [each[0] for each in codes] == [0, 0, -9, 0]
+    assert [each == [0, 0] for each in codes] == [True, True, False, True]
+    turns = in_order(here / "turns")
+    assert [(m["split"], m["iteration"]) for m in turns] == [
+        ("eval", 0), *((split, k) for k in range(1, 4) for split in ("eval", "train"))
+    ]  # fmt: skip
+    assert all(m["value_loss"] > 0 for m in turns if m["split"] == "train")
+    assert in_order(here / "beside") == turns
+    assert in_order(here / "killed") == turns
+    assert agentrl("check", "killed", cwd=here).returncode == 0
