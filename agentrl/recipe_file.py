@@ -32,7 +32,7 @@ def find_recipe(name: str) -> Path:
             return candidate / "recipe.yaml"
     if Path(name).is_dir():
         raise RecipeError(f"the folder {name} has no recipe.yaml")
-    names = sorted(path.parent.name for path in shipped.glob("*/recipe.yaml"))
+    names = [path.parent.name for folder in (Path(), shipped) for path in sorted(folder.glob("*/recipe.yaml"))]
     raise RecipeError(f"there is no recipe {name!r}", remedy=nearest(name, names, "give a YAML file, or one of"))
 
 

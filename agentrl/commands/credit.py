@@ -15,8 +15,7 @@ from rich.text import Text
 
 from agentrl.commands.runs import recipe_of
 from agentrl.credit.registry import BUILT_IN, Credit, CreditSettings, EpisodeCredit
-from agentrl.credit.table import action_key
-from agentrl.episode.record import Episode
+from agentrl.episode.record import Episode, Turn
 from agentrl.errors import StoreError
 from agentrl.recipe_file import settings_of
 from agentrl.store.rescored import load, rescored
@@ -121,14 +120,26 @@ def print_credit(result: Recredit, episode: str | None, limit: int) -> None:
                 str(turn.index),
                 signed_bar(value, scale),
                 *(f"{credit.parts[part][turn.index]:+.3f}" for part in parts),
-                Text(" ".join(action_key(turn).split())[:48]),
+                Text(_did(turn)[:48]),
             )
     console = _wide()
     console.print(table)
     if len(chosen) > limit:
         print(f"({limit} of {len(chosen)} episodes; --limit shows more, --json all)")
     if result.credit.needs_members:
-        _print_silent_groups(result.batches)
+        # Evaluations try every task once: nobody learns from them.
+        _print_silent_groups([b for b in result.batches if b["split"] != "eval"])
+
+
+def _did(turn: Turn) -> str:
+    """The calls of a turn, else what it said, in a line."""
+    calls = [
+        f"{call.name}({', '.join(f'{key}={value!r}' for key, value in call.arguments.items())})"
+        if call.outcome != "malformed"
+        else "(malformed)"
+        for call in turn.calls
+    ]
+    return " ".join((" ".join(calls) or turn.text).split())
 
 
 def _print_silent_groups(batches: list[dict[str, Any]]) -> None:
@@ -136,11 +147,11 @@ def _print_silent_groups(batches: list[dict[str, Any]]) -> None:
     groups = sum(round(batch["groups"]) for batch in batches)
     flat, single = (sum(round(b[f"{kind}_groups"] * b["groups"]) for b in batches) for kind in ("flat", "single"))
     if flat:
-        print(f"{flat} of {groups} groups are flat: their episodes have equal rewards, and comparing them says nothing")
+        print(f"flat groups: {flat} of {groups}; their episodes have equal rewards, and comparing them says nothing")
     if single:
         print(
-            f"{single} of {groups} groups have one episode, which has nothing to be compared with\n"
-            "  -> agentrl rollout --group-size 4 collects several episodes of each task"
+            f"groups of one episode: {single} of {groups}; it has nothing to be compared with\n"
+            "  -> agentrl rollout --group-size 4, or train.group_size, plays several episodes of each task"
         )
 
 

@@ -86,10 +86,13 @@ async def _collect(
                 await backend.close()
 
 
-def evaluation(name: str, overrides: list[str], *, n: int | None, out: Path | None) -> dict[str, Any]:
+def evaluation(name: str, overrides: list[str], *, n: int | None, out: Path | None) -> tuple[Path, dict[str, Any]]:
     """Evaluates a recipe's model, or the newest checkpoint of a run (or a checkpoint) on the tasks of its recipe.
 
     Without `out` the episodes are fresh; the same `out` again continues an evaluation that was interrupted.
+
+    Returns:
+        The run directory, and the metrics.
     """
     recipe, iteration = load_evaluated(name, overrides)
     parts = build(recipe)
@@ -106,7 +109,7 @@ def evaluation(name: str, overrides: list[str], *, n: int | None, out: Path | No
                 progress.note(f"model: {recipe.model.path or 'from scratch'}")
             metrics = asyncio.run(_evaluate(parts, settings, tasks, run, progress, iteration))
         run.update_info(finished=True)
-    return metrics
+    return path, metrics
 
 
 async def _evaluate(

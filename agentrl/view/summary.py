@@ -69,7 +69,7 @@ def summarise(run: RunDir) -> Summary:
         groups=len({row.group_id for row in rows}),
         statuses=_counts(rows, "status"),
         stops=_counts(data, "stop"),
-        splits={split: _split([row for row in rows if row.split == split]) for split in _counts(rows, "split")},
+        splits={split: _split([row for row in rows if row.split == split]) for split in _splits(rows)},
         calls=sum(row.calls for row in rows),
         bad_calls={
             name: sum(getattr(row, name) for row in rows)
@@ -98,6 +98,12 @@ def _failure(entry: Mapping[str, Any]) -> str:
     told_already = place.partition(" in ")[0] in message  # our own errors say where
     what = described(kind, message, "" if told_already else place)
     return f"{what} (stage {entry.get('stage', 'unknown')}, episode {entry.get('episode', 'unknown')})"
+
+
+def _splits(rows: Iterable[EpisodeRow]) -> list[str]:
+    """In the order of a training: demonstrations, what trains, evaluations."""
+    order = ("demo", "rollout", "train", "eval")
+    return sorted({row.split for row in rows}, key=lambda split: (order.index(split) if split in order else 4, split))
 
 
 def _split(rows: Sequence[EpisodeRow]) -> SplitSummary:

@@ -95,9 +95,10 @@ def test_groups_that_teach_nothing_are_counted(counting: Path) -> None:
         agentrl("credit", run, "--estimator", estimator, cwd=here).stdout
         for run, estimator in (("flat", "grpo"), ("single", "gigpo"), ("single", "nsr"))
     )
-    assert "2 of 2 groups are flat: their episodes have equal rewards" in flat
+    assert "flat groups: 2 of 2; their episodes have equal rewards" in flat
+    assert "add(by=1)" in flat or "add()" in flat
     assert "one episode" not in flat
-    assert "8 of 8 groups have one episode" in single
+    assert "groups of one episode: 8 of 8;" in single
     assert "--group-size 4" in single
     assert "groups" not in alone, "it compares nothing"
 

@@ -89,6 +89,8 @@ def test_a_checkpoint_is_a_model_and_can_be_evaluated(trainable: Path) -> None:
         printed = agentrl("eval", what, "--n", "10", "--json", "--out", f"eval-{Path(what).name}", cwd=here).stdout
         found = json.loads(printed.splitlines()[-1])
         assert (found["episodes"], found["failed"]) == (10, 0)
+    people = agentrl("eval", "run", "--n", "2", cwd=here).stdout
+    assert "agentrl show runs/counting-eval" in people
     assert (here / "run" / "curve.png").stat().st_size > 1000
     page = agentrl("view", "run", cwd=here).stdout.strip()
     assert "count1" in (here / page).read_text()

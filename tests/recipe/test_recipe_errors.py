@@ -149,7 +149,10 @@ def test_bad_overrides(folder: Path, override: str, expected: list[str]) -> None
         assert part in message, message
 
 
-def test_no_such_recipe_names_the_nearest() -> None:
+def test_no_such_recipe_names_the_nearest(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    with pytest.raises(AgentRLError, match=f"did you mean {folder.name!r}"):
+        load_recipe(folder.name[:-1] + "x")
     with pytest.raises(AgentRLError, match="did you mean 'quickstart'"):
         load_recipe("quickstrat")
 

@@ -95,6 +95,13 @@ def test_a_run_as_text(run):
     assert "[bold]kitchen[/bold]" in text, "what models say is not markup"
 
 
+def test_splits_come_in_the_order_of_a_training(tmp_path):
+    with RunDir.create(tmp_path / "run") as run:
+        for number, split in enumerate(["eval", "eval", "train", "mine", "demo"]):
+            run.add(make_episode(str(number), turns=1, reward=1.0, split=split))
+        assert list(summarise(run).splits) == ["demo", "train", "eval", "mine"]
+
+
 def test_the_list_is_filtered_and_sorted(run):
     assert "train/0/a" not in text_of(show_run, run, status="truncated")
     assert "train/0/b" not in text_of(show_run, run, min_reward=0.5)
