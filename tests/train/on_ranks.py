@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from agentrl.errors import TrainError
+from agentrl.errors import RankFailed, TrainError
 from agentrl.train.followers import follow, lead
 from agentrl.train.learners import REWARD_MODEL
 from agentrl.train.ranks import Ranks
 from agentrl.train.row import Row
 from agentrl.train.settings import TrainSettings
 from agentrl.train.shards import whole
+from agentrl.train.trainer import Trainer
 from tests.ranks import fork_ranks
 from tests.train.make import llama, make_rows
 
@@ -131,7 +132,29 @@ def train(out: str) -> None:
     torch.save(results, out)
 
 
+def fail(out: str, failing: int) -> None:
+    """An update that fails on one rank in its first step. Every rank writes down what it raised."""
+    ranks, plain = Ranks.joined(), Trainer._apply
+
+    def apply(self: Trainer, *args: Any) -> None:
+        if ranks.rank == failing:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+        plain(self, *args)
+
+    Trainer._apply = apply  # type: ignore[method-assign]
+    try:
+        if ranks.rank:
+            follow(ranks)
+        else:
+            trainer = lead(llama(), TrainSettings(lr=1e-3), reference=None, base=Path(), ranks=ranks)
+            trainer.update(rows_of_case(), seed=0)
+    except RankFailed as error:
+        Path(f"{out}.{failing}.{ranks.rank}").write_text(str(error))
+
+
 if __name__ == "__main__":
     for size, file in enumerate(sys.argv[1:], 1):
         if any(fork_ranks(size, partial(train, file))):
             sys.exit(f"failed on {size} ranks")
+    for failing in (0, 1):
+        fork_ranks(2, partial(fail, file, failing))

@@ -20,9 +20,13 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], dict[str, Any]]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ranks")
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Alone, and on two ranks."""
-    folder = tmp_path_factory.mktemp("ranks")
     files = [str(folder / name) for name in ("one", "two")]
     done = subprocess.run(
         [sys.executable, "-m", "tests.train.on_ranks", *files],
@@ -77,6 +81,15 @@ def test_a_checkpoint_does_not_tell_how_many_ranks_wrote_it(results):
 def test_what_fails_on_every_rank_is_told_once_and_ends_no_process(results):
     assert results[0]["refused"] == results[1]["refused"]
     assert "an advantage is not finite" in results[0]["refused"]
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_what_fails_on_one_rank_ends_the_others_and_each_says_why(results, folder, failing):
+    said = [(folder / f"two.{failing}.{rank}").read_text() for rank in range(2)]
+    assert "out of memory, trainer.update: CUDA out of memory. Tried to allocate 20.00 GiB." in said[failing]
+    assert "train.token_budget" in said[failing]
+    assert "the other trainer ranks cannot be reached, trainer.update" in said[1 - failing]
+    assert "goes on from the last checkpoint" in said[1 - failing]
 
 
 def test_packs_are_shared_out_whole_and_each_rank_gets_as_many():
