@@ -8,8 +8,12 @@ retried and never becomes data, `ToolError` becomes the observation, everything 
 from __future__ import annotations
 
 import difflib
+import os
+import sysconfig
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 class AgentRLError(Exception):
@@ -39,6 +43,26 @@ def nearest(given: str, known: Iterable[str], listed: str = "there are") -> str:
     near = difflib.get_close_matches(given, names, 1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return f"{hint}{listed}: {', '.join(names) or 'none'}"
+
+
+_LIBRARIES = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_NOT_THE_USERS = (*(f"{folder}{os.sep}" for folder in (Path(__file__).parent, *_LIBRARIES)), "<")  # "<": <string>, ...
+
+
+def place_of(error: BaseException | None) -> str:
+    """Innermost `file:line in function` of user code that an exception, or one that led to it, came through."""
+    while error is not None:
+        for frame in reversed(traceback.extract_tb(error.__traceback__)):
+            if not frame.filename.startswith(_NOT_THE_USERS):
+                return f"{frame.filename}:{frame.lineno} in {frame.name}"
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+def described(kind: str, message: str, place: str) -> str:
+    """An exception in a line: `KeyError: 'tea' at /shop/task.py:17 in search`."""
+    text = " ".join(f"{kind}: {message}".removesuffix(": ").split())[:300]
+    return f"{text} at {place}" if place else text
 
 
 class RecipeError(AgentRLError):

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from agentrl.errors import RecipeError, nearest
+from agentrl.errors import RecipeError, described, nearest, place_of
 
 
 def is_reference(text: str) -> bool:
@@ -113,7 +113,7 @@ def _load_file(path: Path, ref: str) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise RecipeError(f"{ref!r}: {path} cannot be imported: {type(error).__name__}: {error}") from error
+        raise RecipeError(f"{ref!r}: {path} cannot be imported: {_described(error)}") from error
     return module
 
 
@@ -128,7 +128,12 @@ def _load_module(target: str, ref: str) -> ModuleType:
             ) from None
         raise RecipeError(f"{ref!r}: importing {target} failed: {error}") from error
     except Exception as error:
-        raise RecipeError(f"{ref!r}: importing {target} failed: {type(error).__name__}: {error}") from error
+        raise RecipeError(f"{ref!r}: importing {target} failed: {_described(error)}") from error
+
+
+def _described(error: Exception) -> str:
+    where = "" if isinstance(error, SyntaxError) else place_of(error)  # that one's message has the line
+    return described(type(error).__name__, str(error), where)
 
 
 def resolve_references(settings: dict[str, Any], base: Path) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def rollout(
     if failures and all(row.status in ("infra_error", "user_error") for row in rows):
         last = failures[-1]
         raise AgentRLError(
-            f"all {len(rows)} episodes failed; the last: {last['kind']}: {last['message']}\n{_user_lines(last)}",
+            f"all {len(rows)} episodes failed; the last: {last['kind']}: {last['message']}{_user_lines(last)}",
             place=f"{path}, episode {last['episode']}, stage {last['stage']}",
             remedy="fix it and run the same command again",
         )
@@ -54,11 +54,11 @@ def rollout(
 
 
 def _user_lines(failure: dict[str, Any]) -> str:
-    """Where a failure's traceback is in code that is not ours."""
+    """Where a failure's traceback is in code that is not ours, each line after a line break."""
     lines = str(failure.get("traceback", "")).splitlines()
     ours = str(Path(__file__).parent.parent)
     places = [k for k, line in enumerate(lines) if line.strip().startswith("File ") and ours not in line]
-    return "\n".join(line for k in places[-2:] for line in lines[k : k + 2])
+    return "".join(f"\n{line}" for k in places[-2:] for line in lines[k : k + 2])
 
 
 async def _collect(

@@ -8,14 +8,12 @@ its traceback, and a budget decides when the run stops.
 from __future__ import annotations
 
 import asyncio
-import sysconfig
 import traceback
 from dataclasses import dataclass
-from pathlib import Path
 
 from agentrl.engines.base import ContextOverflow
 from agentrl.episode.record import ErrorRecord, Status
-from agentrl.errors import EngineError, InfraError
+from agentrl.errors import EngineError, InfraError, place_of
 
 
 class LimitReached(Exception):
@@ -55,29 +53,6 @@ def asked_to_stop(error: BaseException) -> bool:
     """
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
-
-
-_NOT_THE_USERS = (
-    str(Path(__file__).parents[1]),  # agentrl
-    *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-    "<",  # <string>, <frozen ...>
-)
-
-
-def place_of(error: BaseException | None) -> str:
-    """Innermost `file:line in function` of user code that an exception, or one that led to it, came through."""
-    while error is not None:
-        for frame in reversed(traceback.extract_tb(error.__traceback__)):
-            if not frame.filename.startswith(_NOT_THE_USERS):
-                return f"{frame.filename}:{frame.lineno} in {frame.name}"
-        error = error.__cause__ or error.__context__
-    return ""
-
-
-def described(kind: str, message: str, place: str) -> str:
-    """An exception in a line: `KeyError: 'tea' at /shop/task.py:17 in search`."""
-    text = " ".join(f"{kind}: {message}".removesuffix(": ").split())[:300]
-    return f"{text} at {place}" if place else text
 
 
 def describe(error: BaseException, stage: str) -> ErrorRecord:

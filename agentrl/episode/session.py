@@ -15,11 +15,11 @@ import msgspec
 from agentrl.chat.parser import ParsedCall, Parser, Reply
 from agentrl.chat.renderer import Renderer
 from agentrl.engines.base import ContextOverflow, Engine, Sampling
-from agentrl.episode.failures import LimitReached, asked_to_stop, described, place_of
+from agentrl.episode.failures import LimitReached, asked_to_stop
 from agentrl.episode.graph import TokenGraph
 from agentrl.episode.limits import Limits
 from agentrl.episode.record import CallRecord, Turn
-from agentrl.errors import EngineError, InfraError, ToolError
+from agentrl.errors import EngineError, InfraError, ToolError, described, place_of
 from agentrl.seeds import derive_seed
 from agentrl.task import Message, Task
 from agentrl.tools.base import Tool, ToolResult, toolbox

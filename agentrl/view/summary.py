@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from agentrl.episode.failures import described
+from agentrl.errors import described
 from agentrl.store.index import EpisodeRow
 from agentrl.store.run_dir import RunDir
 

@@ -149,6 +149,17 @@ def test_bad_overrides(folder: Path, override: str, expected: list[str]) -> None
         assert part in message, message
 
 
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [("def f():\n    return 1 / 0\nf()\n", "task.py:2 in f"), ("def f(:\n", "(task.py, line 1)")],
+)
+def test_code_that_cannot_be_imported_names_its_line(folder: Path, code: str, expected: str) -> None:
+    other = folder / "other"
+    other.mkdir()
+    (other / "task.py").write_text(code)
+    assert fails(other, GOOD).rstrip().endswith(expected)
+
+
 def test_no_such_recipe_names_the_nearest(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
     with pytest.raises(AgentRLError, match=f"did you mean {folder.name!r}"):
