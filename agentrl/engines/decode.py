@@ -66,17 +66,29 @@ class Decoder:
         self._outputs = torch.zeros((rows, 2), dtype=torch.float64, device=model.device)
         self._asked: NDArray[np.float64] = self._host.numpy()
         self._seeds = self._drawn = np.zeros(0, np.uint64)
+        self._longest = 0
+        self._shape = Shape(0, 0, tempered=False, nucleus=False, greedy=False)
 
     def lay_out(self, running: Sequence[Request]) -> None:
         """Takes over the requests that run from now on; row i of the arena is that of `running[i]`."""
         count = len(running)
-        temperature = np.array([request.sampling.temperature for request in running])
+        self._longest = max(len(request.token_ids) for request in running)
+        temperature = np.array([request.sampling.temperature for request in running], np.float64)
+        top_p = np.array([request.sampling.top_p for request in running], np.float64)
         greedy = temperature == 0
+        temperature[greedy] = top_p[greedy] = 1
+        self._shape = Shape(
+            rows=count if self._graphs is None else _rows(count),
+            length=self._longest,
+            tempered=bool((temperature != 1).any()),
+            nucleus=bool((top_p < 1).any()),
+            greedy=bool(greedy.any()),
+        )
         self._asked[:] = IDLE
         self._asked[Ask.TOKEN, :count] = [request.token_ids[-1] for request in running]
         self._asked[Ask.POSITION, :count] = [len(request.token_ids) - 1 for request in running]
-        self._asked[Ask.TEMPERATURE, :count] = np.where(greedy, 1.0, temperature)
-        self._asked[Ask.TOP_P, :count] = np.where(greedy, 1.0, [request.sampling.top_p for request in running])
+        self._asked[Ask.TEMPERATURE, :count] = temperature
+        self._asked[Ask.TOP_P, :count] = top_p
         self._asked[Ask.GREEDY, :count] = greedy
         self._seeds = np.array([request.seed for request in running], np.uint64)
         self._drawn = np.array([len(request.logprobs) for request in running], np.uint64)
@@ -86,18 +98,10 @@ class Decoder:
         count = len(self._seeds)
         asked = self._asked[:, :count]
         asked[Ask.UNIFORM] = uniforms(self._seeds, self._drawn)
-        rows, length = count, int(asked[Ask.POSITION].max()) + 1
-        if self._graphs is not None:
-            rows, length = _rows(count), rung(length, 64)
-        shape = Shape(
-            rows,
-            length,
-            tempered=bool((asked[Ask.TEMPERATURE] != 1).any()),
-            nucleus=bool((asked[Ask.TOP_P] < 1).any()),
-            greedy=bool(asked[Ask.GREEDY].any()),
-        )
+        length = self._longest if self._graphs is None else rung(self._longest, 64)
+        shape = self._shape._replace(length=length)
         arena = self._model.arena
-        arena.reserve(rows, length)
+        arena.reserve(shape.rows, shape.length)
         if self._inputs is not self._host:
             self._inputs.copy_(self._host, non_blocking=True)
         run = partial(run_step, self._model, self._inputs, self._outputs, shape)
@@ -110,6 +114,7 @@ class Decoder:
         asked[Ask.TOKEN] = tokens
         asked[Ask.POSITION] += 1
         self._drawn += np.uint64(1)
+        self._longest += 1
         return tokens.astype(np.int64).tolist(), logprobs.tolist()
 
 
@@ -121,9 +126,8 @@ def run_step(model: CachedModel, inputs: Tensor, outputs: Tensor, shape: Shape) 
         outputs: float64 [rows or more, 2]: here come the tokens and their log-probabilities.
     """
     asked = inputs[:, : shape.rows]
-    slots = asked[Ask.POSITION, :, None].long()
+    ids, slots = asked[: Ask.POSITION + 1, :, None].long()
     model.arena.aim(0, slots, shape.length)
-    ids = asked[Ask.TOKEN, :, None].long()
     logits = model.forward(ids, slots, causal(slots, shape.length), keep=1)[:, -1]
     tokens, logprobs = draw(
         logits,

@@ -16,7 +16,7 @@ from agentrl.engines.base import Sampling
 from agentrl.engines.batch import Batch, Request
 from agentrl.engines.cached_model import CachedModel
 from agentrl.engines.decode import Ask, Shape, run_step
-from agentrl.engines.graphs import rung
+from agentrl.engines.graphs import CudaCapture, rung
 from agentrl.errors import EngineError
 
 from . import test_torch
@@ -232,6 +232,18 @@ def test_a_replay_repeats_operations_and_not_python() -> None:
     replay()
     replay()
     assert target.tolist() == [20.0, 20.0, 20.0]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu() -> None:
+    """The real capture."""
+    eager, captured = (
+        Batch(make_model().to("cuda"), max_batch=20, parked_bytes=1 << 20, capture=how)
+        for how in (None, CudaCapture(torch.device("cuda")))
+    )
+    same(play(eager, requests(60)), play(captured, requests(60)))
+    assert captured.graphs is not None
+    assert captured.graphs.replayed > captured.steps / 2
 
 
 def test_rungs_waste_a_quarter_at_most() -> None:
