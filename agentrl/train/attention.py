@@ -48,6 +48,8 @@ class Ragged:
     """All segments in one call of a kernel for variable lengths. Queries lie in the pack's order already.
 
     `keys` [sum of path lengths] are pack positions. `query_ends`, `key_ends` int32 [segments + 1] start with 0.
+    `dtype` is what the kernel takes, in half precision. Autocast passes it by: over float32 weights, queries and keys
+    come out of their rotation in float32, and values in bfloat16.
     """
 
     keys: Tensor
@@ -55,9 +57,10 @@ class Ragged:
     key_ends: Tensor
     most_queries: int
     most_keys: int
+    dtype: torch.dtype
 
     @classmethod
-    def of(cls, pack: Pack, device: torch.device) -> Ragged:
+    def of(cls, pack: Pack, device: torch.device, dtype: torch.dtype) -> Ragged:
         """The segments of `pack`, each with its path for keys."""
         queries = [segment.end - segment.start for segment in pack.segments]
         keys = [len(segment.path) for segment in pack.segments]
@@ -65,12 +68,13 @@ class Ragged:
             torch.tensor(np.cumsum([0, *sizes]), dtype=torch.int32, device=device) for sizes in (queries, keys)
         )
         path = torch.from_numpy(np.concatenate([segment.path for segment in pack.segments])).to(device)
-        return cls(path, query_ends, key_ends, max(queries), max(keys))
+        return cls(path, query_ends, key_ends, max(queries), max(keys), dtype)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scaling: float | None) -> Tensor:
         """From [T, H, D], and keys and values [T, H', D]: [T, H, D]. A segment's last query sees its whole path."""
         from torch.nn.attention.varlen import varlen_attn
 
+        query, key, value = (x.to(self.dtype) for x in (query, key, value))
         attended = varlen_attn(
             query,
             key[self.keys],
@@ -102,7 +106,7 @@ class Tree:
         """Stacks the segments of `pack`. The masks take sum(B * Lq * Lk) elements of `dtype`."""
         longest = max((len(segment.path) for segment in pack.segments), default=0)
         if device.type == "cuda" and dtype in (torch.float16, torch.bfloat16):
-            return cls([], torch.empty(0), longest, Ragged.of(pack, device))
+            return cls([], torch.empty(0), longest, Ragged.of(pack, device, dtype))
         stacks, order, at = [], np.empty(len(pack.token_ids), np.int64), 0
         for segments in _stacked(pack.segments):
             query_length = max(segment.end - segment.start for segment in segments)

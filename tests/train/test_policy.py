@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import inspect
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.attention.varlen
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, GraniteConfig, GraniteForCausalLM
 
@@ -156,7 +158,30 @@ def test_the_kernel_for_variable_lengths_is_given_the_same_attention(monkeypatch
     length = len(packed.token_ids)
     q, k, v = (torch.randn(1, heads, length, 8) for heads in (4, 2, 2))
     stacked = Tree.of(packed, torch.device("cpu"), torch.float32)
-    ragged = Tree([], torch.empty(0), stacked.longest, Ragged.of(packed, torch.device("cpu")))
+    ragged = Tree([], torch.empty(0), stacked.longest, Ragged.of(packed, torch.device("cpu"), torch.float32))
     module = torch.nn.Identity()
     ours, theirs = (tree_attention_forward(module, q, k, v, None, tree=tree)[0] for tree in (ragged, stacked))
     assert (ours - theirs).abs().max() < 1e-6
+
+
+def test_over_float32_weights_the_kernel_is_given_half_precision(monkeypatch):
+    """The kernel takes nothing else, and autocast, which converts for SDPA, does not know it."""
+    model, (packed,) = llama(), pack(make_rows(), 10**6)
+    exact, _ = Policy(model, precision="bfloat16")(packed)
+    calls = []
+
+    def kernel(query, key, value, *args, **kwargs):
+        calls.append({query.dtype, key.dtype, value.dtype})
+        inspect.signature(real).bind(query, key, value, *args, **kwargs)
+        return varlen(query, key, value, *args, **kwargs)
+
+    def ragged(pack, device, dtype):
+        return Tree([], torch.empty(0), 10**6, Ragged.of(pack, device, dtype))
+
+    real = torch.nn.attention.varlen.varlen_attn
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
+    monkeypatch.setattr(Tree, "of", ragged)
+    logprob, _ = Policy(model, precision="bfloat16")(packed)
+    assert calls
+    assert all(types == {torch.bfloat16} for types in calls)
+    assert (logprob - exact).abs().max() < 0.05
