@@ -18,6 +18,8 @@ from agentrl.engines.cached_model import CachedModel
 from agentrl.engines.decode import Ask, Shape, run_step
 from agentrl.engines.graphs import CudaCapture, rung
 from agentrl.errors import EngineError
+from benchmarks import decode as benchmark
+from benchmarks.random_models import random_model
 
 from . import test_torch
 from .conftest import VOCAB, make_model, plain_logprobs
@@ -244,6 +246,17 @@ def test_on_a_gpu() -> None:
     same(play(eager, requests(60)), play(captured, requests(60)))
     assert captured.graphs is not None
     assert captured.graphs.replayed > captured.steps / 2
+
+
+def test_the_benchmark_measures_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benchmark, "CudaCapture", lambda device: RecordedCapture())
+    model = random_model("tiny", torch.float32, "cpu")
+    with torch.no_grad():
+        eager, graphs = (benchmark.measure(model, 3, 60, 12, graphs=how) for how in (False, True))
+    assert eager.keys() < graphs.keys()
+    assert graphs["captured"] == 2  # up to 64 tokens and up to 128
+    assert graphs["replayed_of_steps"] > 0.8
+    assert min(found["tokens_per_s"] for found in (eager, graphs)) > 0
 
 
 def test_rungs_waste_a_quarter_at_most() -> None:

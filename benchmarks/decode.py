@@ -1,0 +1,89 @@
+"""Decode rate of the torch engine, eagerly and by CUDA graphs: `python -m benchmarks.decode`.
+
+Batches of rows that share a prompt of `--context` tokens are decoded for `--steps` steps, twice: in the first round
+graphs are captured, the second only replays them. Random weights of the shapes of Qwen2.5 0.5B and 1.5B; without a GPU
+a tiny model, eagerly only (a smoke test). `gb_per_s` is what a step must read, the weights and the stored keys and
+values, by its time: on a GPU, compare it with the memory's bandwidth. Wall time. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import Any
+
+import torch
+
+from agentrl.engines.base import Sampling
+from agentrl.engines.batch import Batch, Request
+from agentrl.engines.graphs import CudaCapture
+from benchmarks.random_models import SIZES, random_model
+
+
+def round_of(batch: Batch, rows: int, context: int, steps: int) -> float:
+    """Seconds of `steps` decode steps of `rows` new requests, which are dropped then."""
+    prompt = [3 + k % 200 for k in range(context - 1)]
+    requests = [
+        Request(f"{row}", [*prompt, row % 500], Sampling(), steps + 2, row, lambda *_: None, keep=False)
+        for row in range(rows)
+    ]
+    batch.waiting.extend(requests)
+    batch.step()  # prefills, and decodes once
+    began = time.perf_counter()
+    for _ in range(steps):
+        batch.step()
+    took = time.perf_counter() - began
+    assert len(batch.running) == rows
+    for request in requests:
+        request.cancelled = True
+    batch.step()
+    return took
+
+
+def measure(model: Any, rows: int, context: int, steps: int, *, graphs: bool) -> dict[str, Any]:
+    device = next(model.parameters()).device
+    capture = CudaCapture(device) if graphs else None
+    batch = Batch(model, max_batch=rows, parked_bytes=0, capture=capture)
+    first, second = (round_of(batch, rows, context, steps) for _ in range(2))
+    weights = sum(p.nbytes for p in model.parameters())
+    stored = batch.arena.save(0, 1).nbytes * rows * (context + steps / 2)
+    found: dict[str, Any] = {
+        "tokens_per_s": round(rows * steps / second, 1),
+        "ms_per_step": round(1e3 * second / steps, 3),
+        "first_round_tokens_per_s": round(rows * steps / first, 1),
+        "gb_per_s": round((weights + stored) / (second / steps) / 1e9, 1),
+    }
+    if batch.graphs is not None:
+        found["captured"] = batch.graphs.captured
+        found["replayed_of_steps"] = round(batch.graphs.replayed / batch.steps, 3)
+    return found
+
+
+def main() -> None:
+    gpu = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="+", choices=SIZES, default=["0.5b", "1.5b"] if gpu else ["tiny"])
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 16, 64, 256] if gpu else [1, 4])
+    parser.add_argument("--context", type=int, default=1024 if gpu else 64)
+    parser.add_argument("--steps", type=int, default=256 if gpu else 16)
+    parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16" if gpu else "float32")
+    given = parser.parse_args()
+    results = []
+    for size in given.models:
+        model = random_model(size, getattr(torch, given.dtype), "cuda" if gpu else "cpu")
+        for rows in given.batches:
+            for graphs in (False, True)[: 1 + gpu]:
+                with torch.no_grad():
+                    found = measure(model, rows, given.context, given.steps, graphs=graphs)
+                results.append({"model": size, "rows": rows, "graphs": graphs, **found})
+                print(results[-1], flush=True)
+        del model
+        if gpu:
+            torch.cuda.empty_cache()
+    device = torch.cuda.get_device_name() if gpu else "cpu"
+    print(json.dumps({**vars(given), "device": device, "torch": torch.__version__, "results": results}))
+
+
+if __name__ == "__main__":
+    main()

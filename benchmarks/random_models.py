@@ -1,0 +1,27 @@
+"""Models of known sizes with random weights: what they cost is what trained ones cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+SIZES: dict[str, dict[str, int]] = {
+    "tiny": {"hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 4,
+             "num_key_value_heads": 2, "vocab_size": 512},
+    "0.5b": {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
+             "num_key_value_heads": 2, "vocab_size": 151936},
+    "1.5b": {"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12,
+             "num_key_value_heads": 2, "vocab_size": 151936},
+}  # fmt: skip
+"""The shapes of Qwen2.5, but for `tiny`."""
+
+
+def random_model(size: str, dtype: torch.dtype, device: str) -> Any:
+    """A Qwen2 with tied embeddings, for 32,768 positions."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen2Config(**SIZES[size], max_position_embeddings=32_768, tie_word_embeddings=True, use_cache=True)
+    with torch.device(device):
+        return Qwen2ForCausalLM(config).to(dtype).eval()
