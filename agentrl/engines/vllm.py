@@ -19,7 +19,7 @@ import msgspec
 from agentrl.chat.tokenizer import Tokenizer
 from agentrl.engines.base import Completion, ContextOverflow, Sampling
 from agentrl.engines.http import HttpClient, Refused, back_off
-from agentrl.engines.launch import Servers
+from agentrl.engines.launch import Fleet
 from agentrl.engines.replicas import Replica, Replicas
 from agentrl.engines.settings import EngineSettings
 from agentrl.engines.transfer import TRANSFERS, Transfer
@@ -113,7 +113,7 @@ class VLLMEngine:
         *,
         tokenizer: Tokenizer,
         room: int = 1,
-        servers: Servers | None = None,
+        servers: Fleet | None = None,
     ) -> None:
         self.max_context = 0
         self.version = 0
@@ -124,7 +124,7 @@ class VLLMEngine:
         self._policy = _Policy("")
         self._under_way: Counter[str] = Counter()  # Requests by the name of what they sample from.
         self._chores: set[asyncio.Task[Any]] = set()
-        self._native = True
+        self._native, self._updated = True, False
         self._starting, self._updating = asyncio.Lock(), asyncio.Lock()
         self._open, self._idle = asyncio.Event(), asyncio.Event()
         self._open.set()
@@ -141,9 +141,13 @@ class VLLMEngine:
         Raises:
             EngineError: a server cannot be reached, or serves something else; says what differs.
         """
+        if self.max_context and not self._changed:
+            return
         async with self._starting:
             if not self.max_context:
                 await self._start()
+            elif self._changed:
+                await self._meet()
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
         """Nothing to prepare: the session's first request finds it a server."""
@@ -221,6 +225,7 @@ class VLLMEngine:
         """
         await self.start()
         async with self._updating:
+            self._updated = True
             if isinstance(weights, Path):
                 await self._load_adapter(weights, version)
             else:
@@ -246,9 +251,30 @@ class VLLMEngine:
         if self._servers is not None:
             await self._servers.close()
 
+    @property
+    def _changed(self) -> bool:
+        """Whether servers came or went that this process started."""
+        return self._servers is not None and tuple(self._servers.urls) != tuple(r.url for r in self.replicas.all)
+
+    async def _meet(self) -> None:
+        """Takes new servers in, and leaves those that ended. After an update, a new one waits for the next."""
+        assert self._servers is not None
+        known = {replica.url: replica for replica in self.replicas.all}
+        urls = list(self._servers.urls)
+        for url in urls:
+            if url not in known:
+                known[url] = Replica(url, drained="it came after the last update" if self._updated else "")
+                try:
+                    server = await check_server(url, self._client, self._tokenizer, retries=self._settings.retries)
+                    known[url].world_size = server.world_size
+                except EngineError as error:
+                    known[url].drained = error.message
+        self.replicas.all = [known[url] for url in urls]
+
     async def _start(self) -> None:
         if self._servers is not None:
             await self._servers.ready()
+            self.replicas.all = [Replica(url) for url in self._servers.urls]
         found = [
             await check_server(replica.url, self._client, self._tokenizer, retries=self._settings.retries)
             for replica in self.replicas.all
@@ -269,6 +295,8 @@ class VLLMEngine:
 
     async def _sample(self, prompt: list[int], sampling: Sampling, limit: int, session: str) -> Completion:
         await self._open.wait()
+        if self._changed:
+            await self.start()
         policy, version = self._policy, self.version
         settings: dict[str, Any] = {
             "temperature": sampling.temperature,

@@ -238,7 +238,7 @@ class Crew:
 
     async def _open(self) -> None:
         """Starts all, and waits for all: who is there first would get everything."""
-        room = Room("rollout_workers", self.settings.rollout_workers, cpus=self.settings.worker_cpus)
+        room = Room("scale.rollout_workers", self.settings.rollout_workers, cpus=self.settings.worker_cpus)
         self._place = await PLACES[self.settings.backend](self.settings, room)
         for _ in range(self.settings.rollout_workers):
             self._start()

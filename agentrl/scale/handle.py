@@ -85,9 +85,10 @@ class Room:
     """What objects take of a cluster. Elsewhere they take what they need.
 
     Attributes:
-        key: of the section `scale`, for messages.
+        key: of the recipe, for messages.
         count: objects at once.
         cpus, gpus: of each.
+        gpus_if_any: no GPUs on a cluster that has none.
         spread: over as many machines as there are; else on as few as they fit on.
         beside_driver: the first object's place is on the driver's machine, whose CPUs are not counted for it.
     """
@@ -96,6 +97,7 @@ class Room:
     count: int
     cpus: float = 1
     gpus: float = 0
+    gpus_if_any: bool = False
     spread: bool = True
     beside_driver: bool = False
 

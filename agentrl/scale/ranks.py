@@ -134,7 +134,9 @@ async def trainer_ranks(recipe: Recipe, joined: Ranks) -> AsyncIterator[PlacedRa
     if scale.trainer_ranks == 1 and not (scale.backend == "ray" and gpus and joined.size == 1):
         yield PlacedRanks(joined, {})
         return
-    room = Room("trainer_ranks", scale.trainer_ranks, cpus=scale.rank_cpus, gpus=gpus, spread=False, beside_driver=True)
+    room = Room(
+        "scale.trainer_ranks", scale.trainer_ranks, cpus=scale.rank_cpus, gpus=gpus, spread=False, beside_driver=True
+    )
     place = await PLACES[scale.backend](scale, room)
     handles: list[Handle] = []
     following: dict[asyncio.Task[Any], str] = {}

@@ -11,6 +11,7 @@ import os
 import pickle
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from agentrl.errors import AgentRLError, needs
@@ -29,14 +30,13 @@ class RayPlace:
 
     Args:
         group: a placement group with a bundle for each object.
-        ours: the cluster was started here, and ends with the place.
     """
 
-    def __init__(self, room: Room, group: Any, *, ours: bool) -> None:
+    def __init__(self, room: Room, group: Any) -> None:
         import ray
 
         self.host: str = ray.util.get_node_ip_address()
-        self._room, self._group, self._ours = room, group, ours
+        self._room, self._group = room, group
         self._free: asyncio.Queue[int] = asyncio.Queue()
         for bundle in range(room.count):
             self._free.put_nowait(bundle)
@@ -52,14 +52,13 @@ class RayPlace:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         with needs("ray"):
             import ray
-        ours = not ray.is_initialized()
-        if ours:
-            _join(settings)
+        _connection.open(settings)
+        if room.gpus_if_any and not ray.cluster_resources().get("GPU"):
+            room = replace(room, gpus=0)
         try:
-            return cls(room, await _reserved(settings, room), ours=ours)
+            return cls(room, await _reserved(settings, room))
         except BaseException:
-            if ours:
-                ray.shutdown()
+            _connection.close()
             raise
 
     async def put(self, name: str, cls: type, *args: Any) -> RayHandle:
@@ -86,12 +85,37 @@ class RayPlace:
         return handle
 
     async def close(self) -> None:
-        """Gives the room back; ends the cluster if it was started here."""
+        """Gives the room back."""
         import ray
 
         ray.util.remove_placement_group(self._group)
-        if self._ours:
+        _connection.close()
+
+
+class _Connection:
+    """This process's connection to a cluster, for all its places; ends with the last of them if it began with one."""
+
+    def __init__(self) -> None:
+        self._places, self._ours = 0, False
+
+    def open(self, settings: ScaleSettings) -> None:
+        import ray
+
+        if not ray.is_initialized():
+            _join(settings)
+            self._ours = True
+        self._places += 1
+
+    def close(self) -> None:
+        import ray
+
+        self._places -= 1
+        if self._ours and not self._places:
             ray.shutdown()
+            self._ours = False
+
+
+_connection = _Connection()
 
 
 def _join(settings: ScaleSettings) -> None:
@@ -132,8 +156,8 @@ async def _reserved(settings: ScaleSettings, room: Room) -> Any:
         has = ", ".join(f"{there.get(name, 0):g} {kind}" for kind, number, name in kinds if number)
         driver = ", the first of them on this machine," if room.beside_driver else ""
         raise AgentRLError(
-            f"{room.count} {room.key} with {asked} each{driver} do not fit: the cluster has {has} in all",
-            place=f"scale.{room.key}",
+            f"{room.count} with {asked} each{driver} do not fit: the cluster has {has} in all",
+            place=room.key,
             remedy="ask for less, add nodes, or wait until what others hold is free (ray status)",
         ) from None
     return group

@@ -40,7 +40,7 @@ def test_settings_survive_the_run_directory() -> None:
 
 def test_a_server_is_started_with_what_training_needs(tmp_path) -> None:
     settings = EngineSettings(use="vllm", lora_rank=8, tensor_parallel=2, args=["--seed", "1"])
-    line = " ".join(arguments(settings, tmp_path, "float32", 512, 8000, cpu=False))
+    line = " ".join(arguments(settings, tmp_path, "float32", 512, 8000, "10.0.0.2", cpu=False))
     wanted = ["--logprobs-mode processed_logprobs", "--enable-scale-out", '{"backend": "file"}', "--max-model-len 512"]
     wanted += ["--tensor-parallel-size 2", "--max-lora-rank 8", "--seed 1"]
     assert [flag for flag in wanted if flag not in line] == []
