@@ -93,7 +93,7 @@ class Loop:
             while True:
                 if self._evaluation_is_due(self.iteration):
                     await self._evaluate(self.iteration)
-                if self.iteration == self.settings.iterations:
+                if self.iteration >= self.settings.iterations:  # beyond, if a longer training is given fewer
                     break
                 await self._iterate()
             await self._finish()

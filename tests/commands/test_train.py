@@ -109,6 +109,7 @@ def test_a_finished_training_can_be_extended(trainable: Path) -> None:
     here = trainable.parent
     train(here, "run", "--set", "train.iterations=2")
     train(here, "run", "--set", "train.iterations=3")
+    train(here, "run", "--set", "train.iterations=1")  # nothing is left to do
     assert [m["iteration"] for m in metrics(here / "run") if m["split"] == "train"] == [1, 2, 3]
     other = agentrl("train", "counting", "--out", "run", "--set", "train.lr=0.5", cwd=here, ok=False)
     assert "recipe.train.lr: 0.001 -> 0.5" in other.stderr
