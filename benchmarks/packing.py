@@ -103,12 +103,15 @@ def padded(model: Any, rows: Sequence[Row], batch: int = GROUP) -> int:
         for line, row in zip(ids, part, strict=True):
             line[: len(row.token_ids)] = row.token_ids
         seen = np.arange(longest) < np.array([[len(row.token_ids)] for row in part])
-        hidden = model.base_model(torch.from_numpy(ids), attention_mask=torch.from_numpy(seen).long(), use_cache=False)
+        device = model.device
+        fed, attended = torch.from_numpy(ids).to(device), torch.from_numpy(seen).long().to(device)
+        hidden = model.base_model(fed, attention_mask=attended, use_cache=False)
         where = [(line, at) for line, row in enumerate(part) for at in np.flatnonzero(row.loss_mask)]
-        lines, ends = (torch.tensor(each) for each in zip(*where, strict=True))
+        lines, ends = (torch.tensor(each, device=device) for each in zip(*where, strict=True))
         logprob = torch.log_softmax(model.lm_head(hidden.last_hidden_state[lines, ends - 1]), -1)
-        logprob = logprob.gather(1, torch.from_numpy(ids)[lines, ends][:, None])[:, 0]
-        loss(logprob, trained(part, "logprobs"), trained(part, "advantages"), tokens).backward()  # type: ignore[no-untyped-call]
+        logprob = logprob.gather(1, fed[lines, ends][:, None])[:, 0]
+        old, advantages = (trained(part, column).to(device) for column in ("logprobs", "advantages"))
+        loss(logprob, old, advantages, tokens).backward()  # type: ignore[no-untyped-call]
         forwarded += ids.size
     return forwarded
 

@@ -1,0 +1,121 @@
+"""Tokens a second and MFU of the trainer's gradient, tree against padded rows: `python -m benchmarks.mfu`.
+
+Groups of 8 multi-turn episodes with a common prompt, each group a prefix tree of about `--tree` unique tokens. The
+gradient of the clipped policy loss is computed from prefix trees, as `Trainer` does, and from a padded row an episode,
+in bfloat16 over float32 weights. Random weights of the shapes of Qwen2.5 0.5B and 1.5B. Without a GPU a tiny model in
+float32: a smoke test, whose MFU says nothing.
+
+MFU: floating-point operations that the gradient of the unique tokens takes, by what the device could do in that time
+(`--peak`, TFLOP/s; default 989, dense bfloat16 of an H100 or H200). Forward and backward pass take 6 a weight and token
+(Kaplan et al. 2020, section 2.1) and 12 * layers * heads * head size a pair of query and key; the head counts where
+predictions are made, embeddings and recomputation do not. Padding and shared tokens forwarded again are no work done:
+both layouts are measured by the same operations. Wall time. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from agentrl.train.packing import Pack, pack
+from agentrl.train.policy import Policy, check_policy
+from agentrl.train.row import Row
+from benchmarks.packing import GROUP, episodes, loss, padded
+from benchmarks.random_models import SIZES, random_model
+
+
+def operations(model: Any, packs: Sequence[Pack]) -> float:
+    """Floating-point operations of the gradient (see above)."""
+    config = model.config
+    head = config.vocab_size * config.hidden_size
+    body = sum(p.numel() for p in model.parameters()) - head
+    tokens = sum(len(packed.token_ids) for packed in packs)
+    predictions = sum(len(packed.logit_positions) for packed in packs)
+    pairs = sum(int((packed.positions + 1).sum()) for packed in packs)  # a token sees its path, and itself
+    attention = 12 * config.num_hidden_layers * config.hidden_size * pairs
+    return 6.0 * (body * tokens + head * predictions) + attention
+
+
+def by_tree(policy: Policy, packs: Sequence[Pack], rows: Sequence[Row]) -> int:
+    device = policy.model.device
+    trained = sum(int(row.loss_mask.sum()) for row in rows)
+    columns = [row.logprobs for row in rows], [row.advantages for row in rows]
+    for packed in packs:
+        logprob, _ = policy(packed)
+        old, advantage = (torch.from_numpy(packed.take(column)).to(device) for column in columns)
+        loss(logprob, old, advantage, trained).backward()  # type: ignore[no-untyped-call]
+    return sum(len(packed.token_ids) for packed in packs)
+
+
+def timed(step: Callable[[], int], model: Any, rounds: int) -> tuple[float, int]:
+    """The shortest of `rounds`, in seconds, after one that warms up; and the tokens that went through the model."""
+    times, forwarded = [], 0
+    for _ in range(rounds + 1):
+        model.zero_grad()
+        began = time.perf_counter()
+        forwarded = step()
+        next(model.parameters()).grad.sum().item()  # waits for the device
+        times.append(time.perf_counter() - began)
+    return min(times[1:]), forwarded
+
+
+def measure(model: Any, rows: list[Row], tree: int, rounds: int, peak: float, precision: Any) -> list[dict[str, Any]]:
+    policy = Policy(model, precision=precision)
+    check_policy(policy)
+    packs = pack(rows, 2 * tree)
+    work = operations(model, packs)
+
+    def by_padded() -> int:
+        with policy.autocast():
+            return padded(model, rows)
+
+    found = []
+    for layout, step in (("tree", lambda: by_tree(policy, packs, rows)), ("padded episodes", by_padded)):
+        took, forwarded = timed(step, model, rounds)
+        found.append(
+            {
+                "layout": layout,
+                "ms": round(1e3 * took, 1),
+                "forwarded": forwarded,
+                "forwarded_per_s": round(forwarded / took),
+                "episode_tokens_per_s": round(sum(len(row.token_ids) for row in rows) / took),
+                "mfu": float(f"{work / took / peak / 1e12:.3g}"),
+            }
+        )
+    return found
+
+
+def main() -> None:
+    gpu = torch.cuda.is_available()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="+", choices=SIZES, default=["0.5b", "1.5b"] if gpu else ["tiny"])
+    parser.add_argument("--tree", type=int, default=8192 if gpu else 512)
+    parser.add_argument("--groups", type=int, default=4 if gpu else 2)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5 if gpu else 1)
+    parser.add_argument("--peak", type=float, default=989.0)
+    given = parser.parse_args()
+    precision = "bfloat16" if gpu else "float32"
+    # A prompt takes a quarter of the tree; half of each turn's tokens are sampled.
+    each = given.tree * 3 // (4 * GROUP * given.turns * 2)
+    results = []
+    for size in given.models:
+        model = random_model(size, torch.float32, "cuda" if gpu else "cpu")
+        rows = episodes(given.groups, given.turns, given.tree // 4, each, each, SIZES[size]["vocab_size"])
+        for found in measure(model, rows, given.tree, given.rounds, given.peak, precision):
+            results.append({"model": size, **found})
+            print(results[-1], flush=True)
+        del model
+        if gpu:
+            torch.cuda.empty_cache()
+    device = torch.cuda.get_device_name() if gpu else "cpu"
+    print(json.dumps({**vars(given), "device": device, "torch": torch.__version__, "results": results}))
+
+
+if __name__ == "__main__":
+    main()
