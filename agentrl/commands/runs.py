@@ -102,7 +102,7 @@ def _refuse_other_files(path: Path) -> None:
 
 def _ways_on(path: Path, recipe: Recipe, differing: list[str]) -> Iterator[str]:
     """What can be done about a run that was made with another recipe, a line each."""
-    yield f"to start anew: --out {free_folder(path)} (this run stays as it is); to continue it: the recipe as it was"
+    yield f"to start anew: --out {free_folder(path)} (this run stays as it is); to continue it: the command as it was"
     keys = [line.removeprefix("recipe.") for line in differing]
     for section, hint in _AGAIN.items():
         if any(key.startswith(section) for key in keys):

@@ -72,7 +72,7 @@ def test_a_run_of_another_recipe_says_what_can_be_done(counting: Path, tmp_path:
     path = tmp_path / "run"
     with start(counting, path) as run:
         run.add(make_episode("a", reward=1.0))
-    anew = f"-> to start anew: --out {path}-2 (this run stays as it is); to continue it: the recipe as it was"
+    anew = f"-> to start anew: --out {path}-2 (this run stays as it is); to continue it: the command as it was"
     said = refused(counting, path, "seed=5")
     assert said.endswith(anew)
     assert f"agentrl reward {path} --recipe RECIPE scores" in refused(counting, path, "rewards.exact.weight=2")
@@ -81,6 +81,14 @@ def test_a_run_of_another_recipe_says_what_can_be_done(counting: Path, tmp_path:
     newest.mkdir(parents=True)
     (newest / "state.json").write_text("{}")
     assert f"from its newest weights: --set 'model={{path: {newest}}}'" in refused(counting, path, "seed=5")
+
+
+def test_what_bounds_the_memory_of_a_step_may_change(counting: Path, tmp_path: Path) -> None:
+    with start(counting, tmp_path / "run", "train.iterations=3") as run:
+        run.add(make_episode("a", reward=1.0))
+    smaller = ("train.token_budget=512", "train.logits_mb=64", "train.activation_checkpointing=true")
+    start(counting, tmp_path / "run", "train.iterations=3", *smaller).close()
+    assert "train.precision" in refused(counting, tmp_path / "run", "train.iterations=3", "train.precision=bfloat16")
 
 
 def test_ctrl_c_ends_with_one_line(counting: Path) -> None:
