@@ -38,7 +38,8 @@ def operations(model: Any, packs: Sequence[Pack]) -> float:
     predictions = sum(len(packed.logit_positions) for packed in packs)
     pairs = sum(int((packed.positions + 1).sum()) for packed in packs)  # a token sees its path, and itself
     attention = 12 * config.num_hidden_layers * config.hidden_size * pairs
-    return 6.0 * (body * tokens + head * predictions) + attention
+    total: float = 6.0 * (body * tokens + head * predictions) + attention
+    return total
 
 
 def by_tree(policy: Policy, packs: Sequence[Pack], rows: Sequence[Row]) -> int:
