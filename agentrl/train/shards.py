@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
@@ -37,14 +38,19 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def whole_state(model: nn.Module) -> dict[str, Tensor]:
-    """The model's state dict with whole tensors. Tied weights stay tied: one tensor under several names."""
+def whole_state(model: nn.Module, everywhere: bool = False) -> dict[str, Tensor]:
+    """The model's state dict with whole tensors. Tied weights stay tied: one tensor under several names.
+
+    Args:
+        everywhere: on every rank. Otherwise rank 0 alone keeps them, and the others get names with nothing under them.
+    """
+    gather = whole if everywhere else _for_rank_0
     first: dict[int, str] = {}
     out: dict[str, Tensor] = {}
     tied = {name: id(parameter) for name, parameter in model.named_parameters(remove_duplicate=False)}
     for name, tensor in model.state_dict().items():
         original = first.setdefault(tied.get(name, id(name)), name)
-        out[name] = out[original] if original in out else whole(tensor)
+        out[name] = out[original] if original in out else gather(tensor)
     return out
 
 
@@ -57,9 +63,13 @@ def put(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 
 def whole_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """The optimiser's state with whole tensors: the same whatever the number of ranks."""
+    """The optimiser's state with whole tensors, the same whatever the number of ranks: gathered in the main memory of
+    rank 0, since it is twice the model."""
     state = optimizer.state_dict()
-    entries = {index: {name: whole(v) for name, v in entry.items()} for index, entry in state["state"].items()}
+    entries = {
+        index: {name: _for_rank_0(v).cpu() if isinstance(v, DTensor) else v for name, v in entry.items()}
+        for index, entry in state["state"].items()
+    }
     return {**state, "state": entries}
 
 
@@ -71,6 +81,12 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> N
         for index, entry in state["state"].items()
     }
     optimizer.load_state_dict({**state, "state": entries})
+
+
+def _for_rank_0(tensor: Tensor) -> Tensor:
+    """As `whole`; where there are shards, an empty tensor on the other ranks, which so hold one at a time."""
+    full = whole(tensor)
+    return full.new_empty(0) if isinstance(tensor, DTensor) and dist.get_rank() else full
 
 
 def _like(tensor: Tensor, pattern: Tensor) -> Tensor:

@@ -114,7 +114,7 @@ class Trainer:
 
     @together
     def weights(self, dtype: str | None = None) -> dict[str, Tensor]:
-        """The policy's state dict as a plain model has it: shards gathered, adapters merged.
+        """The policy's state dict as a plain model has it: shards gathered (for rank 0 alone), adapters merged.
 
         Without either these are the weights themselves, which change with the next step.
 
@@ -122,15 +122,16 @@ class Trainer:
             dtype: "float32" or "bfloat16"; default: as they are.
         """
         state = whole_state(self.model)
-        if self.settings.lora is not None:
-            state = merged(state, self.settings.lora)
+        if self.ranks.rank:
+            return {}
+        state = self._plain(state)
         return state if dtype is None else cast(state, getattr(torch, dtype))
 
     @together
     def freeze_reference(self) -> None:
         """Makes the policy as it is now the reference."""
         assert self.reference is not None
-        put(self.reference.model, self.weights())
+        put(self.reference.model, self._plain(whole_state(self.model, everywhere=True)))
 
     @together
     def update(self, rows: Sequence[Row], seed: int, progress: float = 0.0) -> dict[str, float]:
@@ -245,6 +246,9 @@ class Trainer:
         """LoRA's own weights; none without LoRA."""
         own = [(name, parameter) for name, parameter in self.model.named_parameters() if ".lora_" in name]
         return {name: whole(parameter.detach()) for name, parameter in own}
+
+    def _plain(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        return state if self.settings.lora is None else merged(state, self.settings.lora)
 
     def _policy(self, model: Any, checkpointing: bool = False) -> Policy:
         own = self.settings
