@@ -125,31 +125,42 @@ def test_rows_that_pad_a_shape_do_nothing_of_who_had_them_before() -> None:
     same(*(play(batch, requests(3)) for batch in (eager, captured)))
 
 
-@pytest.mark.parametrize(
-    "test",
-    [
-        test_torch.test_turns_scores_updates_and_cancellations_at_once,
-        test_torch.test_a_failing_step_fails_its_calls_and_the_engine_goes_on,
-    ],
-)
-async def test_the_whole_engine(monkeypatch: pytest.MonkeyPatch, test: Callable[[], Any]) -> None:
-    captures: list[RecordedCapture] = []
+def recorded(model: Any, capture: None, **settings: Any) -> Batch:
+    """The batch of an engine on a GPU."""
+    return Batch(model, capture=RecordedCapture(), **settings)
 
-    def captured(model: Any, *, capture: None, **settings: Any) -> Batch:
-        captures.append(RecordedCapture())
-        return Batch(model, capture=captures[-1], **settings)
 
-    monkeypatch.setattr(torch_engine, "Batch", captured)
-    await test()
-    assert captures[0].captures > 0
+async def test_turns_scores_updates_and_cancellations_in_a_whole_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_engine, "Batch", recorded)
+    await test_torch.test_turns_scores_updates_and_cancellations_at_once()
+
+
+@torch.no_grad()
+def test_after_a_replay_that_failed_captures_start_anew() -> None:
+    eager, captured, capture = batches()
+    for batch in (eager, captured):
+        batch.waiting.extend(requests(8, limits=(50, 60)))
+        for _ in range(5):
+            batch.step()
+    assert captured.graphs is not None
+    assert capture.captures == captured.graphs.captured > 0
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("an illegal memory access, say")
+
+    for shape in captured.graphs._replays:
+        captured.graphs._replays[shape] = fail
+    with pytest.raises(RuntimeError, match="illegal"):
+        captured.step()
+    for batch in (eager, captured):
+        batch.abort(EngineError("the step failed"))
+    before = capture.captures
+    same(*(play(batch, requests(20, seed=1)) for batch in (eager, captured)))
+    assert capture.captures > before
 
 
 async def test_the_engine_counts_replays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        torch_engine,
-        "Batch",
-        lambda model, capture, **settings: Batch(model, capture=RecordedCapture(), **settings),
-    )
+    monkeypatch.setattr(torch_engine, "Batch", recorded)
     engine = TorchEngine(make_model())
     await engine.generate([1, 2, 3], Sampling(max_tokens=20), "s")
     assert (engine.stats["steps"], engine.stats["replayed_steps"]) == (20, 19)
