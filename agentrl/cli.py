@@ -12,12 +12,26 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperGroup
 
 from agentrl.commands.sandbox import app as sandboxes
 from agentrl.errors import AgentRLError, RankDied
 
+
+class Commands(TyperGroup):
+    """All commands; Ctrl-C ends each with one line."""
+
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as stopped:
+            print(str(stopped) or "stopped", file=sys.stderr)
+            raise SystemExit(130) from None
+
+
 app = typer.Typer(
     name="agentrl",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -304,9 +318,6 @@ def main() -> None:
             raise
         print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
-        print("stopped; the same command continues", file=sys.stderr)
-        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -72,13 +72,11 @@ def open_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
 
 @contextmanager
 def closing(run: RunDir, again: str = "the same command continues") -> Iterator[None]:
-    """Closes the run at the end. After Ctrl-C says in a line what is kept and how to go on, and exits with 130."""
+    """Closes the run at the end. Ctrl-C then says in a line what is kept and how to go on."""
     try:
         yield
     except KeyboardInterrupt:
-        run.close()
-        print(f"stopped; what was finished is kept in {run.path}: {again}", file=sys.stderr)
-        raise SystemExit(130) from None
+        raise KeyboardInterrupt(f"stopped; what was finished is kept in {run.path}: {again}") from None
     finally:
         run.close()
 

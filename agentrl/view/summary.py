@@ -96,7 +96,7 @@ def _failure(entry: Mapping[str, Any]) -> str:
     """A line of `failures.jsonl` for people."""
     kind, message, place = (str(entry.get(name, "")) for name in ("kind", "message", "place"))
     told_already = place.partition(" in ")[0] in message  # our own errors say where
-    what = described(kind, message, "" if told_already else place)
+    what = described(kind, message.partition("\n  -> ")[0], "" if told_already else place)
     return f"{what} (stage {entry.get('stage', 'unknown')}, episode {entry.get('episode', 'unknown')})"
 
 

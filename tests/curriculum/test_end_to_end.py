@@ -119,7 +119,7 @@ def test_an_iteration_without_a_score_stops_the_training(counting: list[str], tm
         ("curriculum=[{dapo: {rounds: 0}}]", "curriculum.0.rounds"),
         ("curriculum=[dump, vade]", "two samplers: dump and vade"),
         ("curriculum=[{relift: {script: orakle}}]", "scripts has"),
-        ("curriculum=[./task.py:Counter]", "no Sampler, Schedule or Filter"),
+        ("curriculum=[./task.py:Counter]", "not a Sampler, Schedule or Filter"),
         ("curriculum=[./task.py:Half]", "lacks the method draw"),
         ("curriculum=[{relift: {}}]", "relift needs the setting 'script'"),
         ("curriculum=[{dump: {key: domain}}]", "no data 'domain'"),
