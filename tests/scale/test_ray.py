@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,10 @@ SMALL = 80 << 20
 WORKERS = 2
 
 
+def add_node(cluster: Any) -> None:
+    cluster.add_node(num_cpus=2, num_gpus=1, object_store_memory=SMALL)  # Ray only counts GPUs
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[object]:
     """A head without CPUs, and a node for each worker, with room for one more: who dies, dies with a node."""
@@ -38,7 +43,7 @@ def cluster() -> Iterator[object]:
     )
     try:
         for _ in range(WORKERS):
-            made.add_node(num_cpus=2, object_store_memory=SMALL)
+            add_node(made)
         made.wait_for_nodes()
         ray.init(address=made.address, log_to_driver=False)
         yield made
@@ -70,6 +75,7 @@ def test_a_node_that_is_killed_costs_no_episode(cluster, counting: Path) -> None
     killer.start()
     rollout(recipe, [*ON_RAY, delay, "concurrency=12"], n=120, group_size=1, agent="oracle", engine=None, out=run)
     killer.join(timeout=60)
+    add_node(cluster)
     with RunDir.read(run) as reader:
         rows, failures = reader.rows(), reader.failures()
     assert len(rows) == 120
@@ -100,10 +106,10 @@ def test_trainer_ranks_on_a_cluster_outlive_a_node(cluster, trainable: Path) -> 
 
     killer = threading.Thread(target=kill_when_one_update_is_done, daemon=True)
     killer.start()
-    more = ("scale.backend=ray", f"scale.address={cluster.address}", "scale.trainer_ranks=2")
+    more = ("scale.backend=ray", f"scale.address={cluster.address}", "scale.trainer_ranks=2", "scale.rank_gpus=0.5")
     done = run(command(trainable, "ray", *few, *(part for each in more for part in ("--set", each))))
     killer.join(timeout=60)
-    cluster.add_node(num_cpus=2, object_store_memory=SMALL)
+    add_node(cluster)
     assert done.returncode == 0, done.stderr[-3000:]
     assert killed
     assert "once more, from the last checkpoint" in done.stderr

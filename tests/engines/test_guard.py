@@ -1,0 +1,50 @@
+"""A server ends with whoever started it, and takes its own processes along."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agentrl.engines import guard
+
+STARTER = """
+import os, subprocess, sys
+subprocess.Popen([sys.executable, sys.argv[1], str(os.getpid()), "1", *sys.argv[2:]], start_new_session=True).wait()
+"""
+STUBBORN = "trap '' TERM; sleep 300 & echo $! > {pids}; echo $$ >> {pids}; wait"
+
+
+def alive(pids: Path) -> list[int]:
+    numbers = [int(line) for line in pids.read_text().split()] if pids.exists() else []
+    return [number for number in numbers if (Path("/proc") / str(number)).exists()]
+
+
+def wait_for(condition) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("how", ["kill", "terminate"])
+def test_a_server_that_does_not_want_to_end_goes_with_its_starter(tmp_path: Path, how: str) -> None:
+    pids = tmp_path / "pids"
+    command = ["sh", "-c", STUBBORN.format(pids=pids)]
+    starter = subprocess.Popen([sys.executable, "-c", STARTER, guard.__file__, *command])
+    wait_for(lambda: len(alive(pids)) == 2)
+    getattr(starter, how)()
+    starter.wait()
+    wait_for(lambda: not alive(pids))
+
+
+def test_what_a_server_leaves_behind_is_ended_and_its_status_told(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    command = ["sh", "-c", f"sleep 300 & echo $! > {pids}; exit 7"]
+    done = subprocess.run([sys.executable, "-c", STARTER.replace(".wait()", ".wait() == 7 or sys.exit(9)"),
+                           guard.__file__, *command], check=False)  # fmt: skip
+    assert done.returncode == 0
+    wait_for(lambda: not alive(pids))
