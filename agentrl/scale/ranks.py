@@ -6,7 +6,10 @@ The others are objects like rollout workers are. All meet at a store that this p
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import socket
+import struct
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -22,6 +25,9 @@ from agentrl.scale.handle import Handle, Place, Room
 from agentrl.scale.places import PLACES
 from agentrl.train.followers import follow
 from agentrl.train.ranks import Ranks
+
+_SIOCGIFADDR = 0x8915
+"""Linux: the address of an interface."""
 
 TOLD_S = 15.0
 """When a rank's end makes a collective fail here, so long after that its place tells how it ended."""
@@ -44,6 +50,7 @@ class Follower:
         """Meets the others at `address` within `start_s`, and does what the first one tells until it is dismissed."""
 
         def work() -> None:
+            _speak_towards(address)
             store = TCPStore(*address, size, is_master=False, timeout=timedelta(seconds=start_s))
             ranks = Ranks.met(rank, size, store, cuda=cuda, device=self._device)
             try:
@@ -168,6 +175,7 @@ async def _met(
     if size == 1:
         return PlacedRanks(Ranks(), {})
     cuda = _on_cuda(recipe)
+    _speak_towards((place.host, 9))
     store = TCPStore(place.host, 0, size, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=start_s))
     for rank in range(1, size):
         name = f"trainer rank {rank}"
@@ -190,6 +198,18 @@ async def _leave_group() -> None:
     if dist.is_initialized():
         leaving, _ = beside(dist.destroy_process_group)
         await asyncio.wait([leaving], timeout=TOLD_S)
+
+
+def _speak_towards(address: tuple[str, int]) -> None:
+    """Has gloo use the interface towards `address`; by itself it takes that of the host's name, often loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(address)  # sends nothing
+        own = socket.inet_aton(probe.getsockname()[0])
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # it has no address
+                found = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()))
+                if found[20:24] == own:
+                    os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
 
 
 def beside(work: Callable[[], T]) -> tuple[asyncio.Future[T], threading.Thread]:
