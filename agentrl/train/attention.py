@@ -8,6 +8,7 @@ all segments at once, without padding and without masks.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,6 +76,10 @@ class Ragged:
         from torch.nn.attention.varlen import varlen_attn
 
         query, key, value = (x.to(self.dtype) for x in (query, key, value))
+        shared: dict[str, Any] = {"enable_gqa": query.shape[1] != key.shape[1]}
+        if "enable_gqa" not in kernel_takes():  # torch 2.11
+            times = query.shape[1] // key.shape[1]
+            key, value, shared = key.repeat_interleave(times, 1), value.repeat_interleave(times, 1), {}
         attended = varlen_attn(
             query,
             key[self.keys],
@@ -85,7 +90,7 @@ class Ragged:
             self.most_keys,
             scale=scaling,
             window_size=(-1, 0),  # causal, the ends of queries and keys aligned
-            enable_gqa=query.shape[1] != key.shape[1],
+            **shared,
         )
         assert isinstance(attended, Tensor)
         return attended
@@ -105,7 +110,8 @@ class Tree:
     def of(cls, pack: Pack, device: torch.device, dtype: torch.dtype) -> Tree:
         """Stacks the segments of `pack`. The masks take sum(B * Lq * Lk) elements of `dtype`."""
         longest = max((len(segment.path) for segment in pack.segments), default=0)
-        if device.type == "cuda" and dtype in (torch.float16, torch.bfloat16):
+        half = dtype in (torch.float16, torch.bfloat16)
+        if device.type == "cuda" and half and "window_size" in kernel_takes():
             return cls([], torch.empty(0), longest, Ragged.of(pack, device, dtype))
         stacks, order, at = [], np.empty(len(pack.token_ids), np.int64), 0
         for segments in _stacked(pack.segments):
@@ -129,6 +135,15 @@ class Tree:
             flat_queries, flat_keys = (torch.from_numpy(index.reshape(-1)).to(device) for index in (queries, keys))
             stacks.append(Stack(len(segments), flat_queries, flat_keys, mask))
         return cls(stacks, torch.from_numpy(order).to(device), longest)
+
+
+def kernel_takes() -> frozenset[str]:
+    """The parameters of the kernel for variable lengths; none if this torch (before 2.10) has no such kernel."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return frozenset()
+    return frozenset(inspect.signature(varlen_attn).parameters)
 
 
 def _stacked(segments: Sequence[Segment]) -> list[list[Segment]]:

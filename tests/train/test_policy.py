@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 
 import numpy as np
@@ -150,9 +151,20 @@ def varlen(query, key, value, query_ends, key_ends, most_queries, most_keys, *, 
     return torch.cat(out)
 
 
-def test_the_kernel_for_variable_lengths_is_given_the_same_attention(monkeypatch):
+def varlen_of_torch_2_11(
+    query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_aux=None, scale=None, window_size=(-1, -1)
+):
+    """Its heads are as many for keys as for queries."""
+    assert query.shape[1] == key.shape[1] == value.shape[1]
+    return varlen(
+        query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, scale=scale, window_size=window_size, enable_gqa=False
+    )
+
+
+@pytest.mark.parametrize("kernel", [varlen, varlen_of_torch_2_11])
+def test_the_kernel_for_variable_lengths_is_given_the_same_attention(monkeypatch, kernel):
     """With the kernel's documented meaning in plain torch: the indices that a GPU gets. The kernel is not run."""
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", varlen)
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
     (packed,) = pack(make_rows(), 10**6)
     torch.manual_seed(0)
     length = len(packed.token_ids)
@@ -170,6 +182,7 @@ def test_over_float32_weights_the_kernel_is_given_half_precision(monkeypatch):
     exact, _ = Policy(model, precision="bfloat16")(packed)
     calls = []
 
+    @functools.wraps(varlen)
     def kernel(query, key, value, *args, **kwargs):
         calls.append({query.dtype, key.dtype, value.dtype})
         inspect.signature(real).bind(query, key, value, *args, **kwargs)
