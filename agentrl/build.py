@@ -203,6 +203,12 @@ def check_training(parts: Parts) -> None:
             place="engine",
             remedy="train with engine.use torch or vllm; agentrl rollout and agentrl eval take any",
         )
+    if recipe.places_servers and recipe.model is not None and recipe.model.scratch is not None:
+        raise RecipeError(
+            "vLLM servers on a cluster read the model from a folder, and this one is built by training",
+            place="model.scratch",
+            remedy="train it elsewhere first, then model.path names its folder; or name servers in engine.urls",
+        )
     if not recipe.rewards:
         raise RecipeError("the recipe has no rewards", place="rewards", remedy="training needs at least one")
     credit = recipe.credit.load(recipe.base)

@@ -70,11 +70,12 @@ class Servers:
     """The servers that this process started.
 
     Attributes:
-        folder: their logs, and what else is to go with them; stays if a server ended by itself.
+        folder: their logs, and what else is to go with them; stays if one ended by itself or was not ready in time.
     """
 
     folder: Path
     servers: list[Server] = field(default_factory=list)
+    failed: bool = False
 
     @property
     def urls(self) -> list[str]:
@@ -97,13 +98,16 @@ class Servers:
                 for server in self.servers:
                     await _answers(server, client)
         except TimeoutError:
-            raise EngineError(f"no answer within {timeout_s:g} s", place=", ".join(self.urls)) from None
+            self.failed = True
+            raise EngineError(
+                f"no answer within {timeout_s:g} s", place=", ".join(self.urls), remedy=f"its log is in {self.folder}"
+            ) from None
         finally:
             await client.close()
 
     async def close(self) -> None:
         """Ends the servers: by request, and then their guards use force."""
-        failed = self.dead() is not None
+        failed = self.failed or self.dead() is not None
         for server in self.servers:
             server.process.terminate()
         for server in self.servers:

@@ -385,10 +385,14 @@ class VLLMEngine:
     async def _load_adapter(self, folder: Path, version: int) -> None:
         name = f"adapter-{version}"
         body = {"lora_name": name, "lora_path": str(folder), "load_inplace": True}
-        if not await self._each(self.replicas.all, "/v1/load_lora_adapter", body):
+        took = await self._each(self.replicas.all, "/v1/load_lora_adapter", body)
+        if not took:
             raise EngineError(
                 f"no server took the adapter: {self.replicas.all[0].drained}", remedy="engine.lora_rank: its rank"
             )
+        for replica in took:
+            replica.drained = ""
+            replica.worked()
         before, self._policy = self._policy, _Policy(name, version)
         self._retire(before)
 

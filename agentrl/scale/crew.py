@@ -30,7 +30,7 @@ from agentrl.episode.runner import Harness, Plan
 from agentrl.errors import AgentRLError, EngineError, InfraError, RecipeError
 from agentrl.recipe import Recipe
 from agentrl.scale.gateway import Gateway
-from agentrl.scale.handle import Handle, Place, Room, WorkerDied
+from agentrl.scale.handle import Handle, Place, Room, WorkerDied, put_within
 from agentrl.scale.places import PLACES
 from agentrl.scale.settings import ScaleSettings
 from agentrl.scale.worker import Attached, Played, RolloutWorker, Scripted, Served, Setting, Source
@@ -220,9 +220,9 @@ class Crew:
         """
         for worker in list(self._workers):
             if worker.handle.done() and (error := worker.handle.exception()) is not None:
-                if not isinstance(error, WorkerDied | TimeoutError):
+                if not isinstance(error, WorkerDied):
                     raise error
-                self._replace(worker, str(error) or f"{worker.name}: not started in {self.settings.start_s:g} s")
+                self._replace(worker, str(error))
         if not self._workers:
             raise WorkersGone(
                 f"all {self._started} workers died, {self._restarts} of them replacements; the last: {self._last}",
@@ -251,8 +251,7 @@ class Crew:
 
     async def _put(self, name: str) -> Handle:
         assert self._place is not None
-        async with asyncio.timeout(self.settings.start_s):
-            return await self._place.put(name, RolloutWorker, self._recipe, self._base)
+        return await put_within(self.settings.start_s, self._place, name, RolloutWorker, self._recipe, self._base)
 
     def _replace(self, worker: _Worker, why: str) -> None:
         """A worker has died: who played on it notices too, and only the first replaces it."""

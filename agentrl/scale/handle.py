@@ -80,6 +80,22 @@ class Place(Protocol):
         ...
 
 
+async def put_within(start_s: float, place: Place, name: str, cls: type, *args: Any) -> Handle:
+    """`place.put`, for so many seconds.
+
+    Raises:
+        WorkerDied: as `put`, also if it takes longer.
+        Exception: what the constructor raised.
+    """
+    try:
+        async with asyncio.timeout(start_s):
+            return await place.put(name, cls, *args)
+    except TimeoutError:
+        raise WorkerDied(
+            f"has not started within {start_s:g} s", place=name, remedy="scale.start_s sets the patience"
+        ) from None
+
+
 @dataclass(frozen=True)
 class Room:
     """What objects take of a cluster. Elsewhere they take what they need.

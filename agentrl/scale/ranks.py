@@ -11,17 +11,19 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
+import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from agentrl.errors import RankDied, RecipeError
+from agentrl.errors import RankDied, RankFailed, RecipeError
 from agentrl.recipe import Recipe
-from agentrl.scale.handle import Handle, Place, Room
+from agentrl.scale.handle import Handle, Place, Room, WorkerDied, put_within
 from agentrl.scale.places import PLACES
 from agentrl.train.followers import follow
 from agentrl.train.ranks import Ranks
@@ -85,11 +87,11 @@ class PlacedRanks:
 
     Args:
         ranks: this process among them.
-        following: by the others' tasks, their names.
+        following: the others' tasks.
         restarts: for `RankDied`.
     """
 
-    def __init__(self, ranks: Ranks, following: Mapping[asyncio.Task[Any], str], restarts: int = 0) -> None:
+    def __init__(self, ranks: Ranks, following: Sequence[asyncio.Task[Any]], restarts: int = 0) -> None:
         self.ranks, self._following, self._restarts = ranks, following, restarts
 
     async def train(self, training: Coroutine[Any, Any, None]) -> None:
@@ -103,19 +105,39 @@ class PlacedRanks:
             await training
             return self.ranks.dismiss()
         task = asyncio.create_task(training)
-        await asyncio.wait([task, *self._following], return_when=asyncio.FIRST_COMPLETED)
-        if task.done() and task.exception() is not None:
-            # Perhaps since a rank is gone: then that is the reason, and not what the collective says.
-            await asyncio.wait(self._following, timeout=TOLD_S, return_when=asyncio.FIRST_COMPLETED)
-        for each, name in self._following.items():
-            if each.done():
-                task.cancel()
-                await asyncio.wait([task], timeout=TOLD_S)
-                how = each.exception() or "it was dismissed"
-                raise RankDied(f"{name} ended before the training did: {how}", restarts=self._restarts)
-        await task
+        try:
+            await asyncio.wait([task, *self._following], return_when=asyncio.FIRST_COMPLETED)
+            if not task.done() or isinstance(task.exception(), RankFailed):
+                await self._fail(task)
+            await task
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
         self.ranks.dismiss()
         await asyncio.wait(self._following, timeout=TOLD_S)
+
+    async def _fail(self, task: asyncio.Task[None]) -> NoReturn:
+        """A rank has ended, or cannot be reached: says why."""
+        if (death := await self._death()) is not None:
+            raise RankDied(f"ended before the training did: {death}", restarts=self._restarts) from death
+        # All live. What failed on one rank alone is told by that one; what failed on all, by this one.
+        await asyncio.wait([task], timeout=TOLD_S)
+        if task.done() and not isinstance(error := task.exception(), RankFailed | None):
+            raise error
+        failures = [each.exception() for each in self._following if each.done()]
+        raise next(filter(None, failures), None) or RankFailed("a trainer rank has left the training")
+
+    async def _death(self) -> WorkerDied | None:
+        """How one of them died; places know it a little later than whoever talked to it."""
+        end = time.monotonic() + TOLD_S
+        while True:
+            for each in self._following:
+                if each.done() and isinstance(error := each.exception(), WorkerDied):
+                    return error
+            going_on = [each for each in self._following if not each.done()]
+            if not going_on or (left := end - time.monotonic()) <= 0:
+                return None
+            await asyncio.wait(going_on, timeout=left, return_when=asyncio.FIRST_COMPLETED)
 
 
 @asynccontextmanager
@@ -138,15 +160,20 @@ async def trainer_ranks(recipe: Recipe, joined: Ranks) -> AsyncIterator[PlacedRa
             remedy="start without torchrun, or set scale.trainer_ranks=1",
         )
     gpus = _gpus_each(recipe)
+    if scale.backend == "ray" and not gpus and not scale.rank_cpus:
+        raise RecipeError(
+            "a rank takes neither CPUs nor GPUs", place="scale.rank_cpus", remedy="leave it out, or say scale.rank_gpus"
+        )
     if scale.trainer_ranks == 1 and not (scale.backend == "ray" and gpus and joined.size == 1):
-        yield PlacedRanks(joined, {})
+        yield PlacedRanks(joined, [])
         return
     room = Room(
         "scale.trainer_ranks", scale.trainer_ranks, cpus=scale.rank_cpus, gpus=gpus, spread=False, beside_driver=True
     )
+    environment = {name: os.environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME")}
     place = await PLACES[scale.backend](scale, room)
     handles: list[Handle] = []
-    following: dict[asyncio.Task[Any], str] = {}
+    following: list[asyncio.Task[Any]] = []
     try:
         if scale.backend == "ray":
             handles.append(await _seated(place, gpus))
@@ -157,6 +184,8 @@ async def trainer_ranks(recipe: Recipe, joined: Ranks) -> AsyncIterator[PlacedRa
         await asyncio.gather(*(handle.close() for handle in handles), *following, return_exceptions=True)
         await _leave_group()
         await place.close()
+        for name, value in environment.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
 
 
 async def _seated(place: Place, gpus: float) -> Handle:
@@ -167,30 +196,38 @@ async def _seated(place: Place, gpus: float) -> Handle:
     return seat
 
 
-async def _met(
-    recipe: Recipe, place: Place, handles: list[Handle], following: dict[asyncio.Task[Any], str]
-) -> PlacedRanks:
+async def _met(recipe: Recipe, place: Place, handles: list[Handle], following: list[asyncio.Task[Any]]) -> PlacedRanks:
     """Puts the other ranks, and waits until all have met."""
-    size, start_s = recipe.scale.trainer_ranks, recipe.scale.start_s
+    size, start_s, restarts = recipe.scale.trainer_ranks, recipe.scale.start_s, recipe.scale.restarts
     if size == 1:
-        return PlacedRanks(Ranks(), {})
+        return PlacedRanks(Ranks(), [])
     cuda = _on_cuda(recipe)
     _speak_towards((place.host, 9))
     store = TCPStore(place.host, 0, size, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=start_s))
-    for rank in range(1, size):
-        name = f"trainer rank {rank}"
-        async with asyncio.timeout(start_s):
+    try:
+        for rank in range(1, size):
             # Ray shows each its own GPUs only.
-            handle = await place.put(name, Follower, 0 if recipe.scale.backend == "ray" else rank)
-        handles.append(handle)
-        call = handle.call("follow", rank, size, (place.host, store.port), start_s, cuda)
-        following[asyncio.create_task(call)] = name
+            device = 0 if recipe.scale.backend == "ray" else rank
+            handle = await put_within(start_s, place, f"trainer rank {rank}", Follower, device)
+            handles.append(handle)
+            call = handle.call("follow", rank, size, (place.host, store.port), start_s, cuda)
+            following.append(asyncio.create_task(call))
+    except WorkerDied as death:
+        raise RankDied(f"did not start: {death}", restarts=restarts) from death
     meeting, _ = beside(lambda: Ranks.met(0, size, store, cuda=cuda))
-    await asyncio.wait([meeting, *following], return_when=asyncio.FIRST_COMPLETED)
-    for each, name in following.items():
+    await asyncio.wait([meeting, *following], timeout=start_s, return_when=asyncio.FIRST_COMPLETED)
+    for each in following:
+        if each.done() and isinstance(error := each.exception(), WorkerDied):
+            raise RankDied(f"did not start: {error}", restarts=restarts) from error
         if each.done():
-            raise RankDied(f"{name} did not start: {each.exception()}", restarts=0)
-    return PlacedRanks(await meeting, following, recipe.scale.restarts)
+            await each
+    if not meeting.done():
+        raise RankFailed(
+            f"the trainer ranks have not met within {start_s:g} s",
+            place="scale.trainer_ranks",
+            remedy="their machines must reach each other at all ports; GLOO_SOCKET_IFNAME names the interface",
+        )
+    return PlacedRanks(await meeting, following, restarts)
 
 
 async def _leave_group() -> None:
@@ -240,7 +277,10 @@ def beside(work: Callable[[], T]) -> tuple[asyncio.Future[T], threading.Thread]:
 
 
 def _on_cuda(recipe: Recipe) -> bool:
-    return recipe.model is not None and recipe.model.device.startswith("cuda")
+    """Whether the model will be on GPUs. Counted without a context, which would fix what this process sees."""
+    assert recipe.model is not None
+    device = recipe.model.device
+    return device == "cuda" or (device == "auto" and torch.cuda.device_count() > 0)
 
 
 def _gpus_each(recipe: Recipe) -> float:

@@ -193,10 +193,12 @@ class RayHandle:
 
     async def close(self) -> None:
         """Closes the object and kills its actor."""
-        with suppress(Exception):  # It may be gone, or hang.
-            async with asyncio.timeout(CLOSE_S):
-                await self.ask("close")
-        self.release()
+        try:
+            with suppress(Exception):  # It may be gone, or hang.
+                async with asyncio.timeout(CLOSE_S):
+                    await self.ask("close")
+        finally:
+            self.release()
 
     def release(self) -> None:
         """Kills the actor, also one that has not started."""

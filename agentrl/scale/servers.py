@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 from agentrl.engines.http import back_off
 from agentrl.engines.launch import Servers, start_servers
 from agentrl.engines.settings import EngineSettings
-from agentrl.errors import EngineError, RecipeError
+from agentrl.errors import RecipeError
 from agentrl.recipe import Recipe
-from agentrl.scale.handle import Handle, Place, Room, WorkerDied
+from agentrl.scale.handle import Handle, Place, Room, put_within
 from agentrl.scale.places import PLACES
 
 _log = logging.getLogger(__name__)
@@ -49,13 +49,13 @@ class VLLMServer:
             alone, Path(model), dtype=dtype, max_context=max_context, host=self._host
         )
 
-    async def ready(self, start_s: float) -> str:
-        """Waits until it answers; its URL.
+    async def ready(self) -> str:
+        """Waits until it answers (`START_S` at most); its URL.
 
         Raises:
             EngineError: it ended, or does not answer in time; with the end of its log.
         """
-        await self._servers.ready(start_s)
+        await self._servers.ready()
         return self._servers.urls[0]
 
     async def watch(self) -> str:
@@ -86,6 +86,7 @@ class PlacedServers:
         self._settings, self._scale = recipe.engine, recipe.scale
         self._server = (recipe.engine, str(model), recipe.model.dtype, max_context)
         self._place: Place | None = None
+        self._handles: list[Handle] = []
         self._keeping: list[asyncio.Task[None]] = []
         self._started, self._restarts = 0, 0
 
@@ -97,6 +98,8 @@ class PlacedServers:
             EngineError: one did not start.
             RecipeError: the model is not there, or weights have no way to them.
         """
+        if self._place is not None:
+            return
         replicas, scale = self._settings.replicas, self._scale
         gpus = scale.server_gpus
         room = Room(
@@ -104,36 +107,45 @@ class PlacedServers:
             gpus=self._settings.tensor_parallel if gpus is None else gpus,
         )  # fmt: skip
         self._place = await PLACES[scale.backend](scale, room)
-        begun = await asyncio.gather(*(self._begin() for _ in range(replicas)), return_exceptions=True)
-        for each in begun:
-            if isinstance(each, BaseException):
-                raise each
-            self._keeping.append(asyncio.create_task(self._keep(*each)))
+        try:
+            begun = await asyncio.gather(*(self._begin() for _ in range(replicas)))
+        except BaseException:
+            await self.close()
+            raise
+        self._keeping = [asyncio.create_task(self._keep(*each)) for each in begun]
 
     async def close(self) -> None:
         """Ends them all."""
         for keeping in self._keeping:
             keeping.cancel()
-        await asyncio.gather(*self._keeping, return_exceptions=True)
+        await asyncio.gather(*self._keeping, *(handle.close() for handle in self._handles), return_exceptions=True)
+        self._keeping.clear()
+        self._handles.clear()
         if self._place is not None:
-            await self._place.close()
+            place, self._place = self._place, None
+            await place.close()
 
     async def _begin(self) -> tuple[Handle, str]:
         """Starts a server; where it is, and its URL."""
         assert self._place is not None
         name = f"server {self._started}"
         self._started += 1
-        async with asyncio.timeout(self._scale.start_s):
-            handle = await self._place.put(name, VLLMServer, *self._server)
-            try:
-                url: str = await handle.call("ready", self._scale.start_s)
-                self._check_way(url)
-            except BaseException:
-                await handle.close()
-                raise
+        handle = await put_within(self._scale.start_s, self._place, name, VLLMServer, *self._server)
+        self._handles.append(handle)
+        try:
+            url: str = await handle.call("ready")
+            self._check_way(url)
+        except BaseException:
+            await self._end(handle)
+            raise
         self.urls = (*self.urls, url)
         _log.info("%s listens at %s", name, url)
         return handle, url
+
+    async def _end(self, handle: Handle) -> None:
+        await handle.close()
+        if handle in self._handles:
+            self._handles.remove(handle)
 
     async def _keep(self, handle: Handle, url: str) -> None:
         """Watches a server; when it dies, another one takes its place, while `restarts` last."""
@@ -142,11 +154,11 @@ class PlacedServers:
             handle, url = running
             try:
                 why = str(await handle.call("watch"))
-            except WorkerDied as died:
-                why = str(died)
+            except Exception as error:  # its process, its machine
+                why = str(error)
             finally:
                 self.urls = tuple(each for each in self.urls if each != url)
-                await handle.close()
+                await self._end(handle)
             _log.warning("%s", why)
             running = await self._another()
 
@@ -158,8 +170,8 @@ class PlacedServers:
             await back_off(self._restarts, most_s=10.0)
             try:
                 return await self._begin()
-            except (WorkerDied, EngineError, TimeoutError) as error:
-                _log.warning("no server in its place: %s", error or f"none within {self._scale.start_s:g} s")
+            except Exception as error:  # it has no one to tell
+                _log.warning("no server in its place: %s", error)
         _log.warning("it is not replaced: scale.restarts is %d", self._scale.restarts)
         return None
 

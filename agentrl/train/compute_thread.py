@@ -14,6 +14,9 @@ import torch
 Result = TypeVar("Result")
 Job = Callable[[], Any]
 
+CLOSE_S = 15.0
+"""So long closing waits for a call that is under way."""
+
 
 class ComputeThread:
     """Does what it is asked, call after call, on the GPU of the thread that asks first.
@@ -39,10 +42,11 @@ class ComputeThread:
         return await future
 
     async def close(self) -> None:
-        """Ends the thread, and waits until it has done what it was asked."""
+        """Ends the thread, and waits until it has done what it was asked; not for ever, since it may hang."""
         if self._loop is not None:
             self._jobs.put(None)
-            await self._ended.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), CLOSE_S)
 
     def _work(self, device: int | None) -> None:
         if device is not None:  # by itself every thread begins at the first

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -30,13 +32,15 @@ def wait_for(condition) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("how", ["kill", "terminate"])
-def test_a_server_that_does_not_want_to_end_goes_with_its_starter(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize("who", ["starter", "guard"])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_server_that_does_not_want_to_end_goes_with_its_starter_and_guard(tmp_path: Path, who: str, how: int) -> None:
     pids = tmp_path / "pids"
     command = ["sh", "-c", STUBBORN.format(pids=pids)]
     starter = subprocess.Popen([sys.executable, "-c", STARTER, guard.__file__, *command])
     wait_for(lambda: len(alive(pids)) == 2)
-    getattr(starter, how)()
+    (child,) = Path(f"/proc/{starter.pid}/task/{starter.pid}/children").read_text().split()
+    os.kill(starter.pid if who == "starter" else int(child), how)
     starter.wait()
     wait_for(lambda: not alive(pids))
 

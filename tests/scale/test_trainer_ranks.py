@@ -60,7 +60,7 @@ def test_ranks_of_ours_train_as_those_of_torchrun_also_when_some_die(trainable: 
     done = run(command(trainable, "ours", *few, *TWO, "--set", "scale.restarts=0"), HERE=str(here))
     killer.join(timeout=10)
     assert done.returncode == 1
-    assert "trainer rank 1 ended before the training did: trainer rank 1: its process" in done.stderr
+    assert "scale.trainer_ranks: ended before the training did: trainer rank 1: its process" in done.stderr
     assert "was killed by SIGKILL\n  -> the same command goes on from the last checkpoint" in done.stderr
 
     killer = kill_at(here / "ours", "it-00002", "agentrl.scale.process")
