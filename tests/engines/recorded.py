@@ -6,6 +6,7 @@ tensors that the step writes to. What a capture on CUDA forbids is forbidden.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import torch
@@ -13,14 +14,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from agentrl.engines.capturable import forbidden
 from agentrl.engines.graphs import Step
-
-FORBIDDEN = {
-    "_local_scalar_dense", "is_nonzero", "equal", "item",  # read a value
-    "nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive", "bincount",  # size by value
-    "lift_fresh", "repeat_interleave",  # copy from the host; size by value
-}  # fmt: skip
-"""Operations for which the host waits for the device, or which copy from its unpinned memory."""
 
 
 class Forbidden(RuntimeError):
@@ -29,19 +24,8 @@ class Forbidden(RuntimeError):
 
 def check(function: Any, args: Any, kwargs: Any) -> None:
     """Raises `Forbidden` for an operation that CUDA cannot capture."""
-    name = function.overloadpacket.__name__
-    if name in FORBIDDEN:
-        raise Forbidden(str(function))
-    if name in ("index", "index_put", "index_put_") and any(
-        isinstance(leaf, Tensor) and leaf.dtype in (torch.bool, torch.uint8) for leaf in tree_leaves(args[1])
-    ):
-        raise Forbidden(f"{function} by a mask")
-    if name in ("_to_copy", "copy_"):
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        devices = {tensor.device.type for tensor in tensors}
-        devices.add(torch.device(kwargs.get("device") or tensors[0].device).type)
-        if len(devices) > 1:
-            raise Forbidden(f"{function} between {devices}")
+    if (found := forbidden(function, args, kwargs)) is not None:
+        raise Forbidden(found)
 
 
 class Checking(TorchDispatchMode):
@@ -99,15 +83,20 @@ def _storage(tensor: Tensor) -> int:
 
 
 class RecordedCapture:
-    """The `Capture` of the tests. `captures` counts them, `forgotten` how often all were dropped."""
+    """The `Capture` of the tests. `captures` counts them, `tries` also those that failed, `forgotten` how often all
+    were dropped. `failing` holds the numbers of the tries that fail, as when another thread waits for the device."""
 
-    def __init__(self) -> None:
-        self.captures = self.forgotten = 0
+    def __init__(self, failing: Container[int] = ()) -> None:
+        self.captures = self.tries = self.forgotten = 0
+        self._failing = failing
 
     def forget(self) -> None:
         self.forgotten += 1
 
     def __call__(self, step: Step) -> Step:
+        self.tries += 1
+        if self.tries in self._failing:
+            raise RuntimeError("operation not permitted when stream is capturing")
         recording = Recording()
         with recording:
             step()

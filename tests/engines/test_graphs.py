@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +20,7 @@ from agentrl.engines.base import Sampling
 from agentrl.engines.batch import Batch, Request
 from agentrl.engines.cached_model import CachedModel
 from agentrl.engines.decode import Ask, Shape, run_step
-from agentrl.engines.graphs import CudaCapture, rung
+from agentrl.engines.graphs import MOST_FAILURES, PAUSE, CudaCapture, Graphs, rung
 from agentrl.engines.open import _torch
 from agentrl.engines.settings import EngineSettings
 from agentrl.engines.torch import TorchEngine
@@ -189,7 +193,8 @@ def dynamic_rope() -> Any:
 
 
 def test_a_step_that_cannot_be_captured_is_run(caplog: pytest.LogCaptureFixture) -> None:
-    batch = Batch(dynamic_rope(), max_batch=20, parked_bytes=1 << 20, capture=RecordedCapture())
+    capture = RecordedCapture()
+    batch = Batch(dynamic_rope(), max_batch=20, parked_bytes=1 << 20, capture=capture)
     eager = Batch(dynamic_rope(), max_batch=20, parked_bytes=1 << 20)
     same(play(eager, requests(10)), play(batch, requests(10)))
     assert batch.graphs is not None
@@ -197,6 +202,130 @@ def test_a_step_that_cannot_be_captured_is_run(caplog: pytest.LogCaptureFixture)
     assert [record.message for record in caplog.records] == [
         "decoding goes on without CUDA graphs, a step cannot be captured: aten._local_scalar_dense.default"
     ]
+    assert capture.tries == 0  # not even tried: on CUDA, a capture that fails costs more than the try
+
+
+def counted(graphs: Graphs, shape: int, times: int = 1) -> int:
+    """How often a step was run as it is, replays aside."""
+    buffer, before = torch.zeros(()), graphs.replayed
+    for _ in range(times):
+        graphs.run(shape, 0, lambda: buffer.add_(1))
+    return times - (graphs.replayed - before)
+
+
+def test_a_capture_that_failed_is_tried_again_later() -> None:
+    capture = RecordedCapture(failing=[2])
+    graphs = Graphs(capture)
+    counted(graphs, 1, 2)
+    assert graphs.captured == 1
+    assert counted(graphs, 2, PAUSE) == PAUSE
+    assert (capture.tries, graphs.captured, capture.forgotten) == (2, 1, 0)  # the other one stays
+    assert counted(graphs, 1) == 0
+    assert counted(graphs, 2, 2) == 0
+    assert (capture.tries, graphs.captured) == (3, 2)
+
+
+def test_captures_that_fail_again_and_again_are_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    capture = RecordedCapture(failing=range(2, 100))
+    graphs = Graphs(capture)
+    counted(graphs, 1, 2)
+    counted(graphs, 2, 2 * PAUSE + 1)
+    assert (capture.tries, graphs.captured) == (MOST_FAILURES, 1)
+    counted(graphs, 2, 5 * PAUSE)
+    assert (capture.tries, graphs.captured) == (MOST_FAILURES + 1, 0)
+    assert counted(graphs, 1) == 1
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
+
+
+def test_the_capture_that_was_unused_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentrl.engines.graphs.MOST_CAPTURES", 2)
+    graphs = Graphs(RecordedCapture())
+    for shape in (1, 2):
+        counted(graphs, shape, 2)
+    assert counted(graphs, 1) == 0
+    counted(graphs, 3, 2)
+    assert graphs.captured == 2
+    assert [counted(graphs, shape) for shape in (1, 3, 2)] == [0, 0, 1]
+
+
+class FakeCuda:
+    """Captures and allocator as torch 2.13 has them (CUDAGraph.cpp, CUDACachingAllocator.cpp), without a device.
+
+    One capture at a time. Its end leaves the allocator capturing if the stream's capture was broken meanwhile.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.capturing: list[Any] = []  # the allocator's part
+        self.released: list[Any] = []
+        self.streams = self.pools = self.most = 0
+        self.broken = False
+        fake = self
+
+        class Graph:
+            def capture_begin(self, pool: Any, capture_error_mode: str) -> None:
+                assert pool not in fake.capturing
+                fake.capturing.append(pool)
+                fake.streams += 1
+                fake.most = max(fake.most, fake.streams)
+                self.pool = pool
+
+            def capture_end(self) -> None:
+                fake.streams -= 1
+                if fake.broken:
+                    raise RuntimeError("operation failed due to a previous error during capture")
+                fake.capturing.remove(self.pool)
+
+            def replay(self) -> None:
+                pass
+
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+        monkeypatch.setattr(torch.cuda, "Stream", lambda device: SimpleNamespace(device_index=device.index))
+        monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+        monkeypatch.setattr(torch.cuda, "graph_pool_handle", self._pool)
+        monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", self._end, raising=False)
+        monkeypatch.setattr(torch._C, "_cuda_releasePool", lambda _, pool: self.released.append(pool), raising=False)
+
+    def _pool(self) -> tuple[int, int]:
+        self.pools += 1
+        return 0, self.pools
+
+    def _end(self, device: int, pool: Any) -> None:
+        if pool not in self.capturing:
+            raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
+        self.capturing.remove(pool)
+
+
+def test_a_capture_that_failed_leaves_the_allocator_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = FakeCuda(monkeypatch)
+    capture = CudaCapture(torch.device("cuda", 0))
+
+    def breaks() -> None:
+        cuda.broken = True
+        raise ValueError("reads a value")
+
+    with pytest.raises(RuntimeError, match="previous error") as failure:
+        capture(breaks)
+    assert isinstance(failure.value.__context__, ValueError)
+    assert cuda.capturing == []
+    assert cuda.released == [(0, 1)]
+    cuda.broken = False
+    with pytest.raises(ValueError, match="by itself"):
+        capture(lambda: exec("raise ValueError('by itself')"))
+    assert cuda.capturing == []
+    assert cuda.released == [(0, 1)]  # torch's own affair, where the capture ended
+    capture(lambda: None)()
+    assert cuda.capturing == []
+
+
+def test_two_engines_capture_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = FakeCuda(monkeypatch)
+    captures = [CudaCapture(torch.device("cuda", 0)) for _ in range(2)]
+    threads = [threading.Thread(target=capture, args=[partial(time.sleep, 0.02)]) for capture in captures]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert cuda.most == 1
 
 
 ALL = Shape(rows=8, length=64, tempered=True, nucleus=True, greedy=True)
