@@ -27,7 +27,9 @@ class ScaleSettings(BaseModel):
         description="Workers and servers that die are replaced, and training without a rank that died is "
         "begun anew from its checkpoint, each so many times in all.",
     )
-    start_s: float = Field(300, gt=0, description="Seconds within which a worker, rank or server must have started.")
+    start_s: float = Field(
+        300, gt=0, description="Seconds within which a worker or rank must have started, and a cluster has room."
+    )
     worker_cpus: float = Field(1, gt=0, description="ray: CPUs that are reserved for each worker.")
     rank_cpus: float = Field(
         1, ge=0, description="ray: CPUs that are reserved for each rank but the first; 0, with GPUs: on any machine."

@@ -27,6 +27,7 @@ pytestmark = [
 ]
 
 ITERATIONS = 6
+MARK = "AGENTRL_TEST"
 
 HELD = """
 
@@ -39,8 +40,11 @@ class Held(Counter):
 """
 
 
-def test_servers_on_a_cluster_are_trained_and_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+def test_servers_on_a_cluster_are_trained_and_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv(MARK, str(tmp_path))
     import ray
     from ray.cluster_utils import Cluster
     from ray.util import placement_group_table
@@ -95,6 +99,7 @@ def test_servers_on_a_cluster_are_trained_and_replaced(tmp_path: Path, caplog: p
     finally:
         ray.shutdown()
         cluster.shutdown()
+    wait_until(lambda: not left_behind(tmp_path), seconds=60)
     assert served, "the new server samples, too, after the update that follows"
     with RunDir.read(run) as reader:
         lines = [line for line in reader.metrics() if line["split"] == "train"]
@@ -117,6 +122,18 @@ def wait_until(condition: Callable[[], bool], seconds: float = 300) -> None:
     while not condition():
         assert time.monotonic() < end, "it took too long"
         time.sleep(0.05)
+
+
+def left_behind(mark: Path) -> list[str]:
+    """Processes that the test has started: those of the server whose node was killed, too."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{MARK}={mark}".encode() in (process / "environ").read_bytes():
+                found.append((process / "comm").read_text())
+        except OSError:
+            continue
+    return found
 
 
 def tokens_sampled(url: str) -> float:
