@@ -50,7 +50,8 @@ class KVArena(Cache):  # type: ignore[misc]
         self.moves = 0
 
     def reserve(self, rows: int, slots: int) -> None:
-        """Makes room for so many rows of so many tokens. What is stored stays."""
+        """Makes room for so many rows of so many tokens. What is stored stays, unless memory runs out: then the arena
+        is empty, and what raises that passes through."""
         pair, have_rows, kv_heads, have_slots, head_dim = self._layers[0].shape
         if rows <= have_rows and slots <= have_slots:
             return
@@ -59,10 +60,14 @@ class KVArena(Cache):  # type: ignore[misc]
             new_rows = rung(rows, 8) + 1 if self._settled else max(rows, min(2 * have_rows, have_rows + 64))
         if slots > have_slots:
             new_slots = rung(slots, 1024) if self._settled else max(slots, have_slots * 5 // 4) + 63 & ~63
-        for number, old in enumerate(self._layers):
-            self._layers[number] = old.new_zeros((pair, new_rows, kv_heads, new_slots, head_dim))
-            self._layers[number][:, :have_rows, :, :have_slots] = old
         self.moves += 1
+        try:
+            for number, old in enumerate(self._layers):
+                self._layers[number] = old.new_zeros((pair, new_rows, kv_heads, new_slots, head_dim))
+                self._layers[number][:, :have_rows, :, :have_slots] = old
+        except BaseException:
+            self.clear()  # else it stays half grown
+            raise
 
     def forget(self) -> None:
         """What is stored is zeros again; the memory is freed, unless graphs are captured on it."""

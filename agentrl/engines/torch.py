@@ -240,8 +240,11 @@ class TorchEngine:
             job, reply = self._jobs.popleft()
             try:
                 job()
+            except AgentRLError as error:  # refused before anything was done
+                reply(None, error)
             except Exception as error:
                 reply(None, _as_engine_error(error))
+                self._batch.abort(_as_engine_error(error))
         try:
             self._batch.step()
         except Exception as error:

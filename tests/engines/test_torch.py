@@ -379,6 +379,34 @@ async def test_a_failing_step_fails_its_calls_and_the_engine_goes_on() -> None:
     await engine.close()
 
 
+async def test_memory_that_runs_out_for_a_score_leaves_no_half_grown_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_model()
+    engine = TorchEngine(model, max_batch=4)
+    running = asyncio.create_task(engine.generate([1], Sampling(max_tokens=400), "runs"))
+    await until(lambda: engine.stats["steps"] >= 3)
+    grown, plain = [0], torch.Tensor.new_zeros
+
+    def new_zeros(self: torch.Tensor, size: Any, **settings: Any) -> torch.Tensor:
+        if len(size) == 5 and threading.current_thread().name == "agentrl-engine":
+            grown[0] += 1
+            if grown[0] == 2:  # the second layer of them
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return plain(self, size, **settings)
+
+    monkeypatch.setattr(torch.Tensor, "new_zeros", new_zeros)
+    with pytest.raises(EngineError, match="out of memory"):
+        await engine.score([1] * 400, [[2]])
+    with pytest.raises(EngineError, match="out of memory"):
+        await running
+    assert len({layer.shape for layer in engine._batch.arena._layers}) == 1
+    completion = await engine.generate([1, 2], Sampling(max_tokens=3), "next")
+    (scored,) = await engine.score([1, 2], [completion.token_ids])
+    expected = plain_logprobs(model, [1, 2, *completion.token_ids])[-3:]
+    assert_close(torch.tensor(completion.logprobs), expected, atol=1e-5, rtol=0)
+    assert_close(torch.tensor(scored), expected, atol=1e-5, rtol=0)
+    await engine.close()
+
+
 async def test_a_fault_while_requests_enter_loses_none_of_them() -> None:
     model = make_model()
     engine = TorchEngine(model, max_batch=8)
