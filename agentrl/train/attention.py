@@ -75,15 +75,15 @@ class Ragged:
         """From [T, H, D], and keys and values [T, H', D]: [T, H, D]. A segment's last query sees its whole path."""
         from torch.nn.attention.varlen import varlen_attn
 
-        query, key, value = (x.to(self.dtype) for x in (query, key, value))
-        shared: dict[str, Any] = {"enable_gqa": query.shape[1] != key.shape[1]}
+        times = query.shape[1] // key.shape[1]
+        key, value = (self._on_paths(x) for x in (key, value))
+        shared: dict[str, Any] = {"enable_gqa": times > 1}
         if "enable_gqa" not in kernel_takes():  # torch 2.11
-            times = query.shape[1] // key.shape[1]
             key, value, shared = key.repeat_interleave(times, 1), value.repeat_interleave(times, 1), {}
         attended = varlen_attn(
-            query,
-            key[self.keys],
-            value[self.keys],
+            query.to(self.dtype),
+            key,
+            value,
             self.query_ends,
             self.key_ends,
             self.most_queries,
@@ -94,6 +94,12 @@ class Ragged:
         )
         assert isinstance(attended, Tensor)
         return attended
+
+    def _on_paths(self, states: Tensor) -> Tensor:
+        """Keys or values [T, H', D] where the segments' paths see them. In float32 until then: the gradients of those
+        that many segments share are summed in it, and rounded once."""
+        rows = functional.embedding(self.keys, states.float().flatten(1))
+        return rows.view(-1, *states.shape[1:]).to(self.dtype)
 
 
 @dataclass(frozen=True)

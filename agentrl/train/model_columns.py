@@ -49,9 +49,11 @@ class ModelColumns:
         return columns
 
     def learn(self, episodes: Sequence[Episode], credits: Sequence[EpisodeCredit]) -> dict[str, float]:
-        """Trains critics and reward model on these episodes; metrics."""
+        """Trains critics and reward model on these episodes; metrics. Nothing is done if there is nothing to see."""
         metrics: dict[str, float] = {}
         pairs = list(zip(episodes, credits, strict=True))
+        if not any(episode.turns for episode in episodes):  # the curriculum may have left none
+            return metrics
         if "value" in self.critics:
             asked: list[Row] = []
             for episode, credit in pairs:

@@ -176,6 +176,21 @@ def test_the_kernel_for_variable_lengths_is_given_the_same_attention(monkeypatch
     assert (ours - theirs).abs().max() < 1e-6
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_of_shared_keys_and_values_are_summed_exactly(monkeypatch, dtype):
+    def kernel(query, key, value, *_, **__):
+        assert key.dtype == value.dtype == torch.bfloat16
+        return query + key.sum() + value.sum()
+
+    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
+    times = 600  # summed one by one in bfloat16, ones stop adding up at 256
+    nobody = torch.zeros(1, dtype=torch.int32)
+    ragged = Ragged(torch.zeros(times, dtype=torch.int64), nobody, nobody, 1, 1, torch.bfloat16)
+    query, key, value = (torch.zeros(1, 1, 1, dtype=dtype, requires_grad=True) for _ in range(3))
+    ragged.attend(query, key, value, scaling=None).sum().backward()
+    assert (key.grad.item(), value.grad.item()) == (times, times)
+
+
 def test_over_float32_weights_the_kernel_is_given_half_precision(monkeypatch):
     """The kernel takes nothing else, and autocast, which converts for SDPA, does not know it."""
     model, (packed,) = llama(), pack(make_rows(), 10**6)

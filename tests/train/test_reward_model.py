@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 
+from agentrl.train.critic_settings import CriticSettings
 from agentrl.train.learners import wanted
+from agentrl.train.model_columns import ModelColumns
 from agentrl.train.reward_model import ImplicitRewardModel
 from agentrl.train.reward_model_settings import RewardModelSettings
 from agentrl.train.settings import TrainSettings
@@ -81,3 +85,12 @@ def test_state_continues_exactly() -> None:
     resumed = learner(llama(), lr=1e-3)
     resumed.load_state_dict(straight.state_dict())
     assert straight.fit(rows, reference) == resumed.fit(rows, reference)
+
+
+@pytest.mark.parametrize("need", ["value", "progress", "prm_logprob"])
+def test_an_iteration_without_scored_episodes_teaches_nobody(need: str) -> None:
+    settings = TrainSettings(critic=CriticSettings(), reward_model=RewardModelSettings())
+    trainer = Trainer(llama(), settings, learners=wanted(settings, {need}))
+    columns = ModelColumns(cast(Any, SimpleNamespace(needs={need})), trainer)
+    columns.of([])
+    assert columns.learn([], []) == {}
