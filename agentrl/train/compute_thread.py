@@ -19,7 +19,8 @@ CLOSE_S = 15.0
 
 
 class ComputeThread:
-    """Does what it is asked, call after call, on the GPU of the thread that asks first.
+    """Does what it is asked, call after call, on the GPU of the thread that asks first, and with the number of threads
+    that torch has where this is made. (By itself a thread takes over the number that an engine's thread set last.)
 
     A daemon, unlike asyncio's own threads: a collective whose other ranks are gone may never return, and must not keep
     the process from ending.
@@ -29,6 +30,7 @@ class ComputeThread:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._ended = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._threads = torch.get_num_threads()
 
     async def call(self, function: Callable[..., Result], *args: Any) -> Result:
         """What the function returns, or raises."""
@@ -51,6 +53,7 @@ class ComputeThread:
     def _work(self, device: int | None) -> None:
         if device is not None:  # by itself every thread begins at the first
             torch.cuda.set_device(device)
+        torch.set_num_threads(self._threads)
         while (job := self._jobs.get()) is not None:
             job()
             del job  # it holds the model

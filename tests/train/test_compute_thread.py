@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+import torch
 
 from agentrl.train.compute_thread import ComputeThread
 
@@ -83,3 +84,22 @@ def test_a_call_that_never_returns_keeps_nobody_from_leaving() -> None:
 
 def test_what_never_computed_has_nothing_to_close() -> None:
     asyncio.run(ComputeThread().close())
+
+
+def test_it_computes_with_the_threads_of_who_made_it_whatever_an_engine_set_since() -> None:
+    own = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        made = ComputeThread()
+        engine = threading.Thread(target=torch.set_num_threads, args=[1])
+        engine.start()
+        engine.join()
+
+        async def main() -> int:
+            threads = await made.call(torch.get_num_threads)
+            await made.close()
+            return threads
+
+        assert asyncio.run(main()) == 3
+    finally:
+        torch.set_num_threads(own)
