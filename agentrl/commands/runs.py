@@ -15,10 +15,11 @@ from agentrl.recipe import Recipe, recipe_from_run
 from agentrl.store.run_dir import RunDir
 
 # What may differ between two starts of one run without making it another run: how much of it, not what; and what
-# bounds the memory of a training step, which stays the same step.
+# bounds memory: a training step stays the same step, and so does one of the engine.
 FREE = (
     "concurrency", "scale.", "limits.", "eval.every", "train.iterations", "train.checkpoint_every",
     "train.token_budget", "train.logits_mb", "train.activation_checkpointing",
+    "engine.cuda_graphs",
 )  # fmt: skip
 
 # What is said anew about stored episodes, without playing them again.
