@@ -25,7 +25,7 @@ from agentrl.model import LoadedModel, load_model
 from agentrl.store.run_dir import RunDir
 from agentrl.train.admission import Admission
 from agentrl.train.compute_thread import ComputeThread
-from agentrl.train.loop import Loop, Result
+from agentrl.train.loop import Loop
 from agentrl.train.ranks import Ranks
 from agentrl.train.rollouts import BegunGroup, Rollouts
 from agentrl.train.trainer import cast
@@ -72,9 +72,6 @@ class AsyncLoop(Loop):
             if not isinstance(self._evaluator, TorchEngine):  # a replay
                 self._evaluator = None
         await super()._use(loaded)
-
-    async def _compute(self, function: Callable[..., Result], *args: Any) -> Result:
-        return await self._thread.call(function, *args)
 
     async def _collect(self) -> list[Group]:
         """Begins what may begin, and waits for what this update trains on; for more of it, if the curriculum asks."""
@@ -188,4 +185,3 @@ class AsyncLoop(Loop):
         if self._evaluator is not None:
             await self._evaluator.close()
         await super()._close()
-        await self._thread.close()

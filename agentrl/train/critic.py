@@ -123,16 +123,16 @@ class Critic:
     @together
     def state_dict(self) -> dict[str, Any]:
         """What continues the critic exactly, on any number of ranks."""
-        body = {} if self.frozen else {"body": whole_state(self.body.model)}
+        body = {} if self.frozen else {"body": whole_state(self.body.model, device="cpu")}
         return {"head": self.head.state_dict(), "optimizer": whole_optimizer(self.optimizer), **body}
 
     @together
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes what `state_dict` returned."""
-        self.head.load_state_dict(state["head"])
-        load_optimizer(self.optimizer, state["optimizer"])
+        put(self.head, state["head"], self.ranks)
+        load_optimizer(self.optimizer, state["optimizer"], self.ranks)
         if not self.frozen:
-            put(self.body.model, state["body"])
+            put(self.body.model, state["body"], self.ranks)
 
     def _fit(self, packs: list[tuple[Pack, bool]], loss: Callable[[Tensor, Pack], Tensor]) -> float:
         """`steps` steps on the sum of `loss(values, pack)` over the packs of all ranks; the last step's sum."""

@@ -33,6 +33,7 @@ from agentrl.seeds import derive_seed
 from agentrl.store.run_dir import RunDir
 from agentrl.task_source import load_tasks
 from agentrl.train import checkpoint
+from agentrl.train.compute_thread import ComputeThread
 from agentrl.train.demonstrations import demonstration_row, demonstration_texts
 from agentrl.train.followers import lead
 from agentrl.train.kl_reward import with_kl_reward
@@ -73,6 +74,8 @@ class Loop:
         self._refers = self.settings.kl is not None or "ref_logprob" in self.credit.needs
         self._engine_for = engine_for or embedded_engine
         self.ranks = ranks or Ranks()
+        # Beside the event loop, which so sees that a placed rank died: a collective over NCCL would wait for it.
+        self._thread = ComputeThread() if self.ranks.size > 1 else None
         self.checkpoints, self.reference = run.path / "checkpoints", run.path / "reference"
         self.curriculum = Curriculum(
             load_parts(self.recipe.curriculum, self.recipe.base, self.recipe.scripts),
@@ -109,10 +112,12 @@ class Loop:
             await self.engine.close()
         if self.backend is not None:
             await self.backend.close()
+        if self._thread is not None:
+            await self._thread.close()
 
     async def _compute(self, function: Callable[..., Result], *args: Any) -> Result:
         """Work of the trainer. All of it comes this way: with several ranks its parts must not mix."""
-        return function(*args)
+        return function(*args) if self._thread is None else await self._thread.call(function, *args)
 
     async def _prepare(self) -> None:
         """Model, trainer, engine: from the newest checkpoint, or from the beginning with the warm start."""
@@ -196,7 +201,7 @@ class Loop:
     def _freeze_reference(self) -> None:
         """Stores the policy as reinforcement begins: what KL is measured against, also when the run continues."""
         saver = self.loaded.tokenizer.save_pretrained
-        state, weights = {"iteration": 0}, self.trainer.weights()
+        state, weights = {"iteration": 0}, self.trainer.weights(device="cpu")
         checkpoint.save(self.reference, self.loaded.model, saver, {}, state, weights=weights)
         self.trainer.freeze_reference()
 
@@ -370,7 +375,7 @@ class Loop:
             self.loaded.tokenizer.save_pretrained,
             {**self.trainer.state_dict(), "critics": self.columns.state_dict()},
             self._state_dict(),
-            weights=self.trainer.weights(),
+            weights=self.trainer.weights(device="cpu"),
             lora=self.settings.lora,
         )
         self._prune()

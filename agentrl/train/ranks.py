@@ -16,6 +16,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.utils._pytree import tree_map_only
 
 from agentrl.errors import RankFailed
 from agentrl.train.packing import Floats, Pack, pack
@@ -25,10 +26,11 @@ PATIENCE = timedelta(hours=24)
 """So long the other ranks wait for the next call: rank 0 may be playing episodes."""
 
 SMALLER = (
-    "lower train.token_budget and train.logits_mb or set train.activation_checkpointing: the same command goes on with "
-    "them. For a new run also train.precision, train.lora, train.trainable; or more ranks"
+    "lower train.token_budget and train.logits_mb, set train.activation_checkpointing, or, where the torch engine is on "
+    "the same GPU, engine.cuda_graphs=false: the same command goes on with them. For a new run also train.precision, "
+    "train.lora, train.trainable; or more ranks"
 )
-"""What helps when memory is short. The first three change how a step is computed, not what it is."""
+"""What helps when memory is short. The first four change how a step is computed, not what it is."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -94,7 +96,8 @@ class Ranks:
 
     @contextmanager
     def calling(self, role: str, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[None]:
-        """Has the others call the method too, unless this call is part of one that they already make.
+        """Has the others call the method too, unless this call is part of one that they already make. Tensors reach
+        them as shapes (on the device "meta"): an optimiser's state is too large to be pickled for each of them.
 
         Args:
             role: whose method: "trainer", or one of its learners.
@@ -103,7 +106,8 @@ class Ranks:
             RankFailed: this rank is out of memory, or another one is gone.
         """
         if not self._depth and self.rank == 0:
-            self.tell((role, name, args, {key: value for key, value in kwargs.items() if not callable(value)}))
+            told = {key: value for key, value in kwargs.items() if not callable(value)}
+            self.tell((role, name, *tree_map_only(torch.Tensor, _shape_of, (tuple(args), told))))
         self._depth += 1
         try:
             with named_failures(f"{role}.{name}"):
@@ -190,6 +194,11 @@ def together(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[
 
     functools.update_wrapper(call, method)
     return call
+
+
+def _shape_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor without its contents; itself where it is one number."""
+    return tensor.to("meta") if tensor.ndim else tensor
 
 
 def _stand_in() -> Pack:

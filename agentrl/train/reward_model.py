@@ -87,13 +87,13 @@ class ImplicitRewardModel:
     @together
     def state_dict(self) -> dict[str, Any]:
         """What continues the model exactly, on any number of ranks."""
-        return {"model": whole_state(self.policy), "optimizer": whole_optimizer(self.optimizer)}
+        return {"model": whole_state(self.policy, device="cpu"), "optimizer": whole_optimizer(self.optimizer)}
 
     @together
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes what `state_dict` returned."""
-        put(self.policy, state["model"])
-        load_optimizer(self.optimizer, state["optimizer"])
+        put(self.policy, state["model"], self.ranks)
+        load_optimizer(self.optimizer, state["optimizer"], self.ranks)
 
     def _likely(
         self, rows: Sequence[Row], reference: Sequence[Floats], owner: NDArray[Any], episodes: int

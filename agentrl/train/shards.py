@@ -38,11 +38,14 @@ def whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def whole_state(model: nn.Module, everywhere: bool = False) -> dict[str, Tensor]:
+def whole_state(
+    model: nn.Module, everywhere: bool = False, device: torch.device | str | None = None
+) -> dict[str, Tensor]:
     """The model's state dict with whole tensors. Tied weights stay tied: one tensor under several names.
 
     Args:
         everywhere: on every rank. Otherwise rank 0 alone keeps them, and the others get names with nothing under them.
+        device: where each goes as soon as it is whole; default: it stays.
     """
     gather = whole if everywhere else _for_rank_0
     first: dict[int, str] = {}
@@ -50,16 +53,17 @@ def whole_state(model: nn.Module, everywhere: bool = False) -> dict[str, Tensor]
     tied = {name: id(parameter) for name, parameter in model.named_parameters(remove_duplicate=False)}
     for name, tensor in model.state_dict().items():
         original = first.setdefault(tied.get(name, id(name)), name)
-        out[name] = out[original] if original in out else gather(tensor)
+        out[name] = out[original] if original in out else gather(tensor).to(device)
     return out
 
 
-def put(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Writes whole tensors into a model's weights, sharded or not, by name."""
+def put(model: nn.Module, weights: Mapping[str, Tensor], ranks: Ranks) -> None:
+    """Writes rank 0's whole tensors into a model's weights, sharded or not, by name. On the other ranks they may be
+    on the device "meta": each is handed over when its turn comes."""
     own = model.state_dict()
     with torch.no_grad():
         for name, tensor in weights.items():
-            own[name].copy_(_like(tensor, own[name]))
+            own[name].copy_(_like(tensor, own[name], ranks))
 
 
 def whole_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -73,11 +77,11 @@ def whole_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     return {**state, "state": entries}
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Takes what `whole_optimizer` returned, sharded as the parameters are here."""
+def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any], ranks: Ranks) -> None:
+    """Takes what `whole_optimizer` returned on rank 0, sharded as the parameters are here. Tensors as in `put`."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     entries = {
-        index: {name: _like(v, parameters[index]) if v.ndim else v for name, v in entry.items()}
+        index: {name: _like(v, parameters[index], ranks) if v.ndim else v for name, v in entry.items()}
         for index, entry in state["state"].items()
     }
     optimizer.load_state_dict({**state, "state": entries})
@@ -89,8 +93,11 @@ def _for_rank_0(tensor: Tensor) -> Tensor:
     return full.new_empty(0) if isinstance(tensor, DTensor) and dist.get_rank() else full
 
 
-def _like(tensor: Tensor, pattern: Tensor) -> Tensor:
-    """The tensor, sharded as the pattern is."""
-    if not isinstance(pattern, DTensor):
-        return tensor
-    return distribute_tensor(tensor.to(pattern.device), pattern.device_mesh, pattern.placements)
+def _like(tensor: Tensor, pattern: Tensor, ranks: Ranks) -> Tensor:
+    """Rank 0's tensor, on the pattern's device and sharded as that is."""
+    here = torch.empty_like(tensor, device=pattern.device) if tensor.is_meta else tensor.to(pattern.device)
+    if isinstance(pattern, DTensor):
+        return distribute_tensor(here, pattern.device_mesh, pattern.placements)  # rank 0 hands out the shards
+    if ranks.size > 1:
+        dist.broadcast(here, 0)
+    return here

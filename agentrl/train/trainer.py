@@ -113,15 +113,16 @@ class Trainer:
         return self._measure(rows, lambda packed: self.policy(packed, "value")[1])
 
     @together
-    def weights(self, dtype: str | None = None) -> dict[str, Tensor]:
+    def weights(self, dtype: str | None = None, device: str | None = None) -> dict[str, Tensor]:
         """The policy's state dict as a plain model has it: shards gathered (for rank 0 alone), adapters merged.
 
         Without either these are the weights themselves, which change with the next step.
 
         Args:
             dtype: "float32" or "bfloat16"; default: as they are.
+            device: where each goes once it is gathered: "cpu" for a file, since a GPU need not have room for them all.
         """
-        state = whole_state(self.model)
+        state = whole_state(self.model, device=device)
         if self.ranks.rank:
             return {}
         state = self._plain(state)
@@ -131,7 +132,7 @@ class Trainer:
     def freeze_reference(self) -> None:
         """Makes the policy as it is now the reference."""
         assert self.reference is not None
-        put(self.reference.model, self._plain(whole_state(self.model, everywhere=True)))
+        put(self.reference.model, self._plain(whole_state(self.model, everywhere=True)), self.ranks)
 
     @together
     def update(self, rows: Sequence[Row], seed: int, progress: float = 0.0) -> dict[str, float]:
@@ -235,8 +236,8 @@ class Trainer:
     @together
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes what `state_dict` returned. Settings are the trainer's own: a changed rate takes effect."""
-        load_optimizer(self.optimizer, state["optimizer"])
-        put(self.model, state.get("adapters", {}))
+        load_optimizer(self.optimizer, state["optimizer"], self.ranks)
+        put(self.model, state.get("adapters", {}), self.ranks)
         fresh = self._adamw(self.settings.lr)
         for group, now in zip(self.optimizer.param_groups, fresh.param_groups, strict=True):
             group.update({name: value for name, value in now.items() if name != "params"})

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
+from agentrl.build import build
+from agentrl.recipe_file import load_recipe
+from agentrl.store.run_dir import RunDir
+from agentrl.train.loop import Loop
+from agentrl.train.ranks import Ranks
+from agentrl.view.progress import Progress
 from tests.command import agentrl
 
 from .test_train import metrics, trainable  # noqa: F401  (a fixture)
@@ -60,3 +68,24 @@ def test_beside_the_trainer_killed_or_not_two_ranks_come_to_what_they_do_in_turn
     assert in_order(here / "beside") == turns
     assert in_order(here / "killed") == turns
     assert agentrl("check", "killed", cwd=here).returncode == 0
+
+
+def test_the_event_loop_goes_on_while_several_ranks_compute_in_turns(trainable: Path, tmp_path: Path) -> None:  # noqa: F811
+    """It sees that a rank died, when the collective that waits for that one does not."""
+    recipe = load_recipe(str(trainable), [])
+    with RunDir.create(tmp_path / "run", {}) as run:
+        loop = Loop(build(recipe), run, Progress("test"), ranks=Ranks(0, 2))
+        loop.backend = None
+        told = threading.Event()
+
+        async def main() -> bool:
+            computing = asyncio.create_task(loop._compute(told.wait, 5))
+            await asyncio.sleep(0)
+            told.set()
+            heard = await computing
+            await loop._close()
+            return heard
+
+        told_in_time = asyncio.run(main())
+    assert told_in_time
+    assert "agentrl-trainer" not in [each.name for each in threading.enumerate()]

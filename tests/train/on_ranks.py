@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_leaves
 
 from agentrl.errors import RankFailed, TrainError
 from agentrl.train.followers import follow, lead
@@ -107,6 +108,18 @@ def keep_gradients(kept: list[torch.Tensor]) -> None:
     register_optimizer_step_pre_hook(keep)
 
 
+def keep_calls(ranks: Ranks, kept: dict[str, list[torch.Tensor]]) -> None:
+    """Writes down the tensors that rank 0 sends along with each call, by the call's name."""
+    tell = ranks.tell
+
+    def telling(value: Any) -> Any:
+        if isinstance(value, tuple) and isinstance(value[1], str):
+            kept.setdefault(value[1], []).extend(each for each in tree_leaves(value) if isinstance(each, torch.Tensor))
+        return tell(value)
+
+    ranks.tell = telling  # type: ignore[method-assign]
+
+
 def train(out: str) -> None:
     torch.set_num_threads(1)
     gradients: list[torch.Tensor] = []
@@ -116,6 +129,8 @@ def train(out: str) -> None:
         follow(ranks)
         return
     results: dict[str, Any] = {}
+    told: dict[str, list[torch.Tensor]] = {}
+    keep_calls(ranks, told)
     for run, cases in ((run_case, CASES), (run_learner, LEARNERS)):
         for name in cases:
             results[name] = run(name, ranks)
@@ -129,6 +144,7 @@ def train(out: str) -> None:
     except TrainError as error:
         results["refused"] = str(error)
     ranks.dismiss()
+    results["told"] = {name: [(each.ndim, each.is_meta) for each in tensors] for name, tensors in told.items()}
     torch.save(results, out)
 
 

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from agentrl.train.ranks import Ranks
+from agentrl.train.shards import whole_state
 
-from .make import make_rows
+from .make import llama, make_rows
 from .on_ranks import CASES, LEARNERS
 
 ROOT = Path(__file__).parents[2]
@@ -76,6 +77,21 @@ def test_a_checkpoint_does_not_tell_how_many_ranks_wrote_it(results):
         for index, entry in one["optimizer"]["state"].items():
             for name, value in entry.items():
                 assert torch.allclose(value, two["optimizer"]["state"][index][name], atol=1e-5), (case, index, name)
+
+
+def test_states_are_handed_out_tensor_by_tensor_and_not_pickled(results):
+    told = results[1]["told"]
+    assert len(told["load_state_dict"]) > 100
+    assert all(not dimensions or is_meta for tensors in told.values() for dimensions, is_meta in tensors)
+
+
+def test_whole_weights_go_where_they_are_asked_for_and_stay_tied():
+    model = llama()
+    assert {tensor.device.type for tensor in whole_state(model).values()} == {"cpu"}
+    state = whole_state(model, device="meta")
+    assert state.keys() == model.state_dict().keys()
+    assert {tensor.device.type for tensor in state.values()} == {"meta"}
+    assert state["lm_head.weight"] is state["model.embed_tokens.weight"]
 
 
 def test_what_fails_on_every_rank_is_told_once_and_ends_no_process(results):
