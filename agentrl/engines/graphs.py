@@ -83,7 +83,7 @@ class CudaCapture:
     def _clean_up(self, graph: torch.cuda.CUDAGraph) -> None:
         """Ends the allocator's part of a capture that failed. Torch (up to 2.13 at least) does so only where the
         stream's part ended well, and would serve the whole process from the pool from then on."""
-        with suppress(RuntimeError):  # it was ended
+        with suppress(RuntimeError, AttributeError):  # ended already, or a torch without these
             torch._C._cuda_endAllocateToPool(self._stream.device_index, self._pool)
             _failed.append(graph)
             torch._C._cuda_releasePool(self._stream.device_index, self._pool)

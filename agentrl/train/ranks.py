@@ -26,7 +26,7 @@ PATIENCE = timedelta(hours=24)
 """So long the other ranks wait for the next call: rank 0 may be playing episodes."""
 
 SMALLER = (
-    "lower train.token_budget and train.logits_mb, set train.activation_checkpointing, or, where the torch engine is on "
+    "lower train.token_budget and train.logits_mb, set train.activation_checkpointing, or, with the torch engine on "
     "the same GPU, engine.cuda_graphs=false: the same command goes on with them. For a new run also train.precision, "
     "train.lora, train.trainable; or more ranks"
 )
