@@ -404,6 +404,20 @@ def test_on_a_gpu() -> None:
     assert captured.graphs.replayed > captured.steps / 2
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_a_capture_that_failed_leaves_nothing_behind() -> None:
+    capture, x = CudaCapture(torch.device("cuda")), torch.ones(3, device="cuda")
+    with pytest.raises(RuntimeError):
+        capture(lambda: x.add_(x.sum().item()))
+    assert not torch.cuda.is_current_stream_capturing()
+    with pytest.raises(RuntimeError, match="not currently recording"):
+        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), capture._pool)
+    capture.forget()
+    replay = capture(lambda: x.add_(1))
+    replay()
+    assert x.tolist() == [2, 2, 2]
+
+
 def test_the_benchmark_measures_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benchmark, "CudaCapture", lambda device: RecordedCapture())
     model = random_model("tiny", torch.float32, "cpu")
