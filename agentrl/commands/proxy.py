@@ -12,7 +12,7 @@ from aiohttp import web
 from agentrl.build import build
 from agentrl.commands.runs import open_run
 from agentrl.engines.base import Sampling
-from agentrl.engines.open import open_engine
+from agentrl.engines.open import open_engine, start_to_sample
 from agentrl.errors import RecipeError
 from agentrl.proxy.recorder import Voice
 from agentrl.proxy.server import Proxy
@@ -48,7 +48,7 @@ def proxy(
     async def attend() -> None:
         engine, renderer = open_engine(parts)
         try:
-            await engine.start()
+            await start_to_sample(engine)
             sampling = Sampling(**recipe.sampling.model_dump())
             voice = Voice(engine, renderer.tokenizer, recipe.agent.format, sampling, recipe.seed)
             taken = {row.id for row in run.rows()}

@@ -11,7 +11,7 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import Tokenizer
 from agentrl.commands.runs import closing, free_folder, open_run, recipe_of
 from agentrl.engines.base import Engine
-from agentrl.engines.open import open_engine
+from agentrl.engines.open import open_engine, start_to_sample
 from agentrl.episode.runner import Plan
 from agentrl.errors import AgentRLError, RecipeError
 from agentrl.plans import missing, rollout_plans
@@ -73,7 +73,7 @@ async def _collect(
     backend = None
     async with crewed(parts) as parts:
         try:
-            await live.start()
+            await start_to_sample(live)
             backend = parts.open_backend()
             progress.phase("episodes", len(todo))
             harness = parts.harness(live, renderer, backend, put_blob=run.put_blob)
@@ -119,7 +119,7 @@ async def _evaluate(
     backend = None
     async with crewed(parts) as parts:
         try:
-            await engine.start()
+            await start_to_sample(engine)
             backend = parts.open_backend()
             metrics = await evaluate(parts, settings, tasks, run, engine, renderer, backend, progress, iteration)
             run.add_metrics(metrics)

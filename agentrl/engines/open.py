@@ -38,6 +38,19 @@ def engine_of(recipe: Recipe, loaded: LoadedModel) -> Engine:
     return _torch(recipe, copy.deepcopy(loaded.model).to(getattr(torch, recipe.model.dtype)), loaded.max_context)
 
 
+async def start_to_sample(engine: Engine) -> None:
+    """Starts an engine for who samples its model as it is, without training it.
+
+    Raises:
+        EngineError: as `start`; or its servers hold what a training left there.
+    """
+    from agentrl.engines.vllm import VLLMEngine
+
+    await engine.start()
+    if isinstance(engine, VLLMEngine):
+        await engine.refuse_trained()
+
+
 def attach(recipe: Recipe, urls: Sequence[str], renderer: Renderer, definitions: list[dict[str, Any]]) -> Engine:
     """An engine for servers that run already: those at `urls`, or the API that the recipe names. Starts nothing."""
     if recipe.engine.use == "openai":

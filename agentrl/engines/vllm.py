@@ -251,6 +251,33 @@ class VLLMEngine:
         if self._servers is not None:
             await self._servers.close()
 
+    async def refuse_trained(self) -> None:
+        """For who samples a model and does not train it: that no server holds the weights of a training instead.
+
+        Servers without the native endpoint cannot tell.
+
+        Raises:
+            EngineError: one does.
+        """
+        await self.start()
+        if self._servers is not None or not self._native:
+            return
+        settings = {"max_tokens": 1, "temperature": 1.0, "logprobs": 0, "detokenize": False}
+        body = {
+            "model": self._policy.model,
+            "token_ids": self._tokenizer.encode("a", special=False),
+            "sampling_params": settings,
+        }
+        for replica in self.replicas.all:
+            reply = await self._client.post(replica.url + NATIVE, body, _NativeReply)
+            spans = reply.choices[0].weight_versions or []
+            if any(span.version.isdecimal() for span in spans):
+                raise EngineError(
+                    f"the server holds weights of a training (version {spans[0].version}), not those of its model",
+                    place=replica.url,
+                    remedy="restart it with agentrl serve; model.path=CHECKPOINT serves what a training wrote",
+                )
+
     @property
     def _changed(self) -> bool:
         """Whether servers came or went that this process started."""

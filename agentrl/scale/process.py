@@ -39,7 +39,7 @@ class ProcessPlace:
         with theirs:
             # In a session of its own: Ctrl-C is the driver's, which then closes its handles.
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "agentrl.scale.process", str(theirs.fileno()),
+                sys.executable, "-m", "agentrl.scale.process", str(theirs.fileno()), name,  # the name for `ps`
                 stdin=asyncio.subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True,
             )  # fmt: skip
         reader, writer = await asyncio.open_connection(sock=ours)

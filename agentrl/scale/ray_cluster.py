@@ -7,6 +7,7 @@ takes its actors along, and Ray moves their part of the placement group to anoth
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import pickle
 from collections.abc import Callable
@@ -20,6 +21,11 @@ from agentrl.scale.settings import ScaleSettings
 
 OBJECT_STORE_BYTES = 256 << 20
 """Of a cluster that is started on this machine: only finished episodes pass through it."""
+
+TELL_S, OWN_S = 5.0, 15.0
+"""After so long the user hears that a run waits for room; on a cluster of its own it then gives up."""
+
+_log = logging.getLogger(__name__)
 
 CALLS_AT_ONCE = 100_000
 """Ray's own limit for an actor is 1000: a worker may play more episodes at once."""
@@ -96,23 +102,23 @@ class _Connection:
     """This process's connection to a cluster, for all its places; ends with the last of them if it began with one."""
 
     def __init__(self) -> None:
-        self._places, self._ours = 0, False
+        self._places, self.ours = 0, False
 
     def open(self, settings: ScaleSettings) -> None:
         import ray
 
         if not ray.is_initialized():
             _join(settings)
-            self._ours = True
+            self.ours = True
         self._places += 1
 
     def close(self) -> None:
         import ray
 
         self._places -= 1
-        if self._ours and not self._places:
+        if self.ours and not self._places:
             ray.shutdown()
-            self._ours = False
+            self.ours = False
 
 
 _connection = _Connection()
@@ -124,7 +130,9 @@ def _join(settings: ScaleSettings) -> None:
     address = settings.address or os.environ.get("RAY_ADDRESS")
     started: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
     try:
-        ray.init(address=address, log_to_driver=True, configure_logging=False, **({} if address else started))
+        # "local": one of our own, also where another one happens to run on this machine.
+        how = {"address": address} if address else {"address": "local", **started}
+        ray.init(**how, log_to_driver=True, configure_logging=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise AgentRLError(
             f"no Ray cluster at {address or 'this machine'}: {error}",
@@ -143,24 +151,37 @@ async def _reserved(settings: ScaleSettings, room: Room) -> Any:
     if room.beside_driver:
         bundles[0] = {**gpus, f"node:{ray.util.get_node_ip_address()}": 0.001}
     group = ray.util.placement_group(bundles, strategy="SPREAD" if room.spread else "PACK")
+    # Of a cluster that was started for this run, all that is taken is taken by it: more will not come.
+    patience = min(OWN_S, settings.start_s) if _connection.ours else settings.start_s
+    ready = asyncio.ensure_future(group.ready())
     try:
-        async with asyncio.timeout(settings.start_s):
-            await group.ready()
-    except BaseException as error:
+        done, _ = await asyncio.wait([ready], timeout=min(TELL_S, patience))
+        if not done:
+            _log.warning("%s: %s; waiting for room, at most %g s", room.key, _asked(room), patience)
+            done, _ = await asyncio.wait([ready], timeout=patience - min(TELL_S, patience))
+        if not done:
+            raise AgentRLError(
+                f"no room on the cluster: {_asked(room)}",
+                place=room.key,
+                remedy="ask for less, add nodes, or wait until what others hold is free (ray status)",
+            )
+    except BaseException:
+        ready.cancel()
         ray.util.remove_placement_group(group)
-        if not isinstance(error, TimeoutError):
-            raise
-        there = ray.cluster_resources()
-        kinds = [("CPUs", room.cpus, "CPU"), ("GPUs", room.gpus, "GPU")]
-        asked = " and ".join(f"{number:g} {kind}" for kind, number, _ in kinds if number)
-        has = ", ".join(f"{there.get(name, 0):g} {kind}" for kind, number, name in kinds if number)
-        driver = ", the first of them on this machine," if room.beside_driver else ""
-        raise AgentRLError(
-            f"{room.count} with {asked} each{driver} do not fit: the cluster has {has} in all",
-            place=room.key,
-            remedy="ask for less, add nodes, or wait until what others hold is free (ray status)",
-        ) from None
+        raise
     return group
+
+
+def _asked(room: Room) -> str:
+    """What a room takes, and what there is."""
+    import ray
+
+    there, free = ray.cluster_resources(), ray.available_resources()
+    kinds = [("CPUs", room.cpus, "CPU"), ("GPUs", room.gpus, "GPU")]
+    asked = " and ".join(f"{number:g} {kind}" for kind, number, _ in kinds if number)
+    has = ", ".join(f"{free.get(k, 0):g} of {there.get(k, 0):g} {kind}" for kind, n, k in kinds if n)
+    driver = ", the first of them on this machine" if room.beside_driver else ""
+    return f"{room.count} with {asked} each are asked for{driver}, and free are {has}"
 
 
 class RayHandle:

@@ -6,6 +6,7 @@ the commit (docs/architecture.md).
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import time
 from collections.abc import Callable, Iterable
@@ -76,6 +77,7 @@ class Loop:
         self.ranks = ranks or Ranks()
         # Beside the event loop, which so sees that a placed rank died: a collective over NCCL would wait for it.
         self._thread = ComputeThread() if self.ranks.size > 1 else None
+        self._task: asyncio.Task[Any] | None = None
         self.checkpoints, self.reference = run.path / "checkpoints", run.path / "reference"
         self.curriculum = Curriculum(
             load_parts(self.recipe.curriculum, self.recipe.base, self.recipe.scripts),
@@ -90,6 +92,7 @@ class Loop:
         Raises:
             TrainError: the loss is not finite, or an iteration has no scored episode.
         """
+        self._task = asyncio.current_task()
         self.backend = self.parts.open_backend()
         try:
             await self._prepare()
@@ -189,13 +192,19 @@ class Loop:
         assert warm is not None
         rows = [demonstration_row(demo, self.renderer) for demo in demos]
         self.progress.phase("warm start on the demonstrations", warm.steps)
+
+        def tell(step: int, loss: float) -> None:
+            if self._task is not None and self._task.cancelling():  # Ctrl-C, which interrupts no computation
+                raise asyncio.CancelledError
+            self.progress.step(step, {"loss": loss})
+
         self.trainer.sft(
             rows,
             steps=warm.steps,
             batch=warm.batch,
             lr=warm.lr,
             seed=derive_seed(self.recipe.seed, "warm_start"),
-            progress=lambda step, loss: self.progress.step(step, {"loss": loss}),
+            progress=tell,
         )
 
     def _freeze_reference(self) -> None:

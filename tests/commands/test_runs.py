@@ -14,6 +14,7 @@ from agentrl.commands.runs import open_run
 from agentrl.errors import StoreError
 from agentrl.recipe_file import load_recipe
 from agentrl.store.run_dir import RunDir
+from tests.commands.test_train import TRAINING
 from tests.store.make import make_episode
 
 
@@ -106,3 +107,21 @@ def test_ctrl_c_ends_with_one_line(counting: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert process.communicate()[1] == "stopped; what was finished is kept in run: the same command continues\n"
     assert process.returncode == 130
+
+
+@pytest.mark.parametrize("scale", [[], ["--set", "scale.backend=process", "--set", "scale.trainer_ranks=2"]])
+def test_ctrl_c_does_not_wait_for_the_warm_start(counting: Path, scale: list[str]) -> None:
+    (counting / "recipe.yaml").write_text((counting / "recipe.yaml").read_text() + TRAINING)
+    endless = ["--set", "warm_start.steps=1000000", *scale]
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "agentrl.cli", "train", "counting", "--out", "run", *endless],
+        cwd=counting.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "/1000000" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    assert "stopped; what was finished is kept" in process.communicate(timeout=120)[1]
+    assert process.returncode == 130
+    assert not (counting.parent / "run" / "checkpoints" / "it-00000").exists()

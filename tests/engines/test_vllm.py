@@ -16,6 +16,7 @@ from torch.testing import assert_close
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.engines.base import Completion, ContextOverflow, Sampling
 from agentrl.engines.launch import Servers, start_servers
+from agentrl.engines.open import start_to_sample
 from agentrl.engines.replicas import Replica
 from agentrl.engines.settings import EngineSettings
 from agentrl.engines.vllm import VLLMEngine
@@ -131,6 +132,24 @@ async def test_an_adapter_samples_as_if_merged_and_those_under_way_keep_theirs(
     for said, version in ((early, 7), (late, 8)):
         row = row_of(prompt, said, 1.0)
         assert worst_difference(plain, {version: adapted[version]}, [row], [said]) < 1e-4
+
+
+async def test_who_samples_is_told_that_a_server_holds_a_trainings_weights(model) -> None:
+    """A server of its own, so that nothing has updated it before."""
+    tokenizer = tokenizer_of(model[0])
+    servers = start_servers(SETTINGS, model[1], dtype="float32", max_context=1024)
+    try:
+        await servers.ready()
+        engine = VLLMEngine(SETTINGS, servers.urls, tokenizer=tokenizer)
+        await start_to_sample(engine)
+        await engine.update(model[0].model.state_dict(), 3)
+        await engine.close()
+        later = VLLMEngine(SETTINGS, servers.urls, tokenizer=tokenizer)
+        with pytest.raises(EngineError, match="holds weights of a training .version 3., not those of its model"):
+            await start_to_sample(later)
+        await later.close()
+    finally:
+        await servers.close()
 
 
 async def test_what_does_not_fit_is_named_at_the_start(model, servers: Servers, engine: VLLMEngine) -> None:
