@@ -109,6 +109,8 @@ ESCAPES = {
 async def test_children_die_with_the_command(sandbox: NamespaceSandbox, escape: str, ending: str) -> None:
     session = await sandbox.session()
     await session.run("(setsid sleep 1003 &)")  # belongs to the session: must live on
+    while "sleep 1003" not in await others(sandbox):  # it may be the shell's fork still
+        await asyncio.sleep(0.01)
     result = await sandbox.exec(f"{escape}\n{ending}", timeout_s=0.5 if ending != "true" else 20)
     assert result.outcome == ("ok" if ending == "true" else "timeout")
     left = await others(sandbox)
