@@ -9,7 +9,6 @@ values, by its time: on a GPU, compare it with the memory's bandwidth. Wall time
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from typing import Any
 
@@ -18,7 +17,7 @@ import torch
 from agentrl.engines.base import Sampling
 from agentrl.engines.batch import Batch, Request
 from agentrl.engines.graphs import CudaCapture
-from benchmarks.random_models import SIZES, random_model
+from benchmarks.random_models import SIZES, last_line, random_model
 
 
 def round_of(batch: Batch, rows: int, context: int, steps: int) -> float:
@@ -78,11 +77,7 @@ def main() -> None:
                     found = measure(model, rows, given.context, given.steps, graphs=graphs)
                 results.append({"model": size, "rows": rows, "graphs": graphs, **found})
                 print(results[-1], flush=True)
-        del model
-        if gpu:
-            torch.cuda.empty_cache()
-    device = torch.cuda.get_device_name() if gpu else "cpu"
-    print(json.dumps({**vars(given), "device": device, "torch": torch.__version__, "results": results}))
+    print(last_line(given, results))
 
 
 if __name__ == "__main__":

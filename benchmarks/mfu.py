@@ -15,7 +15,6 @@ both layouts are measured by the same operations. Wall time. The last line is JS
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,7 +25,7 @@ from agentrl.train.packing import Pack, pack
 from agentrl.train.policy import Policy, check_policy
 from agentrl.train.row import Row
 from benchmarks.packing import GROUP, episodes, loss, padded
-from benchmarks.random_models import SIZES, random_model
+from benchmarks.random_models import SIZES, last_line, random_model
 
 
 def operations(model: Any, packs: Sequence[Pack]) -> float:
@@ -111,11 +110,7 @@ def main() -> None:
         for found in measure(model, rows, given.tree, given.rounds, given.peak, precision):
             results.append({"model": size, **found})
             print(results[-1], flush=True)
-        del model
-        if gpu:
-            torch.cuda.empty_cache()
-    device = torch.cuda.get_device_name() if gpu else "cpu"
-    print(json.dumps({**vars(given), "device": device, "torch": torch.__version__, "results": results}))
+    print(last_line(given, results))
 
 
 if __name__ == "__main__":

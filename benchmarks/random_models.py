@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 from typing import Any
 
 import torch
@@ -25,3 +27,9 @@ def random_model(size: str, dtype: torch.dtype, device: str) -> Any:
     config = Qwen2Config(**SIZES[size], max_position_embeddings=32_768, tie_word_embeddings=True, use_cache=True)
     with torch.device(device):
         return Qwen2ForCausalLM(config).to(dtype).eval()
+
+
+def last_line(given: argparse.Namespace, results: list[dict[str, Any]]) -> str:
+    """What was asked of a benchmark, of which device, and what was found, as JSON."""
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+    return json.dumps({**vars(given), "device": device, "torch": torch.__version__, "results": results})

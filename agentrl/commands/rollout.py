@@ -23,6 +23,7 @@ from agentrl.scale.crew import crewed
 from agentrl.store.run_dir import RunDir
 from agentrl.task_source import TaskSource, load_tasks
 from agentrl.view.progress import Progress
+from agentrl.view.summary import failure_line
 
 
 def rollout(
@@ -46,19 +47,11 @@ def rollout(
     if failures and all(row.status in ("infra_error", "user_error") for row in rows):
         last = failures[-1]
         raise AgentRLError(
-            f"all {len(rows)} episodes failed; the last: {last['kind']}: {last['message']}{_user_lines(last)}",
+            f"all {len(rows)} episodes failed; the last: {failure_line(last)}",
             place=f"{path}, episode {last['episode']}, stage {last['stage']}",
             remedy="fix it and run the same command again",
         )
     return path
-
-
-def _user_lines(failure: dict[str, Any]) -> str:
-    """Where a failure's traceback is in code that is not ours, each line after a line break."""
-    lines = str(failure.get("traceback", "")).splitlines()
-    ours = str(Path(__file__).parent.parent)
-    places = [k for k, line in enumerate(lines) if line.strip().startswith("File ") and ours not in line]
-    return "".join(f"\n{line}" for k in places[-2:] for line in lines[k : k + 2])
 
 
 async def _collect(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
@@ -16,7 +15,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from agentrl.episode.record import Episode, GateVerdict
-from agentrl.errors import AgentRLError, RecipeError, TaskError
+from agentrl.errors import AgentRLError, RecipeError, TaskError, place_of
 from agentrl.rewards.declare import About, Cost, Scored, about
 from agentrl.rewards.gate import Gate, check_gates, judge_gates
 from agentrl.rewards.registry import GIVEN, check_settings, find_reward, signature_of
@@ -146,10 +145,9 @@ class Component:
             error.add_note(f"in reward component {self.name!r}")
             raise
         except Exception as error:
-            where = traceback.extract_tb(error.__traceback__)[-1]
             raise RewardError(
                 f"reward component {self.name!r} raised {type(error).__name__}: {error}",
-                place=f"episode {episode.id}, {where.filename}:{where.lineno}",
+                place=", ".join(filter(None, [f"episode {episode.id}", place_of(error)])),
                 remedy="mend the function and run the same command again",
             ) from error
         finally:

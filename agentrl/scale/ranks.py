@@ -10,12 +10,11 @@ import fcntl
 import os
 import socket
 import struct
-import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -25,6 +24,7 @@ from agentrl.errors import RankDied, RankFailed, RecipeError
 from agentrl.recipe import Recipe
 from agentrl.scale.handle import Handle, Place, Room, WorkerDied, put_within
 from agentrl.scale.places import PLACES
+from agentrl.train.compute_thread import in_thread
 from agentrl.train.followers import follow
 from agentrl.train.ranks import Ranks
 
@@ -33,8 +33,6 @@ _SIOCGIFADDR = 0x8915
 
 TOLD_S = 15.0
 """When a rank's end makes a collective fail here, so long after that its place tells how it ended."""
-
-T = TypeVar("T")
 
 
 class Follower:
@@ -46,28 +44,29 @@ class Follower:
 
     def __init__(self, device: int) -> None:
         self._device = device
-        self._thread: threading.Thread | None = None
+        self._following = False
 
     async def follow(self, rank: int, size: int, address: tuple[str, int], start_s: float, cuda: bool) -> None:
         """Meets the others at `address` within `start_s`, and does what the first one tells until it is dismissed."""
 
         def work() -> None:
-            _speak_towards(address)
-            store = TCPStore(*address, size, is_master=False, timeout=timedelta(seconds=start_s))
-            ranks = Ranks.met(rank, size, store, cuda=cuda, device=self._device)
+            self._following = True
             try:
-                follow(ranks)
+                _speak_towards(address)
+                store = TCPStore(*address, size, is_master=False, timeout=timedelta(seconds=start_s))
+                follow(Ranks.met(rank, size, store, cuda=cuda, device=self._device))
             except BaseException:
-                dist.destroy_process_group()  # so that the others learn of it
+                if dist.is_initialized():
+                    dist.destroy_process_group()  # so that the others learn of it
                 raise
+            finally:
+                self._following = False
 
-        # Not in one of asyncio's threads, for which the process would wait at its end.
-        done, self._thread = beside(work)
-        await done
+        await in_thread(work)
 
     async def close(self) -> None:
         """Ends the process if the first rank went without a word: a collective cannot be called off."""
-        if self._thread is not None and self._thread.is_alive():
+        if self._following:
             os._exit(1)
 
 
@@ -214,7 +213,7 @@ async def _met(recipe: Recipe, place: Place, handles: list[Handle], following: l
             following.append(asyncio.create_task(call))
     except WorkerDied as death:
         raise RankDied(f"did not start: {death}", restarts=restarts) from death
-    meeting, _ = beside(lambda: Ranks.met(0, size, store, cuda=cuda))
+    meeting = asyncio.create_task(in_thread(lambda: Ranks.met(0, size, store, cuda=cuda)))
     await asyncio.wait([meeting, *following], timeout=start_s, return_when=asyncio.FIRST_COMPLETED)
     for each in following:
         if each.done() and isinstance(error := each.exception(), WorkerDied):
@@ -233,8 +232,8 @@ async def _met(recipe: Recipe, place: Place, handles: list[Handle], following: l
 async def _leave_group() -> None:
     """If the ranks were not dismissed: what still held the group would abort the process at its end."""
     if dist.is_initialized():
-        leaving, _ = beside(dist.destroy_process_group)
-        await asyncio.wait([leaving], timeout=TOLD_S)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(in_thread(dist.destroy_process_group), TOLD_S)
 
 
 def _speak_towards(address: tuple[str, int]) -> None:
@@ -247,33 +246,6 @@ def _speak_towards(address: tuple[str, int]) -> None:
                 found = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()))
                 if found[20:24] == own:
                     os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
-
-
-def beside(work: Callable[[], T]) -> tuple[asyncio.Future[T], threading.Thread]:
-    """Has a thread do work that may block for ever: nobody waits for the thread at the end, as for asyncio's own."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def tell(value: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return  # cancelled
-        if error is None:
-            future.set_result(value)  # type: ignore[arg-type]
-        else:
-            future.set_exception(error)
-
-    def run() -> None:
-        value, failed = None, None
-        try:
-            value = work()
-        except Exception as error:
-            failed = error
-        with suppress(RuntimeError):  # the loop was closed
-            loop.call_soon_threadsafe(tell, value, failed)
-
-    thread = threading.Thread(target=run, name="agentrl-ranks", daemon=True)
-    thread.start()
-    return future, thread
 
 
 def _on_cuda(recipe: Recipe) -> bool:

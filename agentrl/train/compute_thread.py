@@ -46,9 +46,13 @@ class ComputeThread:
     async def close(self) -> None:
         """Ends the thread, and waits until it has done what it was asked; not for ever, since it may hang."""
         if self._loop is not None:
-            self._jobs.put(None)
+            self.dismiss()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), CLOSE_S)
+
+    def dismiss(self) -> None:
+        """Ends the thread when it has done what it was asked, without waiting."""
+        self._jobs.put(None)
 
     def _work(self, device: int | None) -> None:
         if device is not None:  # by itself every thread begins at the first
@@ -71,6 +75,15 @@ class ComputeThread:
         assert self._loop is not None
         with suppress(RuntimeError):  # The loop was closed: nobody waits.
             self._loop.call_soon_threadsafe(function, *args)
+
+
+async def in_thread(function: Callable[[], Result]) -> Result:
+    """What the function returns, or raises, in a thread of its own. If the call is cancelled, nobody waits for it."""
+    thread = ComputeThread()
+    try:
+        return await thread.call(function)
+    finally:
+        thread.dismiss()
 
 
 def _settle(answer: Callable[[Any], None], future: asyncio.Future[Any], value: Any) -> None:

@@ -92,12 +92,16 @@ def _first_of_each(raised: Iterable[str]) -> Iterable[str]:
     return by_place.values()
 
 
-def _failure(entry: Mapping[str, Any]) -> str:
-    """A line of `failures.jsonl` for people."""
+def failure_line(entry: Mapping[str, Any]) -> str:
+    """What a line of `failures.jsonl` says, and where in user code it came from."""
     kind, message, place = (str(entry.get(name, "")) for name in ("kind", "message", "place"))
     told_already = place.partition(" in ")[0] in message  # our own errors say where
-    what = described(kind, message.partition("\n  -> ")[0], "" if told_already else place)
-    return f"{what} (stage {entry.get('stage', 'unknown')}, episode {entry.get('episode', 'unknown')})"
+    return described(kind, message.partition("\n  -> ")[0], "" if told_already else place)
+
+
+def _failure(entry: Mapping[str, Any]) -> str:
+    stage, episode = (entry.get(name, "unknown") for name in ("stage", "episode"))
+    return f"{failure_line(entry)} (stage {stage}, episode {episode})"
 
 
 def _splits(rows: Iterable[EpisodeRow]) -> list[str]:
