@@ -29,6 +29,7 @@ from agentrl.rewards.components import RewardSet
 from agentrl.sandbox import open_backend
 from agentrl.sandbox.contract import Backend
 from agentrl.sandbox.pool import Pool
+from agentrl.signal_checks import check_signal
 from agentrl.task import Message, Task
 from agentrl.tools.base import FunctionTool, Tool, toolbox
 
@@ -255,7 +256,7 @@ def check_training(parts: Parts) -> None:
                 remedy=f"at most {layers}",
             )
     recipe.train.loss.load(recipe.base)
-    load_parts(recipe.curriculum, recipe.base, recipe.scripts)
+    check_signal(parts, credit, load_parts(recipe.curriculum, recipe.base, recipe.scripts))
 
 
 def _tool_maker(recipe: Recipe) -> Callable[[], list[Tool]]:

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from agentrl.build import Parts
+from agentrl.credit.registry import Credit
 from agentrl.curriculum.curriculum import load_parts
+from agentrl.curriculum.flat import ZeroVariance
+from agentrl.curriculum.parts import Part
 from agentrl.errors import nearest
+from agentrl.recipe import TrainRecipe
+from agentrl.signal_checks import reading_turns, unread_turn_rewards
+
+LOSSES_OF = {"asymre": ("reinforce",), "opmd": ("reinforce",), "gpg": ("gpg", "reinforce")}
+"""By credit: the losses that its method was published with, where another makes it a different method."""
+
+ON_TURNS = {
+    "process": "judge the turns: a reward component or session.reward(process=...), from 0 to 1",
+    "wrong": "let critiques mark the wrong turns: session.reward(wrong=...), the share of critiques that did",
+}
+"""Rewards of turns that credit reads by name, and how they come about."""
 
 
 def cautions(parts: Parts) -> Iterator[str]:
@@ -16,23 +30,70 @@ def cautions(parts: Parts) -> Iterator[str]:
     if recipe.train is None:
         return
     credit = recipe.credit.load(recipe.base)
-    if credit.needs_members and recipe.train.group_size == 1:
+    curriculum = load_parts(recipe.curriculum, recipe.base, recipe.scripts)
+    yield from _of_groups(parts, credit, recipe.train)
+    yield from _of_rewards(parts, credit)
+    yield from _of_the_loss(parts, credit, recipe.train)
+    yield from _of_the_curriculum(parts, credit, curriculum)
+
+
+def _of_groups(parts: Parts, credit: Credit, train: TrainRecipe) -> Iterator[str]:
+    if credit.needs_members and train.group_size == 1:
         yield (
             f"{credit.estimator.name} compares the episodes of a group, and train.group_size is 1: nothing is learned\n"
             "  -> train.group_size=8, or credit that needs no group (reinforce_pp, or turn_gae with a critic)"
         )
-    if credit.needs_members and recipe.sampling.temperature == 0:
+    if credit.needs_members and parts.recipe.sampling.temperature == 0:
         yield (
             "sampling.temperature is 0: all episodes of a group are the same, and nothing is learned\n"
             "  -> sampling.temperature=1"
         )
-    for index, part in enumerate(load_parts(recipe.curriculum, recipe.base, recipe.scripts)):
-        name = getattr(part.settings, "process", None)
-        if isinstance(name, str) and name not in recipe.rewards and not _in_code(name, parts):
+
+
+def _of_rewards(parts: Parts, credit: Credit) -> Iterator[str]:
+    name = credit.estimator.name
+    if unread := unread_turn_rewards(parts, credit):
+        names = ", ".join(unread)
+        yield f"{name} does not read rewards of turns, as those of {names} are\n  -> {reading_turns(credit)}"
+    for column, remedy in ON_TURNS.items():
+        if column in credit.needs and column not in parts.recipe.rewards and not _in_code(column, parts):
             yield (
-                f"curriculum.{index}.process: {part.name} ranks by {name!r}, and neither a reward component nor a "
-                f"tool's code has that name\n  -> {nearest(name, recipe.rewards, 'components')}; or let a tool give "
-                f"it to a turn: ToolResult(..., rewards={{{name!r}: 0.5}})"
+                f"{name} reads the turns' reward {column!r}, and neither a reward component nor the code of a tool or "
+                f"the agent has that name\n  -> {remedy}"
+            )
+
+
+def _of_the_loss(parts: Parts, credit: Credit, train: TrainRecipe) -> Iterator[str]:
+    name, loss = credit.estimator.name, train.loss.load(parts.recipe.base)[0].name
+    wanted = LOSSES_OF.get(name, (loss,))
+    if loss not in wanted:
+        yield f"{name} was published with the loss {wanted[0]}, and train.loss is {loss}\n  -> train.loss={wanted[0]}"
+    model = parts.recipe.model
+    rounded = model is not None and model.dtype != "float32" and parts.recipe.engine.use == "vllm"
+    if rounded and not train.corrects_stale_tokens:
+        yield (
+            "vLLM's probabilities in half precision are not the trainer's, and nothing corrects for that\n"
+            "  -> train.importance={high: 2}, and look at mismatch_mean"
+        )
+
+
+def _of_the_curriculum(parts: Parts, credit: Credit, curriculum: Sequence[Part]) -> Iterator[str]:
+    rewards = parts.recipe.rewards
+    on_turns = ", ".join(each.name for each in parts.rewards.components if each.weight and each.per_turn)
+    for index, part in enumerate(curriculum):
+        for key, verb, special in (("process", "ranks", None), ("metric", "compares", "total")):
+            name = getattr(part.settings, key, None)
+            if isinstance(name, str) and name not in (*rewards, special) and not _in_code(name, parts):
+                yield (
+                    f"curriculum.{index}.{key}: {part.name} {verb} by {name!r}, and neither a reward component nor a "
+                    f"tool's code has that name\n  -> {nearest(name, rewards, 'components')}; or let a tool give "
+                    f"it to a turn: ToolResult(..., rewards={{{name!r}: 0.5}})"
+                )
+        by_outcome = isinstance(part, ZeroVariance) and part.settings.metric is None
+        if by_outcome and on_turns and "turns" in (credit.reads or ()):
+            yield (
+                f"curriculum.{index}: {part.name} leaves out groups of equal outcomes, and {credit.estimator.name} "
+                f"would learn from the rewards of their turns ({on_turns})\n  -> {part.name}: {{metric: total}}"
             )
 
 

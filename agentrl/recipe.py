@@ -73,7 +73,7 @@ class SamplingSettings(Section):
     """How replies are sampled."""
 
     temperature: float = Field(1.0, ge=0, description="0 is greedy.")
-    top_p: float = Field(1.0, gt=0, le=1, description="Nucleus mass.")
+    top_p: float = Field(1.0, gt=0, le=1, description="Nucleus mass; training takes 1 only.")
     max_tokens: int = Field(256, gt=0, description="New tokens in one turn at most.")
 
 
@@ -160,9 +160,14 @@ class TrainRecipe(TrainSettings):
         description="Rollouts go on beside the trainer, at most so many updates ahead (eta); null: in turns.",
     )
 
+    @property
+    def corrects_stale_tokens(self) -> bool:
+        """Whether tokens that older policies sampled are told apart from the policy's own."""
+        return self.importance is not None or self.old_logprobs == "engine"
+
     @model_validator(mode="after")
     def _stale_tokens_are_corrected(self) -> TrainRecipe:
-        if self.staleness and self.importance is None and self.old_logprobs == "recompute":
+        if self.staleness and not self.corrects_stale_tokens:
             raise ValueError(
                 "'staleness' trains on tokens of older policies: set 'importance' (for example {high: 2}), or "
                 "old_logprobs: engine, which clips against the policy that sampled them"

@@ -163,6 +163,7 @@ def built_in() -> list[dict[str, Any]]:
             "granularity": estimator.granularity,
             "certainty": estimator.certainty,
             "needs": sorted(estimator.needs),
+            "reads": sorted(Credit(estimator, estimator.settings()).reads or ()),
             "settings": {key: field.default for key, field in estimator.settings.model_fields.items()},
             "source": estimator.source,
             "does": (inspect.getdoc(estimator.function) or "").split("\n\n")[0].replace("\n", " "),

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from agentrl.credit.estimator import Advantages, estimator
-from agentrl.credit.score import ScoredBaseline, broadcast, centred_score, settle_singletons
+from agentrl.credit.score import ScoredBaseline, broadcast, centred_score, reads_score, reads_verdict, settle_singletons
 from agentrl.credit.table import CreditTable, Weighting
 
 
@@ -16,6 +16,7 @@ from agentrl.credit.table import CreditTable, Weighting
     granularity="trajectory",
     source="arXiv:2402.14740; volcengine/verl@b178a3c core_algos.compute_rloo_outcome_advantage",
     certainty="A",
+    reads=reads_score,
 )
 def rloo(table: CreditTable, settings: ScoredBaseline) -> Advantages:
     """A_i = S_i - mean of the OTHER members' scores = W / (W - w_i) * (S_i - mean).
@@ -41,6 +42,7 @@ class OpoSettings(ScoredBaseline):
     granularity="trajectory",
     source="arXiv:2505.23585; volcengine/verl@b178a3c core_algos.compute_opo_outcome_advantage",
     certainty="A",
+    reads=reads_score,
 )
 def opo(table: CreditTable, settings: OpoSettings) -> Advantages:
     """A_i = S_i - sum(l_i * S_i) / sum(l_i), l_i the sampled tokens: the baseline of least variance if the squared
@@ -52,6 +54,7 @@ def opo(table: CreditTable, settings: OpoSettings) -> Advantages:
     granularity="trajectory",
     source="arXiv:2504.02546; volcengine/verl@b178a3c core_algos.compute_gpg_outcome_advantage",
     certainty="A",
+    reads=reads_verdict,
 )
 def gpg(table: CreditTable, settings: ScoredBaseline) -> Advantages:
     """A_i = alpha * (S_i - mean), alpha = trajectories of the batch / those whose score is not 0.
@@ -77,6 +80,7 @@ class AsymreSettings(ScoredBaseline):
     granularity="trajectory",
     source="arXiv:2506.20520; modelscope/Trinity-RFT@d4baca6 asymre_advantage",
     certainty="A",
+    reads=reads_score,
 )
 def asymre(table: CreditTable, settings: AsymreSettings) -> Advantages:
     """A_i = S_i - (mean + delta), for off-policy REINFORCE: a loss without importance ratio.
@@ -106,6 +110,7 @@ class OpmdSettings(ScoredBaseline):
     granularity="trajectory",
     source="modelscope/Trinity-RFT@1542f4b opmd_advantage (online policy mirror descent)",
     certainty="A",
+    reads=reads_score,
 )
 def opmd(table: CreditTable, settings: OpmdSettings) -> Advantages:
     """A_i = S_i - b, b the mean or the soft maximum of the group's scores. The baseline of a group of one is 0 upstream

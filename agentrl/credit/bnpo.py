@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentrl.credit.estimator import Advantages, estimator
-from agentrl.credit.score import ScoredBaseline, broadcast, centred_score, settle_singletons
+from agentrl.credit.score import ScoredBaseline, broadcast, centred_score, reads_verdict, settle_singletons
 from agentrl.credit.table import CreditTable
 from agentrl.errors import CreditError
 
@@ -20,6 +20,7 @@ CAP = 1e6
     granularity="trajectory",
     source="arXiv:2506.02864; changyi7231/BNPO@a9c51b9 recipe/bnpo/src/bnpo_ray_trainer.py",
     certainty="A",
+    reads=reads_verdict,
 )
 def bnpo(table: CreditTable, settings: ScoredBaseline) -> Advantages:
     """A_i = min(1 / Beta(p_g; alpha, beta), 1e6) * (S_i - p_g), p_g the mean score of group g.

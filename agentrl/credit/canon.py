@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from agentrl.credit.estimator import Advantages, Need, estimator
-from agentrl.credit.score import ScoredBaseline, broadcast, settle_singletons
+from agentrl.credit.score import ScoredBaseline, broadcast, reads_score, settle_singletons
 from agentrl.credit.table import CreditTable
 
 
@@ -33,7 +33,13 @@ def _needs(settings: CanonSettings) -> Iterable[Need]:
     return ("logprob",) if settings.metric == "entropy" else ()
 
 
-@estimator(granularity="trajectory", source="arXiv:2509.23962; biuboomc/CANON@7d6f814", certainty="A", needs=_needs)
+@estimator(
+    granularity="trajectory",
+    source="arXiv:2509.23962; biuboomc/CANON@7d6f814",
+    certainty="A",
+    needs=_needs,
+    reads=reads_score,
+)
 def canon(table: CreditTable, settings: CanonSettings) -> Advantages:
     """Each trajectory against the mean of the OTHER half (share mu) and of its own (share 1 - mu).
 

@@ -44,6 +44,7 @@ class CapoSettings(Normalisation):
     source="arXiv:2508.02298 (no code); how token rewards are normalised over the group was not readable (C)",
     certainty="B",
     needs=["wrong"],
+    reads=["outcome"],
 )
 def capo(table: CreditTable, settings: CapoSettings) -> Advantages:
     """A_k = (r_k - mean) / (std + eps) over the tokens of the group.

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.normalise import normalise
-from agentrl.credit.score import ScoredNormalisation, group_advantage
+from agentrl.credit.score import ScoredNormalisation, group_advantage, reads_score
 from agentrl.credit.table import CreditTable
 
 
@@ -29,7 +29,7 @@ class CopoSettings(ScoredNormalisation):
         return False
 
 
-@estimator(granularity="trajectory", source="arXiv:2508.04138", certainty="B", needs=["answer"])
+@estimator(granularity="trajectory", source="arXiv:2508.04138", certainty="B", needs=["answer"], reads=reads_score)
 def copo(table: CreditTable, settings: CopoSettings) -> Advantages:
     """A_i = w_g * local_i + (1 - w_g) * global_g, w_g = sigmoid(slope * (H_g - threshold)).
 

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from agentrl.credit.estimator import Advantages, estimator
-from agentrl.credit.score import ScoredNormalisation, group_advantage
+from agentrl.credit.score import ScoredNormalisation, group_advantage, reads_score
 from agentrl.credit.table import CreditTable
 
 
@@ -31,6 +31,7 @@ class HighEntropySettings(ScoredNormalisation):
     source="arXiv:2506.01939; Shenzhi-Wang/Beyond-the-80-20-Rule-RLVR@6f5dda6",
     certainty="A",
     needs=["entropy"],
+    reads=reads_score,
 )
 def high_entropy(table: CreditTable, settings: HighEntropySettings) -> Advantages:
     """The advantage of `grpo` at the ceil(share * n) tokens of the highest entropy, 0 at the others.

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +18,10 @@ from agentrl.errors import CreditError
 
 Granularity = Literal["trajectory", "turn", "token"]
 Certainty = Literal["A", "B", "C"]
+Reward = Literal["outcome", "verdict", "turns", "first_turn", "tokens"]
+"""A reward that an estimator may read: the trajectory's outcome, as a quantity (`outcome`) or as a verdict of right or
+wrong that nothing may be subtracted from (`verdict`); the immediate rewards of all turns, or of the first turn alone;
+the rewards of tokens (`CreditTable.token_reward`)."""
 Need = Literal[
     "state",
     "action",
@@ -26,6 +31,7 @@ Need = Literal[
     "gold_logprob",
     "process",
     "progress",
+    "executed",
     "history",
     "logprob",
     "ref_logprob",
@@ -100,6 +106,11 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
         "there are no progress estimates",
         "train with a critic, which learns them: train.critic: {}",
     ),
+    "executed": (
+        lambda table: table.executed is not None,
+        "the table does not say whether the turns' calls were carried out (column 'executed')",
+        "CreditTable.from_episodes fills it; give your own table with_columns(executed=[...])",
+    ),
     "entropy": (
         lambda table: table.entropy is not None,
         "there are no entropies of the policy",
@@ -154,6 +165,7 @@ class Estimator:
         certainty: A: read in the authors' code; B: paper rule, confirmed by a second source; C: reconstructed.
         needs: columns that must hold something, under the settings' defaults.
         needs_of: the same under given settings, where it depends on them.
+        reads: the rewards that it reads, under given settings; None: it does not say.
     """
 
     name: str
@@ -164,6 +176,7 @@ class Estimator:
     certainty: Certainty | None = None
     needs: frozenset[Need] = frozenset()
     needs_of: Callable[[Any], Iterable[Need]] | None = None
+    reads: Callable[[Any], Iterable[Reward]] | None = None
 
     def needed(self, settings: BaseModel) -> list[Need]:
         """The columns that must hold something under these settings, sorted."""
@@ -218,10 +231,11 @@ def estimator(
     source: str = "user code",
     certainty: Certainty | None = None,
     needs: Iterable[Need] | Callable[[Any], Iterable[Need]] = (),
+    reads: Iterable[Reward] | Callable[[Any], Iterable[Reward]] | None = None,
 ) -> Callable[[Callable[..., Any]], Estimator]:
     """Makes an `Estimator` of a function `(table)` or `(table, settings: Model)`.
 
-    The function returns `Advantages`, or only an array [n_turns]. `needs` may be a function of the settings.
+    The function returns `Advantages`, or only an array [n_turns]. `needs` and `reads` may be functions of the settings.
     """
 
     def wrap(function: Callable[..., Any]) -> Estimator:
@@ -229,9 +243,14 @@ def estimator(
         settings = _settings_model(function, name)
         needs_of = needs if callable(needs) else None
         fixed = frozenset(needs if not callable(needs) else needs(settings()))
-        return Estimator(name, function, settings, granularity, source, certainty, fixed, needs_of)
+        reads_of = reads if reads is None or callable(reads) else partial(_always, tuple(reads))
+        return Estimator(name, function, settings, granularity, source, certainty, fixed, needs_of, reads_of)
 
     return wrap
+
+
+def _always(reads: tuple[Reward, ...], settings: Any) -> tuple[Reward, ...]:
+    return reads
 
 
 def _settings_model(function: Callable[..., Any], name: str) -> type[BaseModel]:

@@ -60,6 +60,7 @@ class BiLevelGaeSettings(GaeSettings):
     source="arXiv:1506.02438; volcengine/verl@b178a3c core_algos.compute_gae_advantage_return",
     certainty="A",
     needs=["value"],
+    reads=["outcome", "turns", "tokens"],
 )
 def gae(table: CreditTable, settings: GaeSettings) -> Advantages:
     """A_k = delta_k + gamma * lam * A_next(k), delta_k = r_k + gamma * V_next(k) - V_k, then whitened.
@@ -75,6 +76,7 @@ def gae(table: CreditTable, settings: GaeSettings) -> Advantages:
     source="mll-lab-nu/VAGEN@2936322 no_concat_gae.py",
     certainty="A",
     needs=["value"],
+    reads=["outcome", "turns"],
 )
 def turn_gae(table: CreditTable, settings: TurnGaeSettings) -> Advantages:
     """GAE over turns: A_t = delta_t + gamma * lam * A_{t+1}, delta_t = rho_t + gamma * V_{t+1} - V_t.
@@ -99,6 +101,7 @@ def turn_gae(table: CreditTable, settings: TurnGaeSettings) -> Advantages:
     source="mll-lab-nu/RAGEN@20daedc ragen/trainer/core_algos.py, with the end mask of VAGEN's",
     certainty="A",
     needs=["value"],
+    reads=["outcome", "turns"],
 )
 def bi_level_gae(table: CreditTable, settings: BiLevelGaeSettings) -> Advantages:
     """GAE over turns, and inside each turn GAE over its tokens towards the turn's return.
@@ -121,9 +124,9 @@ def bi_level_gae(table: CreditTable, settings: BiLevelGaeSettings) -> Advantages
 
 
 def gae_of(table: CreditTable, turn_reward: Floats, settings: GaeSettings) -> Advantages:
-    """Token GAE of given turn rewards [n_turns], each on the last token of its turn."""
+    """Token GAE of given turn rewards [n_turns], each on the last token of its turn, and of the rewards of tokens."""
     assert table.value is not None
-    reward = np.zeros(table.n_tokens)
+    reward = np.zeros(table.n_tokens) if table.token_reward is None else table.token_reward.copy()
     # The reward of a turn without tokens goes to the last token before it, if the trajectory has one.
     at = table.token_offsets[1:] - 1
     held = at >= table.token_offsets[table.offsets[:-1]][table.trajectory]

@@ -39,6 +39,7 @@ class GigpoSettings(Normalisation):
     source="arXiv:2505.10978; verl-agent gigpo/core_gigpo.py, as in xlan156/verl-agent@8ca3a46",
     certainty="A",
     needs=["state"],
+    reads=["outcome", "turns"],
 )
 def gigpo(table: CreditTable, settings: GigpoSettings) -> Advantages:
     """A_{i,t} = A^E_i + omega * A^S_{i,t}.

@@ -6,7 +6,14 @@ import numpy as np
 
 from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.normalise import Discount
-from agentrl.credit.score import ScoredBaseline, ScoredNormalisation, broadcast, centred_score, group_advantage
+from agentrl.credit.score import (
+    ScoredBaseline,
+    ScoredNormalisation,
+    broadcast,
+    centred_score,
+    group_advantage,
+    reads_score,
+)
 from agentrl.credit.table import CreditTable
 
 
@@ -25,6 +32,7 @@ class GrpoSettings(ScoredNormalisation):
     granularity="trajectory",
     source="arXiv:2402.03300; volcengine/verl@b178a3c core_algos.compute_grpo_outcome_advantage",
     certainty="A",
+    reads=reads_score,
 )
 def grpo(table: CreditTable, settings: GrpoSettings) -> Advantages:
     """A_i = (S_i - mean) / (std + eps) over the group, the same for all turns of a trajectory.
@@ -39,6 +47,7 @@ def grpo(table: CreditTable, settings: GrpoSettings) -> Advantages:
     granularity="trajectory",
     source="arXiv:2503.20783; volcengine/verl@b178a3c core_algos (norm_adv_by_std_in_grpo=False)",
     certainty="A",
+    reads=reads_score,
 )
 def dr_grpo(table: CreditTable, settings: ScoredBaseline) -> Advantages:
     """A_i = S_i - mean over the group.

@@ -53,6 +53,7 @@ class IgpoSettings(Normalisation):
     source="arXiv:2510.14967; GuoqingWang1/IGPO of 2026-01-30, inclusionAI/DR-Venus@6013141 info_gain_advantage.py",
     certainty="A",
     needs=["gold_logprob"],
+    reads=["outcome"],
 )
 def igpo(table: CreditTable, settings: IgpoSettings) -> Advantages:
     """A_{i,t} = z_{i,t} + gamma * A_{i,t+1}: normalised first, then summed over later turns.

@@ -43,6 +43,7 @@ class ImplicitPrmSettings(BaseModel):
     source="PRIME-RL/PRIME@18ad596 and verl's prime recipe",
     certainty="A",
     needs=["prm_logprob", "ref_logprob"],
+    reads=["outcome"],
 )
 def implicit_prm(table: CreditTable, settings: ImplicitPrmSettings) -> Advantages:
     """A_k = sum over this and the later tokens of leave-one-out process rewards and outcome, then whitened.

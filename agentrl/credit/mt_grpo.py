@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from agentrl.credit.discount import discounted
-from agentrl.credit.estimator import Advantages, estimator
+from agentrl.credit.estimator import Advantages, Reward, estimator
 from agentrl.credit.normalise import Normalisation, normalise
 from agentrl.credit.score import group_advantage
 from agentrl.credit.table import CreditTable
@@ -28,10 +28,15 @@ class MtGrpoSettings(Normalisation):
     coef: float = Field(1.0, allow_inf_nan=False)
 
 
+def _reads(settings: MtGrpoSettings) -> tuple[Reward, ...]:
+    return ("outcome", "turns") if settings.form == "general" else ("outcome", "first_turn")
+
+
 @estimator(
     granularity="turn",
     source="arXiv:2505.11821; SiliangZeng/Multi-Turn-RL-Agent@7dbdd08 mt_grpo_env_trainer.py; `general` is our reading",
     certainty="A",
+    reads=_reads,
 )
 def mt_grpo(table: CreditTable, settings: MtGrpoSettings) -> Advantages:
     """A_t = A^O + coef * A^T_t.

@@ -6,7 +6,7 @@ import numpy as np
 
 from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.normalise import normalise
-from agentrl.credit.score import ScoredNormalisation, broadcast, settle_singletons
+from agentrl.credit.score import ScoredNormalisation, broadcast, reads_score, settle_singletons
 from agentrl.credit.table import CreditTable
 
 
@@ -14,6 +14,7 @@ from agentrl.credit.table import CreditTable
     granularity="trajectory",
     source="arXiv:2503.19595; volcengine/verl@b178a3c core_algos.compute_grpo_passk_outcome_advantage",
     certainty="A",
+    reads=reads_score,
 )
 def pass_at_k(table: CreditTable, settings: ScoredNormalisation) -> Advantages:
     """A_i = (S_i - second best) / (std + eps) for the best of the group, 0 for all others.

@@ -15,6 +15,7 @@ from agentrl.credit.table import CreditTable
     source="arXiv:2508.20751; CodeGoat24/Pref-GRPO@3e787f6",
     certainty="A",
     needs=["win_rate"],
+    reads=(),
 )
 def pref_grpo(table: CreditTable, settings: Normalisation) -> Advantages:
     """GRPO on the win rate, rounded to 3 digits as the authors do; the outcome itself is not read.

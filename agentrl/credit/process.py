@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from agentrl.credit.discount import discounted
-from agentrl.credit.estimator import Advantages, Need, estimator
+from agentrl.credit.estimator import Advantages, Need, Reward, estimator
 from agentrl.credit.gae import GaeSettings, gae_of
 from agentrl.credit.normalise import Discount, Normalisation
 from agentrl.credit.returns import against_group
@@ -53,7 +53,7 @@ class SpaSettings(ProcessSettings):
     """Settings of `spa`.
 
     Attributes:
-        grounding: reward of a turn whose calls could all be parsed.
+        grounding: reward of a turn whose calls were all carried out; a turn without a call gets none.
     """
 
     grounding: float = Field(0.5, allow_inf_nan=False)
@@ -64,7 +64,16 @@ def _ppr_needs(settings: PprSettings) -> Iterable[Need]:
 
 
 def _spa_needs(settings: SpaSettings) -> Iterable[Need]:
-    return ["progress", "value"] if settings.baseline == "critic" else ["progress"]
+    columns: list[Need] = ["progress", "executed"]
+    return [*columns, "value"] if settings.baseline == "critic" else columns
+
+
+def _ppr_reads(settings: PprSettings) -> Iterable[Reward]:
+    return ["verdict", "tokens"] if settings.baseline == "critic" else ["verdict"]
+
+
+def _spa_reads(settings: SpaSettings) -> Iterable[Reward]:
+    return ["tokens"] if settings.baseline == "critic" else []
 
 
 @estimator(
@@ -72,6 +81,7 @@ def _spa_needs(settings: SpaSettings) -> Iterable[Need]:
     source="arXiv:2509.25598; Zhuohao-Li/ppr@4b496fa main_ppo.py",
     certainty="A",
     needs=_ppr_needs,
+    reads=_ppr_reads,
 )
 def ppr(table: CreditTable, settings: PprSettings) -> Advantages:
     """Principle process rewards with ReNorm: r_t = p_t + R - beta before the last turn, R on the last.
@@ -90,15 +100,21 @@ def ppr(table: CreditTable, settings: PprSettings) -> Advantages:
     source="arXiv:2505.20732 (the paper; the data step that was released does not use the estimates)",
     certainty="B",
     needs=_spa_needs,
+    reads=_spa_reads,
 )
 def spa(table: CreditTable, settings: SpaSettings) -> Advantages:
-    """Stepwise progress attribution: r_t = c_t + grounding * [the turn's calls could be parsed].
+    """Stepwise progress attribution: r_t = c_t + grounding * [the environment carried out the turn's calls].
 
     c_t is the progress head's estimate; it is trained so that the c_t of an episode sum to its outcome, which they
-    replace as reward.
+    replace as reward. A call that could not be parsed, names no tool, was refused, raised or timed out was not carried
+    out.
+
+    Differs from the paper: its estimator is trained before reinforcement begins; here a linear head on the policy's
+    states learns along, from zero (`train.critic`).
     """
     assert table.progress is not None
-    return from_rewards(table, table.progress + settings.grounding * table.valid, settings)
+    assert table.executed is not None
+    return from_rewards(table, table.progress + settings.grounding * table.executed, settings)
 
 
 def from_rewards(table: CreditTable, reward: Floats, settings: ProcessSettings) -> Advantages:

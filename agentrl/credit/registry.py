@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -20,7 +20,7 @@ from agentrl.credit.canon import canon
 from agentrl.credit.capo import capo
 from agentrl.credit.copo import copo
 from agentrl.credit.entropy import high_entropy
-from agentrl.credit.estimator import Advantages, Estimator, Need, estimator
+from agentrl.credit.estimator import Advantages, Estimator, Need, Reward, estimator
 from agentrl.credit.gae import bi_level_gae, gae, turn_gae
 from agentrl.credit.gigpo import gigpo
 from agentrl.credit.grpo import dr_grpo, grpo
@@ -36,7 +36,7 @@ from agentrl.credit.riskpo import riskpo
 from agentrl.credit.roles import mars, role_grpo
 from agentrl.credit.salt import salt
 from agentrl.credit.step_grpo import flow_grpo, step_grpo
-from agentrl.credit.table import CreditTable
+from agentrl.credit.table import CreditTable, immediate
 from agentrl.credit.tempo import tempo
 from agentrl.credit.treepo import treepo
 from agentrl.credit.unlikeliness import unlikeliness
@@ -51,6 +51,10 @@ _TRAJECTORY = (
 )
 _TURN = (returns, gigpo, igpo, salt, mt_grpo, step_grpo, role_grpo, turn_gae)
 _TOKEN = (reinforce_pp, gae, bi_level_gae, mars, ppr, spa, tempo, capo, implicit_prm, high_entropy)
+
+Place = Literal["tokens", "turns", "outcome"]
+PLACES: tuple[Place, ...] = ("tokens", "turns", "outcome")
+"""Rewards that a penalty of tokens can go into, the finest first."""
 
 BUILT_IN: dict[str, Estimator] = {built_in.name: built_in for built_in in (*_TRAJECTORY, *_TURN, *_TOKEN)}
 
@@ -114,6 +118,41 @@ class Credit:
     def needs(self) -> list[Need]:
         """The columns that must hold something under these settings."""
         return self.estimator.needed(self.settings)
+
+    @property
+    def reads(self) -> frozenset[Reward] | None:
+        """The rewards that it reads under these settings; None for user code that does not say."""
+        return None if self.estimator.reads is None else frozenset(self.estimator.reads(self.settings))
+
+    def passes_over(self, episodes: Iterable[Episode]) -> bool:
+        """Whether turns of these episodes were rewarded, and it does not read that."""
+        reads_turns = self.reads is None or self.reads & {"turns", "first_turn"}
+        return not reads_turns and any(immediate(turn) for episode in episodes for turn in episode.turns)
+
+    def penalty_place(self) -> Place:
+        """Into which reward a penalty (KL) goes, so that it counts: the finest that the estimator reads.
+
+        Raises:
+            CreditError: it reads none that something can be subtracted from, or does not say what it reads.
+        """
+        reads, name = self.reads, self.estimator.name
+        if reads is None:
+            raise CreditError(
+                f"{name} does not say which rewards it reads, so that KL in the reward might be without effect",
+                place="train.kl.place",
+                remedy="@estimator(reads=['outcome', 'turns']) on the function (from agentrl.credit import estimator), "
+                "or train.kl: {place: loss}",
+            )
+        places = PLACES[:1] if "verdict" in reads else PLACES
+        for place in places:
+            if place in reads:
+                return place
+        why = "takes the outcome for right or wrong" if "verdict" in reads else "reads no reward"
+        raise CreditError(
+            f"{name} {why}: KL in the reward would be without effect, or spoil it",
+            place="train.kl.place",
+            remedy="train.kl: {place: loss}, or credit that reads a reward (grpo, gigpo, reinforce_pp)",
+        )
 
     @property
     def needs_members(self) -> bool:

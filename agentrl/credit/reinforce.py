@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from agentrl.credit.discount import discounted
-from agentrl.credit.estimator import Advantages, Need, estimator
+from agentrl.credit.estimator import Advantages, Need, Reward, estimator
 from agentrl.credit.normalise import Discount, Std, whiten
-from agentrl.credit.score import Scored, ScoredBaseline, broadcast, centred_score
+from agentrl.credit.score import Scored, ScoredBaseline, broadcast, centred_score, reads_score, reads_verdict
 from agentrl.credit.table import CreditTable, Weighting
 
 
@@ -53,11 +53,16 @@ def _needs(settings: ReinforcePPSettings) -> Iterable[Need]:
     return () if settings.observations == "skip" else ("observation_tokens",)
 
 
+def _reads(settings: ReinforcePPSettings) -> Iterable[Reward]:
+    return ("outcome", "turns", "tokens") if settings.score == "total" else ("outcome", "tokens")
+
+
 @estimator(
     granularity="token",
     source="arXiv:2501.03262; volcengine/verl@b178a3c core_algos.compute_reinforce_plus_plus_outcome_advantage",
     certainty="A",
     needs=_needs,
+    reads=_reads,
 )
 def reinforce_pp(table: CreditTable, settings: ReinforcePPSettings) -> Advantages:
     """G_k = r_k + gamma * G_{k+1} over sampled tokens, then (G - mean) / sqrt(var + eps) over the batch."""
@@ -85,7 +90,7 @@ def reinforce_pp(table: CreditTable, settings: ReinforcePPSettings) -> Advantage
 
 
 def token_rewards(table: CreditTable, score: Literal["outcome", "total"]) -> NDArray[np.float64]:
-    """Rewards of turns, on the turn's last sampled token [n_tokens].
+    """Rewards of turns, on the turn's last sampled token, plus the rewards of tokens [n_tokens].
 
     A turn without tokens gives its reward to the token before it in the trajectory, or to the first after it; a
     trajectory without tokens cannot be credited.
@@ -94,7 +99,7 @@ def token_rewards(table: CreditTable, score: Literal["outcome", "total"]) -> NDA
     start, end = table.token_offsets[table.offsets[:-1]], table.token_offsets[table.offsets[1:]]
     spoken = (end > start)[table.trajectory]
     last = np.maximum(table.token_offsets[1:] - 1, start[table.trajectory])
-    rewards = np.zeros(table.n_tokens)
+    rewards = np.zeros(table.n_tokens) if table.token_reward is None else table.token_reward.copy()
     np.add.at(rewards, last[spoken], steps[spoken])
     return rewards
 
@@ -118,6 +123,7 @@ class ReinforcePPBaselineSettings(Whitening, ScoredBaseline):
     source="arXiv:2501.03262; volcengine/verl@b178a3c core_algos "
     "compute_reinforce_plus_plus_baseline_outcome_advantage",
     certainty="A",
+    reads=reads_score,
 )
 def reinforce_pp_baseline(table: CreditTable, settings: ReinforcePPBaselineSettings) -> Advantages:
     """a_i = S_i - mean over the group, then (a - mean) / sqrt(var + eps) over the batch.
@@ -155,14 +161,24 @@ class NsrSettings(Scored):
     correct_above: float = Field(0.5, allow_inf_nan=False)
 
 
-@estimator(granularity="trajectory", source="arXiv:2506.01347; TianHongZXY/RLVR-Decomposed@a5d4e7c", certainty="A")
+@estimator(
+    granularity="trajectory",
+    source="arXiv:2506.01347; TianHongZXY/RLVR-Decomposed@a5d4e7c",
+    certainty="A",
+    reads=reads_verdict,
+)
 def w_reinforce(table: CreditTable, settings: WReinforceSettings) -> Advantages:
     """A_i = positive (0.1) if correct, else -negative (-1). No baseline, no group."""
     correct = settings.scores(table) > settings.correct_above
     return broadcast(table, np.where(correct, settings.positive, -settings.negative))
 
 
-@estimator(granularity="trajectory", source="arXiv:2506.01347; TianHongZXY/RLVR-Decomposed@a5d4e7c", certainty="A")
+@estimator(
+    granularity="trajectory",
+    source="arXiv:2506.01347; TianHongZXY/RLVR-Decomposed@a5d4e7c",
+    certainty="A",
+    reads=reads_verdict,
+)
 def nsr(table: CreditTable, settings: NsrSettings) -> Advantages:
     """A_i = 0 if correct, else -1: only mistakes teach."""
     return broadcast(table, np.where(settings.scores(table) > settings.correct_above, 0.0, -1.0))

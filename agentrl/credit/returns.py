@@ -20,7 +20,12 @@ class ReturnsSettings(Normalisation):
     gamma: Discount = 0.95
 
 
-@estimator(granularity="turn", source="REINFORCE with a group baseline (textbook; no golden numbers)", certainty="B")
+@estimator(
+    granularity="turn",
+    source="REINFORCE with a group baseline (textbook; no golden numbers)",
+    certainty="B",
+    reads=["outcome", "turns"],
+)
 def returns(table: CreditTable, settings: ReturnsSettings) -> Advantages:
     """A_{i,t} = (G_{i,t} - mean) / (std + eps), where mean and std are over all turns of the group.
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from agentrl.credit.estimator import Advantages, estimator
-from agentrl.credit.score import Scored, broadcast
+from agentrl.credit.score import Scored, broadcast, reads_score
 from agentrl.credit.table import CreditTable
 
 
@@ -30,7 +30,9 @@ class RiskpoSettings(Scored):
     share: Literal["sum_mean", "equal"] = "sum_mean"
 
 
-@estimator(granularity="trajectory", source="arXiv:2510.00911; RTkenny/RiskPO@65ec40c", certainty="B")
+@estimator(
+    granularity="trajectory", source="arXiv:2510.00911; RTkenny/RiskPO@65ec40c", certainty="B", reads=reads_score
+)
 def riskpo(table: CreditTable, settings: RiskpoSettings) -> Advantages:
     """Bundle the k-th trajectories of B tasks, s = sum of their scores; with q_d, q_u the quantiles of s:
 

@@ -46,6 +46,7 @@ class MarsSettings(BaseModel):
     source="thu-nics/MARS@5979f75 roll/utils/functionals.py",
     certainty="A",
     needs=["role", "observation_tokens"],
+    reads=["outcome", "turns"],
 )
 def mars(table: CreditTable, settings: MarsSettings) -> Advantages:
     """Turn rewards less the mean of their role, summed over later tokens, less the mean of the role's advantages.
@@ -110,6 +111,7 @@ class RoleGrpoSettings(Normalisation):
     source="agent-wise normalisation of multi-agent GRPO, as recalled; no code or golden numbers",
     certainty="C",
     needs=["role"],
+    reads=["outcome", "turns"],
 )
 def role_grpo(table: CreditTable, settings: RoleGrpoSettings) -> Advantages:
     """A_{i,t} = (x_{i,t} - mean) / (std + eps) over the turns of the same group AND the same role.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from agentrl.credit.estimator import Advantages, estimator
-from agentrl.credit.score import ScoredNormalisation, centred_score, group_advantage
+from agentrl.credit.score import ScoredNormalisation, centred_score, group_advantage, reads_score
 from agentrl.credit.table import CreditTable
 
 Ints = NDArray[np.int64]
@@ -37,6 +37,7 @@ class SaltSettings(ScoredNormalisation):
     source="arXiv:2510.20022, from its abstract and secondary summaries; no code published",
     certainty="C",
     needs=["state", "action"],
+    reads=reads_score,
 )
 def salt(table: CreditTable, settings: SaltSettings) -> Advantages:
     """A_{i,t} = mean of A_k over the occurrences of the step's edge in the group; an edge of one trajectory keeps A_i.

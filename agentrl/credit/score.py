@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from agentrl.credit.estimator import Advantages
+from agentrl.credit.estimator import Advantages, Reward
 from agentrl.credit.normalise import Baseline, Normalisation, Singleton, centre, normalise
 from agentrl.credit.table import CreditTable
 
@@ -28,6 +28,16 @@ class Scored(BaseModel):
     def scores(self, table: CreditTable) -> NDArray[np.float64]:
         """S_i [n_trajectories]."""
         return table.score if self.score == "outcome" else table.total_reward
+
+
+def reads_score(settings: Scored) -> tuple[Reward, ...]:
+    """What an estimator reads that compares these scores."""
+    return ("outcome",) if settings.score == "outcome" else ("outcome", "turns")
+
+
+def reads_verdict(settings: Scored) -> tuple[Reward, ...]:
+    """What an estimator reads for which a score is right or wrong."""
+    return ("verdict",) if settings.score == "outcome" else ("verdict", "turns")
 
 
 class ScoredBaseline(Baseline, Scored):

@@ -9,7 +9,7 @@ import numpy as np
 from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.gigpo import anchor_groups
 from agentrl.credit.normalise import Normalisation, normalise
-from agentrl.credit.score import ScoredNormalisation, broadcast, group_advantage
+from agentrl.credit.score import ScoredNormalisation, broadcast, group_advantage, reads_score
 from agentrl.credit.table import CreditTable
 
 
@@ -28,6 +28,7 @@ class FlowGrpoSettings(ScoredNormalisation):
     source="OpenBMB/R1-Router@c0a0c1b",
     certainty="A",
     needs=["state"],
+    reads=["outcome", "turns"],
 )
 def step_grpo(table: CreditTable, settings: StepGrpoSettings) -> Advantages:
     """A_{i,t} = (rho_{i,t} - mean) / (std + eps) over the turns of the group that acted on the same state.
@@ -56,6 +57,7 @@ def step_grpo(table: CreditTable, settings: StepGrpoSettings) -> Advantages:
     granularity="trajectory",
     source="arXiv:2510.05592; lupantech/AgentFlow@b940064",
     certainty="A",
+    reads=reads_score,
 )
 def flow_grpo(table: CreditTable, settings: FlowGrpoSettings) -> Advantages:
     """A_i = (R_i - mean) / (std + eps), for every turn of the trajectory; turns are rows of their own.

@@ -29,6 +29,8 @@ OPTIONAL: dict[str, tuple[Weighting, type]] = {
     "gold_logprob": ("turn", np.float64),
     "process": ("turn", np.float64),
     "progress": ("turn", np.float64),
+    "executed": ("turn", np.float64),
+    "token_reward": ("token", np.float64),
     "logprob": ("token", np.float64),
     "ref_logprob": ("token", np.float64),
     "prm_logprob": ("token", np.float64),
@@ -68,6 +70,8 @@ class CreditTable:
         gold_logprob: mean log-probability of the gold answer's tokens, given everything before the turn (nats).
         process: a judge's score of the turn, from 0 to 1; 0 where the judge's reply could not be read.
         progress: what a progress head says that the turn contributed to the outcome.
+        executed: 1 for a turn that made calls which were all carried out (`CallRecord.outcome` is `ok`), else 0.
+        token_reward: reward of the sampled token, beside those of its turn and trajectory; training puts KL there.
         logprob: of the sampled tokens, under the policy that sampled them.
         ref_logprob: of the sampled tokens, under the reference policy.
         prm_logprob: of the sampled tokens, under an implicit process reward model.
@@ -96,6 +100,8 @@ class CreditTable:
     gold_logprob: Floats | None = None
     process: Floats | None = None
     progress: Floats | None = None
+    executed: Floats | None = None
+    token_reward: Floats | None = None
     logprob: Floats | None = None
     ref_logprob: Floats | None = None
     prm_logprob: Floats | None = None
@@ -366,6 +372,7 @@ def _optional(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> dic
         "action": numbered(action_key(turn) for _, turn in pairs),
         "observation_tokens": [n for episode in episodes for n in _observation_tokens(episode)],
         "role": numbered(turn.agent for _, turn in pairs),
+        "executed": [bool(turn.calls) and all(call.outcome == "ok" for call in turn.calls) for _, turn in pairs],
     }
     beliefs = [turn.gold_logprob for _, turn in pairs]
     if None not in beliefs:

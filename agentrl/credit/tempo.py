@@ -7,7 +7,7 @@ import numpy as np
 from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.history import prefix_values
 from agentrl.credit.normalise import deviation, normalise
-from agentrl.credit.score import ScoredNormalisation, group_advantage
+from agentrl.credit.score import ScoredNormalisation, group_advantage, reads_score
 from agentrl.credit.table import CreditTable
 
 
@@ -20,6 +20,7 @@ class TempoSettings(ScoredNormalisation):
     source="arXiv:2509.18314; fatebreaker/tempo@0a1c273 compute_tempo_outcome_advantage",
     certainty="A",
     needs=["history"],
+    reads=reads_score,
 )
 def tempo(table: CreditTable, settings: TempoSettings) -> Advantages:
     """A_k = (S - mean + V(prefix with token k) - V(prefix before it)) / (std + eps).

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.normalise import whiten
 from agentrl.credit.reinforce import Whitening
-from agentrl.credit.score import ScoredBaseline, broadcast, settle_singletons
+from agentrl.credit.score import ScoredBaseline, broadcast, reads_score, settle_singletons
 from agentrl.credit.table import CreditTable, Weighting
 
 
@@ -36,6 +36,7 @@ class TreepoSettings(Whitening, ScoredBaseline):
     "compute_tree_reinforce_plus_plus_baseline_outcome_advantage",
     certainty="A",
     needs=["action"],
+    reads=reads_score,
 )
 def treepo(table: CreditTable, settings: TreepoSettings) -> Advantages:
     """A_i = aggregate over depths d of (S_i - mean score of the trajectories with the same first d actions).

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from agentrl.credit.canon import mean_surprisal
 from agentrl.credit.estimator import Advantages, estimator
-from agentrl.credit.score import ScoredNormalisation, broadcast, group_advantage
+from agentrl.credit.score import ScoredNormalisation, broadcast, group_advantage, reads_score
 from agentrl.credit.table import CreditTable
 
 
@@ -27,6 +27,7 @@ class UnlikelinessSettings(ScoredNormalisation):
     source="arXiv:2506.02355; AndreHe02/rewarding-unlikely-release@ca1cff0",
     certainty="A",
     needs=["logprob"],
+    reads=reads_score,
 )
 def unlikeliness(table: CreditTable, settings: UnlikelinessSettings) -> Advantages:
     """GRPO on S_i * (1 - beta * rank_i / N), rank by mean token log-probability in the group, 0 the least likely.

@@ -88,14 +88,20 @@ class SuccessSettings(NoSettings):
 
 
 class DartSuccesses(Filter):
-    """A group in which all failed is joined by the task's latest success of an earlier iteration, if there is one."""
+    """A group in which all failed is joined by the task's latest success of an earlier iteration, if there is one.
+
+    A success joins one group of an iteration, the first that failed at its task: an episode trains once. Its tokens are
+    an older policy's, so the recipe must correct for that; DART clamps the weight at 1 (`train.importance: {high: 1}`).
+    """
 
     Settings = SuccessSettings
     source = SOURCE
     certainty = "C"
+    trains_older_episodes = True
 
     def select(self, groups: list[Group], wanted: int, context: Context) -> list[Group]:
-        return [self._with_success(group, context) for group in groups]
+        joined: set[str] = set()
+        return [self._with_success(group, joined, context) for group in groups]
 
     def observe(self, groups: Sequence[Group], context: Context) -> None:
         for group in groups:
@@ -103,12 +109,14 @@ class DartSuccesses(Filter):
                 if (episode.reward or 0.0) >= self.settings.success:
                     self.state[group.task.id] = episode.id
 
-    def _with_success(self, group: Group, context: Context) -> Group:
+    def _with_success(self, group: Group, joined: set[str], context: Context) -> Group:
+        """`joined`: the stored episodes that have joined a group of this iteration."""
         known = self.state.get(group.task.id)
-        if known is None or not group.episodes or group.solved(self.settings.success):
+        if known is None or known in joined or not group.episodes or group.solved(self.settings.success):
             return group
-        joined = msgspec.structs.replace(context.episode(known), group_id=group.id)
-        return replace(group, episodes=[*group.episodes, joined])
+        joined.add(known)
+        success = msgspec.structs.replace(context.episode(known), group_id=group.id)
+        return replace(group, episodes=[*group.episodes, success])
 
 
 def _surprise(episode: Episode) -> list[float]:

@@ -74,11 +74,6 @@ class Group:
         """0 for a group that lost all its members."""
         return sum(self.rewards) / max(len(self.episodes), 1)
 
-    @property
-    def flat(self) -> bool:
-        """Whether all rewards are equal: nothing to compare."""
-        return len(set(self.rewards)) < 2
-
     def solved(self, success: float) -> int:
         """How many episodes reached the reward `success`."""
         return sum(reward >= success for reward in self.rewards)
@@ -100,12 +95,14 @@ class Part:
         Settings: pydantic model of the part's settings.
         source: paper or code that the rule comes from.
         certainty: A: read in the authors' code; B: paper rule, confirmed by a second source; C: reconstructed.
+        trains_older_episodes: whether episodes of earlier policies train again, which the recipe must correct for.
         state: JSON values; everything that the part remembers.
     """
 
     Settings: ClassVar[type[BaseModel]] = NoSettings
     source: ClassVar[str] = "user code"
     certainty: ClassVar[str] = ""
+    trains_older_episodes: ClassVar[bool] = False
     name = ""
     settings: Any
 

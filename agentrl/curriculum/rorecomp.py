@@ -25,13 +25,14 @@ class RoRecomp(Filter):
     """The priority batch holds the shortest solved and the longest failed episodes of each group (by sampled tokens);
     the others wait, with the credit that they were given, and train with every `every`-th iteration.
 
-    The paper's ratios could not be verified. A replayed episode is off policy: the trainer recomputes its old
-    log-probabilities, so the ratio starts at 1.
+    The paper's ratios could not be verified. A replayed episode is off policy, so the recipe must correct for that:
+    `train.importance`, or `train.old_logprobs: engine`.
     """
 
     Settings = RoRecompSettings
     source = "arXiv:2509.25958 (abstract)"
     certainty = "C"
+    trains_older_episodes = True
 
     def refine(self, lessons: list[Lesson], context: Context) -> list[Lesson]:
         groups: dict[tuple[str, bool], list[Lesson]] = {}

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_origin
 
 import msgspec
 import numpy as np
@@ -90,6 +90,13 @@ class Component:
     @property
     def about(self) -> About:
         return about(self.function)
+
+    @property
+    def per_turn(self) -> bool:
+        """Whether it is known to score turns; false also of a function that returns a list without saying so."""
+        hint = signature_of(self.function).return_annotation
+        listed = get_origin(hint) is list or hint is list or str(hint).startswith(("list[", "Sequence["))
+        return listed or "turn" in self.wants or self.about.per_turn
 
     @property
     def costs(self) -> tuple[Cost, ...]:

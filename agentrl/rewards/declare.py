@@ -19,11 +19,13 @@ class About:
         source: paper or code that the rule comes from.
         costs: what a call of it occupies beside this process.
         required: an episode that it could not score is not scored at all (a recipe may say otherwise).
+        per_turn: it scores turns. Functions that take `turn` or are annotated to return a list need not say so.
     """
 
     source: str = "user code"
     costs: tuple[Cost, ...] = ()
     required: bool = False
+    per_turn: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,13 @@ class Scored:
     note: str = ""
 
 
-def reward(*, source: str = "user code", costs: Sequence[Cost] = (), required: bool = False) -> Callable[[F], F]:
+def reward(
+    *, source: str = "user code", costs: Sequence[Cost] = (), required: bool = False, per_turn: bool = False
+) -> Callable[[F], F]:
     """Notes on a function what `About` holds. Needed only where there is something to say."""
 
     def note(function: F) -> F:
-        function.__agentrl_reward__ = About(source, tuple(costs), required)  # type: ignore[attr-defined]
+        function.__agentrl_reward__ = About(source, tuple(costs), required, per_turn)  # type: ignore[attr-defined]
         return function
 
     return note

@@ -11,7 +11,7 @@ from agentrl.rewards.verifiers import gold, normalise
 from agentrl.task import Task
 
 
-@reward(source="UFO, lichengliu03/unary-feedback@b9eb4bd (the README writes gamma^t)")
+@reward(source="UFO, lichengliu03/unary-feedback@b9eb4bd (the README writes gamma^t)", per_turn=True)
 def unary_feedback(
     task: Task,
     episode: Episode,

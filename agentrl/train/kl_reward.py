@@ -3,53 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 import msgspec
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from agentrl.credit.registry import Place
 from agentrl.credit.table import immediate
 from agentrl.episode.record import Episode
 from agentrl.train.loss_settings import KlSettings
 from agentrl.train.losses.objective import kl_estimate
-from agentrl.train.row import rows_of
+from agentrl.train.row import by_turn, rows_of
 from agentrl.train.trainer import Trainer
 
 
-def with_kl_reward(
-    episodes: Sequence[Episode], trainer: Trainer, settings: KlSettings, *, by_turn: bool
-) -> tuple[list[Episode], float]:
-    """The episodes with -coef * (sum of their tokens' KL estimates) in their rewards; and the mean KL of a token.
+@dataclass(frozen=True)
+class Penalised:
+    """Episodes with -coef * KL in their rewards. Those that are stored stay as they are: the policy's distance is no
+    property of theirs.
 
-    The episodes that are stored stay as they are: the policy's distance is no property of theirs.
-
-    Args:
-        by_turn: into the reward of each turn, for estimators that read turns; else into the episode's.
+    Attributes:
+        columns: for the credit table, by name and episode id: `token_reward`, if the penalty is there.
+        kl: mean estimate of a token.
     """
-    rows = [rows_of(episode, [0.0] * len(episode.turns)) for episode in episodes]
-    flat = [row for of_episode in rows for row in of_episode]
-    pairs = zip(flat, trainer.logprobs(flat), trainer.logprobs(flat, reference=True), strict=True)
-    sums: dict[str, dict[int, float]] = {}
-    total, tokens = 0.0, 0
-    for row, policy, reference in pairs:
-        estimate = kl_estimate(torch.from_numpy(policy - reference), settings.estimator).numpy() * row.loss_mask
-        turns = sums.setdefault(row.episode_id, {})
-        for turn, start, end in row.turn_spans:
-            turns[turn] = turns.get(turn, 0.0) + float(estimate[start:end].sum())
-        total, tokens = total + float(estimate.sum()), tokens + int(row.loss_mask.sum())
-    penalise = _turns if by_turn else _outcome
-    penalised = [penalise(episode, sums.get(episode.id, {}), settings.coef) for episode in episodes]
-    return penalised, total / max(tokens, 1)
+
+    episodes: list[Episode]
+    columns: dict[str, dict[str, NDArray[np.float64]]] = field(default_factory=dict)
+    kl: float = 0.0
 
 
-def _outcome(episode: Episode, kl: dict[int, float], coef: float) -> Episode:
-    return msgspec.structs.replace(episode, reward=(episode.reward or 0.0) - coef * sum(kl.values()))
+def with_kl_reward(episodes: Sequence[Episode], trainer: Trainer, settings: KlSettings, place: Place) -> Penalised:
+    """Subtracts coef * (KL estimate of each sampled token) from the reward of the token, of its turn, or, summed over
+    the episode, from the outcome."""
+    rows = [row for episode in episodes for row in rows_of(episode, [0.0] * len(episode.turns))]
+    pairs = zip(rows, trainer.logprobs(rows), trainer.logprobs(rows, reference=True), strict=True)
+    estimates = [
+        kl_estimate(torch.from_numpy(policy - reference), settings.estimator).numpy() * row.loss_mask
+        for row, policy, reference in pairs
+    ]
+    tokens = sum(int(row.loss_mask.sum()) for row in rows)
+    mean = sum(float(estimate.sum()) for estimate in estimates) / max(tokens, 1)
+    penalties = by_turn(rows, [-settings.coef * estimate.astype(np.float64) for estimate in estimates])
+    if place == "tokens":
+        return Penalised(list(episodes), {"token_reward": penalties}, mean)
+    penalise = _turns if place == "turns" else _outcome
+    return Penalised([penalise(e, penalties.get(e.id, np.zeros(0))) for e in episodes], kl=mean)
 
 
-def _turns(episode: Episode, kl: dict[int, float], coef: float) -> Episode:
+def _outcome(episode: Episode, penalty: NDArray[np.float64]) -> Episode:
+    return msgspec.structs.replace(episode, reward=(episode.reward or 0.0) + float(penalty.sum()))
+
+
+def _turns(episode: Episode, penalty: NDArray[np.float64]) -> Episode:
+    """`penalty` holds the sampled tokens' shares, turn after turn."""
+    borders = np.cumsum([0, *(len(episode.nodes[turn.node].token_ids) for turn in episode.turns)])
+    sums = [float(penalty[start:end].sum()) for start, end in pairwise(borders)]
     return msgspec.structs.replace(
         episode,
         turns=[
-            msgspec.structs.replace(turn, reward=immediate(turn) - coef * kl.get(turn.index, 0.0))
-            for turn in episode.turns
+            msgspec.structs.replace(turn, reward=immediate(turn) + share)
+            for turn, share in zip(episode.turns, sums, strict=True)
         ],
     )

@@ -37,7 +37,7 @@ from agentrl.train import checkpoint
 from agentrl.train.compute_thread import ComputeThread
 from agentrl.train.demonstrations import demonstration_row, demonstration_texts
 from agentrl.train.followers import lead
-from agentrl.train.kl_reward import with_kl_reward
+from agentrl.train.kl_reward import Penalised, with_kl_reward
 from agentrl.train.learners import wanted
 from agentrl.train.model_columns import ModelColumns
 from agentrl.train.ranks import Ranks
@@ -253,6 +253,8 @@ class Loop:
         rows, credited, metrics = self._credit(groups)
         if not any(row.advantages.any() for row in rows):
             why = "every advantage is 0" if rows else "the curriculum left no episode"
+            if self.credit.passes_over(episode for group in groups for episode in group.episodes):
+                why += f", and {self.credit.estimator.name} does not read the rewards that turns were given"
             self.progress.note(
                 f"iteration {self.iteration + 1}: nothing to learn from, {why} ({_groups_in_words(groups)})"
             )
@@ -303,13 +305,14 @@ class Loop:
         """The rows that train; the groups with what credit came to; metrics."""
         selected = self.curriculum.select(groups, self.settings.groups, self.iteration)
         chosen = [episode for group in selected for episode in group.episodes]
-        scored, metrics = chosen, {}
+        penalised, metrics = Penalised(chosen), {}
         if self.settings.kl is not None and self.settings.kl.place == "reward":
-            by_turn = self.credit.estimator.granularity != "trajectory"
-            scored, kl = with_kl_reward(chosen, self.trainer, self.settings.kl, by_turn=by_turn)
-            metrics["kl_ref"] = kl
+            penalised = with_kl_reward(chosen, self.trainer, self.settings.kl, self.credit.penalty_place())
+            metrics["kl_ref"] = penalised.kl
+        scored = penalised.episodes
         progress = self.iteration / self.settings.iterations
-        credits, credit_metrics = self.credit.assign(scored, self.columns.of(scored), progress)
+        columns = {**self.columns.of(scored), **penalised.columns}
+        credits, credit_metrics = self.credit.assign(scored, columns, progress)
         metrics |= self.columns.learn(scored, credits)
         played = {episode.id for group in groups for episode in group.episodes}
         for episode, credit in zip(chosen, credits, strict=True):

@@ -249,7 +249,9 @@ class KlSettings(BaseModel):
     coef: float = Field(gt=0, description="Weight of the KL term.")
     estimator: Literal["k1", "k2", "k3", "abs", "k1+", "k3+"] = Field("k3", description="Estimate of each token's KL.")
     place: Literal["loss", "reward"] = Field(
-        "loss", description="Added to each token's loss, or subtracted from the reward of each turn."
+        "loss",
+        description="Added to each token's loss, or subtracted from the finest reward that credit reads: that of the "
+        "token, of its turn, or the outcome. Refused with credit that reads none.",
     )
     unbiased: bool = Field(False, description="In the loss: weigh by policy / old policy, with gradient.")
 
@@ -277,7 +279,7 @@ class ImportanceSettings(BaseModel):
     mode: Literal["truncate", "mask"] = Field(
         "truncate", description="Beyond the bounds: cut to `high`, or dropped (IcePop; `low` counts only here)."
     )
-    high: float = Field(2.0, gt=1, description="Largest weight.")
+    high: float = Field(2.0, ge=1, description="Largest weight; 1 only ever weakens (DART).")
     low: float | None = Field(None, gt=0, lt=1, description="With mask: smallest weight.")
 
     @model_validator(mode="after")

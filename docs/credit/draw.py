@@ -73,6 +73,7 @@ def batch() -> CreditTable:
         gold_logprob=np.log(hope),
         process=quality,
         progress=quality - 0.4,
+        executed=np.ones(len(quality)),
         wrong=(wide < 0.15).astype(float),
         logprob=-0.5 - 0.5 * wide - 0.1 * place,
         ref_logprob=-1.0 - 0.1 * place,

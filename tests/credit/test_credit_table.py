@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
 from pydantic import BaseModel
 
 from agentrl.credit import Advantages, CreditSettings, CreditTable, estimator
-from agentrl.credit.registry import find_estimator
+from agentrl.credit.registry import BUILT_IN, find_estimator
+from agentrl.episode.record import CallRecord
 from agentrl.errors import CreditError, RecipeError
 from agentrl.train.row import rows_of
 
@@ -34,6 +36,21 @@ def test_columns_of_real_episodes(make_episode):
     assert table.token_offsets.tolist() == [0, 2, 5, 6, 10]
     assert table.trajectory_weights("token").tolist() == [5, 1, 4, 0]
     assert table.metrics() == {"groups": 2, "trajectories": 4, "flat_groups": 0, "single_groups": 0}
+
+
+@pytest.mark.parametrize(("outcomes", "executed"), [
+    ([], 0), (["ok"], 1), (["ok", "ok"], 1), (["malformed"], 0), (["unknown"], 0), (["raised"], 0), (["timeout"], 0),
+    (["error"], 0), (["ok", "error"], 0),
+])  # fmt: skip
+def test_a_turn_is_executed_if_all_its_calls_were(make_episode, outcomes, executed):
+    """What `spa` pays for grounding: not that a call parses, but that the environment carried it out."""
+    calls = [CallRecord(id="c", name="f", arguments={}, outcome=o, result="", duration_s=0.0) for o in outcomes]
+    played = make_episode("a0", "a", 0.0)
+    played = msgspec.structs.replace(played, turns=[msgspec.structs.replace(played.turns[0], calls=calls)])
+    table = CreditTable.from_episodes([played]).with_columns(progress=[0.0])
+    assert table.executed.tolist() == [executed]
+    settings = {"baseline": "group", "singleton": "raw", "std": "none"}
+    assert BUILT_IN["spa"](table, BUILT_IN["spa"].settings(**settings)).turn.tolist() == [0.5 * executed]
 
 
 @pytest.mark.parametrize("name", ["grpo", "returns", "gigpo"])

@@ -104,8 +104,8 @@ class TestProcess:
         np.testing.assert_allclose(valued.value_target, [1.8, 1, -0.4, 0])
 
     def test_spa_adds_grounding_to_progress(self):
-        # Turn rewards 0.3 + 0.5, 0.4 + 0 (malformed), 0.1 + 0.5: to go 1.2, 0.4, 0.6; mean 2.2 / 3.
-        table = dataclasses.replace(pair(), valid=np.array([True, False, True])).with_columns(progress=[0.3, 0.4, 0.1])
+        # Turn rewards 0.3 + 0.5, 0.4 + 0 (not carried out), 0.1 + 0.5: to go 1.2, 0.4, 0.6; mean 2.2 / 3.
+        table = pair().with_columns(progress=[0.3, 0.4, 0.1], executed=[1, 0, 1])
         found = run("spa", table, baseline="group", std="none", weighting="turn")
         np.testing.assert_allclose(found.turn, np.array([1.2, 0.4, 0.6]) - 2.2 / 3)
 
@@ -206,7 +206,7 @@ class TestPrefixes:
     ("implicit_prm", "implicit process reward model", "with_columns"),
 ])  # fmt: skip
 def test_what_is_missing_is_said(name, message, remedy):
-    table = pair()
+    table = pair().with_columns(executed=[1, 1, 1])
     if name == "mars":
         table = table.with_columns(observation_tokens=[0, 0, 0])
     with pytest.raises(CreditError, match=message) as caught:

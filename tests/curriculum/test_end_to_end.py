@@ -27,6 +27,8 @@ SMALL = {
     "relift": "{script: oracle, buffer: 1, lr: 1.0e-3}",
 }
 NOT_MEASURED = ("rollout_s", "train_s", "mismatch_mean", "mismatch_max", "at")
+OLDER = ("dart_successes", "rorecomp")
+"""They train on episodes of older policies, which the recipe must correct for."""
 MATRIX = list(itertools.zip_longest(LOSSES, PARTS, fillvalue="ppo_clip"))
 
 
@@ -51,9 +53,10 @@ def metrics(out: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("loss", "part"), MATRIX)
 def test_by_name(counting: list[str], tmp_path: Path, loss: str, part: str) -> None:
+    corrected = ["train.importance={high: 1}"] if part in OLDER else []
     lines = train(
         counting, tmp_path / "run", f"train.loss={loss}", f"curriculum=[{{{part}: {SMALL.get(part, '{}')}}}]",
-        "train.iterations=2", "train.groups=3", "train.group_size=4",
+        "train.iterations=2", "train.groups=3", "train.group_size=4", *corrected,
     )  # fmt: skip
     assert [line["iteration"] for line in lines] == [1, 2]
     assert all(line["failed"] == 0 for line in lines)
@@ -65,6 +68,7 @@ def test_by_name(counting: list[str], tmp_path: Path, loss: str, part: str) -> N
         ["train.kl={coef: 0.1}", "train.importance={level: token}"],
         ["train.kl={coef: 0.1, estimator: k1, place: reward}", "train.importance={level: geometric, mode: mask}"],
         ["train.kl={coef: 0.1, estimator: k3, place: reward}", "credit={estimator: gigpo}"],
+        ["train.kl={coef: 0.1, estimator: k1, place: reward}", "credit={estimator: reinforce_pp}"],
     ],
 )
 def test_kl_and_importance(counting: list[str], tmp_path: Path, more: list[str]) -> None:
@@ -85,7 +89,8 @@ def test_a_killed_curriculum_continues_to_the_same_metrics(
     counting: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saves: int
 ) -> None:
     """Dies after the update and before the checkpoint; the iterations since the last one are gone through again."""
-    sets = [ALL, "train.iterations=4", "train.group_size=4", "train.checkpoint_every=2", "train.kl={coef: 0.01}"]
+    sets = [ALL, "train.iterations=4", "train.group_size=4", "train.checkpoint_every=2", "train.kl={coef: 0.01}",
+            "train.old_logprobs=engine"]  # fmt: skip
     expected = train(counting, tmp_path / "whole", *sets)
     save, calls = checkpoint.save, []
 
@@ -99,7 +104,12 @@ def test_a_killed_curriculum_continues_to_the_same_metrics(
         patched.setattr(checkpoint, "save", dying)
         with pytest.raises(KeyboardInterrupt):
             train(counting, tmp_path / "killed", *sets)
-    assert train(counting, tmp_path / "killed", *sets) == expected
+    found = train(counting, tmp_path / "killed", *sets)
+    assert len(found) == len(expected)
+    for line, wanted in zip(found, expected, strict=True):
+        # The engine's own log-probabilities carry the rounding of batches whose make-up depends on timing.
+        close = {k: pytest.approx(v, rel=1e-3, abs=1e-6) for k, v in wanted.items() if isinstance(v, float)}
+        assert line == {**wanted, **close}
     with RunDir.read(tmp_path / "whole") as whole, RunDir.read(tmp_path / "killed") as killed:
         assert whole.ids() == killed.ids()
 
@@ -126,6 +136,8 @@ def test_an_iteration_without_a_score_stops_the_training(counting: list[str], tm
         ("rewards={exact_match: {}}", "reads data 'answer'"),
         ("train.loss=grpo", "no loss 'grpo'"),
         ("train.loss={use: gspo, tau_pos: 1}", "sapo has it"),
+        ("curriculum=[dart_successes]", "dart_successes trains on episodes of older policies"),
+        ("curriculum=[rorecomp]", "rorecomp trains on episodes of older policies"),
     ],
 )
 def test_what_is_wrong_is_found_before_the_first_episode(counting: list[str], override: str, expected: str) -> None:

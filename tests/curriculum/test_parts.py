@@ -8,9 +8,10 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from agentrl.credit.registry import EpisodeCredit
+from agentrl.credit.registry import CreditSettings, EpisodeCredit
 from agentrl.curriculum import Context, Curriculum, Group, GroupPlan, Lesson
 from agentrl.curriculum.dart import DartRollouts, DartSuccesses, DartTurns
 from agentrl.curriculum.difficulty import Vade, Vas
@@ -208,6 +209,43 @@ def test_dart_joins_a_success_to_a_group_that_failed() -> None:
     (joined,) = part.select([failed], 1, context(past={"old": won}))
     assert [(e.id, e.group_id) for e in joined.episodes][-1] == ("old", "now")
     assert part.select([group("t", 1, 0)], 1, context()) == [group("t", 1, 0)]
+
+
+def test_a_success_joins_one_group_of_an_iteration() -> None:
+    """Two groups of one task that both failed: an episode in both would be credited, and train, twice."""
+    part = DartSuccesses()
+    won = episode("old", 1.0)
+    part.observe([Group("then", won.task, [won])], context())
+    failed = [Group(g, won.task, [episode(f"{g}{k}", 0.0, group=g) for k in range(2)]) for g in ("g1", "g2")]
+    selected = part.select(failed, 2, context(past={"old": won}))
+    assert [len(g.episodes) for g in selected] == [3, 2]
+    credits, _ = CreditSettings(estimator="grpo").load().assign([e for g in selected for e in g.episodes])
+    assert [any(credit.turns) for credit in credits] == [True, True, True, False, False]
+
+
+@pytest.mark.parametrize("kind", [ZeroVariance, Dapo])
+def test_flat_groups_are_told_by_a_named_metric(kind: type[ZeroVariance]) -> None:
+    """A penalty of length in the sum makes every group differ; turn rewards differ where outcomes do not."""
+
+    def group_of(id: str, acc: tuple[float, ...], reward: tuple[float, ...], turns: tuple[float, ...]) -> Group:
+        members = [
+            msgspec.structs.replace(episode(f"{id}{k}", r, rewards={"step": t}), components={"acc": a})
+            for k, (a, r, t) in enumerate(zip(acc, reward, turns, strict=True))
+        ]
+        return Group(id, members[0].task, members)
+
+    groups = [
+        group_of("long", (1, 1), (1.0, 0.8), (0, 0)),
+        group_of("steps", (1, 1), (1.0, 1.0), (0, 1)),
+        group_of("mixed", (1, 0), (1.0, 0.0), (0, 0)),
+    ]
+    kept = {None: ["long", "mixed"], "acc": ["mixed"], "total": ["long", "steps", "mixed"], "step": ["steps"]}
+    for metric, ids in kept.items():
+        part = kind(kind.Settings.model_validate({"metric": metric}))
+        assert [g.id for g in part.select(groups, 3, context())] == ids
+        assert part.more(groups, 3, 1) == (3 - len(ids) if kind is Dapo else 0)
+    with pytest.raises(CreditError, match="no episode has a reward component 'accuracy'"):
+        kind(kind.Settings.model_validate({"metric": "accuracy"})).select(groups, 3, context())
 
 
 def test_flat_groups_are_dropped_and_made_up_for() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.commands.recipe import check
-from agentrl.errors import RecipeError
+from agentrl.errors import CreditError, RecipeError
 from agentrl.imports import load_object
 
 CODE = """
@@ -86,3 +86,88 @@ def test_more_layers_than_the_model_has_are_refused(folder: Path) -> None:
 
 def test_credit_that_needs_no_group_gets_none(folder: Path) -> None:
     assert "warning" not in check(str(folder), ["credit=reinforce_pp", "train.group_size=1"])
+
+
+def test_a_nucleus_is_refused_in_training(folder: Path) -> None:
+    """The engine's probabilities are those of the nucleus, the trainer's those of the whole vocabulary."""
+    with pytest.raises(RecipeError, match=r"sampling.top_p is 0.9") as caught:
+        check(str(folder), ["sampling.top_p=0.9"])
+    assert "-> sampling.top_p=1 in training" in str(caught.value)
+    assert ": ok" in check(str(folder), ["sampling.top_p=0.9", "train=null"]), "rollouts may"
+
+
+KL = "train.kl={coef: 0.1, place: reward}"
+
+
+@pytest.mark.parametrize("credit", ["grpo", "gigpo", "salt", "high_entropy", "reinforce_pp", "{grpo: {score: total}}"])
+def test_kl_in_the_reward_goes_with_credit_that_reads_one(folder: Path, credit: str) -> None:
+    assert ": ok" in check(str(folder), [KL, f"credit={credit}"])
+
+
+def test_kl_in_a_reward_that_is_not_read_is_refused(folder: Path) -> None:
+    for credit in ("bnpo", "nsr", "{ppr: {baseline: group}}"):
+        with pytest.raises(CreditError, match="takes the outcome for right or wrong") as caught:
+            check(str(folder), [KL, f"credit={credit}"])
+        assert "train.kl: {place: loss}" in str(caught.value)
+        assert ": ok" in check(str(folder), ["train.kl={coef: 0.1}", f"credit={credit}"])
+    (folder / "mine.py").write_text("def mine(table):\n    return table.step_reward\n")
+    with pytest.raises(CreditError, match="mine does not say which rewards it reads"):
+        check(str(folder), [KL, "credit=./mine.py:mine"])
+    declared = "from agentrl.credit import estimator\n\n@estimator(reads=['turns', 'outcome'])\ndef said(table):\n"
+    (folder / "said.py").write_text(declared + "    return table.step_reward\n")
+    assert ": ok" in check(str(folder), [KL, "credit=./said.py:said"])
+
+
+@pytest.mark.parametrize(
+    "reward",
+    ["{use: tool_reward}", "./turns.py:asks", "./turns.py:says", "{use: turn_format}", "{use: ./turns.py:notes}"],
+)
+def test_rewards_of_turns_alone_are_refused_where_nothing_reads_them(folder: Path, reward: str) -> None:
+    (folder / "turns.py").write_text(
+        "from agentrl.rewards import Scored, reward\n"
+        "def asks(turn): return 1.0\n"
+        "def says(task, episode) -> list[float]: return [1.0 for _ in episode.turns]\n"
+        "@reward(per_turn=True)\n"
+        "def notes(task, episode): return Scored([1.0 for _ in episode.turns])\n"
+    )
+    only = f"rewards={{right: {reward}}}"
+    both = f"rewards.won={reward}"
+    with pytest.raises(
+        CreditError, match=r"all rewards are those of turns \(right\), and grpo reads none of them"
+    ) as no:
+        check(str(folder), [only])
+    assert "-> credit: {grpo: {score: total}}, or credit by turn: returns" in str(no.value)
+    assert "warning: grpo does not read rewards of turns, as those of won are" in check(str(folder), [both])
+    for credit in ("{grpo: {score: total}}", "returns", "gigpo", "mt_grpo"):
+        for rewards in (only, both):
+            assert "warning" not in check(str(folder), [rewards, f"credit={credit}"])
+    assert "does not read" not in check(str(folder), [both, "rewards.won.weight=0"])
+
+
+@pytest.mark.parametrize("name", ["unary_feedback", "evidence_judgement", "gui_action", "retrieval_utility"])
+def test_built_in_rewards_of_turns_are_known(folder: Path, name: str) -> None:
+    code = folder / "task.py"
+    code.write_text(code.read_text().replace('"Go."', '"Go.", gold=["left"]'))
+    with pytest.raises(CreditError, match="all rewards are those of turns"):
+        check(str(folder), [f"rewards={{right: {{use: {name}, key: gold}}}}"])
+
+
+def test_a_judgement_that_nothing_gives_gets_a_warning(folder: Path) -> None:
+    said = check(str(folder), ["credit=capo"])
+    assert "warning: capo reads the turns' reward 'wrong', and neither a reward component" in said
+    assert "warning" not in check(str(folder), ["credit=capo", "rewards.wrong={use: tool_reward, weight: 0}"])
+
+
+def test_a_loss_that_makes_another_method_of_the_credit_gets_a_warning(folder: Path) -> None:
+    said = check(str(folder), ["credit=opmd"])
+    assert "warning: opmd was published with the loss reinforce, and train.loss is ppo_clip" in said
+    assert "warning" not in check(str(folder), ["credit=opmd", "train.loss=reinforce"])
+
+
+def test_a_filter_that_drops_what_credit_could_use_gets_a_warning(folder: Path) -> None:
+    shaped = ["rewards.won={use: tool_reward}", "credit=gigpo"]
+    assert "dapo leaves out groups of equal outcomes" in check(str(folder), ["curriculum=[dapo]", *shaped])
+    assert "warning" not in check(str(folder), ["curriculum=[{dapo: {metric: total}}]", *shaped])
+    assert "warning" not in check(str(folder), ["curriculum=[dapo]"])
+    said = check(str(folder), ["curriculum=[{zero_variance: {metric: rihgt}}]"])
+    assert "zero_variance compares by 'rihgt', and neither" in said

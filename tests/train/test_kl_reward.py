@@ -1,0 +1,41 @@
+"""KL in the reward: where it goes, and that it is the same in all places."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from agentrl.credit.table import immediate
+from agentrl.train.kl_reward import with_kl_reward
+from agentrl.train.loss_settings import KlSettings
+from agentrl.train.row import Row
+
+from .make import episode
+
+
+class Gap:
+    """A trainer whose policy lies above the reference by 0.1 for each token id."""
+
+    def logprobs(self, rows: list[Row], *, reference: bool = False) -> list[np.ndarray]:
+        return [
+            np.where(row.loss_mask, 0.0 if reference else 0.1 * row.token_ids, 0.0).astype(np.float32) for row in rows
+        ]
+
+
+@pytest.mark.parametrize("branch_after", [None, 1])
+def test_a_penalty_is_the_same_by_token_by_turn_and_by_episode(branch_after):
+    played = episode("g/e", [1, 2, 3], 3, np.random.default_rng(0), branch_after)
+    settings = KlSettings(coef=0.5, estimator="k1", place="reward")
+    sampled = [np.array(played.nodes[turn.node].token_ids) for turn in played.turns]
+    wanted = [-0.5 * 0.1 * ids for ids in sampled]
+    tokens, turns, outcome = (with_kl_reward([played], Gap(), settings, p) for p in ("tokens", "turns", "outcome"))
+    assert tokens.columns["token_reward"]["g/e"] == pytest.approx(np.concatenate(wanted), rel=1e-6)
+    assert tokens.episodes == [played]
+    (by_turn,), (whole,) = turns.episodes, outcome.episodes
+    assert [immediate(turn) for turn in by_turn.turns] == pytest.approx([part.sum() for part in wanted], rel=1e-6)
+    assert by_turn.reward == played.reward
+    assert whole.reward == pytest.approx(played.reward + sum(part.sum() for part in wanted), rel=1e-6)
+    assert whole.turns == played.turns
+    assert turns.columns == outcome.columns == {}
+    mean = 0.1 * np.concatenate(sampled).mean()
+    assert [each.kl for each in (tokens, turns, outcome)] == [pytest.approx(mean)] * 3
