@@ -7,7 +7,7 @@ key. Values of the form `./file.py:Name` or `pkg.module:Name` name user code; `.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
@@ -148,6 +148,10 @@ class WarmStart(Section):
         return {"script": value} if isinstance(value, str) else value
 
 
+Cut = Literal["keep", "mask", "drop"]
+"""What becomes of an episode that a limit ended."""
+
+
 class TrainRecipe(TrainSettings):
     """Training: the loop's sizes, and the optimiser's settings."""
 
@@ -159,6 +163,13 @@ class TrainRecipe(TrainSettings):
         ge=0,
         description="Rollouts go on beside the trainer, at most so many updates ahead (eta); null: in turns.",
     )
+
+    truncated: Cut = Field(
+        "keep",
+        description="Episodes that a limit of turns or tokens ended: they train (keep), only count in baselines (mask, "
+        "DAPO's overlong filtering), or are left out altogether (drop).",
+    )
+    timed_out: Cut = Field("keep", description="The same for episodes that limits.episode_s ended.")
 
     @property
     def corrects_stale_tokens(self) -> bool:

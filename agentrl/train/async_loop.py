@@ -108,7 +108,7 @@ class AsyncLoop(Loop):
         return [BegunGroup(iteration, first + k, plan) for k, plan in enumerate(plans)]
 
     def _groups(self) -> list[Group]:
-        episodes = [e for e in self._episodes() if e.scored]
+        episodes = [e for e in self._episodes() if self._counts(e)]
         return [
             Group(group.id, group.plan.task, [e for e in episodes if e.group_id == group.id])
             for group in self._training_on

@@ -43,6 +43,7 @@ from agentrl.train.model_columns import ModelColumns
 from agentrl.train.ranks import Ranks
 from agentrl.train.row import Row, rows_of, silence
 from agentrl.train.staleness import staleness
+from agentrl.train.truncation import Truncation
 from agentrl.view.progress import Progress
 
 Result = TypeVar("Result")
@@ -72,6 +73,7 @@ class Loop:
         self.settings: TrainRecipe = parts.recipe.train
         self.tasks = load_tasks(self.recipe.tasks, self.recipe.base, self.recipe.seed)
         self.credit = self.recipe.credit.load(self.recipe.base)
+        self.truncation = Truncation(self.settings.truncated, self.settings.timed_out)
         self._refers = self.settings.kl is not None or "ref_logprob" in self.credit.needs
         self._engine_for = engine_for or embedded_engine
         self.ranks = ranks or Ranks()
@@ -221,7 +223,7 @@ class Loop:
     async def _iterate(self) -> None:
         started = time.perf_counter()
         groups = await self._collect()
-        if not any(group.episodes for group in groups):
+        if not any(group.episodes for group in groups) and not any(e.scored for e in self._episodes()):
             raise TrainError(
                 f"iteration {self.iteration}: none of {len(self._episodes())} episodes could be scored",
                 remedy=f"agentrl show {self.run.path} lists the failures",
@@ -236,6 +238,7 @@ class Loop:
             "iteration": self.iteration,
             "split": "train",
             **summary(episodes),
+            **self.truncation.metrics(episodes),
             **metrics,
             **update,
             **self._flow(),
@@ -252,7 +255,7 @@ class Loop:
         """Credit and update. Returns the metrics of each."""
         rows, credited, metrics = self._credit(groups)
         if not any(row.advantages.any() for row in rows):
-            why = "every advantage is 0" if rows else "the curriculum left no episode"
+            why = "every advantage is 0" if rows else "no episode was left to train on"
             if self.credit.passes_over(episode for group in groups for episode in group.episodes):
                 why += f", and {self.credit.estimator.name} does not read the rewards that turns were given"
             self.progress.note(
@@ -288,7 +291,7 @@ class Loop:
             rounds += 1
             episodes = self._episodes()
             groups = [
-                Group(id, group.task, [e for e in episodes if e.group_id == id and e.scored])
+                Group(id, group.task, [e for e in episodes if e.group_id == id and self._counts(e)])
                 for group, id in zip(drawn, dict.fromkeys(plan.group_id for plan in plans), strict=True)
             ]
             more = self.curriculum.more(groups, wanted, rounds)
@@ -296,6 +299,10 @@ class Loop:
                 break
             drawn += self.curriculum.draw(self.tasks, more, size, turns, iteration)
         return groups
+
+    def _counts(self, episode: Episode) -> bool:
+        """Whether an episode is in its group, and so in the baselines."""
+        return episode.scored and self.truncation.of(episode) != "drop"
 
     def _episodes(self) -> list[Episode]:
         """The iteration's episodes. Sorted: the order in which they happened to end must not reach the optimiser."""
@@ -318,7 +325,11 @@ class Loop:
         for episode, credit in zip(chosen, credits, strict=True):
             if episode.id in played:  # one that joined from an earlier iteration keeps its own
                 self.run.add_credit(episode.id, credit.estimator, credit.turns, credit.parts, iteration=self.iteration)
-        lessons = [Lesson(episode, credit) for episode, credit in zip(chosen, credits, strict=True)]
+        lessons = [
+            Lesson(episode, credit)
+            for episode, credit in zip(chosen, credits, strict=True)
+            if self.truncation.of(episode) != "mask"
+        ]
         rows = []
         for lesson in self.curriculum.refine(lessons, self.iteration):
             whole = rows_of(lesson.episode, lesson.credit.turns, lesson.credit.tokens)

@@ -1,0 +1,35 @@
+"""What becomes of episodes that a limit cut short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from agentrl.episode.record import Episode
+from agentrl.recipe import Cut
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """The rules of a recipe, `train.truncated` and `train.timed_out`.
+
+    Attributes:
+        truncated: for episodes that a limit of turns or tokens ended.
+        timed_out: for those that `limits.episode_s` ended.
+    """
+
+    truncated: Cut
+    timed_out: Cut
+
+    def of(self, episode: Episode) -> Cut:
+        """`keep` for an episode that ended by itself."""
+        if episode.status != "truncated":
+            return "keep"
+        return self.timed_out if episode.stop == "wall" else self.truncated
+
+    def metrics(self, episodes: Iterable[Episode]) -> dict[str, float]:
+        """How many scored episodes were masked and dropped; nothing where both rules are `keep`."""
+        if self.truncated == self.timed_out == "keep":
+            return {}
+        found = [self.of(episode) for episode in episodes if episode.scored]
+        return {"masked": float(found.count("mask")), "dropped": float(found.count("drop"))}
