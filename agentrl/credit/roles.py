@@ -53,20 +53,28 @@ def mars(table: CreditTable, settings: MarsSettings) -> Advantages:
 
     Statistics are taken over the whole batch by role, not by task group. What a trajectory's observations and padding
     hold counts for the role of the turn before.
+
+    Differs from the authors' code: a role is a label on the turns of one conversation, under one policy and with one
+    outcome, where theirs are players with contexts and outcomes of their own; turn rewards can tell roles apart.
+    Their norms `asym_clip` and `running` are not here, nor is a batch split by environment.
     """
     assert table.role is not None
     # float32, and step by step below, as the authors' code does it: the rounding decides which values are distinct.
     steps = table.step_reward.astype(np.float32)
-    for mine in _members(table.role):
+    roles = np.unique(table.role)
+    for role in roles:
+        mine = table.role == role
         steps[mine] = _standardised(steps[mine], steps[mine], settings.reward_norm)
     reward = np.zeros(table.n_tokens, np.float32)
     played = table.tokens > 0
     reward[table.token_offsets[1:][played] - 1] = steps[played]
     if settings.whiten_rewards:
         reward = _whiten(reward)
-    token, silent = _returns(table, reward, settings.gamma)
-    for role, mine in enumerate(_members(table.role[table.token_turn])):
-        values = np.concatenate([token[mine], silent[role], np.zeros(1, np.float32)])
+    token, observed, observer = _returns(table, reward, settings.gamma)
+    speaker = table.role[table.token_turn]
+    for role in roles:  # one that sampled nothing has no entry of `token` to change
+        mine = speaker == role
+        values = np.concatenate([token[mine], observed[observer == role], np.zeros(1, np.float32)])
         token[mine] = _standardised(token[mine], np.unique(values), settings.advantage_norm)
     if settings.whiten:
         token = _whiten(token)
@@ -74,8 +82,9 @@ def mars(table: CreditTable, settings: MarsSettings) -> Advantages:
     return Advantages(table.turn_mean(advantage), advantage)
 
 
-def _returns(table: CreditTable, reward: Float32s, gamma: float) -> tuple[Float32s, list[Float32s]]:
-    """Reward-to-go at the sampled tokens [n_tokens], and at the observations after the turns of each role."""
+def _returns(table: CreditTable, reward: Float32s, gamma: float) -> tuple[Float32s, Float32s, Ints]:
+    """Reward-to-go at the sampled tokens [n_tokens] and at the observation tokens [n], and the role of the turn that
+    each of these came after [n]."""
     assert table.role is not None
     assert table.observation_tokens is not None
     sizes = np.stack([table.tokens, table.observation_tokens], 1).ravel()
@@ -90,8 +99,7 @@ def _returns(table: CreditTable, reward: Float32s, gamma: float) -> tuple[Float3
     for step in range(len(grid) - 2, -1, -1):
         grid[step] += np.float32(gamma) * grid[step + 1]
     values = grid[column, row]
-    spoke = table.role[kind // 2]
-    return values[sampled], [values[~sampled & (spoke == role)] for role in np.unique(table.role)]
+    return values[sampled], values[~sampled], table.role[kind // 2][~sampled]
 
 
 class RoleGrpoSettings(Normalisation):
@@ -117,7 +125,7 @@ def role_grpo(table: CreditTable, settings: RoleGrpoSettings) -> Advantages:
     """A_{i,t} = (x_{i,t} - mean) / (std + eps) over the turns of the same group AND the same role.
 
     Under `weighting: trajectory` a trajectory counts once for every role that it has, however often the role spoke. A
-    role that only one trajectory of the group has is a group of one.
+    role that only one trajectory of the group has is a group of one. Roles are labels on the turns of one conversation.
     """
     assert table.role is not None
     value = table.total_reward[table.trajectory] if settings.score == "total" else table.returns(settings.gamma)
@@ -139,11 +147,6 @@ def role_grpo(table: CreditTable, settings: RoleGrpoSettings) -> Advantages:
         names=pool_names,
     )
     return Advantages(advantage, parts={"role": advantage})
-
-
-def _members(role: Ints) -> list[NDArray[np.bool_]]:
-    """By role, in ascending order: which entries are its own."""
-    return [role == index for index in np.unique(role)]
 
 
 def _standardised(values: Float32s, pool: Float32s, how: PerRole) -> Float32s:

@@ -170,6 +170,10 @@ def _stacked(segments: Sequence[Segment]) -> list[list[Segment]]:
     return stacks
 
 
+_BEYOND = {"softcap": "caps its attention scores", "s_aux": "has attention sinks"}
+"""What a model may ask of its attention that is more than scaled dot products, by the keyword that says so."""
+
+
 def tree_attention_forward(
     module: nn.Module,
     query: Tensor,
@@ -180,7 +184,7 @@ def tree_attention_forward(
     tree: Tree | None = None,
     scaling: float | None = None,
     sliding_window: int | None = None,
-    **_: Any,
+    **others: Any,
 ) -> tuple[Tensor, None]:
     """Attention of a pack, in the form that transformers calls.
 
@@ -191,8 +195,12 @@ def tree_attention_forward(
         [1, T, H, D'], and None for the weights.
 
     Raises:
-        TrainError: the model does not hand `tree` down to its attention, or has a window shorter than a row.
+        TrainError: the model does not hand `tree` down to its attention, has a window shorter than a row, or wants more
+            than scaled dot products (score caps, sinks).
     """
+    for name, what in _BEYOND.items():
+        if others.get(name) is not None:
+            raise TrainError(f"{type(module).__name__} {what} ({name}), which packed attention does not", remedy=REMEDY)
     if tree is None:
         raise TrainError(f"{type(module).__name__} does not receive the pack's tree", remedy=REMEDY)
     if sliding_window is not None and sliding_window < tree.longest:

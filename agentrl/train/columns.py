@@ -25,21 +25,28 @@ def token_columns(
     Args:
         old, ref: log-probabilities of the old and of the reference policy; without them there is no such column.
     """
-    episodes, groups = _numbers([row.episode_id for row in rows]), _numbers([row.group_id for row in rows])
     columns: Columns = {
         "behaviour_logprob": [row.logprobs for row in rows],
         "advantage": [row.advantages for row in rows],
         "reward": [np.full(len(row.token_ids), row.reward, np.float32) for row in rows],
         "weight": list(weights),
-        "episode": [np.full(len(row.token_ids), episodes[row.episode_id]) for row in rows],
-        "group": [np.full(len(row.token_ids), groups[row.group_id]) for row in rows],
-        "turn": _turns(rows),
+        **owners(rows),
     }
     if old is not None:
         columns["old_logprob"] = list(old)
     if ref is not None:
         columns["ref_logprob"] = list(ref)
     return columns
+
+
+def owners(rows: Sequence[Row]) -> Columns:
+    """`episode`, `group` and `turn` of each token, numbered from 0."""
+    episodes, groups = _numbers([row.episode_id for row in rows]), _numbers([row.group_id for row in rows])
+    return {
+        "episode": [np.full(len(row.token_ids), episodes[row.episode_id]) for row in rows],
+        "group": [np.full(len(row.token_ids), groups[row.group_id]) for row in rows],
+        "turn": _turns(rows),
+    }
 
 
 def _numbers(ids: Sequence[str]) -> dict[str, int]:

@@ -19,7 +19,14 @@ from agentrl.errors import TrainError, nearest
 from agentrl.imports import is_reference, load_object
 from agentrl.shorthand import named
 
-Aggregation = Literal["token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "seq_mean_token_sum_norm"]
+Aggregation = Literal[
+    "token_mean",
+    "seq_mean_token_mean",
+    "seq_mean_turn_mean",
+    "group_mean",
+    "seq_mean_token_sum",
+    "seq_mean_token_sum_norm",
+]
 Scope = Literal["token", "step", "group"]
 """What a loss must see at once: a token; all tokens of an optimiser step; and with them whole groups."""
 Sequence = Literal["episode", "turn"]

@@ -36,6 +36,7 @@ class Policy(nn.Module):
 
     Args:
         precision: bfloat16: matrix products in that (autocast); the weights stay as they are.
+        exact_head: the product with the output layer in float32 all the same, of hidden states and weights as they are.
         logits_mb: of float32 logits, at a time.
         checkpointing: keep no activations within decoder layers; compute them again for the gradient.
     """
@@ -45,12 +46,14 @@ class Policy(nn.Module):
         model: Any,
         *,
         precision: Literal["float32", "bfloat16"] = "float32",
+        exact_head: bool = False,
         logits_mb: int = 512,
         checkpointing: bool = False,
     ) -> None:
         super().__init__()
         self.model = model.eval()
         self.bf16 = precision == "bfloat16"
+        self.exact_head = exact_head
         config = model.config.get_text_config()
         self.chunk = max(1, (logits_mb << 20) // (4 * config.vocab_size))
         values = ((change, getattr(config, name, None)) for name, change in _AFTER_HEAD.items())
@@ -86,14 +89,14 @@ class Policy(nn.Module):
         with self.autocast():
             return self.hidden(packed).float()
 
-    def autocast(self) -> torch.autocast:
-        """The context in which the model's products are computed."""
-        return torch.autocast(self.model.device.type, torch.bfloat16, enabled=self.bf16)
+    def autocast(self, enabled: bool | None = None) -> torch.autocast:
+        """The context in which the model's products are computed; `enabled` overrules its precision."""
+        return torch.autocast(self.model.device.type, torch.bfloat16, enabled=self.bf16 if enabled is None else enabled)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """float32 [n, V] from hidden states [n, H]."""
-        with self.autocast():
-            logits: Tensor = self.model.get_output_embeddings()(hidden)
+        with self.autocast(enabled=self.bf16 and not self.exact_head):
+            logits: Tensor = self.model.get_output_embeddings()(hidden.float() if self.exact_head else hidden)
         logits = logits.float()
         for change in self._after_head:
             logits = change(logits)

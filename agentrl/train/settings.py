@@ -43,11 +43,15 @@ class TrainSettings(BaseModel):
     aggregation: Aggregation | None = Field(
         None,
         description="How tokens are weighted in an optimiser step: all alike (token_mean), every episode alike "
-        "(seq_mean_token_mean), by 1 / episodes (seq_mean_token_sum), or by 1 / token_norm (seq_mean_token_sum_norm, "
-        "Dr. GRPO); null: what the loss was published with.",
+        "(seq_mean_token_mean), and in it every turn (seq_mean_turn_mean), every group alike (group_mean), by "
+        "1 / episodes (seq_mean_token_sum), or by 1 / token_norm (seq_mean_token_sum_norm, Dr. GRPO); null: what the "
+        "loss was published with.",
     )
     token_norm: float | None = Field(
-        None, gt=0, description="Constant of seq_mean_token_sum_norm, for example the token limit of an episode."
+        None,
+        gt=0,
+        description="Constant of seq_mean_token_sum_norm, for example the token limit of an episode times the episodes "
+        "of a step: it alone divides, so that otherwise a step grows with their number.",
     )
     entropy_bonus: float = Field(0.0, ge=0, description="Weight of the policy's entropy (nats) in the objective.")
     old_logprobs: Literal["recompute", "engine"] = Field(
@@ -57,6 +61,9 @@ class TrainSettings(BaseModel):
     token_budget: int = Field(16384, gt=0, description="Unique tokens of one forward pass; bounds memory.")
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="bfloat16: matrix products in that; weights and optimiser stay in float32."
+    )
+    head_precision: Literal["float32"] | None = Field(
+        None, description="With precision: bfloat16: the output layer's product in float32 all the same."
     )
     lora: LoraSettings | None = Field(None, description="Train low-rank adapters; engines get merged weights.")
     trainable: Trainable | None = Field(None, description="Train a part of the model; null: all of it.")
@@ -76,6 +83,8 @@ class TrainSettings(BaseModel):
     def _norm_where_it_counts(self) -> TrainSettings:
         if (self.token_norm is not None) != (self.aggregation == "seq_mean_token_sum_norm"):
             raise ValueError("'token_norm' belongs to aggregation: seq_mean_token_sum_norm, which needs it")
+        if self.head_precision is not None and self.precision == "float32":
+            raise ValueError("'head_precision' belongs to precision: bfloat16; with float32 the head is in it already")
         if self.importance is not None and self.old_logprobs == "engine":
             raise ValueError("'importance' corrects old_logprobs: recompute; with engine every weight is 1")
         if self.lora is not None and self.trainable is not None:

@@ -253,7 +253,13 @@ class Trainer:
 
     def _policy(self, model: Any, checkpointing: bool = False) -> Policy:
         own = self.settings
-        return Policy(model, precision=own.precision, logits_mb=own.logits_mb, checkpointing=checkpointing)
+        return Policy(
+            model,
+            precision=own.precision,
+            exact_head=own.head_precision == "float32",
+            logits_mb=own.logits_mb,
+            checkpointing=checkpointing,
+        )
 
     def _measure(self, rows: Sequence[Row], of: Callable[[Pack], Tensor]) -> list[Floats]:
         """A number for each trained token, as long as the rows; without gradient."""

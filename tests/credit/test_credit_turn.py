@@ -128,6 +128,31 @@ def test_flow_grpo_paper_and_code():
     assert code.turn.tolist() == [0.25, 0.25, 0.25, -0.75]  # three rows of 1 and one of 0: mean 0.75
 
 
+class TestARoleThatSampledNothing:
+    """Role 1 took a turn without tokens between those of roles 0 and 2."""
+
+    @staticmethod
+    def table(scores=(1.0, 0.0), after=4) -> CreditTable:
+        """`after`: observation tokens that follow the empty turn."""
+        members = [Member("g", score, [Step(None, 0.3, 2), Step(None, 0.7, 0), Step(None, 0.1, 3)]) for score in scores]
+        return table_of(members).with_columns(role=[0, 1, 2] * 2, observation_tokens=[1, after, 0] * 2)
+
+    def test_mars_keeps_the_roles_apart(self):
+        # What stands at the observations after role 1's turn is role 1's, which has no token: it moves nobody's mean.
+        few, many = (run("mars", self.table(after=n), gamma=0.9, whiten=False) for n in (0, 4))
+        assert few.token.reshape(2, 5)[:, 2:].tolist() == many.token.reshape(2, 5)[:, 2:].tolist()
+        # Role 2 by hand, unwhitened: turn rewards 1.1 and 0.1 less their mean 0.6 are +-0.5 at every token; distinct
+        # values 0.5, -0.5 and the padding's 0 have mean 0.
+        plain = run("mars", self.table(), whiten_rewards=False, whiten=False)
+        np.testing.assert_allclose(plain.token.reshape(2, 5)[:, 2:], [[0.5] * 3, [-0.5] * 3], atol=1e-6)
+
+    @pytest.mark.parametrize("weighting", ["trajectory", "turn", "token"])
+    def test_role_grpo_compares_the_others_as_ever(self, weighting):
+        found = run("role_grpo", self.table(), std="none", weighting=weighting).turn.reshape(2, 3)
+        np.testing.assert_allclose(found[:, [0, 2]], [[0.5, 0.5], [-0.5, -0.5]])
+        assert np.isfinite(found).all()
+
+
 def test_role_grpo_compares_a_role_with_itself():
     # A planner speaks in both; the second trajectory's has two turns. The critic speaks in the first only.
     members = [Member("g", 1.0, [Step("s", 0, 1)] * 2), Member("g", 0.0, [Step("s", 0, 1)] * 2)]

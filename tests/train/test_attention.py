@@ -3,7 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from transformers import MambaConfig, MambaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GptOssConfig,
+    GptOssForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+)
 
 from agentrl.errors import TrainError
 from agentrl.train import attention
@@ -86,6 +95,26 @@ def test_a_model_that_looks_aside_is_refused():
     model.model.layers[0].register_forward_hook(lambda module, inputs, output: output + output.roll(1, dims=1))
     with pytest.raises(TrainError, match="packed and plain logits differ"):
         check_policy(Policy(model))
+
+
+def test_scores_that_the_model_caps_are_refused():
+    """SDPA, which the check compares with, drops the cap without a word; the model's own attention does not."""
+    torch.manual_seed(0)
+    capped = Gemma2ForCausalLM(
+        Gemma2Config(**SIZES, head_dim=8, query_pre_attn_scalar=8, attn_logit_softcapping=50.0, sliding_window=128)
+    )
+    with pytest.raises(TrainError, match=r"Gemma2Attention caps its attention scores \(softcap\)"):
+        check_policy(Policy(capped))
+    capped.config.attn_logit_softcapping = None
+    for layer in capped.model.layers:
+        layer.self_attn.attn_logit_softcapping = None
+    check_policy(Policy(capped))
+
+
+def test_attention_sinks_are_refused_by_name():
+    config = GptOssConfig(**SIZES, head_dim=8, num_local_experts=2, num_experts_per_tok=1, sliding_window=128)
+    with pytest.raises(TrainError, match=r"GptOssAttention has attention sinks \(s_aux\)"):
+        check_policy(Policy(GptOssForCausalLM(config)))
 
 
 def test_a_window_shorter_than_a_row_is_refused():

@@ -205,6 +205,12 @@ def test_importance_weights(settings, expected):
     assert importance_weight(batch, ImportanceSettings(**settings)).tolist() == pytest.approx(expected)
 
 
+def test_importance_may_only_ever_weaken():
+    """DART clamps the weight at 1."""
+    batch = tokens([-1.0, -1.0], [-0.5, -1.5], [1.0, 1.0], behaviour=[-1.0, -1.0])
+    assert importance_weight(batch, ImportanceSettings(high=1.0)).tolist() == pytest.approx([1.0, math.exp(-0.5)])
+
+
 def test_importance_multiplies_the_policy_loss_and_not_the_kl():
     settings = TrainSettings(
         loss="reinforce", kl={"coef": 0.5, "estimator": "k2"}, importance={"mode": "mask", "high": 1.5, "low": 0.5}
@@ -336,6 +342,8 @@ def test_a_loss_of_one_s_own_comes_by_reference(tmp_path):
     [
         ("token_mean", None),
         ("seq_mean_token_mean", None),
+        ("seq_mean_turn_mean", None),
+        ("group_mean", None),
         ("seq_mean_token_sum", None),
         ("seq_mean_token_sum_norm", 40.0),
     ],
@@ -346,8 +354,32 @@ def test_weights_belong_to_episodes_not_to_rows(aggregation, norm):
     whole, split = token_weights(rows, aggregation, norm), token_weights(turn_rows(rows), aggregation, norm)
     flat = [np.concatenate([w[w > 0] for w in weights]) for weights in (whole, split)]
     assert flat[0].tolist() == flat[1].tolist()
-    if aggregation in ("token_mean", "seq_mean_token_mean"):
+    if "_mean" in aggregation and "sum" not in aggregation:
         assert sum(w.sum() for w in whole) == pytest.approx(1)
+
+
+def test_weights_by_turn_and_by_group():
+    """Episodes a (turns of 1 and 3 tokens) and b (one of 2) of group g, c (one of 4) of group h."""
+
+    def row(id, group, *turns):
+        mask = np.array([True] * sum(turns) + [False])
+        ends = np.cumsum([0, *turns])
+        spans = [(k, int(ends[k]), int(ends[k + 1])) for k in range(len(turns))]
+        zeros = np.zeros(len(mask), np.float32)
+        return Row(np.arange(len(mask)), mask, zeros, zeros, id, group, 0, turn_spans=spans)
+
+    rows = [row("a", "g", 1, 3), row("b", "g", 2), row("c", "h", 4)]
+    by_turn = [w.tolist() for w in token_weights(rows, "seq_mean_turn_mean")]
+    # Three episodes; two turns in a, so 1 / (3 * 2 * 1) and 1 / (3 * 2 * 3).
+    assert by_turn[0] == pytest.approx([1 / 6, 1 / 18, 1 / 18, 1 / 18, 0])
+    assert by_turn[1] == pytest.approx([1 / 6, 1 / 6, 0])
+    assert by_turn[2] == pytest.approx([1 / 12] * 4 + [0])
+    by_group = [w.tolist() for w in token_weights(rows, "group_mean")]
+    assert by_group == [
+        pytest.approx([1 / 12] * 4 + [0]),
+        pytest.approx([1 / 12] * 2 + [0]),
+        pytest.approx([1 / 8] * 4 + [0]),
+    ]
 
 
 def test_a_sequence_without_trained_tokens_does_not_count():
@@ -365,6 +397,8 @@ def test_a_sequence_without_trained_tokens_does_not_count():
         {"token_norm": 5},
         {"importance": {"low": 0.5}},
         {"importance": {}, "old_logprobs": "engine"},
+        {"importance": {"high": 0.9}},
+        {"head_precision": "float32"},
         {"learning_rate": 1},
         {"lr": 0},
     ],

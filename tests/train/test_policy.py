@@ -75,6 +75,30 @@ def test_bfloat16_computes_in_it_and_keeps_float32_weights():
     assert trainer.weights("bfloat16")["model.norm.weight"].dtype == torch.bfloat16
 
 
+def test_a_float32_head_under_bfloat16_is_exact():
+    """The product of the hidden states as they are: what bfloat16 rounds away moves probabilities by a percent."""
+    model, rows = qwen3(), make_rows(groups=2, size=4)
+    (packed,) = pack(rows, 10**6)
+    errors = {}
+    for exact in (False, True):
+        policy = Policy(model, precision="bfloat16", exact_head=exact)
+        with torch.no_grad(), policy.autocast():
+            hidden = policy.hidden(packed)
+            wanted = torch.log_softmax(hidden.double() @ model.lm_head.weight.double().T, -1)
+            errors[exact] = (torch.log_softmax(policy.logits(hidden), -1) - wanted).abs().max().item()
+    assert errors[True] < 1e-5
+    assert errors[False] > 100 * errors[True]
+    settings = TrainSettings(precision="bfloat16", head_precision="float32", minibatch=100, kl={"coef": 0.1})
+    trainer = Trainer(copy.deepcopy(model), settings, reference=copy.deepcopy(model))
+    assert trainer.policy.exact_head
+    assert trainer.reference.exact_head, "or KL would measure the rounding"
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip(trainer.logprobs(rows), trainer.logprobs(rows, reference=True), strict=True)
+    )
+    assert np.isfinite(trainer.update(rows, seed=0)["grad_norm"])
+
+
 def test_logits_that_the_model_scales_are_scaled():
     torch.manual_seed(0)
     granite = GraniteForCausalLM(GraniteConfig(**SIZES, logits_scaling=3.0)).eval()

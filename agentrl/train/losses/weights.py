@@ -2,13 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from agentrl.train.columns import owners
 from agentrl.train.loss_settings import Aggregation
 from agentrl.train.row import Row
+
+Counts = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The trained tokens of a step; N in all.
+
+    Attributes:
+        episode, turn, group: int64 [N], equal for tokens of the same one.
+    """
+
+    episode: NDArray[np.int64]
+    turn: NDArray[np.int64]
+    group: NDArray[np.int64]
+
+    def turns(self) -> Counts:
+        """How many turns the token's episode trains [N]."""
+        first = np.unique(self.turn, return_index=True)[1]
+        return np.bincount(self.episode[first])[self.episode].astype(np.float64)
+
+
+def _size(index: NDArray[np.int64]) -> Counts:
+    """How many tokens have each token's index [N]."""
+    return np.bincount(index)[index].astype(np.float64)
+
+
+def _many(index: NDArray[np.int64]) -> int:
+    """How many different indices there are."""
+    return len(np.unique(index))
+
+
+_DENOMINATORS: dict[Aggregation, Callable[[Trained], Counts | int]] = {
+    "token_mean": lambda trained: len(trained.episode),
+    "seq_mean_token_mean": lambda trained: _many(trained.episode) * _size(trained.episode),
+    "seq_mean_turn_mean": lambda trained: _many(trained.episode) * trained.turns() * _size(trained.turn),
+    "group_mean": lambda trained: _many(trained.group) * _size(trained.group),
+    "seq_mean_token_sum": lambda trained: _many(trained.episode),
+}
+"""What each token's loss is divided by."""
 
 
 def token_weights(
@@ -16,29 +58,23 @@ def token_weights(
 ) -> list[NDArray[np.float32]]:
     """The weight of every token of every row in the loss of one optimiser step; 0 where the row does not train.
 
-    A sequence is an episode, whatever the number of its rows. With N trained tokens in all, S episodes that train
-    any, and n in the token's episode, the weight is 1 / N (`token_mean`), 1 / (S n) (`seq_mean_token_mean`), 1 / S
-    (`seq_mean_token_sum`) or 1 / token_norm (`seq_mean_token_sum_norm`, as verl computes it: not divided by S).
+    A sequence is an episode, whatever the number of its rows. With N trained tokens in all, S episodes and G groups
+    that train any, n tokens in the token's episode, which trains T turns, m in its turn and k in its group, the weight
+    is 1 / N (`token_mean`), 1 / (S n) (`seq_mean_token_mean`), 1 / (S T m) (`seq_mean_turn_mean`), 1 / (G k)
+    (`group_mean`, ScaleRL's mean over prompts), 1 / S (`seq_mean_token_sum`) or 1 / token_norm
+    (`seq_mean_token_sum_norm`, as verl computes it: not divided by S, where Dr. GRPO's own code takes the mean over
+    episodes).
 
     Args:
         rows: ALL rows of the step, so that accumulation over packs leaves the result alone.
     """
-    trained: dict[str, int] = {}
-    for row in rows:
-        trained[row.episode_id] = trained.get(row.episode_id, 0) + int(row.loss_mask.sum())
-    total = sum(trained.values())
-    sequences = sum(count > 0 for count in trained.values())
-
-    def weight(episode_id: str) -> float:
-        match aggregation:
-            case "token_mean":
-                return 1 / max(total, 1)
-            case "seq_mean_token_mean":
-                return 1 / max(sequences * trained[episode_id], 1)
-            case "seq_mean_token_sum":
-                return 1 / max(sequences, 1)
-            case "seq_mean_token_sum_norm":
-                assert token_norm is not None
-                return 1 / token_norm
-
-    return [row.loss_mask.astype(np.float32) * np.float32(weight(row.episode_id)) for row in rows]
+    columns = owners(rows)
+    mask = np.concatenate([row.loss_mask for row in rows])
+    weights = np.zeros(len(mask), np.float32)
+    if aggregation == "seq_mean_token_sum_norm":
+        assert token_norm is not None
+        weights[mask] = 1 / token_norm
+    elif mask.any():
+        trained = Trained(*(np.concatenate(columns[name])[mask] for name in ("episode", "turn", "group")))
+        weights[mask] = 1 / np.asarray(_DENOMINATORS[aggregation](trained), np.float64)
+    return np.split(weights, np.cumsum([len(row.token_ids) for row in rows])[:-1])
