@@ -82,8 +82,11 @@ def rollout(
     """Collect episodes. The same command again adds only what is missing."""
     from agentrl.commands.look import print_summary
     from agentrl.commands.rollout import rollout as command
+    from agentrl.commands.runs import require_whole
 
-    print_summary(command(recipe, overrides, n=n, group_size=group_size, agent=agent, engine=engine, out=out))
+    path = command(recipe, overrides, n=n, group_size=group_size, agent=agent, engine=engine, out=out)
+    print_summary(path)
+    require_whole(path)
 
 
 @app.command()
@@ -95,6 +98,7 @@ def train(
 ) -> None:
     """Learn. The same command again continues a run that was interrupted."""
     from agentrl.commands.look import print_summary
+    from agentrl.commands.runs import require_whole
     from agentrl.commands.train import train as command
 
     try:
@@ -104,6 +108,7 @@ def train(
         raise
     if path is not None:
         print_summary(path)
+        require_whole(path)
 
 
 @app.command()
@@ -117,13 +122,16 @@ def eval(
     """Measure a policy on fresh episodes."""
     from agentrl.commands.look import print_summary
     from agentrl.commands.rollout import evaluation
+    from agentrl.commands.runs import require_whole
 
     path, metrics = evaluation(what, overrides, n=n, out=out)
     if as_json:
         print(json.dumps(metrics))
     else:
-        print(", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if name != "split"))
+        told = {name: "none" if value is None else f"{value:.4g}" for name, value in metrics.items() if name != "split"}
+        print(", ".join(f"{name} {value}" for name, value in told.items()))
         print_summary(path)
+    require_whole(path)
 
 
 @app.command()

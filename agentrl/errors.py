@@ -1,8 +1,8 @@
 """Errors that a person reads: what is wrong, where, and what to do about it.
 
-Three families decide what happens to an episode (the table is in `episode/failures.py`): `InfraError` is
-retried and never becomes data, `ToolError` becomes the observation, everything else that user code raises is a
-`user_error`.
+Three families decide what happens to an episode (the table is in `episode/failures.py`): `InfraError` never becomes
+data and is retried unless that cannot help, `ToolError` becomes the observation, everything else that user code raises
+is a `user_error`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 
 class AgentRLError(Exception):
@@ -126,15 +127,42 @@ def needs(extra: str) -> Iterator[None]:
 
 
 class InfraError(AgentRLError):
-    """The machinery failed, not the model: the episode is retried from the start and never scored."""
+    """The machinery failed, not the model: the episode is retried from the start and never scored.
+
+    Attributes:
+        cause: which part failed, a key of `episode.budgets.BUDGETS`. "": one that no budget counts.
+        retried: whether a fresh attempt can help.
+    """
+
+    cause: ClassVar[str] = ""
+    retried: ClassVar[bool] = True
 
 
 class EngineError(InfraError):
     """The engine cannot be reached or broke off."""
 
+    cause = "engine"
+
+
+class DeadPolicy(InfraError):
+    """The policy's log-probabilities are not finite: there is nothing left to sample from, or to train."""
+
+    cause = "policy"
+
+    def __init__(self, message: str, *, place: str | None = None) -> None:
+        super().__init__(
+            message,
+            place=place,
+            remedy="the weights are broken: go on from an earlier checkpoint (remove the newest folder of "
+            "checkpoints/) with a lower train.lr; a model that was never trained needs another model.dtype, or its "
+            "files are damaged",
+        )
+
 
 class SandboxError(InfraError):
     """Base of what a sandbox raises. A command that fails or times out is a result, not one of these."""
+
+    cause = "sandbox"
 
 
 class ToolError(Exception):

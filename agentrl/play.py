@@ -68,23 +68,28 @@ async def evaluate(
 
 
 def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
-    """Means over the scored episodes, and how many there were of each kind."""
+    """Means over the scored episodes (None where there is none), and how many there were of each kind."""
     everything = list(episodes)
     scored = [e for e in everything if e.scored]
-    count = len(scored) or 1
     return {
         "episodes": len(everything),
         "failed": len(everything) - len(scored),
-        "reward": sum(e.reward or 0.0 for e in scored) / count,
-        "success": sum((e.reward or 0.0) >= 1.0 for e in scored) / count,
-        "turns": sum(len(e.turns) for e in scored) / count,
-        "truncated": sum(e.status == "truncated" for e in scored) / count,
+        "reward": _mean(e.reward or 0.0 for e in scored),
+        "success": _mean((e.reward or 0.0) >= 1.0 for e in scored),
+        "turns": _mean(len(e.turns) for e in scored),
+        "truncated": _mean(e.status == "truncated" for e in scored),
         "sampled_tokens": sum(e.sampled_tokens for e in scored),
         **_gain_cost(scored),
         **_usage(everything),
         **_unscored(everything),
         **_gates(scored),
     }
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    """None: there is no value. An outage must not look like a collapse to 0."""
+    known = list(values)
+    return sum(known) / len(known) if known else None
 
 
 def _usage(episodes: list[Episode]) -> dict[str, float]:

@@ -17,6 +17,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from agentrl.commands.runs import require_whole
 from agentrl.commands.train import train_into
 from agentrl.episode.record import Episode
 from agentrl.errors import AgentRLError
@@ -50,8 +51,9 @@ def quickstart(seed: int, out: Path | None, overrides: list[str]) -> None:
         _before_and_after(console, run)
         before, after = (_evaluation(run, last) for last in (False, True))
         console.print(
-            f"\n[b]Solved at temperature 1, fresh samples: {before['success']:.0%} -> {after['success']:.0%}[/b], "
-            f"turns {before['turns']:.1f} -> {after['turns']:.1f}, {time.perf_counter() - started:.0f} s. "
+            f"\n[b]Solved at temperature 1, fresh samples: {_told(before, 'success', '.0%')} -> "
+            f"{_told(after, 'success', '.0%')}[/b], turns {_told(before, 'turns', '.1f')} -> "
+            f"{_told(after, 'turns', '.1f')}, {time.perf_counter() - started:.0f} s. "
             f"Curve: {path / 'curve.png'}"
         )
     finally:
@@ -61,6 +63,7 @@ def quickstart(seed: int, out: Path | None, overrides: list[str]) -> None:
         f"  agentrl eval {path} --n 256           measure the newest checkpoint\n"
         "  agentrl recipe show quickstart        the recipe, every key; docs/your-first-task.md for your own"
     )
+    require_whole(path)
 
 
 def compare(seeds: int, jobs: int, out: Path, overrides: list[str]) -> None:
@@ -133,6 +136,10 @@ def _unfinished_or_free(path: Path) -> Path:
 def _evaluation(run: RunDir, last: bool) -> dict[str, Any]:
     evaluations = [m for m in run.metrics() if m["split"] == "eval"]
     return dict(evaluations[-1 if last else 0])
+
+
+def _told(metrics: dict[str, Any], name: str, form: str) -> str:
+    return "none" if metrics[name] is None else format(metrics[name], form)
 
 
 def _before_and_after(console: Console, run: RunDir) -> None:

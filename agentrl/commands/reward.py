@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import inspect
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +16,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from agentrl.closing import close_all
 from agentrl.commands.runs import recipe_of
 from agentrl.episode.record import Episode
 from agentrl.errors import InfraError, RecipeError, StoreError
@@ -130,8 +132,7 @@ class _Scorer:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-            if self.backend is not None:
-                await self.backend.close()
+            await close_all(lambda line: print(line, file=sys.stderr), self.backend)
 
     async def _score(self, episode: Episode) -> Episode:
         turns = [

@@ -9,11 +9,12 @@ from typing import Any
 from agentrl.build import Parts, build
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import Tokenizer
+from agentrl.closing import close_all
 from agentrl.commands.runs import closing, free_folder, open_run, recipe_of
 from agentrl.engines.base import Engine
 from agentrl.engines.open import open_engine, start_to_sample
 from agentrl.episode.runner import Plan
-from agentrl.errors import AgentRLError, RecipeError
+from agentrl.errors import RecipeError
 from agentrl.plans import missing, rollout_plans
 from agentrl.play import evaluate, play
 from agentrl.recipe import EvalSettings, Recipe
@@ -23,7 +24,6 @@ from agentrl.scale.crew import crewed
 from agentrl.store.run_dir import RunDir
 from agentrl.task_source import TaskSource, load_tasks
 from agentrl.view.progress import Progress
-from agentrl.view.summary import failure_line
 
 
 def rollout(
@@ -42,15 +42,6 @@ def rollout(
         with Progress(f"rollout {recipe.name} ({who})") as progress:
             asyncio.run(_collect(parts, run, planned, agent, engine, progress))
         run.update_info(finished=True)
-        failures = run.failures()
-        rows = run.rows()
-    if failures and all(row.status in ("infra_error", "user_error") for row in rows):
-        last = failures[-1]
-        raise AgentRLError(
-            f"all {len(rows)} episodes failed; the last: {failure_line(last)}",
-            place=f"{path}, episode {last['episode']}, stage {last['stage']}",
-            remedy="fix it and run the same command again",
-        )
     return path
 
 
@@ -74,9 +65,7 @@ async def _collect(
             if isinstance(backend, Pool):
                 progress.note(backend.stats().sentence())
         finally:
-            await live.close()
-            if backend is not None:
-                await backend.close()
+            await close_all(progress.note, live, backend)
 
 
 def evaluation(name: str, overrides: list[str], *, n: int | None, out: Path | None) -> tuple[Path, dict[str, Any]]:
@@ -118,9 +107,7 @@ async def _evaluate(
             run.add_metrics(metrics)
             return metrics
         finally:
-            await engine.close()
-            if backend is not None:
-                await backend.close()
+            await close_all(progress.note, engine, backend)
 
 
 def load_evaluated(name: str, overrides: list[str]) -> tuple[Recipe, int]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agentrl.errors import StoreError
+from agentrl.errors import AgentRLError, StoreError
 from agentrl.recipe import Recipe, recipe_from_run
 from agentrl.store.run_dir import RunDir
+from agentrl.view.summary import failure_line
 
 # What may differ between two starts of one run without making it another run: how much of it, not what; and what
 # bounds memory: a training step stays the same step, and so does one of the engine.
@@ -80,6 +83,47 @@ def closing(run: RunDir, again: str = "the same command continues") -> Iterator[
         raise KeyboardInterrupt(f"stopped; what was finished is kept in {run.path}: {again}") from None
     finally:
         run.close()
+
+
+class EpisodesMissing(AgentRLError):
+    """A command ended, and episodes that it should have played are no data."""
+
+
+def require_whole(path: Path) -> None:
+    """For the end of a command, when all else is told.
+
+    Raises:
+        EpisodesMissing: how many episodes of the run failed, by what, and what to do about it.
+    """
+    with RunDir.read(path) as run:
+        rows, told, trains = run.rows(), run.failures(), run.info.get("command") == "train"
+        planned = run.info.get("planned")
+    data = {_planned_as(row.id) for row in rows if row.status in ("done", "truncated")}
+    failed = {_planned_as(row.id): row for row in rows}  # the last attempt counts
+    wanted = failed.keys() if planned is None else failed.keys() & set(planned)
+    lost = {id: failed[id] for id in wanted if id not in data}
+    if not lost:
+        return
+    kinds = Counter(row.error or row.status for row in lost.values())
+    causes = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    ids = {row.id for row in lost.values()}
+    last = next((entry for entry in reversed(told) if entry.get("episode") in ids and entry.get("final")), None)
+    again = (
+        f"training went on without them: agentrl show {path} --status {next(iter(lost.values())).status} lists them"
+        if trains
+        else "mend that and run the same command again: it adds what is missing"
+    )
+    raise EpisodesMissing(
+        f"{len(lost)} of {len(wanted)} episodes ({len(lost) / len(wanted):.0%}) are missing: {causes}"
+        + (f"; the last: {failure_line(last)}" if last is not None else ""),
+        place=f"{path}, episode {last['episode']}, stage {last['stage']}" if last is not None else str(path),
+        remedy=again,
+    )
+
+
+def _planned_as(id: str) -> str:
+    """The id that an episode was planned under: one that ran again has `~1`, `~2`, ... at its end (`plans.missing`)."""
+    return re.sub(r"~\d+$", "", id)
 
 
 def _holds_data(run: RunDir) -> bool:

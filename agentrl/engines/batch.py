@@ -22,7 +22,7 @@ from agentrl.engines.decode import Decoder
 from agentrl.engines.graphs import Capture, Graphs
 from agentrl.engines.kv_cache import Parked, ParkingLot, common_prefix
 from agentrl.episode.record import VersionSpan
-from agentrl.errors import EngineError
+from agentrl.errors import DeadPolicy, EngineError
 
 FORWARD_TOKENS = 2048
 """A prefill forwards at most so many tokens (padding included) at once: bounds the memory of its activations."""
@@ -295,9 +295,7 @@ class Batch:
         self.forwarded_tokens += len(self.running)
         self.steps += 1
         if not math.isfinite(sum(logprobs)):
-            raise EngineError(
-                "the model's logits are not finite", remedy="the weights are broken: look at the training"
-            )
+            raise DeadPolicy(f"the policy's log-probabilities are not finite (version {self.version})")
         left: list[tuple[int, str]] = []
         for row, (request, token, logprob) in enumerate(zip(self.running, tokens, logprobs, strict=True)):
             request.token_ids.append(token)

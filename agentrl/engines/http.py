@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import aiohttp
 import msgspec
 
-from agentrl.errors import AgentRLError, EngineError
+from agentrl.errors import EngineError, InfraError
 
 T = TypeVar("T")
 
@@ -20,12 +20,27 @@ TRY_AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 """Statuses of a server that is busy, starting or broken. Any other refusal would be the same the next time."""
 
 
-class Refused(AgentRLError):
+REMEDIES = {
+    401: "the server wants a key: engine.api_key_env names the variable that holds it",
+    403: "the key is not allowed to do that, or engine.urls names the wrong server",
+    404: "the server has no such page or model: look at engine.urls, engine.model, and whether it was restarted with "
+    "another model",
+    413: "the request is too long for the server, or for a proxy before it: raise its limit, or shorten observations",
+}
+"""What helps against a refusal, by status; against others: what the server says."""
+
+
+class Refused(InfraError):
     """The server understood and refuses: asking again does not help, and no other server would differ."""
 
+    cause = "refusal"
+    retried = False
+
     def __init__(self, status: int, text: str, url: str) -> None:
-        self.status = status
-        super().__init__(f"the server refused with status {status}: {text[:500]}", place=url)
+        self.status, self.text = status, text
+        super().__init__(
+            f"the server refused with status {status}: {text[:500]}", place=url, remedy=REMEDIES.get(status)
+        )
 
 
 class HttpClient:

@@ -25,7 +25,7 @@ from agentrl.engines.settings import EngineSettings
 from agentrl.engines.transfer import TRANSFERS, Transfer
 from agentrl.engines.vllm_check import check_server
 from agentrl.episode.record import VersionSpan
-from agentrl.errors import AgentRLError, EngineError
+from agentrl.errors import AgentRLError, DeadPolicy, EngineError
 from agentrl.task import Message, Task
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ CONTINUATIONS = 16
 
 class _TokenLogprob(msgspec.Struct, gc=False):  # One a token: too many to be looked at by the collector.
     token_id: int
-    logprob: float
+    logprob: float | None
 
 
 class _Content(msgspec.Struct):
@@ -466,8 +466,10 @@ def _from_completions(choice: _Choice, version: int) -> Completion:
 
 def _completion(ids: list[int], logprobs: Sequence[float | None], finish: str | None, version: int) -> Completion:
     sure = [value for value in logprobs if value is not None]
-    if len(ids) != len(logprobs) or len(sure) < len(ids) or not math.isfinite(sum(sure)):
+    if len(ids) != len(logprobs):
         raise EngineError(f"{len(ids)} tokens came with the log-probabilities {list(logprobs)[:8]}")
+    if len(sure) < len(ids) or not math.isfinite(sum(sure)):  # JSON has no NaN: a null stands for it
+        raise DeadPolicy(f"the log-probabilities of sampled tokens are not finite: {list(logprobs)[:8]}")
     reasons: dict[str | None, Literal["stop", "length"]] = {"stop": "stop", "length": "length"}
     return Completion(
         token_ids=ids,

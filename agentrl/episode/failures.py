@@ -2,7 +2,7 @@
 
 Failures are never data. An episode that the machinery broke has no reward, enters no baseline and is tried again
 from the start; an error of a tool is an observation and ends nothing; a bug in user code is reported once, with
-its traceback, and a budget decides when the run stops.
+its traceback. When the run stops is decided by budgets, one a cause (`budgets.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from agentrl.engines.base import ContextOverflow
 from agentrl.episode.record import ErrorRecord, Status
-from agentrl.errors import EngineError, InfraError, place_of
+from agentrl.errors import InfraError, place_of
 
 
 class LimitReached(Exception):
@@ -41,7 +41,7 @@ def verdict(error: BaseException) -> Verdict:
         case ContextOverflow():
             return Verdict("truncated", retry=False, stop="tokens")
         case InfraError():
-            return Verdict("infra_error", retry=True)
+            return Verdict("infra_error", retry=error.retried)
         case _:
             return Verdict("user_error", retry=False)
 
@@ -64,5 +64,5 @@ def describe(error: BaseException, stage: str) -> ErrorRecord:
         stage=stage,
         place=place_of(error),
         traceback=text[-8000:],
-        by_engine=isinstance(error, EngineError),
+        cause=error.cause if isinstance(error, InfraError) else "",
     )

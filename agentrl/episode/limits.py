@@ -11,7 +11,12 @@ class Limits(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     episode_s: float = Field(1800, gt=0, description="Whole episode without scoring; beyond it: truncated.")
-    sandbox_s: float = Field(60, gt=0, description="Getting a sandbox; beyond it: infra_error, retried.")
+    sandbox_s: float = Field(
+        60,
+        gt=0,
+        description="Getting a sandbox; beyond it: infra_error, retried. As long a backend may be unavailable before "
+        "that costs an attempt: it is asked again meanwhile.",
+    )
     open_s: float = Field(120, gt=0, description="Tool.open of all tools together; beyond it: user_error.")
     generate_s: float = Field(600, gt=0, description="One completion; beyond it: infra_error, retried.")
     score_s: float = Field(300, gt=0, description="All reward components; beyond it: user_error.")
@@ -25,5 +30,12 @@ class Limits(BaseModel):
         8, ge=0, description="The run stops when more episodes than this failed by a bug in user code."
     )
     engine_failures: int = Field(
-        8, gt=0, description="The run stops when so many episodes in a row were given up because the engine failed."
+        8,
+        gt=0,
+        description="The run stops when so many episodes in a row were given up because the engine failed, or refused.",
+    )
+    sandbox_failures: int = Field(
+        8,
+        gt=0,
+        description="The run stops when so many episodes in a row were given up because their sandboxes failed.",
     )

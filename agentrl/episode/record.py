@@ -154,7 +154,7 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     Attributes:
         place: innermost `file:line in function` of user code, "" if none was involved.
-        by_engine: the engine failed, after its own retries.
+        cause: which part of the machinery failed (`InfraError.cause`); "" if none did.
     """
 
     kind: str
@@ -162,7 +162,7 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     stage: str
     place: str = ""
     traceback: str = ""
-    by_engine: bool = False
+    cause: str = ""
 
 
 class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,14 +20,15 @@ from agentrl.chat.parser import Parser
 from agentrl.chat.renderer import Renderer
 from agentrl.credit.gain import GoldScorer
 from agentrl.engines.base import Engine, Sampling
+from agentrl.episode.budgets import Budgets
 from agentrl.episode.collector import rare_collections
 from agentrl.episode.failures import Verdict, asked_to_stop, describe, verdict
 from agentrl.episode.limits import Limits
+from agentrl.episode.outage import Outage
 from agentrl.episode.record import Episode, ErrorRecord
 from agentrl.episode.session import Outcome, Session
-from agentrl.errors import AgentRLError
 from agentrl.rewards.components import RewardSet, Score
-from agentrl.sandbox.contract import Backend, Sandbox, SandboxSpec, SandboxStartFailed
+from agentrl.sandbox.contract import Backend, Sandbox, SandboxSpec
 from agentrl.seeds import derive_seed
 from agentrl.task import Task
 from agentrl.tools.base import Tool
@@ -60,6 +61,7 @@ class Harness:
         put_blob: keeps a long output, returns its hash.
         gain: scores the gold answer before every turn, not in evaluations and demonstrations; None: nobody asks.
         crew: workers that play the episodes; None: they are played here.
+        outage: how long the backend has been unavailable.
     """
 
     engine: Engine
@@ -79,14 +81,7 @@ class Harness:
     put_blob: Callable[[bytes], str] | None = None
     gain: GoldScorer | None = None
     crew: Crew | None = None
-
-
-class TooManyUserErrors(AgentRLError):
-    """The budget for bugs in user code is spent. What ran is stored."""
-
-
-class EngineDown(AgentRLError):
-    """The engine failed episode after episode. What ran is stored; the same command adds what is missing."""
+    outage: Outage = field(default_factory=Outage)
 
 
 BEGIN_AT_ONCE = 64
@@ -118,8 +113,8 @@ class Runner:
         """Yields every planned episode once, in order of completion.
 
         Raises:
-            TooManyUserErrors: after the episode that spent the budget was yielded.
-            EngineDown: `limits.engine_failures` episodes in a row failed by the engine; all that ended are yielded.
+            TooManyUserErrors, EngineDown, SandboxDown, DeadPolicy: after the episode that spent the budget of its cause
+                was yielded, and all that had ended before.
         """
         waiting = iter(plans)
         running: set[asyncio.Task[Episode]] = set()
@@ -197,38 +192,6 @@ class Runner:
         self._on_failure(
             {"episode": plan.id, "attempt": attempt, "status": status, "final": final, **msgspec.structs.asdict(error)}
         )
-
-
-class Budgets:
-    """How many failures a run bears."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits, self._user_errors, self._engine_failures = limits, 0, 0
-
-    def spend(self, episode: Episode) -> None:
-        """Counts an episode that ended.
-
-        Raises:
-            TooManyUserErrors, EngineDown: it was one too many.
-        """
-        error = episode.error
-        self._user_errors += episode.status == "user_error"
-        if error is not None and self._user_errors > self._limits.user_errors:
-            raise TooManyUserErrors(
-                f"{self._user_errors} episodes failed by a bug in user code; the last: "
-                f"{error.kind}: {error.message}\n{error.traceback}",
-                place=f"episode {episode.id}, stage {error.stage}",
-                remedy="fix it and run the same command again; or raise limits.user_errors",
-            )
-        self._engine_failures = self._engine_failures + 1 if error is not None and error.by_engine else 0
-        if error is not None and self._engine_failures >= self._limits.engine_failures:
-            raise EngineDown(
-                f"the engine failed {self._engine_failures} episodes in a row, each after {self._limits.retries + 1} "
-                f"attempts; the last: {error.message}",
-                place=f"episode {episode.id}, stage {error.stage}",
-                remedy="look after the engine and run the same command again: it adds what is missing; "
-                "or raise limits.engine_failures",
-            )
 
 
 class _Attempt:
@@ -325,12 +288,7 @@ class _Attempt:
             self.harness.engine.end_session(self.plan.id)
 
     async def _start(self, backend: Backend, spec: SandboxSpec, label: str) -> Sandbox:
-        seconds = self.harness.limits.sandbox_s
-        try:
-            async with asyncio.timeout(seconds):
-                return await backend.create(spec, label=label)
-        except TimeoutError:
-            raise SandboxStartFailed(f"no sandbox within {seconds:g} s") from None
+        return await self.harness.outage.create(backend, spec, label, self.harness.limits.sandbox_s)
 
     async def _verifier_sandbox(self) -> Sandbox:
         """A fresh sandbox for a reward component; the component closes it."""

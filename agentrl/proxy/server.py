@@ -22,7 +22,7 @@ from aiohttp import web
 from agentrl.engines.base import ContextOverflow
 from agentrl.engines.http import Refused
 from agentrl.episode.record import Episode
-from agentrl.errors import EngineError, RenderError
+from agentrl.errors import InfraError, RenderError
 from agentrl.proxy.messages import BadRequest
 from agentrl.proxy.recorder import Recorder, Said, Voice
 
@@ -31,7 +31,7 @@ STATUS: dict[type[Exception], tuple[int, str]] = {
     BadRequest: (400, "invalid_request_error"),
     RenderError: (400, "invalid_request_error"),
     Refused: (400, "invalid_request_error"),
-    EngineError: (503, "engine_error"),
+    InfraError: (503, "engine_error"),
 }
 """What a program is told of an error: HTTP status and code."""
 

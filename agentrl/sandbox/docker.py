@@ -141,16 +141,23 @@ class DockerBackend:
         return await asyncio.to_thread(reap, self.engine, dry=dry) + reap_folders(dry=dry)
 
     async def close(self) -> None:
-        """Closes every sandbox that it made, and drops its snapshots."""
-        await asyncio.gather(*(sandbox.close() for sandbox in list(self._alive)))
-        await self.snapshots.drop_all()
-        if self._network:
-            name, self._network = self._network, ""
-            await self.engine.call(lambda api: api.remove_network(name))
+        """Closes every sandbox that it made, and drops its snapshots; also those that it could not while the engine was
+        away.
+
+        Raises:
+            SandboxUnavailable: the engine is away now. What is left there is removed by who starts next, or by `gc`.
+        """
+        await asyncio.gather(*(sandbox.close() for sandbox in list(self._alive)), return_exceptions=True)
         self.egress.stop()
-        self._remove_folder()
-        self._folder = self._known = None
-        self._images.clear()
+        try:
+            if self._known is not None:
+                await self.snapshots.drop_all()
+                await asyncio.to_thread(reap, self.engine, owner=self.owner)
+        finally:
+            self._network = ""
+            self._remove_folder()
+            self._folder = self._known = None
+            self._images.clear()
 
     def forget(self, sandbox: DockerSandbox) -> None:
         """The sandbox is gone."""

@@ -19,7 +19,7 @@ from agentrl.sandbox.cgroups import Group
 from agentrl.sandbox.client import TOOLS, WIRE
 from agentrl.sandbox.contract import SandboxLost, SandboxSpec, SandboxStartFailed
 from agentrl.sandbox.docker_engine import Engine
-from agentrl.sandbox.docker_gate import EngineChoked, Gate
+from agentrl.sandbox.docker_gate import EngineAway, EngineChoked, Gate
 from agentrl.sandbox.docker_image import UID, Image
 from agentrl.sandbox.egress import proxy_environment
 from agentrl.sandbox.wire import Wire
@@ -181,12 +181,15 @@ class Container:
         return "no message"
 
     async def remove(self) -> None:
-        """Removes it and its folder. An engine that chokes is asked again, and at last left to the next `reap`."""
+        """Removes it and its folder. An engine that chokes is asked again; what stays is left to who closes the
+        backend."""
         if self._making is not None:
             await asyncio.wait([self._making])
             for pause in (0.1, 0.5, 2.0, 0.0):
                 try:
                     await self._engine.call(lambda api: api.remove_container(self.name, force=True, v=True))
+                    break
+                except EngineAway:
                     break
                 except EngineChoked as error:
                     _log.warning("container %s could not be removed: %s", self.name, error.message)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from agentrl.errors import needs
 from agentrl.sandbox.contract import CapabilityMissing, SandboxUnavailable
-from agentrl.sandbox.docker_gate import EngineChoked
+from agentrl.sandbox.docker_gate import EngineAway, EngineChoked
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class Engine:
         """Makes a call (it gets a `docker.APIClient`) and waits for it.
 
         Raises:
-            SandboxUnavailable: nobody listens at the address.
+            EngineAway: nobody listens at the address.
             EngineChoked: no answer in time, or a 5xx.
             docker.errors.APIError: the engine refused (4xx).
         """
@@ -85,7 +85,7 @@ class Engine:
             raise
         except (self._requests.exceptions.ConnectionError, self._docker.errors.DockerException) as error:
             if "refused" in str(error) or "No such file" in str(error):
-                raise SandboxUnavailable(f"no container engine answers at {self.host}", remedy=_INSTALL) from None
+                raise EngineAway(f"no container engine answers at {self.host}", remedy=_INSTALL) from None
             raise EngineChoked(f"the container engine broke off: {error}") from None
         finally:
             if client is not None:  # it would keep a connection for each URL, that is for each container

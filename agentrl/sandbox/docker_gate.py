@@ -9,18 +9,25 @@ from contextlib import asynccontextmanager
 
 from agentrl.sandbox.contract import SandboxUnavailable
 
+_LOOK = "look at `docker info` and the engine's log"
+
 
 class EngineChoked(SandboxUnavailable):
     """The engine did not answer in time, broke off, or reported a failure of its own (5xx)."""
 
 
+class EngineAway(EngineChoked):
+    """Nobody listens at the engine's address."""
+
+
 class Gate:
     """Lets through `at_once` creates, at most `per_second`; a circuit breaker shuts it when the engine chokes.
 
-    After `failures` in a row it is shut for `shut_s`; then one goes through on trial, whose success opens it again.
-    Only `EngineChoked` counts as a failure: a refused request shows an engine that is well.
+    After `failures` in a row it is shut; then one goes through on trial, whose success opens it again. Only
+    `EngineChoked` counts as a failure: a refused request shows an engine that is well.
 
     Args:
+        shut_s: how long it is shut: at first, and at most; twice as long after each trial that fails.
         clock: seconds; replaced in tests.
     """
 
@@ -29,13 +36,13 @@ class Gate:
         at_once: int = 8,
         per_second: float = 20.0,
         failures: int = 5,
-        shut_s: float = 30.0,
+        shut_s: tuple[float, float] = (1.0, 30.0),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._at_once, self._pause = at_once, 1.0 / per_second
         self._most_failures, self._shut_s, self._clock = failures, shut_s, clock
-        self._failures, self._opens_at, self._trial = 0, 0.0, False
-        self._cause = ""
+        self._failures, self._trials, self._opens_at, self._trial = 0, 0, 0.0, False
+        self._cause, self._remedy = "", ""
         self._next = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._places = asyncio.Semaphore(at_once)
@@ -62,7 +69,10 @@ class Gate:
                 self._failures = 0
             except EngineChoked as error:
                 self._failures += 1
-                self._opens_at, self._cause = self._clock() + self._shut_s, error.message
+                self._trials = self._trials + 1 if trial else 0
+                first, longest = self._shut_s
+                self._opens_at = self._clock() + min(longest, first * 2.0 ** min(self._trials, 16))
+                self._cause, self._remedy = error.message, error.remedy or _LOOK
                 raise
             except Exception:
                 self._failures = 0
@@ -78,5 +88,5 @@ class Gate:
         if left > 0 or self._trial:
             raise SandboxUnavailable(
                 f"the container engine failed {self._failures} times in a row; the last: {self._cause}",
-                remedy=f"it is asked again in {max(left, 0):.0f} s; look at `docker info` and the engine's log",
+                remedy=f"it is asked again in {max(left, 0):.0f} s; {self._remedy}",
             )

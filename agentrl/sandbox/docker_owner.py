@@ -23,8 +23,8 @@ def machine() -> str:
     return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
 
 
-def reap(engine: Engine, *, dry: bool = False) -> list[str]:
-    """Removes what dead owners left in the engine.
+def reap(engine: Engine, *, dry: bool = False, owner: str = "") -> list[str]:
+    """Removes what dead owners left in the engine; or what `owner` has there, who need not be dead.
 
     Nothing is judged whose owner lives in another PID namespace of the same boot (agentrl in a container).
 
@@ -34,16 +34,17 @@ def reap(engine: Engine, *, dry: bool = False) -> list[str]:
 
     def work(api: Any) -> list[str]:
         found = []
-        query = {"filters": {"label": OWNER}}
-        for each in filter(_is_dead, api.containers(all=True, **query)):
+        query = {"filters": {"label": f"{OWNER}={owner}" if owner else OWNER}}
+        left = (lambda thing: True) if owner else _is_dead
+        for each in filter(left, api.containers(all=True, **query)):
             found.append(f"container {each['Names'][0].lstrip('/')}")
             if not dry:
                 _tolerant(engine, lambda id=each["Id"]: api.remove_container(id, force=True, v=True))
-        for each in filter(_is_dead, api.networks(**query)):
+        for each in filter(left, api.networks(**query)):
             found.append(f"network {each['Name']}")
             if not dry:
                 _tolerant(engine, lambda id=each["Id"]: api.remove_network(id))
-        for each in filter(_is_dead, api.images(**query)):
+        for each in filter(left, api.images(**query)):
             name = (each["RepoTags"] or [each["Id"]])[0]
             found.append(f"image {name}")
             if not dry:

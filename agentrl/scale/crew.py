@@ -296,6 +296,6 @@ def _of_this_machine(url: str) -> bool:
 
 def longest_episode(limits: Limits) -> float:
     """Seconds after which an episode must have ended, by the deadlines of all stages and attempts."""
-    attempt = 2 * limits.sandbox_s + limits.open_s + limits.episode_s + limits.generate_s + limits.score_s
+    attempt = 4 * limits.sandbox_s + limits.open_s + limits.episode_s + limits.generate_s + limits.score_s
     closing = 20 * limits.close_s  # tools and sandbox, one after another
     return (limits.retries + 1) * (attempt + closing + limits.backoff_s * 2.0**limits.retries)

@@ -16,12 +16,15 @@ from aiohttp import web
 
 from agentrl.engines.base import Completion, ContextOverflow, Engine, Sampling
 from agentrl.engines.http import HttpClient, Refused, most_connections
-from agentrl.errors import AgentRLError, EngineError
+from agentrl.errors import AgentRLError, DeadPolicy, EngineError
 from agentrl.task import Message, Task
 
 LONGEST_REQUEST = 1 << 30
-OVERFLOW, FAILED, REFUSED = 413, 503, 400
-"""Statuses: the prompt is too long; the engine failed; the request is wrong for this engine."""
+FAILED, REFUSED = 503, 400
+"""Statuses: the engine failed; the request is wrong for this engine."""
+
+OWN: dict[int, type[AgentRLError]] = {413: ContextOverflow, 422: DeadPolicy}
+"""Statuses of errors that are raised again as what they are."""
 
 
 class _Begin(msgspec.Struct):
@@ -101,8 +104,9 @@ class Gateway:
         try:
             asked = msgspec.json.decode(await request.read(), type=kind)
             reply = await function(self._engines[int(number)], asked)
-        except ContextOverflow as error:
-            return web.Response(status=OVERFLOW, text=str(error))
+        except tuple(OWN.values()) as error:
+            (status,) = (status for status, kind in OWN.items() if isinstance(error, kind))
+            return web.Response(status=status, text=error.message)
         except EngineError as error:
             return web.Response(status=FAILED, text=str(error))
         except Exception as error:
@@ -160,6 +164,7 @@ class GatewayEngine:
 
         Raises:
             ContextOverflow: the prompt fills the context.
+            DeadPolicy: the policy's log-probabilities are not finite.
             EngineError: the engine failed, or cannot be reached.
             Refused: the request is wrong for it.
         """
@@ -201,6 +206,6 @@ class GatewayEngine:
         try:
             return await self._client.post(f"{self._url}/{call}", asked, kind)
         except Refused as refused:
-            if refused.status == OVERFLOW:
-                raise ContextOverflow(refused.message) from None
-            raise
+            if (kind := OWN.get(refused.status)) is None:
+                raise
+            raise kind(refused.text) from None

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from agentrl.build import Parts
+from agentrl.closing import close_all
 from agentrl.curriculum import Group
 from agentrl.engines.base import Engine
 from agentrl.engines.torch import TorchEngine
@@ -180,8 +181,5 @@ class AsyncLoop(Loop):
         if self._evaluation is not None:
             self._evaluation.cancel()
             await asyncio.gather(self._evaluation, return_exceptions=True)
-        if self.rollouts is not None:
-            await self.rollouts.close()
-        if self._evaluator is not None:
-            await self._evaluator.close()
+        await close_all(self.progress.note, self.rollouts, self._evaluator)
         await super()._close()

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from agentrl.build import Parts, check_training
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import HFTokenizer
+from agentrl.closing import close_all
 from agentrl.credit.registry import EpisodeCredit
 from agentrl.curriculum import Curriculum, Group, Lesson
 from agentrl.curriculum.curriculum import load_parts
@@ -113,12 +114,7 @@ class Loop:
         """What is left to do when the last iteration is over."""
 
     async def _close(self) -> None:
-        if hasattr(self, "engine"):
-            await self.engine.close()
-        if self.backend is not None:
-            await self.backend.close()
-        if self._thread is not None:
-            await self._thread.close()
+        await close_all(self.progress.note, getattr(self, "engine", None), self.backend, self._thread)
 
     async def _compute(self, function: Callable[..., Result], *args: Any) -> Result:
         """Work of the trainer. All of it comes this way: with several ranks its parts must not mix."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from agentrl.errors import TrainError
+from agentrl.errors import DeadPolicy, TrainError
 from agentrl.train.attention import REMEDY, Tree, tree_attention
 from agentrl.train.packing import Pack, pack
 from agentrl.train.row import Row
@@ -131,6 +131,7 @@ def check_policy(policy: Policy) -> None:
     """Compares a packed pass of three short branches with the model's own, row by row.
 
     Raises:
+        DeadPolicy: they are not finite.
         TrainError: they differ: the model has parts that see more of a token's neighbours than attention shows them
             (linear attention, convolutions, attention sinks, score caps), it ignores the attention interface, or it
             does something to its logits that we do not know.
@@ -151,6 +152,8 @@ def check_policy(policy: Policy) -> None:
         ours = policy.logits(policy.hidden(packed))[torch.from_numpy(packed.query).to(model.device)]
         ids = [torch.from_numpy(rows[row].token_ids)[None].to(model.device) for row in packed.rows]
         theirs = torch.cat([model(input_ids=each, use_cache=False).logits[0, :-1] for each in ids]).float()
+    if not theirs.isfinite().all():
+        raise DeadPolicy("the policy's logits are not finite", place=place)
     difference = (ours - theirs).abs().max().item()
     allowed = 1e-3 if model.dtype == torch.float32 and not policy.bf16 else 0.1
     if not difference <= allowed * max(1.0, theirs.abs().max().item()):

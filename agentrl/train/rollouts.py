@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from agentrl.curriculum import GroupPlan
+from agentrl.episode.budgets import Budgets
 from agentrl.episode.collector import rare_collections
-from agentrl.episode.runner import Budgets, Harness, Plan, Runner
+from agentrl.episode.runner import Harness, Plan, Runner
 from agentrl.plans import group_id, group_plans, missing
 from agentrl.play import announce
 from agentrl.store.run_dir import RunDir
@@ -106,7 +107,7 @@ class Rollouts:
         """Waits for the groups that the next update trains on, and takes them away, in the order they were drawn.
 
         Raises:
-            TooManyUserErrors, EngineDown: as `Runner.run`.
+            TooManyUserErrors, EngineDown, SandboxDown, DeadPolicy: as `Runner.run`.
         """
         while (chosen := admission.choose(self.groups, self.version, wanted)) is None:
             await self._ending()

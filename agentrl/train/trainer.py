@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentrl.errors import TrainError
+from agentrl.errors import DeadPolicy, TrainError
 from agentrl.train.columns import Columns, token_columns
 from agentrl.train.learners import body_of, learner
 from agentrl.train.lora import add_adapters, merged
@@ -152,6 +152,7 @@ class Trainer:
             packing_ratio: the rows' tokens for each of them. lr, steps: of the optimiser, so far.
 
         Raises:
+            DeadPolicy: the policy's log-probabilities are not finite.
             TrainError: nothing to train on, or a loss or gradient that is not finite. The step that failed changes
                 no weight.
         """
@@ -301,7 +302,7 @@ class Trainer:
             The policy's log-probabilities, by row.
         """
         seen, faulty = ([np.zeros(len(row.token_ids), np.float32) for row in rows] for _ in range(2))
-        total = 0.0
+        total, dead = 0.0, 0.0
         packs = self.ranks.packs(rows, self.settings.token_budget)
         columns = token_columns(rows, weights, old, ref)
         ahead = None
@@ -325,13 +326,18 @@ class Trainer:
                 value, slope = value - bonus, slope - bonus
             if not torch.isfinite(value):
                 packed.put((~torch.isfinite(per_token.detach())).float().cpu().numpy(), faulty)
+                dead += float(not torch.isfinite(logprob).all())
             slope.backward()  # type: ignore[no-untyped-call]
             packed.put(logprob.detach().cpu().numpy(), seen)
             stats.add_pack(packed, rows)
             if entropies is not None:
                 stats.add_tokens(batch, clipped, entropies, objective)
             total += value.item()
-        total = self.ranks.sums({"loss": total})["loss"]
+        summed = self.ranks.sums({"loss": total, "dead": dead})
+        total = summed["loss"]
+        if summed["dead"]:
+            self.model.zero_grad()
+            raise DeadPolicy(f"the policy's log-probabilities are not finite in step {len(stats.grad_norms) + 1}")
         if not math.isfinite(total):
             self.ranks.add_up(faulty)
             raise self._not_finite("loss", [row for row, bad in zip(rows, faulty, strict=True) if bad.any()], stats)

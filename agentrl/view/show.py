@@ -183,7 +183,9 @@ def _summary(run: RunDir) -> Group:
         if split.reward:
             mean, least, most = split.reward
             reward = f"reward mean {mean:.3f}  from {least:.3f} to {most:.3f}"
-        lines.append(Text(f"{name}: {split.episodes} episodes  {reward}  {split.turns:.1f} turns an episode"))
+        failed = (f", {split.episodes - split.data} failed" if split.data < split.episodes else "", "red")
+        told = f"  {reward}  {split.turns:.1f} turns an episode"
+        lines.append(Text.assemble(f"{name}: {split.episodes} episodes", failed, told))
     if summary.calls:
         told = "".join(f"  {count} {_BAD_CALLS[what]}" for what, count in summary.bad_calls.items() if count)
         lines.append(Text.assemble(f"{summary.calls} tool calls", (told, "yellow")))

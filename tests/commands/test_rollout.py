@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 
@@ -84,7 +86,7 @@ def test_a_failed_episode_runs_again_when_its_cause_is_mended(counting: Path) ->
     (counting / "task.py").write_text(broken.replace("    said = [", "    1 / 0; said = ["))
     failed = agentrl(*arguments, cwd=here, ok=False)
     assert failed.returncode == 1
-    assert "all 6 episodes failed" in failed.stderr
+    assert "6 of 6 episodes (100%) are missing: 6 RewardError" in failed.stderr
     assert "ZeroDivisionError" in failed.stderr
     assert "task.py" in failed.stderr
     agentrl("view", "run", cwd=here)
@@ -97,6 +99,61 @@ def test_a_failed_episode_runs_again_when_its_cause_is_mended(counting: Path) ->
         done = [row for row in reader.rows() if row.status == "done"]
     assert sorted(row.id for row in done) == [f"rollout/{k:06d}-count{k}#0~1" for k in range(6)]
     assert agentrl("check", "run", cwd=here).returncode == 0
+
+
+def test_a_run_that_misses_episodes_says_how_many_and_why(counting: Path) -> None:
+    here = counting.parent
+    code = (counting / "task.py").read_text()
+    (counting / "task.py").write_text(code.replace("    said = [", "    task.data['to'] == 2 and {}['x']; said = ["))
+    arguments = ["rollout", "counting", "--n", "10", "--agent", "oracle", "--out", "run"]
+    ended = agentrl(*arguments, cwd=here, ok=False)
+    assert ended.returncode == 1
+    assert "10 episodes, 2 failed  reward mean 1.000" in ended.stdout
+    assert "2 of 10 episodes (20%) are missing: 2 RewardError; the last: RewardError: " in ended.stderr
+    assert "run the same command again: it adds what is missing" in ended.stderr
+    (counting / "task.py").write_text(code)
+    agentrl(*arguments, cwd=here)
+
+
+UNCLOSABLE = """
+from agentrl.sandbox.contract import SandboxUnavailable
+
+class Unclosable:
+    name = "unclosable"
+    def preflight(self, spec): pass
+    async def create(self, spec, *, label=""):
+        class Bare:
+            async def close(self): pass
+        return Bare()
+    async def close(self):
+        raise SandboxUnavailable("nobody answers any more")
+"""
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_what_cannot_be_closed_hides_neither_the_result_nor_an_error(counting: Path, broken: bool) -> None:
+    code = (counting / "task.py").read_text() + UNCLOSABLE
+    code = code.replace("class Counter(Tool):", "class Counter(Tool):\n    needs_sandbox = True")
+    code = code.replace("    said = [", "    1 / 0; said = [") if broken else code
+    (counting / "task.py").write_text(code)
+    backend = ["--set", "sandbox.backend=./counting/task.py:Unclosable"]
+    sets = [*backend, "--set", "limits.user_errors=2"]
+    ended = agentrl(
+        "rollout",
+        "counting",
+        "--n",
+        "9",
+        "--agent",
+        "oracle",
+        "--out",
+        "run",
+        *sets,
+        cwd=counting.parent,
+        ok=not broken,
+    )
+    assert "warning: Unclosable could not be closed: nobody answers any more" in ended.stdout
+    assert ("3 episodes failed by a bug in user code" in ended.stderr) == broken
+    assert ("reward mean 1.000" in ended.stdout) == (not broken)
 
 
 def test_a_replay_says_the_same_tokens(counting: Path) -> None:

@@ -17,7 +17,7 @@ from torch.testing import assert_close
 from agentrl.engines.base import Completion, ContextOverflow, Sampling
 from agentrl.engines.torch import TorchEngine
 from agentrl.episode.record import VersionSpan
-from agentrl.errors import AgentRLError, EngineError
+from agentrl.errors import AgentRLError, DeadPolicy, EngineError
 
 from .conftest import VOCAB, make_model, plain_logprobs
 
@@ -425,7 +425,7 @@ async def test_a_fault_while_requests_enter_loses_none_of_them() -> None:
 async def test_broken_weights_are_an_error_and_leave_no_trace(engine: TorchEngine) -> None:
     good = make_model().state_dict()
     await engine.update({name: torch.full_like(value, torch.nan) for name, value in good.items()}, 1)
-    with pytest.raises(EngineError, match="not finite"):
+    with pytest.raises(DeadPolicy, match=r"not finite \(version 1\)"):
         await engine.generate([1] * 20, Sampling(max_tokens=20), "s")
     await engine.update(good, 2)
     completion = await engine.generate([1, 2], Sampling(max_tokens=3), "s")

@@ -20,9 +20,11 @@ from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.engines import replicas
 from agentrl.engines.settings import EngineSettings
 from agentrl.engines.vllm import NATIVE, VLLMEngine
+from agentrl.episode.budgets import EngineDown
 from agentrl.episode.collector import rare_collections
 from agentrl.episode.record import Episode
-from agentrl.episode.runner import EngineDown, Harness, Plan, Runner
+from agentrl.episode.runner import Harness, Plan, Runner
+from agentrl.errors import DeadPolicy
 from agentrl.plans import missing
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
@@ -30,7 +32,7 @@ from agentrl.train.row import rows_of
 from tests.episode.world import collect, make_parts, plans
 
 BYTES = ByteTokenizer()
-FAULTS = ("500", "disconnect", "hang", "half", "garbage", "nan")
+FAULTS = ("500", "disconnect", "hang", "half", "garbage")
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +92,8 @@ class Server:
                 return response
             case "garbage":
                 return web.Response(text="<html>")
+            case "401" | "404" | "413" as status:
+                return web.Response(status=int(status), text="no such model")
             case "nan":
                 content[0]["logprob"] = None  # type: ignore[assignment]
         return web.json_response({"choices": [choice]})
@@ -125,7 +129,7 @@ def whole(episode: Episode) -> bool:
     return episode.status == "done" and episode.answer == "y" and trained == episode.sampled_tokens > 0
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", [*FAULTS, "nan"])
 async def test_an_episode_is_tried_again_from_its_start(tmp_path: Path, fault: str) -> None:
     server = Server([None, fault, fault])  # the second turn fails, then the first of the next attempt
     failures: list[dict[str, Any]] = []
@@ -134,9 +138,10 @@ async def test_an_episode_is_tried_again_from_its_start(tmp_path: Path, fault: s
         (episode,) = await collect(runner.run(plans(1)))
     assert whole(episode)
     assert (episode.attempt, server.completions) == (2, 5)
-    assert [(f["attempt"], f["final"], f["stage"], f["by_engine"]) for f in failures] == [
-        (0, False, "generate", True),
-        (1, False, "generate", True),
+    cause = "policy" if fault == "nan" else "engine"
+    assert [(f["attempt"], f["final"], f["stage"], f["cause"]) for f in failures] == [
+        (0, False, "generate", cause),
+        (1, False, "generate", cause),
     ]
 
 
@@ -188,6 +193,29 @@ async def test_a_run_stops_when_the_engine_is_down_and_goes_on_when_it_is_back(t
             async for episode in Runner(harness, concurrency=4).run(missing(planned, run)):
                 run.add(episode)
         assert missing(planned, run) == []
+
+
+@pytest.mark.parametrize(("status", "remedy"), [("401", "key"), ("404", "engine.model"), ("413", "too long")])
+async def test_a_server_that_refuses_stops_the_run_and_is_no_bug_in_user_code(
+    tmp_path: Path, status: str, remedy: str
+) -> None:
+    parts = make_parts(tmp_path, limits={"backoff_s": 0.0, "retries": 2, "engine_failures": 4, "user_errors": 0})
+    server, seen = Server(iter(lambda: status, "")), list[Episode]()
+    async with serving(server) as url, harness_on(url, parts, retries=3) as harness:
+        with pytest.raises(EngineDown, match=rf"refused 4 episodes in a row[\s\S]*status {status}[\s\S]*{remedy}"):
+            async for episode in Runner(harness, concurrency=1).run(plans(20)):
+                seen.append(episode)
+    assert [(e.status, e.attempt, e.error.cause) for e in seen if e.error] == [("infra_error", 0, "refusal")] * 4
+    assert server.completions == 4, "what is refused is not asked again"
+
+
+async def test_a_dead_policy_stops_the_run_at_its_first_episode(tmp_path: Path) -> None:
+    server, seen = Server(iter(lambda: "nan", "")), list[Episode]()
+    async with serving(server) as url, harness_on(url, make_parts(tmp_path)) as harness:
+        with pytest.raises(DeadPolicy, match=r"not finite[\s\S]*-> [\s\S]*earlier checkpoint"):
+            async for episode in Runner(harness, concurrency=1).run(plans(20)):
+                seen.append(episode)
+    assert [e.status for e in seen] == ["infra_error"]
 
 
 async def test_failures_between_successes_stop_nothing(tmp_path: Path) -> None:

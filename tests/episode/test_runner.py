@@ -11,8 +11,9 @@ import pytest
 
 from agentrl.agent import Agent
 from agentrl.engines.scripted import Say
+from agentrl.episode.budgets import TooManyUserErrors
 from agentrl.episode.record import Episode
-from agentrl.episode.runner import Runner, TooManyUserErrors
+from agentrl.episode.runner import Runner
 from agentrl.errors import EngineError
 from agentrl.train.row import rows_of
 from tests.episode.world import Bench, FlakyEngine, collect, make_harness, make_parts, plans, play_one

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import io
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,8 @@ from pathlib import Path
 IMAGE = "agentrl/base:latest"
 NO_PYTHON = "agentrl-test/no-python:latest"
 START_S = 60.0
+KILL = "kill $(cat {folder}/pid); while [ -e {folder}/pid ]; do sleep 0.1; done"
+"""A script that ends the engine of a folder, with its containers."""
 PROGRAMS = """
 bash sh python3 cat ls cp mv rm mkdir rmdir ln chmod touch head tail wc sort uniq tr cut tee sleep true false echo env
 printf date id whoami stat dd df du find grep sed awk mawk tar gzip nohup setsid timeout seq yes kill ps mount umount
@@ -59,7 +62,7 @@ def engine(shared: Path) -> Iterator[str]:
     given = _given()
     if engine_answers(given):
         with _locked(shared):
-            _import_images(given)
+            import_images(given)
         yield given
         return
     folder = shared / "dockerd"
@@ -68,8 +71,8 @@ def engine(shared: Path) -> Iterator[str]:
     with _locked(shared):
         folder.mkdir(exist_ok=True)
         if not engine_answers(host):
-            _start(folder, host)
-        _import_images(host)
+            start(folder, host)
+        import_images(host)
         user.touch()
     try:
         yield host
@@ -77,20 +80,21 @@ def engine(shared: Path) -> Iterator[str]:
         with _locked(shared):
             user.unlink()
             if not any(folder.glob("user-*")):
-                _stop(folder)
+                stop(folder)
 
 
 def _given() -> str:
     return os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
 
 
-def _start(folder: Path, host: str) -> None:
+def start(folder: Path, host: str) -> None:
+    """Starts a private engine. `folder/start.sh` does the same once more, without waiting for it."""
     argv = [
         "dockerd", "-H", host, "--data-root", str(folder / "root"), "--exec-root", str(folder / "exec"),
         "--pidfile", str(folder / "pid"), "--bridge=none", "--iptables=false", "--ip-forward=false",
     ]  # fmt: skip
-    with open(folder / "log", "wb") as log:
-        subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True)
+    (folder / "start.sh").write_text(f"exec setsid {shlex.join(argv)} >>{folder}/log 2>&1 </dev/null\n")
+    subprocess.Popen(["bash", str(folder / "start.sh")], start_new_session=True)
     deadline = time.monotonic() + START_S
     while not engine_answers(host):
         if time.monotonic() > deadline:
@@ -98,7 +102,8 @@ def _start(folder: Path, host: str) -> None:
         time.sleep(0.1)
 
 
-def _stop(folder: Path) -> None:
+def stop(folder: Path) -> None:
+    """Ends a private engine, and removes its folder."""
     with suppress(OSError, ValueError):
         pid = int((folder / "pid").read_text())
         os.kill(pid, signal.SIGTERM)
@@ -108,7 +113,8 @@ def _stop(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _import_images(host: str) -> None:
+def import_images(host: str) -> None:
+    """Makes the images of the tests, unless they are there."""
     for name, programs in ((IMAGE, PROGRAMS), (NO_PYTHON, ["bash", "sh"])):
         asked = ["docker", "-H", host, "images", "-q", name]
         if not subprocess.run(asked, capture_output=True, check=True).stdout:

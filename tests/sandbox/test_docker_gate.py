@@ -18,7 +18,7 @@ class Clock:
 
 
 def make(clock: Clock) -> Gate:
-    return Gate(at_once=2, per_second=1e6, failures=3, shut_s=30, clock=clock)
+    return Gate(at_once=2, per_second=1e6, failures=3, shut_s=(30, 90), clock=clock)
 
 
 async def fail(gate: Gate, error: Exception) -> None:
@@ -84,6 +84,20 @@ async def test_a_failed_trial_shuts_it_again() -> None:
     with pytest.raises(SandboxUnavailable, match="still"):
         async with gate.enter():
             pass
+
+
+async def test_it_is_shut_for_longer_after_each_failed_trial_up_to_a_limit() -> None:
+    clock = Clock()
+    gate = make(clock)
+    for _ in range(3):
+        await fail(gate, EngineChoked("x"))
+    for seconds in (30, 60, 90, 90):
+        clock.now += seconds - 1
+        with pytest.raises(SandboxUnavailable, match="asked again in 1 s"):
+            async with gate.enter():
+                raise AssertionError("it is shut")
+        clock.now += 2
+        await fail(gate, EngineChoked("x"))
 
 
 async def test_what_the_engine_refuses_does_not_count() -> None:

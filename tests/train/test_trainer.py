@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from agentrl.errors import TrainError
+from agentrl.errors import DeadPolicy, TrainError
 from agentrl.train.loss_settings import LOSSES, Loss
 from agentrl.train.losses import TokenBatch
 from agentrl.train.settings import TrainSettings
@@ -323,6 +323,20 @@ def test_a_loss_that_is_not_finite_leaves_weights_and_optimiser_alone():
     assert torch.equal(weights(model), calls[1])
     assert not torch.equal(calls[0], calls[1])
     assert trainer.steps == 1
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_a_policy_whose_log_probabilities_are_nan_is_dead():
+    rows, model = make_rows(groups=1, size=2), llama()
+    trainer = Trainer(model, settings())
+    with torch.no_grad():
+        model.lm_head.weight[0, 0] = torch.nan
+    before = weights(model)
+    with pytest.raises(DeadPolicy, match=r"not finite in step 1\n  -> [\s\S]*earlier checkpoint"):
+        trainer.update(rows, 0)
+    with pytest.raises(DeadPolicy, match="logits are not finite"):  # a checkpoint of it
+        Trainer(model, settings())
+    assert torch.equal(weights(model).nan_to_num(9), before.nan_to_num(9))
     assert all(p.grad is None for p in model.parameters())
 
 

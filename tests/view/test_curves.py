@@ -1,7 +1,14 @@
+import io
+
 import pytest
+from rich.console import Console
 
 from agentrl.errors import StoreError
+from agentrl.play import summary
 from agentrl.view.curves import learning_curve
+from agentrl.view.progress import Progress
+from agentrl.view.summary import series
+from tests.store.make import make_episode
 
 
 def test_a_picture_is_written(tmp_path):
@@ -11,6 +18,20 @@ def test_a_picture_is_written(tmp_path):
     learning_curve(metrics, tmp_path / "curve.png", "house")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     learning_curve(metrics[:1], tmp_path / "one.png", "house")
+
+
+def test_an_evaluation_of_which_nothing_was_scored_plots_nothing(tmp_path):
+    """An outage is no collapse."""
+    failed = [make_episode(f"e{k}", status="infra_error") for k in range(3)]
+    lost = {"iteration": 1, "split": "eval", **summary(failed)}
+    assert (lost["failed"], lost["reward"], lost["success"], lost["turns"]) == (3, None, None, None)
+    scored = {"iteration": 0, "split": "eval", **summary([*failed, make_episode("e", reward=1.0)])}
+    assert series([scored, lost])["eval/success"] == [(0.0, 1.0)]
+    progress = Progress("eval", console=Console(file=io.StringIO(), width=120))
+    progress.iteration(lost)
+    assert "success" not in progress.console.file.getvalue()
+    with pytest.raises(StoreError, match="neither a success nor a reward"):
+        learning_curve([lost], tmp_path / "curve.png", "house")
 
 
 def test_without_success_and_reward_there_is_nothing_to_draw(tmp_path):

@@ -1,0 +1,135 @@
+"""A backend that dies, or restarts, in the middle of a run: what the command says, and what the next one adds."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agentrl.store.run_dir import RunDir
+from tests.command import agentrl
+from tests.sandbox import dockerd
+
+CODE = '''
+import subprocess
+from pathlib import Path
+from agentrl import Task, Tool, tool
+from agentrl.engines.scripted import Say
+
+HERE = Path(__file__).parent
+
+class Work(Tool):
+    """In its 50th call the disaster happens, once."""
+    needs_sandbox = True
+    calls = 0
+    async def open(self, task, sandbox):
+        self.sandbox = sandbox
+    @tool
+    async def work(self) -> str:
+        "Runs a program."
+        Work.calls += 1
+        disaster = HERE / "disaster.sh"
+        if Work.calls == 50 and disaster.exists():
+            disaster.rename(HERE / "happened.sh")
+            subprocess.run(["bash", str(HERE / "happened.sh")], check=True)
+        return (await self.sandbox.exec("echo done")).text
+
+def tasks():
+    return [Task.of(f"t{k}", "Work.") for k in range(200)]
+
+def worker(task, rng):
+    yield Say(calls=[("work", {})])
+    yield Say("done")
+
+def right(task, episode):
+    return 1.0
+'''
+RECIPE = """
+name: outage
+tasks: ./task.py:tasks
+tools: [./task.py:Work]
+sandbox: {backend: BACKEND}
+rewards: {right: ./task.py:right}
+scripts: {worker: ./task.py:worker}
+limits: {backoff_s: 0.05, sandbox_s: SECONDS}
+concurrency: 4
+"""
+
+
+def make(here: Path, backend: str, disaster: str, seconds: float) -> Callable[..., subprocess.CompletedProcess[str]]:
+    (here / "task.py").write_text(CODE)
+    (here / "recipe.yaml").write_text(RECIPE.replace("BACKEND", backend).replace("SECONDS", f"{seconds}"))
+    (here / "disaster.sh").write_text(disaster)
+    more = ["rollout", "recipe.yaml", "--agent", "worker", "--out", "run"]
+    return lambda n, **options: agentrl(*more, "--n", str(n), cwd=here, **options)
+
+
+def statuses(here: Path) -> Counter[str]:
+    with RunDir.read(here / "run") as run:
+        return Counter(row.status for row in run.rows())
+
+
+@pytest.fixture
+def engine_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Of a container engine for one test, which may kill it; `start.sh` starts it again."""
+    pytest.importorskip("docker", reason="the package docker is missing: pip install 'agentrl[docker]'")
+    if why := dockerd.why_not():
+        pytest.skip(why)
+    folder = tmp_path_factory.mktemp("own", numbered=True)
+    dockerd.start(folder, f"unix://{folder}/sock")
+    dockerd.import_images(f"unix://{folder}/sock")
+    yield folder
+    dockerd.stop(folder)
+
+
+def test_a_namespace_backend_that_dies_stops_the_run_and_the_same_command_completes_it(
+    tmp_path: Path, public_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = public_folder / "tmp"
+    temporary.mkdir(mode=0o755)
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    run = make(tmp_path, "namespace", f"rm -rf {temporary}", 5)
+    stopped_then_completed(tmp_path, 200, run, temporary.mkdir, "could not start a sandbox")
+
+
+def test_a_container_engine_that_dies_stops_the_run_and_the_same_command_completes_it(
+    tmp_path: Path, engine_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = f"unix://{engine_folder}/sock"
+    monkeypatch.setenv("DOCKER_HOST", host)
+    run = make(tmp_path, "docker", dockerd.KILL.format(folder=engine_folder), 5)
+    stopped_then_completed(
+        tmp_path, 100, run, lambda: dockerd.start(engine_folder, host), "no container engine answers", "dockerd"
+    )
+
+
+def stopped_then_completed(
+    here: Path, n: int, run: Callable[..., subprocess.CompletedProcess[str]], mend: Callable[[], object], *told: str
+) -> None:
+    stopped = run(n, ok=False)
+    assert stopped.returncode == 1, stopped.stdout
+    for each in ("episodes in a row failed", "limits.sandbox_failures", "run the same command again", *told):
+        assert each in stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    before = statuses(here)
+    assert before["done"] >= 45
+    assert sum(before.values()) <= 50 + 12, before
+    mend()
+    run(n)
+    assert statuses(here)["done"] == n
+
+
+def test_a_container_engine_that_restarts_costs_few_episodes_and_no_result(
+    tmp_path: Path, engine_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{engine_folder}/sock")
+    restart = f"{dockerd.KILL.format(folder=engine_folder)}\n(sleep 5; exec bash {engine_folder}/start.sh) &\n"
+    run = make(tmp_path, "docker", restart, 60)
+    done = run(100)
+    assert statuses(tmp_path) == {"done": 100}
+    assert "reward mean 1.000" in done.stdout
+    left = ["docker", "ps", "-aq", "--filter", "label=agentrl.owner"]
+    assert subprocess.run(left, capture_output=True, check=True).stdout == b"", "close() removes what it could not then"
