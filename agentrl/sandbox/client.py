@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import io
-import itertools
-import os
-import stat
-import tarfile
+import errno
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from agentrl.sandbox import carry
 from agentrl.sandbox.contract import (
     OUTPUT_LIMIT,
     CapabilityMissing,
@@ -29,7 +26,7 @@ from agentrl.sandbox.contract import (
 from agentrl.sandbox.endpoint import Endpoint
 from agentrl.sandbox.process import ToolboxProcess
 from agentrl.sandbox.session import ToolboxKernel, ToolboxShell
-from agentrl.sandbox.wire import Reply, Wire, finite
+from agentrl.sandbox.wire import Field, Reply, Wire, finite
 
 OWN_USER = ("agent", "1000")
 """Name and number of the user that programs run as."""
@@ -40,8 +37,6 @@ TOOLS = "/run/agentrl/tools"
 WIRE = "/run/agentrl/wire"
 """The folder inside that holds sockets of the host's, where a sandbox has such."""
 
-_TAR_LIMIT = 256 << 20
-_TAR = 'if [ -d "$1" ]; then tar -C "$1" -cf - .; else tar -C "$(dirname "$1")" -cf - "$(basename "$1")"; fi'
 _ENDED: dict[str, Outcome] = {"timeout": "timeout", "output_limit": "output_limit"}
 
 
@@ -112,11 +107,18 @@ class ToolboxSandbox(ABC):
         self, command: str | Sequence[str], *, cwd: str | None = None, env: Mapping[str, str] | None = None
     ) -> ToolboxProcess:
         """Starts a program to talk to. Raises OSError if it cannot be started."""
+        return await self._start("spawn", self._program(command, cwd, env))
+
+    async def carry(self, words: Sequence[str]) -> ToolboxProcess:
+        """Starts the toolbox's program that packs and unpacks files. Raises OSError if it cannot be started."""
+        return await self._start("carry", {"arg": words, "cwd": "/"})
+
+    async def _start(self, op: str, fields: Mapping[str, Field]) -> ToolboxProcess:
         wire = self.wire
         id = wire.fresh_id()
         end = wire.expect(f"{id}.end")
         try:
-            reply = await wire.ask("spawn", self._program(command, cwd, env), id=id)
+            reply = await wire.ask(op, fields, id=id)
         except asyncio.CancelledError:
             wire.tell({"op": "stop", "id": "", "job": id, "reason": "cancel"})
             wire.tell({"op": "process_drop", "id": "", "job": id})
@@ -125,7 +127,7 @@ class ToolboxSandbox(ABC):
 
     def _program(
         self, command: str | Sequence[str], cwd: str | None, env: Mapping[str, str] | None
-    ) -> dict[str, str | Sequence[str] | Mapping[str, str]]:
+    ) -> dict[str, Field]:
         argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
         if not argv:
             raise ValueError("an empty command")
@@ -175,8 +177,22 @@ class ToolboxSandbox(ABC):
     # Files
 
     async def read(self, path: str, *, limit: int = 64 << 20) -> bytes:
-        """A file's content."""
-        return (await self._file("read", path, {"limit": limit})).body
+        """A file's content. It comes in pieces, so that a large one takes no memory of the sandbox."""
+        wire = self.wire
+        id, more = wire.fresh_id(), True
+        rest: dict[str, Field] = {"job": id, "stream": "stdout", "size": 1 << 20}
+        try:
+            reply = await self._file("read", path, {"limit": limit}, id=id)
+            pieces, size, more = [reply.body], len(reply.body), "more" in reply.fields
+            while more and (piece := (await wire.ask("process_read", rest)).body):
+                pieces.append(piece)
+                size += len(piece)
+                if size > limit:  # it grew
+                    raise OSError(errno.EFBIG, f"File is larger than the limit of {limit} bytes", path)
+        finally:
+            if more:
+                wire.tell({"op": "process_drop", "id": "", "job": id})
+        return b"".join(pieces)
 
     async def write(self, path: str, content: str | bytes, *, mode: int = 0o644) -> None:
         """Writes a file; missing parent folders are made."""
@@ -184,9 +200,9 @@ class ToolboxSandbox(ABC):
             "write", path, {"mode": f"{mode:o}"}, content.encode() if isinstance(content, str) else content
         )
 
-    async def list(self, path: str = ".") -> list[FileInfo]:
+    async def list(self, path: str = ".", *, limit: int = 1 << 16) -> list[FileInfo]:
         """Entries of a folder, sorted by name."""
-        body = (await self._file("list", path, {})).body.decode("utf-8", "surrogateescape")
+        body = (await self._file("list", path, {"limit": limit})).body.decode("utf-8", "surrogateescape")
         entries = []
         for row in body.split("\0") if body else []:
             kind, size, name = row.split(" ", 2)
@@ -195,24 +211,17 @@ class ToolboxSandbox(ABC):
 
     async def put(self, source: Path, path: str) -> None:
         """Copies a host file, or the content of a host folder, into the folder `path`."""
-        packed = await asyncio.to_thread(_pack, source)
-        command = 'mkdir -p "$1" && tar --no-same-owner -C "$1" -xf -'
-        result = await self.exec(["sh", "-c", command, "sh", self._path(path)], stdin=packed, timeout_s=300)
-        if not result.ok:
-            raise OSError(f"cannot put {source} into {path}: {result.text.strip()}")
+        await carry.send(self, source, self._path(path))
 
     async def get(self, path: str, target: Path) -> None:
         """Copies a file or the content of a folder into the host folder `target`."""
-        argv = ["sh", "-c", _TAR, "sh", self._path(path)]
-        result = await self.exec(argv, timeout_s=300, output_limit=2 * _TAR_LIMIT)
-        if not result.ok or len(result.stdout) > _TAR_LIMIT:
-            why = result.stderr.decode("utf-8", "replace").strip() or f"more than {_TAR_LIMIT >> 20} MiB"
-            raise OSError(f"cannot get {path}: {why}")
-        await asyncio.to_thread(_unpack, result.stdout, target)
+        await carry.fetch(self, self._path(path), target)
 
-    async def _file(self, op: str, path: str, fields: Mapping[str, str | int], body: bytes = b"") -> Reply:
+    async def _file(
+        self, op: str, path: str, fields: Mapping[str, str | int], body: bytes = b"", id: str | None = None
+    ) -> Reply:
         try:
-            return await self.wire.ask(op, {"path": self._path(path), **fields}, body)
+            return await self.wire.ask(op, {"path": self._path(path), **fields}, body, id=id)
         except OSError as error:
             raise OSError(error.errno, error.strerror, path) from None
 
@@ -300,59 +309,3 @@ class ToolboxSandbox(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
-
-
-def _pack(source: Path) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
-        tar.add(source, arcname="." if source.is_dir() else source.name)
-    return packed.getvalue()
-
-
-def _unpack(packed: bytes, target: Path) -> None:
-    """Unpacks what a sandbox packed. Its programs may have forged every byte of it.
-
-    Nothing is resolved on the host (the filters of `tarfile` do, and were led astray): no name leads through a link, a
-    link leads nowhere above `target`, and a hard link only to a regular file.
-
-    Raises:
-        tarfile.TarError: a member would lie or lead outside of `target`, or is a device.
-    """
-    target.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
-        for member in tar:
-            _refuse_traps(member, target)
-            member.mode = (0o755 if member.mode & 0o100 else 0o644) if member.isreg() else 0o755
-            member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
-            # A link has no mode or owner of its own that would matter: setting them would follow it.
-            plain = member.isreg() or member.isdir()
-            if hasattr(tarfile, "data_filter"):
-                tar.extract(member, target, set_attrs=plain, filter="fully_trusted")
-            else:  # Python before 3.11.4, as in Debian 12
-                tar.extract(member, target, set_attrs=plain)
-
-
-def _refuse_traps(member: tarfile.TarInfo, target: Path) -> None:
-    place, depth = _inside(member.name, target)
-    if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
-        raise tarfile.ExtractError(f"{member.name!r} in the archive is a device or a pipe")
-    if member.issym():
-        link = PurePosixPath(member.linkname)
-        ups = len(list(itertools.takewhile("..".__eq__, link.parts)))
-        if link.is_absolute() or ".." in link.parts[ups:] or ups >= max(depth, 1):
-            raise tarfile.ExtractError(f"the link {member.name!r} in the archive leads out of {target}")
-    if place.is_symlink():
-        raise tarfile.ExtractError(f"{member.name!r} comes twice in the archive, first as a link")
-    if member.islnk():
-        source, _ = _inside(member.linkname, target)
-        if not (os.path.lexists(source) and stat.S_ISREG(source.lstat().st_mode)):
-            raise tarfile.ExtractError(f"{member.name!r} in the archive is a hard link to no file")
-
-
-def _inside(name: str, target: Path) -> tuple[Path, int]:
-    """Where a name of an archive lies, and how deep. Not through links."""
-    path = PurePosixPath(name)
-    parents = (target.joinpath(*path.parts[:count]) for count in range(1, len(path.parts)))
-    if path.is_absolute() or ".." in path.parts or any(parent.is_symlink() for parent in parents):
-        raise tarfile.ExtractError(f"{name!r} in the archive leads out of {target}")
-    return target / path, len(path.parts)

@@ -336,20 +336,35 @@ class Sandbox(Protocol):
         """Writes a file; missing parent folders are made. Raises OSError as `open` would."""
         ...
 
-    async def list(self, path: str = ".") -> list[FileInfo]:
-        """Entries of a folder, sorted by name. Raises OSError as `os.listdir` would."""
+    async def list(self, path: str = ".", *, limit: int = 1 << 16) -> list[FileInfo]:
+        """Entries of a folder, sorted by name.
+
+        Raises:
+            OSError: as `os.listdir` would, or it has more than `limit` entries.
+        """
         ...
 
     async def put(self, source: Path, path: str) -> None:
-        """Copies a host file, or the content of a host folder, into the folder `path`. Raises OSError."""
+        """Copies a host file, or the content of a host folder, into the folder `path`, in at most 300 s.
+
+        Modes, times and symbolic links are kept; hard links become files of their own.
+
+        Raises:
+            OSError: the one cannot be read or the other not written.
+        """
         ...
 
     async def get(self, path: str, target: Path) -> None:
-        """Copies a file or the content of a folder into the host folder `target`.
+        """Copies a file or the content of a folder into the host folder `target`, in at most 300 s.
+
+        A link that `path` is, is followed (inside). Links below it are kept, hard links become files of their own,
+        sockets are left out, holes are written out, and modes are plain: 755 or 644. What was copied before an error
+        stays.
 
         Raises:
-            OSError: there is no such file, it cannot be read, or it is too large.
-            tarfile.TarError: it holds a link that leads out of `target`, or a device.
+            OSError: there is no such file, it cannot be read, or it is not for the host: more than 256 MiB or
+                100,000 files, deeper than 128 folders, a device, a pipe, or a link that leads out of `target`.
+            SandboxUnavailable: `target` cannot be written.
         """
         ...
 

@@ -46,6 +46,7 @@ _PROGRAMS = (
     ("toolbox", "toolbox"),
     ("toolbox", "jobs"),
     ("toolbox", "kernel"),
+    ("toolbox", "carry"),
     ("egress", "relay"),
     ("snapshot", "archive"),
 )

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agentrl.paths import data_path
-from agentrl.sandbox import egress, rootfs
+from agentrl.sandbox import carry, egress, rootfs
 from agentrl.sandbox.conformance import Arena, checks, run_check
 from agentrl.sandbox.contract import ExecResult, SandboxSpec
 from agentrl.sandbox.namespace import NamespaceBackend, NamespaceSandbox
@@ -117,6 +117,28 @@ def reads_from_the_host(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[N
         return (Path(os.readlink(link)) if link.is_symlink() else inside if inside.exists() else link).read_bytes()
 
     return with_sandbox(read=read)
+
+
+@broken("get_stays_in_its_folder")
+def lets_links_lead_out(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
+    old, new = "if kind != DATA or (self.bounds.bounded and not inside):", "if kind != DATA:"
+    other_program(monkeypatch, carry, folder, "toolbox/carry.py", old, new)
+    return NamespaceBackend
+
+
+@broken("traps_where_a_file_was_expected")
+def reads_without_a_bound(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
+    other_toolbox(
+        monkeypatch, folder, "toolbox.py", "about.st_size <= limit and len(data) <= min(limit, PIECE)", "True"
+    )
+    return NamespaceBackend
+
+
+@broken("writing_reaches_no_pipe_of_the_toolbox")
+def writes_into_its_own_pipes(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
+    old, new = "            regular(fd)\n            os.ftruncate(fd, 0)\n            os.fchmod(fd, mode)\n", ""
+    other_toolbox(monkeypatch, folder, "toolbox.py", old, new)
+    return NamespaceBackend
 
 
 @broken("nothing_of_the_last_one")

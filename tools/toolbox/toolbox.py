@@ -26,6 +26,8 @@ sys.path.append(HERE)
 from jobs import CHUNK, NEVER, Exec, Process, Session, fault, processes, read_proc, send_signal
 
 EINPROGRESS = 115
+PIECE = 1 << 20  # of a file that is read
+LONGEST = 4095  # bytes of a path that the kernel takes
 
 
 class Tunnel(Process):
@@ -54,6 +56,14 @@ class Tunnel(Process):
     def drop(self):
         super().drop()
         self.link.close()
+
+
+class Opened(Process):
+    """A file that the host reads as it does a process: piece by piece."""
+
+    def __init__(self, box, id, fd):
+        self.box, self.id, self.stdin, self.outputs = box, id, -1, {"stdout": fd}
+        box.processes[id] = self
 
 
 class Toolbox:
@@ -193,6 +203,11 @@ class Toolbox:
     def op_spawn(self, request, _):
         Process(self, request)
 
+    def op_carry(self, request, _):
+        """As spawn: the program that packs and unpacks files."""
+        request["arg"] = [sys.executable, "-I", "-S", "-B", "-X", "utf8", HERE + "/carry.pyc", *request["arg"]]
+        Process(self, request)
+
     def op_connect(self, request, _):
         Tunnel(self, request)
 
@@ -237,35 +252,40 @@ class Toolbox:
     def op_read(self, request, _):
         fd = os.open(request["path"], os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            kind = os.fstat(fd).st_mode & 0o170000
-            if kind == 0o040000:
-                raise IsADirectoryError(21, "Is a directory")
-            if kind != 0o100000:
-                raise OSError(22, "Not a regular file")
+            about = regular(fd)
             limit, data = int(request["limit"]), bytearray()
-            while len(data) <= limit:
-                part = os.read(fd, 1 << 20)
+            while about.st_size <= limit and len(data) <= min(limit, PIECE):
+                part = os.read(fd, PIECE)
                 if not part:
                     break
                 data += part
-        finally:
+            if max(about.st_size, len(data)) > limit:
+                raise OSError(27, f"File is larger than the limit of {limit} bytes")
+        except OSError:
             os.close(fd)
-        if len(data) > limit:
-            raise OSError(27, f"File is larger than the limit of {limit} bytes")
-        self.answer({"id": request["id"]}, bytes(data))
+            raise
+        if len(data) <= PIECE:
+            os.close(fd)
+            self.answer({"id": request["id"]}, data)
+        else:  # the host asks for the rest as that of a process
+            Opened(self, request["id"], fd)
+            self.answer({"id": request["id"], "more": 1}, data)
 
     def op_write(self, request, body):
-        path, mode, at = request["path"], int(request["mode"], 8), 0
-        while True:
-            at = path.find("/", at + 1)
-            if at < 0:
-                break
+        path, mode = request["path"], int(request["mode"], 8)
+        if len(path) > LONGEST:
+            raise OSError(36, "File name too long")
+        at = path.find("/", 1)
+        while at > 0:
             try:
                 os.mkdir(path[:at], 0o755)
             except OSError:
                 pass  # it is there, or `open` says better what is wrong
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, mode)
+            at = path.find("/", at + 1)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, mode)
         try:
+            regular(fd)
+            os.ftruncate(fd, 0)
             os.fchmod(fd, mode)
             view = memoryview(body)
             while view:
@@ -275,12 +295,20 @@ class Toolbox:
         self.answer({"id": request["id"]})
 
     def op_list(self, request, _):
-        rows = []
+        rows, limit = [], int(request["limit"])
         kinds = {0o100000: "file", 0o040000: "folder", 0o120000: "link"}
-        for name in sorted(os.listdir(request["path"])):
-            about = os.lstat(request["path"] + "/" + name)
-            rows.append(f"{kinds.get(about.st_mode & 0o170000, 'other')} {about.st_size} {name}")
-        self.answer({"id": request["id"]}, "\0".join(rows).encode("utf-8", "surrogateescape"))
+        with os.scandir(request["path"]) as entries:
+            for entry in entries:
+                if len(rows) == limit:
+                    raise OSError(27, f"Folder has more than {limit} entries")
+                try:
+                    about = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # a program has just removed it
+                kind = kinds.get(about.st_mode & 0o170000, "other")
+                rows.append((entry.name, f"{kind} {about.st_size} {entry.name}"))
+        rows.sort()
+        self.answer({"id": request["id"]}, "\0".join([row for _, row in rows]).encode("utf-8", "surrogateescape"))
 
     def op_health(self, request, _):
         self.answer({"id": request["id"], "processes": len(processes()) + 1})
@@ -288,6 +316,7 @@ class Toolbox:
     OPERATIONS = {
         "exec": op_exec,
         "spawn": op_spawn,
+        "carry": op_carry,
         "connect": op_connect,
         "process_read": op_process_read,
         "process_write": op_process_write,
@@ -357,6 +386,17 @@ class Toolbox:
         for pid in found:
             send_signal(pid, signal.SIGKILL)
         return bool(found)
+
+
+def regular(fd):
+    """What is known of a file. Raises OSError for what is none: a pipe would block, a device never end."""
+    about = os.fstat(fd)
+    kind = about.st_mode & 0o170000
+    if kind == 0o040000:
+        raise IsADirectoryError(21, "Is a directory")
+    if kind != 0o100000:
+        raise OSError(22, "Not a regular file")
+    return about
 
 
 def connected(host):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import tarfile
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from agentrl.errors import SandboxError
 from agentrl.sandbox.conformance.arena import Arena, Broken, expect
@@ -174,7 +177,7 @@ async def get_stays_in_its_folder(arena: Arena) -> None:
     ):
         await sandbox.exec(f"rm -rf trap; {trap}")
         target = arena.host_folder() / "target"
-        with suppress(OSError, tarfile.TarError):
+        with suppress(OSError):
             await sandbox.get("trap", target)
         leads = [path for path in target.rglob("*") if not path.resolve().is_relative_to(target.resolve())]
         expect(not leads, f"{leads} leads out of the folder")
@@ -194,3 +197,125 @@ async def packed_traps_in_put(arena: Arena) -> None:
     await sandbox.write("trap.tar", packed.getvalue())
     await sandbox.exec("tar -P -xf trap.tar")
     expect(secret.read_bytes() == _SECRET, "unpacking inside changed a file of the host")
+
+
+_TRAPS = """
+import os, socket
+os.makedirs("folder")
+os.mkfifo("pipe")
+os.symlink("loop", "loop")
+os.symlink("nowhere", "dangling")
+os.symlink("/dev/zero", "endless")
+os.symlink("/etc/passwd", "out")
+os.symlink("/proc/self/fd/5", "descriptor")
+socket.socket(socket.AF_UNIX).bind("socket")
+open("forbidden", "w").close()
+os.chmod("forbidden", 0)
+with open("hole", "w") as file:
+    try:
+        os.truncate("hole", 1 << 40)
+    except OSError:  # this file system has no files as large
+        os.truncate("hole", 1 << 33)
+os.mkdir("deep")
+os.chdir("deep")
+for _ in range(10_000):
+    os.mkdir("d")
+    os.chdir("d")
+"""
+_TRAP_NAMES = """
+folder pipe loop dangling endless out descriptor socket forbidden hole deep missing file/x . / /proc/self/fd/4
+/proc/1/mem /proc/kmsg /dev/full /proc/self/environ
+""".split()  # noqa: SIM905
+_TRAP_NAMES += ["n" * 300, "n/" * 3000]
+_SLOWEST_S = 5.0
+
+
+class _Heartbeat:
+    """Beats while a call runs; remembers the longest pause between two beats."""
+
+    slowest_s = 0.0
+
+    async def beside(self, call: Coroutine[Any, Any, object]) -> None:
+        """Runs it to its end; an OSError is an end like another."""
+        loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(call)
+        while not task.done():
+            last = loop.time()
+            await asyncio.wait([task], timeout=0.01)
+            self.slowest_s = max(self.slowest_s, loop.time() - last)
+        with suppress(OSError):
+            task.result()
+
+
+@check()
+async def traps_where_a_file_was_expected(arena: Arena) -> None:
+    """Folders, links, pipes, 1 TB holes, 10,000-deep trees: each call ends soon, with a result or OSError."""
+    sandbox = await arena.open()
+    expect((await sandbox.exec(["python3", "-c", _TRAPS])).ok, "the traps cannot be laid")
+    source, target = arena.host_folder(), arena.host_folder()
+    (source / "from-the-host").write_bytes(b"x")
+    heart = _Heartbeat()
+    calls: dict[str, Callable[[str], Coroutine[Any, Any, object]]] = {
+        "reading": sandbox.read,
+        "listing": sandbox.list,
+        "getting": lambda name: sandbox.get(name, target / str(_TRAP_NAMES.index(name))),
+        "putting into": lambda name: sandbox.put(source, name),
+        "writing": lambda name: sandbox.write(name, b"x"),
+    }
+    for what, call in calls.items():
+        for name in _TRAP_NAMES:
+            try:
+                async with asyncio.timeout(30):
+                    await heart.beside(call(name))
+            except TimeoutError:
+                raise Broken(f"{what} {name[:20]} did not end") from None
+            except SandboxError as error:
+                raise Broken(f"{what} {name[:20]}: {error}") from None
+    size = sum(path.lstat().st_size for path in target.rglob("*") if path.is_file() and not path.is_symlink())
+    expect(size <= 256 << 20, f"{size} bytes came out")
+    expect(heart.slowest_s < _SLOWEST_S, f"the event loop stood still for {heart.slowest_s:.1f} s")
+    expect((await sandbox.exec("echo on")).stdout == b"on\n", "the sandbox does not answer any more")
+
+
+_FORGER = """
+import os, time
+own = {os.getpid(), os.getppid()}
+while True:
+    for name in os.listdir("/proc"):
+        if name.isdigit() and name != "1" and int(name) not in own:
+            try:
+                with open(f"/proc/{name}/fd/1", "wb", 0) as file:
+                    file.write(b"BZh91AY&SY" + bytes(200) + b"../../forged")
+            except OSError:
+                pass
+"""
+
+
+@check()
+async def forged_copies_are_refused(arena: Arena) -> None:
+    """A program that writes into what `get` brings back forges nothing: it is an OSError, or what was asked for."""
+    sandbox = await arena.open()
+    await sandbox.exec("mkdir folder; seq 1000 > folder/file; truncate -s 20M folder/hole")
+    await sandbox.spawn(["python3", "-c", _FORGER])
+    for number in range(5):
+        target = arena.host_folder() / "in" / str(number)
+        with suppress(OSError):
+            await sandbox.get("folder", target)
+        found = {path.name for path in target.rglob("*")}
+        expect(found <= {"file", "hole"}, f"it holds {sorted(found)}")
+
+
+@check()
+async def writing_reaches_no_pipe_of_the_toolbox(arena: Arena) -> None:
+    """`write` makes regular files: a path that leads to a descriptor, a pipe or a device is refused."""
+    sandbox = await arena.open()
+    session = await sandbox.session()
+    await session.run("true")
+    await sandbox.exec("mkfifo pipe; ln -s /dev/null device")
+    for path in ["pipe", "device", *(f"/proc/self/fd/{number}" for number in range(3, 40))]:
+        try:
+            await sandbox.write(path, b"1 0\0")
+        except OSError:
+            continue
+        raise Broken(f"{path} was written")
+    expect((await session.run("echo on")).stdout == b"on\n", "the session is confused")

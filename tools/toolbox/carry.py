@@ -1,0 +1,254 @@
+"""Carries files into and out of a sandbox: packs a file or the content of a folder, and unpacks it elsewhere.
+
+Usage: `python3 -I -S carry.py pack PATH [bounded]` writes to stdout, `unpack FOLDER [bounded]` reads from stdin. One
+end runs inside, the other on the host; the driver passes the bytes on and looks at none. Any Python 3.9+.
+
+A stream is a sequence of records: kind, mode, time of change (ns), length of what follows. A name is one component: a
+record `folder` opens a folder, `up` leaves it. So the cost is linear in depth, and no name can lead anywhere.
+
+Kept are content, modes, times and symbolic links; hard links become files of their own. Sockets are left out.
+`bounded` is for streams out of a sandbox, which its programs may have forged: it bounds size, number, depth and length
+of paths, gives plain modes, and refuses links that lead out of FOLDER.
+
+It ends with 0, or says `ERRNO TEXT` on stderr and ends with 1 (a system call failed here) or with 3 (the files or the
+stream are at fault).
+"""
+
+import errno
+import itertools
+import os
+import stat
+import struct
+import sys
+from contextlib import suppress
+
+MOST_BYTES = 256 << 20  # of all files together
+MOST_FILES = 100_000  # with folders and links
+MOST_DEEP = 128  # folders
+MOST_PATH = 3000  # bytes of a path below FOLDER: with what is above it, the kernel takes 4095
+CHUNK = 1 << 18
+
+HEAD = struct.Struct(">cHqI")
+FOLDER, UP, FILE, DATA, LINK, END = b"d", b"u", b"f", b"c", b"l", b"z"  # DATA without content ends a FILE
+
+
+class Refused(Exception):
+    """What is to be carried cannot be."""
+
+
+class Bounds:
+    """Counts what goes through."""
+
+    def __init__(self, bounded):
+        self.bounded, self.bytes, self.files, self.names = bounded, 0, 0, []
+
+    def add(self, size):
+        self.bytes += size
+        self.check(self.bytes <= MOST_BYTES, errno.EFBIG, f"more than {MOST_BYTES >> 20} MiB")
+
+    def member(self, name):
+        self.files += 1
+        self.check(self.files <= MOST_FILES, errno.EFBIG, f"more than {MOST_FILES} files and folders")
+        length = sum(map(len, self.names)) + len(self.names) + len(name)
+        self.check(length <= MOST_PATH, errno.ENAMETOOLONG, f"a path of more than {MOST_PATH} bytes")
+
+    def enter(self, name):
+        self.names.append(name)
+        self.check(len(self.names) <= MOST_DEEP, errno.ENAMETOOLONG, f"deeper than {MOST_DEEP} folders")
+
+    def leave(self):
+        self.names.pop()
+
+    def check(self, holds, number, otherwise):
+        if self.bounded and not holds:
+            raise Refused(number, otherwise)
+
+
+# Packing
+
+
+class Packer:
+    def __init__(self, out, bounded):
+        self.out, self.bounds = out, Bounds(bounded)
+
+    def put(self, kind, body=b"", about=None):
+        mode, changed = (stat.S_IMODE(about.st_mode), about.st_mtime_ns) if about else (0, 0)
+        self.out.write(HEAD.pack(kind, mode, changed, len(body)) + body)
+
+    def file(self, name, fd, about):
+        if self.bounds.bounded and about.st_size > MOST_BYTES:
+            self.bounds.add(about.st_size)  # says so before it reads
+        self.put(FILE, name, about)
+        while True:
+            data = os.read(fd, CHUNK)
+            self.bounds.add(len(data))
+            self.put(DATA, data)
+            if not data:
+                return
+
+    def folder(self, fd):
+        stack = [(fd, os.scandir(fd))]
+        while stack:
+            here, entries = stack[-1]
+            entry = next(entries, None)
+            if entry is None:
+                entries.close()
+                os.close(here)
+                stack.pop()
+                if stack:
+                    self.put(UP)
+                    self.bounds.leave()
+                continue
+            name, about = os.fsencode(entry.name), entry.stat(follow_symlinks=False)
+            if stat.S_ISSOCK(about.st_mode):
+                continue
+            self.bounds.member(name)
+            if stat.S_ISLNK(about.st_mode):
+                self.put(LINK, name, about)
+                self.put(DATA, os.readlink(name, dir_fd=here))
+            elif stat.S_ISDIR(about.st_mode):
+                self.bounds.enter(name)
+                self.put(FOLDER, name, about)
+                inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+                stack.append((inner, os.scandir(inner)))
+            elif stat.S_ISREG(about.st_mode):
+                inner = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=here)
+                self.file(name, inner, about)
+                os.close(inner)
+            else:
+                raise Refused(errno.EINVAL, f"{entry.name!a} is a device or a pipe")
+
+
+def pack(path, bounded):
+    """A link that PATH itself is, is followed."""
+    packer = Packer(sys.stdout.buffer, bounded)
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    about = os.fstat(fd)
+    if stat.S_ISDIR(about.st_mode):
+        packer.folder(fd)
+    elif stat.S_ISREG(about.st_mode):
+        packer.file(os.fsencode(os.path.basename(path)), fd, about)
+    else:
+        raise Refused(errno.EINVAL, "neither a regular file nor a folder")
+    packer.put(END)
+    packer.out.flush()
+
+
+# Unpacking: everything that is read may be a lie
+
+
+class Unpacker:
+    """Makes files below a folder. It goes from folder to folder by descriptors and follows no link."""
+
+    def __init__(self, source, folder, bounded):
+        self.source, self.bounds = source, Bounds(bounded)
+        self.stack = [(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), 0, 0)]
+
+    def take(self):
+        head = self.source.read(HEAD.size)
+        if len(head) < HEAD.size:
+            raise Refused(errno.EPROTO, "the stream ended early")
+        kind, mode, changed, length = HEAD.unpack(head)
+        body = self.source.read(length) if length <= CHUNK else b""
+        if len(body) < length:
+            raise Refused(errno.EPROTO, "the stream ended early")
+        return kind, mode, changed, body
+
+    def run(self):
+        makers = {FOLDER: self.folder, FILE: self.file, LINK: self.link}
+        while True:
+            kind, mode, changed, body = self.take()
+            if kind == UP and len(self.stack) > 1:
+                self.up()
+            elif kind == END and len(self.stack) == 1:
+                return
+            elif kind in makers and body not in (b"", b".", b"..") and not set(body) & set(b"/\0"):
+                self.bounds.member(body)
+                makers[kind](self.stack[-1][0], body, mode, changed)
+            else:
+                raise Refused(errno.EPROTO, f"{ascii(body)[1:]} is no name, or comes where none may")
+
+    def folder(self, here, name, mode, changed):
+        self.bounds.enter(name)
+        with suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=here)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+        try:
+            fd = os.open(name, flags, dir_fd=here)
+        except NotADirectoryError:  # something else was there
+            os.unlink(name, dir_fd=here)
+            os.mkdir(name, 0o700, dir_fd=here)
+            fd = os.open(name, flags, dir_fd=here)
+        self.stack.append((fd, 0o755 if self.bounds.bounded else mode, changed))
+
+    def up(self):
+        fd, mode, changed = self.stack.pop()
+        self.dress(fd, mode, changed)  # last: what is made in a folder changes its time, and its mode may forbid that
+        os.close(fd)
+        self.bounds.leave()
+
+    def file(self, here, name, mode, changed):
+        self.clear(here, name)
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=here)
+        while True:
+            kind, _, _, data = self.take()
+            if kind != DATA:
+                raise Refused(errno.EPROTO, "the content of a file is not whole")
+            if not data:
+                break
+            self.bounds.add(len(data))
+            while data:
+                data = data[os.write(fd, data) :]
+        plain = 0o755 if mode & 0o100 else 0o644
+        self.dress(fd, plain if self.bounds.bounded else mode, changed)
+        os.close(fd)
+
+    def link(self, here, name, mode, changed):
+        kind, _, _, target = self.take()
+        parts = target.split(b"/")
+        ups = len(list(itertools.takewhile(b"..".__eq__, parts)))
+        inside = parts[0] and b".." not in parts[ups:] and ups < len(self.stack)
+        if kind != DATA or (self.bounds.bounded and not inside):
+            raise Refused(errno.EPERM, f"the link {ascii(name)[1:]} leads out of the folder")
+        self.clear(here, name)
+        os.symlink(target, name, dir_fd=here)
+
+    def clear(self, here, name):
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=here)
+
+    def dress(self, fd, mode, changed):
+        os.chmod(fd, mode & 0o777)
+        changed = min(max(changed, 0), 1 << 62)
+        os.utime(fd, ns=(changed, changed))
+
+
+def unpack(folder, bounded):
+    try:
+        os.makedirs(folder, exist_ok=True)
+        unpacker = Unpacker(sys.stdin.buffer, folder, bounded)
+    except OSError as error:  # the stream has no part in it
+        fail(1, error.errno, error.strerror)
+    unpacker.run()
+
+
+OF_THE_HOST = {
+    errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EACCES,
+    errno.EPERM, errno.EFBIG,
+}  # fmt: skip
+"""What fails for a reason of the machine that unpacks; all else (a name it cannot have) is the stream's."""
+
+
+def fail(code, number, text):
+    sys.stderr.write(f"{number} {text}")
+    sys.stderr.flush()
+    os._exit(code)  # without a try to write out what nobody reads any more
+
+
+if __name__ == "__main__":
+    try:
+        {"pack": pack, "unpack": unpack}[sys.argv[1]](sys.argv[2], sys.argv[3:] == ["bounded"])
+    except Refused as refusal:
+        fail(3, *refusal.args)
+    except OSError as error:
+        fail(1 if error.errno in OF_THE_HOST else 3, error.errno, error.strerror)
