@@ -43,7 +43,7 @@ def announce(harness: Harness, plans: list[Plan]) -> None:
         harness.backend.prefetch([harness.sandbox_spec] * len(plans))
     if harness.gain is not None:
         for plan in plans:
-            harness.gain.gold(plan.task)
+            harness.gain.golds(plan.task)
 
 
 async def evaluate(

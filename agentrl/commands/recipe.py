@@ -36,7 +36,7 @@ def check(name: str, overrides: list[str]) -> str:
     parts.renderer(ByteTokenizer()).start(tasks.at(0).instruction)
     if parts.gain is not None:
         for task in tasks.tasks:
-            parts.gain.gold(task)
+            parts.gain.golds(task)
     parts.open_backend()
     model = "none (scripts only)"
     if recipe.model is not None:

@@ -27,11 +27,14 @@ class GigpoSettings(Normalisation):
         similarity: None: states are the same when their keys are equal. Otherwise a key joins the first cluster whose
             first key it resembles by at least this difflib ratio (the authors take 0.9 to 0.95). Costs one text
             comparison per key and cluster.
+        invalid_penalty: taken off the episode's score and the step return of a turn whose calls could not all be read
+            or name no tool, after discounting, so that it is that turn's alone. The authors take 0.1, in search 0.01.
     """
 
     gamma: Discount = 0.95
     omega: float = Field(1.0, allow_inf_nan=False)
     similarity: float | None = Field(None, gt=0, le=1)
+    invalid_penalty: float = Field(0.0, ge=0, allow_inf_nan=False)
 
 
 @estimator(
@@ -48,17 +51,34 @@ def gigpo(table: CreditTable, settings: GigpoSettings) -> Advantages:
     over all turns of the group that acted on the same state, repeats inside a trajectory included; it is 0 for a state
     that was seen once, and for turns without a state key.
     """
-    episode = group_advantage(table, table.total_reward, settings)[table.trajectory]
+    penalty = np.where(table.valid, 0.0, settings.invalid_penalty)
+    episode = _episode_part(table, penalty, settings)
     anchors = anchor_groups(table, settings.similarity)
     anchored = anchors >= 0
     step = np.zeros(table.n_turns)
     step[anchored] = normalise(
-        table.returns(settings.gamma)[anchored], anchors[anchored], std=settings.std, eps=settings.eps
+        (table.returns(settings.gamma) - penalty)[anchored], anchors[anchored], std=settings.std, eps=settings.eps
     )
     step *= settings.omega
     sizes = np.bincount(anchors[anchored])
     metrics = {"step_group_size": float(sizes.mean()), "single_step_groups": float(np.mean(sizes == 1))}
     return Advantages(episode + step, parts={"episode": episode, "step": step}, metrics=metrics)
+
+
+def _episode_part(table: CreditTable, penalty: NDArray[np.float64], settings: GigpoSettings) -> NDArray[np.float64]:
+    """A^E of every turn; with penalties, of scores that differ from turn to turn [n_turns]."""
+    if not penalty.any():
+        return group_advantage(table, table.total_reward, settings)[table.trajectory]
+    return normalise(
+        table.total_reward[table.trajectory] - penalty,
+        table.turn_group,
+        table.turn_weights(settings.weighting),
+        std=settings.std,
+        singleton=settings.singleton,
+        eps=settings.eps,
+        members=np.bincount(table.group[table.length > 0], minlength=table.n_groups),
+        names=table.group_ids,
+    )
 
 
 def anchor_groups(table: CreditTable, similarity: float | None = None) -> NDArray[np.int64]:

@@ -41,8 +41,12 @@ class TreepoSettings(Whitening, ScoredBaseline):
 def treepo(table: CreditTable, settings: TreepoSettings) -> Advantages:
     """A_i = aggregate over depths d of (S_i - mean score of the trajectories with the same first d actions).
 
-    Depth 0 is the whole group. Deeper sub-trees of one trajectory are left out. Then whitening over the batch. Actions
-    stand for the authors' segments of 512 tokens.
+    Depth 0 is the whole group; d is less than the number of the trajectory's actions, so that trajectories which did
+    all alike are not compared with each other alone. Deeper sub-trees of one trajectory are left out. Then whitening
+    over the batch.
+
+    Differs from the authors' method: nothing samples a tree. Actions stand for their segments of 512 tokens, and
+    trajectories share a beginning only where they happened to act alike; else this is `reinforce_pp_baseline`.
     """
     score = settings.scores(table)
     node = subtrees(table)
@@ -55,7 +59,8 @@ def treepo(table: CreditTable, settings: TreepoSettings) -> Advantages:
     mean = np.bincount(node[inside], (spread - anchor[node])[inside]) / leaves
     gap = spread - anchor[node] - mean[node]
 
-    counted = inside & (leaves[node] > 1)
+    depths = np.arange(node.shape[1])
+    counted = inside & (leaves[node] > 1) & ((depths < table.length[:, None]) | (depths == 0))
     if settings.drop_flat:
         varied = np.bincount(node[inside], np.abs(gap[inside])) > 0
         counted &= varied[node]

@@ -270,7 +270,7 @@ class _Attempt:
     def _reserve(self) -> int:
         """Tokens that the gold answer takes: every turn's prompt must leave room for it."""
         scorer = self._scorer()
-        return 0 if scorer is None else len(scorer.continuation(self.harness.renderer, self.plan.task)[0])
+        return 0 if scorer is None else scorer.room(self.harness.renderer, self.plan.task)
 
     async def _score_gold(self) -> None:
         """Before the engine forgets the session: its cache holds all that the answers come after."""

@@ -217,6 +217,12 @@ class TestTreepo:
         found = run("treepo", table, whiten=False).turn[table.offsets[:-1]]
         assert found == pytest.approx([(2 / 3 + 1 / 2) / 2, (-1 / 3 - 1 / 2) / 2, -1 / 3])
 
+    def test_trajectories_that_did_all_alike_are_no_subtree(self):
+        # Paths ab, ab, ac with scores 1, 0, 0. Root and node a hold all three: mean 1/3. Node ab is where two end.
+        table = table_of([Member("g", s, [Step(None, 0.0, 1)] * 2) for s in (1.0, 0.0, 0.0)])
+        found = run("treepo", table.with_columns(action=list("ababac")), whiten=False).turn[table.offsets[:-1]]
+        assert found == pytest.approx([2 / 3, -1 / 3, -1 / 3])
+
 
 def test_total_scores_count_immediate_rewards():
     table = table_of([Member("g", 1.0, [Step(None, -1.0, 1)]), Member("g", 0.0, [Step(None, 0.5, 1)])])

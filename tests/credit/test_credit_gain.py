@@ -52,7 +52,7 @@ async def test_beliefs_equal_plain_forward_passes(renderer: Renderer, engine: To
     scorer, played = GoldScorer(InformationGain(lead="It is ")), episode(renderer, task)
     scored = await scorer.rescore(played, engine, renderer)
     model = llama(vocab_size=300, max_position_embeddings=512)
-    said, lead = scorer.continuation(renderer, task)
+    said, lead = scorer.continuation(renderer, "Oslo")
     assert bytes(said[lead:]) == b"Oslo"
     for turn in scored.turns:
         prefix = [token for node in played.path(turn.node)[:-1] for token in played.nodes[node].token_ids]
@@ -79,21 +79,36 @@ async def test_one_call_a_branch_and_no_prompt_again(renderer: Renderer, engine:
     before = engine.stats["forwarded_tokens"]
     await scorer.rescore(played, engine, renderer)
     assert calls == [1, 2]  # two branches; the second holds the first two turns
-    answers = 3 * len(scorer.continuation(renderer, task)[0])
+    answers = 3 * scorer.room(renderer, task)
     longest = [played.path(turn.node)[:-1] for turn in played.turns[1:]]
     whole = sum(len(played.nodes[node].token_ids) for path in longest for node in path)
     assert engine.stats["forwarded_tokens"] - before <= whole + answers
 
 
-@pytest.mark.parametrize("data", [{}, {"answer": None}, {"answer": []}, {"answer": ""}, {"answer": True}])
+@pytest.mark.parametrize(
+    "data", [{}, {"answer": None}, {"answer": []}, {"answer": ""}, {"answer": True}, {"answer": ["a", ""]}]
+)
 def test_a_task_without_a_gold_answer_is_named(data: dict) -> None:
     with pytest.raises(CreditError, match=r"task t7: data\['answer'\]") as caught:
-        GoldScorer(InformationGain()).gold(Task.of("t7", "?", **data))
+        GoldScorer(InformationGain()).golds(Task.of("t7", "?", **data))
     assert "information_gain" in (caught.value.remedy or "")
 
 
 def test_gold_answers() -> None:
-    scorer = GoldScorer(InformationGain(answer="gold"))
-    assert [scorer.gold(Task.of("t", "?", gold=gold)) for gold in ("Oslo", ["Oslo", "Kristiania"], 42)] == [
-        "Oslo", "Oslo", "42"
-    ]  # fmt: skip
+    scorer = GoldScorer(InformationGain(answer="gold", at_most=2))
+    given = ("Oslo", ["Oslo", "Kristiania", "Christiania"], 42)
+    found = [scorer.golds(Task.of("t", "?", gold=gold)) for gold in given]
+    assert found == [["Oslo"], ["Oslo", "Kristiania"], ["42"]]
+
+
+async def test_of_several_gold_answers_the_likeliest_counts(renderer: Renderer, engine: TorchEngine) -> None:
+    async def beliefs(*gold: str) -> list[float]:
+        played = episode(renderer, Task.of("t", "Which city?", answer=list(gold)))
+        scored = await GoldScorer(InformationGain()).rescore(played, engine, renderer)
+        return [turn.gold_logprob or 0.0 for turn in scored.turns]
+
+    alone = [await beliefs(gold) for gold in ("Oslo", "Kristiania")]
+    assert alone[0] != alone[1]
+    assert await beliefs("Oslo", "Kristiania") == pytest.approx(
+        [max(pair) for pair in zip(*alone, strict=True)], abs=1e-5
+    )

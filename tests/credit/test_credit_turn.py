@@ -110,6 +110,19 @@ class TestProcess:
         np.testing.assert_allclose(found.turn, np.array([1.2, 0.4, 0.6]) - 2.2 / 3)
 
 
+def test_gigpo_takes_an_invalid_action_off_its_own_turn():
+    """States a, b; the second trajectory's turn at b is invalid. Outcomes 1 and 0, gamma 0.5, penalty 0.2."""
+    members = [Member("g", score, [Step("a", 0.0, 1), Step("b", 0.0, 1)]) for score in (1.0, 0.0)]
+    table = dataclasses.replace(table_of(members), valid=np.array([True, True, True, False]))
+    found = run("gigpo", table, gamma=0.5, std="none", invalid_penalty=0.2)
+    # Episode part: scores by turn 1, 1, 0, -0.2, each half of its trajectory: mean (1 + -0.1) / 2 = 0.45.
+    np.testing.assert_allclose(found.parts["episode"], [0.55, 0.55, -0.45, -0.65])
+    # Returns at a: 0.5 and 0; at b: 1 and 0 - 0.2, not discounted into the turn before.
+    np.testing.assert_allclose(found.parts["step"], [0.25, 0.6, -0.25, -0.6])
+    plain = run("gigpo", table, gamma=0.5, std="none")
+    np.testing.assert_allclose(plain.parts["episode"], [0.5, 0.5, -0.5, -0.5])
+
+
 def test_step_grpo_compares_own_rewards_in_a_state():
     members = [
         Member("g", 1.0, [Step("a", 0.2, 1), Step("b", 0.0, 1)]),
@@ -135,12 +148,14 @@ class TestARoleThatSampledNothing:
     def table(scores=(1.0, 0.0), after=4) -> CreditTable:
         """`after`: observation tokens that follow the empty turn."""
         members = [Member("g", score, [Step(None, 0.3, 2), Step(None, 0.7, 0), Step(None, 0.1, 3)]) for score in scores]
-        return table_of(members).with_columns(role=[0, 1, 2] * 2, observation_tokens=[1, after, 0] * 2)
+        n = len(scores)
+        return table_of(members).with_columns(role=[0, 1, 2] * n, observation_tokens=[1, after, 0] * n)
 
     def test_mars_keeps_the_roles_apart(self):
         # What stands at the observations after role 1's turn is role 1's, which has no token: it moves nobody's mean.
-        few, many = (run("mars", self.table(after=n), gamma=0.9, whiten=False) for n in (0, 4))
-        assert few.token.reshape(2, 5)[:, 2:].tolist() == many.token.reshape(2, 5)[:, 2:].tolist()
+        tables = (self.table((1.0, 0.0, 0.0), after) for after in (0, 4))
+        few, many = (run("mars", table, gamma=0.9, whiten=False).token.reshape(3, 5) for table in tables)
+        assert few[:, 2:].tolist() == many[:, 2:].tolist()
         # Role 2 by hand, unwhitened: turn rewards 1.1 and 0.1 less their mean 0.6 are +-0.5 at every token; distinct
         # values 0.5, -0.5 and the padding's 0 have mean 0.
         plain = run("mars", self.table(), whiten_rewards=False, whiten=False)
