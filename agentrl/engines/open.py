@@ -117,6 +117,7 @@ def _torch(recipe: Recipe, model: object, max_context: int) -> Engine:
         parked_mb=settings.parked_mb,
         threads=settings.threads,
         cuda_graphs=settings.cuda_graphs,
+        batch_invariant=settings.batch_invariant,
     )
 
 

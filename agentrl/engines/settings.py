@@ -7,9 +7,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 KEYS: dict[str, frozenset[str]] = {
-    "torch": frozenset({"max_batch", "parked_mb", "threads", "cuda_graphs"}),
+    "torch": frozenset({"max_batch", "parked_mb", "threads", "cuda_graphs", "batch_invariant"}),
     "vllm": frozenset(
         {"urls", "replicas", "tensor_parallel", "python", "args", "transfer", "weights_dir", "lora_rank", "seeded"}
+        | {"batch_invariant"}
     )
     | {"timeout_s", "retries"},
     "openai": frozenset({"urls", "model", "api_key_env", "native_tools", "input_price", "output_price"})
@@ -37,6 +38,12 @@ class EngineSettings(BaseModel):
     threads: int = Field(1, gt=0, description="torch: threads of tensor operations.")
     cuda_graphs: bool = Field(
         True, description="torch, on CUDA only: capture decode steps and replay them; false: launch every operation."
+    )
+
+    batch_invariant: bool = Field(
+        False,
+        description="torch (on a CPU), vllm (0.32, on GPUs): log-probabilities are the same bits whoever shares the "
+        "batch. Slower (docs/engines.md).",
     )
 
     replicas: int = Field(1, gt=0, description="vllm: how many servers to start.")

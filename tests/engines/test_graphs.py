@@ -19,7 +19,7 @@ from agentrl.engines import torch as torch_engine
 from agentrl.engines.base import Sampling
 from agentrl.engines.batch import Batch, Request
 from agentrl.engines.cached_model import CachedModel
-from agentrl.engines.decode import Ask, Shape, run_step
+from agentrl.engines.decode import OUTPUTS, Ask, Shape, run_step
 from agentrl.engines.graphs import MOST_FAILURES, PAUSE, CudaCapture, Graphs, rung
 from agentrl.engines.open import _torch
 from agentrl.engines.settings import EngineSettings
@@ -336,7 +336,7 @@ def step_without_contents(make: Callable[[], Any]) -> None:
     with torch.no_grad():
         with torch.device("meta"):
             model = CachedModel(make().to(torch.bfloat16).eval(), settled=True)
-            inputs, outputs = (torch.zeros(size, dtype=torch.float64) for size in ((len(Ask), 8), (8, 2)))
+            inputs, outputs = (torch.zeros(size, dtype=torch.float64) for size in ((len(Ask), 8), (8, OUTPUTS)))
         model.arena.reserve(8, 64)
         with Checking():
             run_step(model, inputs, outputs, ALL)

@@ -1,0 +1,233 @@
+"""Whoever shares a batch: the tokens of a seed stay, and with `batch_invariant` every bit of what was reported."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from agentrl.engines import decode, tiles
+from agentrl.engines.base import Completion, Sampling
+from agentrl.engines.batch import Batch, Request
+from agentrl.engines.settings import EngineSettings
+from agentrl.engines.tiles import BLOCK, TILE, TiledModel
+from agentrl.engines.torch import TorchEngine
+from agentrl.errors import EngineError
+
+from .conftest import VOCAB, make_model, plain_logprobs
+from .test_graphs import of_family
+
+WAYS: dict[str, dict[str, int]] = {
+    "alone": {"max_batch": 1, "parked_bytes": 1 << 24},
+    "a few": {"max_batch": 5, "parked_bytes": 1 << 24},
+    "caches evicted": {"max_batch": 12, "parked_bytes": 1 << 16},
+    "no caches": {"max_batch": 20, "parked_bytes": 0},
+    "all": {"max_batch": 64, "parked_bytes": 1 << 24},
+}
+
+
+@torch.no_grad()
+def conversations(
+    batch: Batch, order: int, count: int = 6, top_p: float = 0.8, each: Callable[[int], None] = lambda _: None
+) -> list[list[Request]]:
+    """The same conversations of three turns, whose requests come in another order for another `order`. Some share a
+    prompt, some are long, some stop early. `each` is called with the number of the step."""
+    found: list[list[Request]] = [[] for _ in range(count)]
+    thinking, when = list(range(count)), random.Random(order)
+    when.shuffle(thinking)
+
+    def ask(k: int) -> None:
+        turn = len(found[k])
+        rng = random.Random(f"{k}/{turn}")
+        before = found[k][-1].token_ids if turn else [1] * 60 * (k % 3 == 0)
+        prompt = [*before, *(rng.randrange(VOCAB) for _ in range(rng.choice([1, 7, 40, 100])))]
+        sampling = Sampling(
+            temperature=rng.choice([0, 0.5, 1.0, 1.0]), top_p=rng.choice([1.0, 1.0, top_p]), stop_token_ids=(3,)
+        )
+        request = Request(f"{k}", prompt, sampling, rng.randint(1, 40), rng.getrandbits(63), partial(answered, k))
+        found[k].append(request)
+        batch.waiting.append(request)
+
+    def answered(k: int, completion: Completion | None, error: BaseException | None) -> None:
+        assert completion is not None, error
+        if len(found[k]) < 3:
+            thinking.insert(when.randint(0, len(thinking)), k)
+
+    steps = 0
+    while thinking or batch.waiting or batch.running:
+        for _ in range(min(len(thinking), when.randint(0, 1 + count // 4))):
+            ask(thinking.pop())
+        each(steps)
+        batch.step()
+        steps += 1
+    return found
+
+
+def said(found: list[list[Request]]) -> list[list[list[int]]]:
+    return [[request.token_ids for request in turns] for turns in found]
+
+
+def reported(found: list[list[Request]]) -> list[list[list[float]]]:
+    return [[request.logprobs for request in turns] for turns in found]
+
+
+@pytest.mark.parametrize(
+    ("make", "dtype"),
+    [
+        (make_model, torch.float32),
+        (make_model, torch.bfloat16),
+        (partial(make_model, num_attention_heads=3, num_key_value_heads=1, hidden_size=42, intermediate_size=51),
+         torch.float32),
+        (partial(of_family, "qwen3", vocab_size=VOCAB, head_dim=16), torch.float32),
+    ],
+    ids=["float32", "bfloat16", "odd sizes", "qwen3"],
+)  # fmt: skip
+def test_equal_bits_whoever_shares_the_batch(make: Any, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    model = make().to(dtype).eval()
+    results = [conversations(Batch(model, **way, invariant=True), order) for order, way in enumerate(WAYS.values())]
+    assert max(len(request.token_ids) for turns in results[0] for request in turns) > 2 * BLOCK
+    for result in results[1:]:
+        assert said(result) == said(results[0])
+        assert reported(result) == reported(results[0])
+
+
+def test_tiles_compute_what_the_plain_model_does() -> None:
+    found = conversations(Batch(make_model(), **WAYS["a few"], invariant=True), 0, count=12)
+    for request in (request for turns in found for request in turns if request.sampling.top_p == 1):
+        plain = plain_logprobs(make_model(), request.token_ids, request.sampling.temperature or 1.0)
+        assert_close(torch.tensor(request.logprobs), plain[-len(request.logprobs) :], atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_scores_in_tiles_do_not_depend_on_what_else_is_scored() -> None:
+    rng = random.Random(0)
+    prefix = [rng.randrange(VOCAB) for _ in range(150)]
+    branches = [[rng.randrange(VOCAB) for _ in range(length)] for length in (1, 0, 5, TILE + 1, 2 * TILE)]
+    starts = [150, 150, 1, 120, 149]
+    batch = Batch(make_model(), **WAYS["a few"], invariant=True)
+    together: list[list[list[float]]] = []
+
+    def score(step: int) -> None:
+        if step < 3:
+            together.append(batch.score(prefix, branches, starts))
+
+    conversations(batch, 0, count=6, each=score)
+    alone = [
+        Batch(make_model(), **WAYS["alone"], invariant=True).score(prefix[:start], [branch], [start])[0]
+        for branch, start in zip(branches, starts, strict=True)
+    ]
+    assert together == [alone] * 3
+    for branch, start, scores in zip(branches, starts, alone, strict=True):
+        plain = plain_logprobs(make_model(), prefix[:start] + branch)[start - 1 :]
+        assert_close(torch.tensor(scores), plain, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_scores_in_tiles_leave_running_rows_alone() -> None:
+    plain, scored = (Batch(make_model(), **WAYS["a few"], invariant=True) for _ in range(2))
+    first = conversations(plain, 0, count=8)
+    second = conversations(scored, 0, count=8, each=lambda step: [scored.score([step % 90, 1], [[2] * 40], [2])])
+    assert reported(first) == reported(second)
+
+
+def test_new_weights_reach_tiles() -> None:
+    other, results = make_model(seed=9).state_dict(), []
+    for way in ("alone", "all"):
+        batch = Batch(make_model(), **WAYS[way], invariant=True)
+        with torch.no_grad():
+            batch.update(other, 1)
+        results.append(conversations(batch, 0, count=8))
+    assert reported(results[0]) == reported(results[1])
+    request = results[0][1][0]
+    plain = plain_logprobs(make_model(seed=9), request.token_ids, request.sampling.temperature or 1.0)
+    assert_close(torch.tensor(request.logprobs), plain[-len(request.logprobs) :], atol=1e-5, rtol=0)
+
+
+def test_a_close_draw_is_decided_by_its_row_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounding made a thousand times larger: without the second draw, tokens differ."""
+    forward = decode.CachedModel.decode
+
+    def rounded(self: Any, *given: Any) -> torch.Tensor:
+        logits = forward(self, *given)
+        alone = logits.shape[0] == 1 and drawing_again[0]
+        generator = torch.Generator().manual_seed(int(1e6 * logits.abs().sum()))
+        return logits if alone else logits + 2e-3 * (torch.rand(logits.shape, generator=generator) - 0.5)
+
+    drawing_again = [False]
+    redraw = decode.Decoder._redraw
+
+    def marked(self: Any, row: int) -> tuple[float, float]:
+        drawing_again[0] = True
+        try:
+            return redraw(self, row)
+        finally:
+            drawing_again[0] = False
+
+    monkeypatch.setattr(decode.CachedModel, "decode", rounded)
+    monkeypatch.setattr(decode.Decoder, "_redraw", marked)
+    for close, agree in ((2e-3, True), (0.0, False)):
+        monkeypatch.setattr(decode, "CLOSE", close)
+        batches = [Batch(make_model(), **WAYS[way]) for way in ("a few", "no caches", "all")]
+        results = [said(conversations(batch, order, count=20, top_p=1.0)) for order, batch in enumerate(batches)]
+        assert (results[0] == results[1] == results[2]) == agree
+        drawn = sum(batch.redrawn for batch in batches)
+        assert (0 < drawn < 1000) == agree
+
+
+async def test_draws_made_again_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "CLOSE", 1e9)
+    engine = TorchEngine(make_model())
+    completion = await engine.generate([1, 2, 3], Sampling(max_tokens=20, seed=1), "s")
+    assert engine.stats["redrawn"] == 20
+    await engine.close()
+    monkeypatch.setattr(decode, "CLOSE", 0.0)
+    plain = TorchEngine(make_model())
+    assert (await plain.generate([1, 2, 3], Sampling(max_tokens=20, seed=1), "s")).token_ids == completion.token_ids
+    assert plain.stats["redrawn"] == 0
+    await plain.close()
+
+
+async def test_the_recipe_s_key_reaches_the_engine() -> None:
+    engine = TorchEngine(make_model(), batch_invariant=True)
+    assert isinstance(engine._batch._cached, TiledModel)
+    await engine.close()
+    assert EngineSettings(use="vllm", batch_invariant=True).batch_invariant
+    with pytest.raises(ValueError, match="'batch_invariant' belongs to torch and vllm"):
+        EngineSettings(use="openai", urls=["http://a/v1"], model="m", batch_invariant=True)
+
+
+def test_a_gpu_is_refused() -> None:
+    with pytest.raises(EngineError, match="proven on CPUs only"), torch.device("meta"):
+        TiledModel(make_model())
+
+
+def test_attention_that_cannot_be_replaced_is_refused() -> None:
+    with pytest.raises(EngineError, match="cannot be replaced"):
+        TiledModel(make_model(attn_implementation="eager"))
+
+
+def test_more_than_scaled_dot_products_is_refused() -> None:
+    x = torch.zeros((TILE, 2, 1, 8))
+    with pytest.raises(EngineError, match="more than scaled dot products"):
+        tiles.tiled_attention_forward(
+            torch.nn.Identity(), x, x, x, torch.zeros((TILE, 1, 1, BLOCK)), arena_rows=torch.arange(TILE), softcap=30.0
+        )
+
+
+def test_kernels_that_treat_rows_differently_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = torch.nn.functional.linear
+
+    def uneven(x: torch.Tensor, *given: Any) -> torch.Tensor:
+        result = plain(x, *given)
+        result[-1] *= 1 + 2.0**-20
+        return result
+
+    monkeypatch.setattr(torch.nn.functional, "linear", uneven)
+    with pytest.raises(EngineError, match="in different ways"):
+        TiledModel(make_model())
