@@ -76,7 +76,7 @@ class SandboxSpec(BaseModel):
     setup: tuple[str, ...] = Field((), description="Shell commands run once at the start; a failure fails the start.")
     setup_timeout_s: float = Field(300, gt=0, description="For each setup command.")
     ttl_s: float = Field(3600, gt=0, description="A sandbox older than this is killed, whatever it does.")
-    snapshots: bool = Field(False, description="Whether its files can be snapshot; in docker, not with `disk_mb`.")
+    snapshots: bool = Field(False, description="Whether its files can be snapshot.")
 
     @property
     def network_kind(self) -> NetworkKind:
@@ -384,7 +384,7 @@ class Sandbox(Protocol):
         ...
 
     async def snapshot(self) -> str:
-        """Keeps the files of the sandbox, their times to the second, and names what was kept. Processes are no part.
+        """Keeps the files of `workdir` and `/tmp`, and names what was kept. Processes are no part.
 
         Raises:
             CapabilityMissing: the spec did not ask for snapshots.

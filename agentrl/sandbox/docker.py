@@ -19,18 +19,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from agentrl.sandbox.archives import Archive, Archives
 from agentrl.sandbox.contract import (
     Capabilities,
     NetworkAllow,
     SandboxSpec,
     SandboxStartFailed,
 )
-from agentrl.sandbox.docker_container import Container, Plan, hardening
+from agentrl.sandbox.docker_container import DEFAULTS, Container, Plan, hardening
 from agentrl.sandbox.docker_engine import Engine
 from agentrl.sandbox.docker_gate import Gate
 from agentrl.sandbox.docker_image import Image, look_at
 from agentrl.sandbox.docker_owner import labels, reap
-from agentrl.sandbox.docker_snapshot import Commit, Commits
 from agentrl.sandbox.egress import SOCKET, Egress, open_way_out
 from agentrl.sandbox.owner import new_label
 from agentrl.sandbox.preflight import refuse
@@ -38,6 +38,7 @@ from agentrl.sandbox.rootfs import reap_folders
 from agentrl.sandbox.snapshot import SnapshotSandbox
 
 DEFAULT_IMAGE = "agentrl/base:latest"
+PYTHON = "python3"
 
 
 class DockerBackend:
@@ -55,7 +56,7 @@ class DockerBackend:
         self.gate = gate or Gate()
         self.egress = Egress()
         self.owner = new_label()
-        self.snapshots = Commits(self.engine, labels(self.owner))
+        self.snapshots = Archives(self.owner)
         self._folder: Path | None = None
         self._remove_folder: Callable[[], object] = lambda: None
         self._known: Capabilities | None = None
@@ -84,12 +85,6 @@ class DockerBackend:
             (known.memory == "none", "memory_mb", "cannot limit memory here", "enable the memory cgroup"),
             (known.pids == "none", "pids", "cannot limit processes here", "enable the pids cgroup"),
             (spec.cpu is not None and known.cpu == "none", "cpu", "cannot limit processor time", "leave cpu out"),
-            (
-                spec.disk_mb is not None and spec.snapshots,
-                "disk_mb",
-                "cannot bound the files of a container that can be snapshot (they are in no tmpfs)",
-                "leave disk_mb out, or snapshots",
-            ),
         )
         refuse(self.name, spec, wants)
         self._image(spec)
@@ -102,8 +97,8 @@ class DockerBackend:
             self.preflight(spec)
         return await self.launch(spec, label, None)
 
-    async def launch(self, spec: SandboxSpec, label: str, snapshot: Commit | None) -> DockerSandbox:
-        """A sandbox of the spec's image, or of a snapshot, which has the spec's files and setup in it."""
+    async def launch(self, spec: SandboxSpec, label: str, snapshot: Archive | None) -> DockerSandbox:
+        """A sandbox with the spec's files and setup, or with the files of a snapshot, which has those in it."""
         sandbox = DockerSandbox(self, spec, label)
         self._alive.add(sandbox)
         try:
@@ -118,7 +113,7 @@ class DockerBackend:
             raise
         return sandbox
 
-    async def plan(self, spec: SandboxSpec, label: str, snapshot: Commit | None) -> Plan:
+    async def plan(self, spec: SandboxSpec, label: str) -> Plan:
         """What the container of such a sandbox is to be."""
         network = "none"
         if spec.network_kind == "public":
@@ -126,14 +121,18 @@ class DockerBackend:
                 self._network = f"agentrl-{self.owner}"
                 await self.engine.call(self._make_network)
             network = self._network
-        image = self._image(spec) if snapshot is None else snapshot.image
-        return Plan(spec, image, network, labels(self.owner, label), fresh=snapshot is None)
+        return Plan(spec, self._image(spec), network, labels(self.owner, label))
 
     def container(self) -> Container:
         """One that does not exist yet."""
         number = next(self._numbers)
+        return Container(self.engine, f"agentrl-{self.owner}-{number}", self.folder / str(number))
+
+    @property
+    def folder(self) -> Path:
+        """Holds sockets, tools and snapshots; it is there from the first look at the engine to `close`."""
         assert self._folder is not None
-        return Container(self.engine, f"agentrl-{self.owner}-{number}", self._folder / str(number))
+        return self._folder
 
     async def reap(self, *, dry: bool = False) -> list[str]:
         """Removes what killed owners left, see `Backend.reap`."""
@@ -169,9 +168,8 @@ class DockerBackend:
         name = spec.image or DEFAULT_IMAGE
         with self._opening:
             if name not in self._images:
-                assert self._folder is not None
                 settings = hardening(512, 64) | {"network_mode": "none", "read_only": True}
-                self._images[name] = look_at(self.engine, name, self._folder, settings, labels(self.owner, "probe"))
+                self._images[name] = look_at(self.engine, name, self.folder, settings, labels(self.owner, "probe"))
             return self._images[name]
 
     def _make_network(self, api: Any) -> None:
@@ -189,22 +187,23 @@ class DockerBackend:
         self._folder = folder
 
 
-class DockerSandbox(SnapshotSandbox[Commit]):
+class DockerSandbox(SnapshotSandbox[Archive]):
     """A container with the toolbox in it."""
 
     def __init__(self, backend: DockerBackend, spec: SandboxSpec, label: str) -> None:
         super().__init__(spec, label, backend.snapshots)
         self._backend = backend
         self._container = backend.container()
-        self._image: Image | None = None
+        self._packing = asyncio.Lock()
 
-    async def start(self, snapshot: Commit | None) -> None:
-        """Makes the container and its way out, and waits for the toolbox, see `Container.start`."""
-        plan = await self._backend.plan(self.spec, self.label, snapshot)
-        self._image = plan.image
+    async def start(self, snapshot: Archive | None) -> None:
+        """Makes the container and its way out, and unpacks the files, see `Container.start`."""
+        plan = await self._backend.plan(self.spec, self.label)
         await self._container.start(plan, self._backend.gate, self.wire)
         if isinstance(self.spec.network, NetworkAllow):
             await open_way_out(self, self._backend.egress, self._socket, self.spec.network.allow)
+        if snapshot is not None:
+            await self._backend.snapshots.put_back(self, PYTHON, snapshot)
         self.limit_life()
 
     @property
@@ -219,13 +218,14 @@ class DockerSandbox(SnapshotSandbox[Commit]):
         """Counted by the control group."""
         return self._container.group.memory_mb() if self._container.group else None
 
-    async def keep(self) -> Commit:
-        """Commits the container."""
-        assert self._image is not None
-        return await self._backend.snapshots.keep(self._container.name, self._image, self._backend.owner)
+    async def keep(self) -> Archive:
+        """Packs its files; one packer at a time, as each stops all other programs."""
+        most = max(self.spec.memory_mb or DEFAULTS["memory_mb"], self.spec.disk_mb or 0)
+        async with self._packing:
+            return await self._backend.snapshots.keep(self, PYTHON, self._backend.folder, most)
 
-    async def launch(self, label: str, snapshot: Commit) -> DockerSandbox:
-        """Another container, of a commit."""
+    async def launch(self, label: str, snapshot: Archive) -> DockerSandbox:
+        """Another container, with the files of an archive."""
         return await self._backend.launch(self.spec, label, snapshot)
 
     async def end(self) -> None:

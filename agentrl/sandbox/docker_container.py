@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import logging
 import os
 import shutil
 import socket
 import struct
-import tarfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,14 +38,12 @@ class Plan:
     Attributes:
         network: the engine's network to join; `none` for none.
         labels: of the owner.
-        fresh: whether its folders must be made; those of a snapshot are there.
     """
 
     spec: SandboxSpec
     image: Image
     network: str
     labels: dict[str, str]
-    fresh: bool = True
 
     def create(self, api: Any, name: str, folder: Path) -> None:
         """Creates and starts the container. `folder` is on the host, mounted at `WIRE`."""
@@ -72,8 +68,6 @@ class Plan:
                 network_mode=self.network,
             ),
         )
-        if spec.snapshots and self.fresh:
-            api.put_archive(made["Id"], "/", _own_folders(spec.workdir))
         api.start(made["Id"])
 
     def _folders(self, folder: Path) -> dict[str, Any]:
@@ -81,11 +75,10 @@ class Plan:
         memory = spec.memory_mb or DEFAULTS["memory_mb"]
         size = spec.disk_mb or min(DEFAULTS["disk_mb"], memory // 4)  # all three full still leave room for programs
         bound = f"rw,exec,nosuid,nodev,size={size}m,nr_inodes={size * _INODES_PER_MB}"
-        writable = {} if spec.snapshots else {
-            "/tmp": f"{bound},mode=1777", spec.workdir: f"{bound},mode=0755,uid={UID},gid={UID}",
-        }  # fmt: skip
+        bound_own = f"{bound},uid={UID},gid={UID}"  # theirs, /tmp too: a snapshot gives it its mode back
+        writable = {"/tmp": f"{bound_own},mode=1777", spec.workdir: f"{bound_own},mode=0755"}
         return {
-            "read_only": not spec.snapshots,
+            "read_only": True,
             "tmpfs": dict.fromkeys(self.image.volumes, f"{bound},mode=1777") | writable,
             "shm_size": size << 20,
             "binds": [*self.image.binds, f"{folder}:{WIRE}:ro"],
@@ -200,17 +193,6 @@ class Container:
                         raise
                 await asyncio.sleep(pause)
         await asyncio.to_thread(shutil.rmtree, self.folder, True)
-
-
-def _own_folders(workdir: str) -> bytes:
-    """The writable folders, as an archive to be unpacked at the root."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
-        for path, mode, owner in (("/tmp", 0o1777, 0), (workdir, 0o755, UID)):
-            entry = tarfile.TarInfo(path.lstrip("/"))
-            entry.type, entry.mode, entry.uid, entry.gid = tarfile.DIRTYPE, mode, owner, owner
-            tar.addfile(entry)
-    return packed.getvalue()
 
 
 def _group_of(pid: int) -> Group | None:

@@ -18,7 +18,7 @@ from agentrl.sandbox.docker_engine import Engine
 
 UID = 1000
 PROBE_S = 120.0
-_SOURCES = (("toolbox", "*.py"), ("egress", "relay.py"))
+_SOURCES = (("toolbox", "*.py"), ("egress", "relay.py"), ("snapshot", "archive.py"))
 _PROBE = """
 import sys
 if sys.version_info < (3, 9):
@@ -125,7 +125,7 @@ def _probe(engine: Engine, name: str, id: str, folder: Path, settings: dict[str,
 
 def _unknown(engine: Engine, name: str) -> SandboxUnavailable:
     tags = sorted(tag for image in engine.ask(lambda api: api.images()) for tag in image.get("RepoTags") or ())
-    there = ", ".join(tag for tag in tags if not tag.startswith(("<none>", "agentrl-snapshot:"))) or "none"
+    there = ", ".join(tag for tag in tags if not tag.startswith("<none>")) or "none"
     short = name.removeprefix("agentrl/").removesuffix(":latest")
     ours = name.startswith("agentrl/")
     return SandboxUnavailable(

@@ -1,4 +1,4 @@
-"""Whose containers, networks and snapshots are whose, and removing those of the dead."""
+"""Whose containers and networks are whose, and removing those of the dead."""
 
 from __future__ import annotations
 
@@ -44,11 +44,6 @@ def reap(engine: Engine, *, dry: bool = False, owner: str = "") -> list[str]:
             found.append(f"network {each['Name']}")
             if not dry:
                 _tolerant(engine, lambda id=each["Id"]: api.remove_network(id))
-        for each in filter(left, api.images(**query)):
-            name = (each["RepoTags"] or [each["Id"]])[0]
-            found.append(f"image {name}")
-            if not dry:
-                _tolerant(engine, lambda name=name: api.remove_image(name, force=True))
         return found
 
     return engine.ask(work, 300)

@@ -12,11 +12,11 @@ import os
 import shutil
 from pathlib import Path
 
+from agentrl.sandbox.archives import Archive, Archives
 from agentrl.sandbox.cgroups import Family, found_family, reap_groups
 from agentrl.sandbox.contract import Capabilities, NetworkAllow, SandboxSpec, SandboxStartFailed, SandboxUnavailable
 from agentrl.sandbox.egress import SOCKET, Egress, open_way_out
 from agentrl.sandbox.images import REPOSITORY, built_rootfs
-from agentrl.sandbox.namespace_snapshot import Archive, Archives
 from agentrl.sandbox.namespace_tree import DEFAULTS, Tree
 from agentrl.sandbox.preflight import refuse
 from agentrl.sandbox.rootfs import Host, reap_folders
@@ -199,7 +199,7 @@ class NamespaceSandbox(SnapshotSandbox[Archive]):
 
     async def keep(self) -> Archive:
         """Packs its files; one packer at a time, as each stops all other programs."""
-        most = 2 * max(self.spec.memory_mb or DEFAULTS["memory_mb"], self.spec.disk_mb or 0) << 20
+        most = max(self.spec.memory_mb or DEFAULTS["memory_mb"], self.spec.disk_mb or 0)
         async with self._packing:
             return await self._backend.snapshots.keep(self, self._rootfs.python, self._host.folder, most)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agentrl.sandbox.contract import SandboxSpec
+from agentrl.sandbox.contract import Backend, SandboxSpec
 from agentrl.sandbox.namespace import NamespaceBackend, NamespaceSandbox
 from tests.sandbox import dockerd
 
@@ -61,6 +61,14 @@ def open_docker(docker_host: str) -> Iterator[DockerBackend]:
 async def docker_backend(open_docker: DockerBackend) -> AsyncIterator[DockerBackend]:
     yield open_docker
     await asyncio.gather(*(sandbox.close() for sandbox in list(open_docker._alive)))
+
+
+@pytest.fixture(params=["namespace", "docker"])
+def either(request: pytest.FixtureRequest) -> Backend:
+    """Each backend."""
+    fixture = {"namespace": "backend", "docker": "docker_backend"}[request.param]
+    made: Backend = request.getfixturevalue(fixture)
+    return made
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ import pytest
 
 from agentrl.paths import data_path
 from agentrl.sandbox import carry, egress, rootfs
+from agentrl.sandbox.archives import Archive
 from agentrl.sandbox.conformance import Arena, checks, run_check
 from agentrl.sandbox.contract import ExecResult, SandboxSpec
 from agentrl.sandbox.namespace import NamespaceBackend, NamespaceSandbox
-from agentrl.sandbox.namespace_snapshot import Archive
 from agentrl.sandbox.session import ToolboxShell
 
 Patch = Callable[[pytest.MonkeyPatch, Path], type[NamespaceBackend]]

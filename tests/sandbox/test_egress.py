@@ -224,14 +224,6 @@ except urllib.error.HTTPError as error:
 DIRECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 3)"
 
 
-@pytest.fixture(params=["namespace", "docker"])
-def either(request: pytest.FixtureRequest) -> Backend:
-    """Each backend."""
-    fixture = {"namespace": "backend", "docker": "docker_backend"}[request.param]
-    made: Backend = request.getfixturevalue(fixture)
-    return made
-
-
 async def test_a_sandbox_reaches_what_is_listed_and_nothing_else(either: Backend, web: int) -> None:
     spec = SandboxSpec(network=NetworkAllow(allow=(f"127.0.0.1:{web}",)))
     async with await either.create(spec, label="ep") as sandbox:

@@ -200,8 +200,9 @@ def unpack(roots):
             mode, times, device = about
             os.mknod(target, mode, device)
             dress(target, stat.S_IMODE(mode), times)
-    for folder in reversed(folders):  # what is in them changes their times, and their modes may forbid that
-        dress(*folder)
+    for folder, mode, times in reversed(folders):  # what is in them changes their times, and their modes may forbid it
+        if os.lstat(folder).st_uid == os.geteuid():  # else it is the sandbox's: it leads to another that is mounted
+            dress(folder, mode, times)
 
 
 def finish(fd, mode, times, size):

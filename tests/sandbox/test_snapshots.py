@@ -1,4 +1,4 @@
-"""Snapshots of namespace sandboxes: what is kept, what goes on, what is refused, what is left (nothing)."""
+"""Snapshots: what is kept, what goes on, what is refused, what is left (nothing)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import signal
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,6 +17,9 @@ from agentrl.sandbox.contract import CapabilityMissing, SandboxLost, SandboxSpec
 from agentrl.sandbox.namespace import NamespaceBackend, NamespaceSandbox
 from tests.sandbox.test_backend import groups_of, processes_with
 from tests.sandbox.test_exec import HEADLESS
+
+if TYPE_CHECKING:
+    from agentrl.sandbox.docker import DockerBackend
 
 ABLE = SandboxSpec(snapshots=True)
 # Everything of a file but its numbers on this file system: the content, the holes in it, and who else it is.
@@ -67,14 +70,14 @@ os.chmod("/work", 0o751); os.utime("/work", ns=(1, 5_000_000_001))
 """
 
 
-async def test_all_that_a_file_is_comes_back(backend: NamespaceBackend) -> None:
-    origin = await backend.create(ABLE, label="tree")
+async def test_all_that_a_file_is_comes_back(either: NamespaceBackend | DockerBackend) -> None:
+    origin = await either.create(ABLE, label="tree")
     assert (await origin.exec(["python3", "-c", FILL])).text == ""
     before = (await origin.exec(["python3", "-c", LOOK])).text
     for name in ("holes", "closed/inner/f", "odd\\nname\\u00ff", "hard-link-to-link", "whiteout"):
         assert name in before
     ref = await origin.snapshot()
-    assert backend.snapshots[ref].path.stat().st_size < 4_000_000  # holes take no room
+    assert either.snapshots[ref].path.stat().st_size < 4_000_000  # holes take no room
     assert (await origin.exec(["python3", "-c", LOOK])).text == before
     await origin.exec("chmod 700 closed; rm -rf * .[!.]* /tmp/*; echo new > blob; ln -s / deep")
     await origin.restore(ref)
@@ -86,9 +89,28 @@ async def test_all_that_a_file_is_comes_back(backend: NamespaceBackend) -> None:
         assert (await each.exec("ls -A /dev/shm; test ! -e /tmp/sock")).text == ""
 
 
-async def test_a_workdir_of_ones_own_and_the_specs_setup(backend: NamespaceBackend) -> None:
+async def test_a_hole_takes_no_room_on_the_host(either: NamespaceBackend | DockerBackend) -> None:
+    sandbox = await either.create(ABLE)
+    await sandbox.exec("echo text > file; truncate -s 1T hole; truncate -s 1T /tmp/hole")
+    ref = await sandbox.snapshot()
+    assert either.snapshots[ref].path.stat().st_size < 4096
+    await sandbox.exec("rm hole file")
+    await sandbox.restore(ref)
+    assert (await sandbox.exec("cat file; stat -c %s hole /tmp/hole")).text == f"text\n{1 << 40}\n{1 << 40}\n"
+
+
+async def test_what_is_kept_is_bounded(either: NamespaceBackend | DockerBackend) -> None:
+    sandbox = await either.create(SandboxSpec(snapshots=True, disk_mb=4))
+    assert not (await sandbox.exec("head -c 5M /dev/zero > large")).ok
+    await sandbox.exec(["python3", "-c", "import os\nfor _ in range(10_000): os.mkdir('d'); os.chdir('d')"])
+    with suppress(OSError):
+        await sandbox.snapshot()
+    assert (await sandbox.exec("echo on")).text == "on\n"
+
+
+async def test_a_workdir_of_ones_own_and_the_specs_setup(either: NamespaceBackend | DockerBackend) -> None:
     spec = SandboxSpec(snapshots=True, workdir="/tmp/deep/work", setup=("echo ran >> setup",), disk_mb=8)
-    origin = await backend.create(spec)
+    origin = await either.create(spec)
     await origin.exec("echo t > /tmp/t")
     (fork,) = await origin.fork(1)
     assert (await fork.exec("cat setup ../../t; pwd")).text == "ran\nt\n/tmp/deep/work\n"
@@ -304,13 +326,13 @@ async def test_what_cannot_be_kept_is_an_error_and_leaves_nothing(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr("agentrl.sandbox.namespace_snapshot._new", full)
+        patch.setattr("agentrl.sandbox.archives._new", full)
         with pytest.raises(OSError, match="No space left"):
             await sandbox.snapshot()
     keep = backend.snapshots.keep
     with monkeypatch.context() as patch:
-        patch.setattr(backend.snapshots, "keep", lambda box, python, folder, _: keep(box, python, folder, 1 << 20))
-        with pytest.raises(OSError, match="more than 1 MiB"):
+        patch.setattr(backend.snapshots, "keep", lambda box, python, folder, _: keep(box, python, folder, 1))
+        with pytest.raises(OSError, match="more than 2 MiB"):
             await sandbox.snapshot()
     # A tree that no path reaches.
     dig = "import os\nfor _ in range(30): os.mkdir('d' * 200); os.chdir('d' * 200)"

@@ -1,4 +1,4 @@
-"""Snapshots of namespace sandboxes: archives of their writable folders, made and read inside (`/tools/snapshot`).
+"""Snapshots as archives of the writable folders of a sandbox, made and read inside (`/tools/snapshot`).
 
 An archive lies in the backend's folder on the host, in bytes that nobody here looks into: what the programs of a
 sandbox can write must not be unpacked by anybody but another sandbox.
@@ -45,13 +45,13 @@ class Archives(Snapshots[Archive]):
         self._owner = owner
         self._numbers = itertools.count(1)
 
-    async def keep(self, sandbox: ToolboxSandbox, python: str, place: Path, limit: int) -> Archive:
+    async def keep(self, sandbox: ToolboxSandbox, python: str, place: Path, most_mb: int) -> Archive:
         """Packs the files of a sandbox.
 
         Args:
             python: the interpreter inside.
             place: the backend's folder.
-            limit: bytes that an archive may have; what an honest sandbox holds is below that.
+            most_mb: of memory or of a folder that the sandbox may have. What it honestly holds is below twice that.
 
         Raises:
             OSError: a file cannot be kept, or the host's disk is full.
@@ -59,6 +59,7 @@ class Archives(Snapshots[Archive]):
         name = f"snapshot-{next(self._numbers)}"
         archive = Archive(f"{self._owner}-{name}", place / name)
         packer: ToolboxProcess | None = None
+        limit = 2 * most_mb << 20
         try:
             packer = await sandbox.spawn(_command(python, "pack", *_folders(sandbox)), cwd="/")
             kept = 0
