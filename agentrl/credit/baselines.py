@@ -85,8 +85,8 @@ class AsymreSettings(ScoredBaseline):
 def asymre(table: CreditTable, settings: AsymreSettings) -> Advantages:
     """A_i = S_i - (mean + delta), for off-policy REINFORCE: a loss without importance ratio.
 
-    A group without variance gets -delta everywhere, by intention. The baseline of a group of one is 0 in the authors'
-    code (`singleton: raw`).
+    Only with `train.loss: reinforce` is it AsymRE. A group without variance gets -delta everywhere, by intention. The
+    baseline of a group of one is 0 in the authors' code (`singleton: raw`).
     """
     score = settings.scores(table)
     advantage = centred_score(table, score, settings) - settings.delta
@@ -114,7 +114,10 @@ class OpmdSettings(ScoredBaseline):
 )
 def opmd(table: CreditTable, settings: OpmdSettings) -> Advantages:
     """A_i = S_i - b, b the mean or the soft maximum of the group's scores. The baseline of a group of one is 0 upstream
-    (`singleton: raw`)."""
+    (`singleton: raw`).
+
+    Only with `train.loss: reinforce` is it OPMD. The authors' pairwise form is not here.
+    """
     score = settings.scores(table)
     if settings.baseline == "mean":
         return broadcast(table, centred_score(table, score, settings))

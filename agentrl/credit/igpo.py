@@ -61,6 +61,10 @@ def igpo(table: CreditTable, settings: IgpoSettings) -> Advantages:
     z is the normalised information gain IG_{i,t} = exp(b_{i,t+1}) - exp(b_{i,t}) of every turn but the last, and the
     normalised outcome of the last; b is the mean log-probability of the gold answer's tokens before the turn. Immediate
     rewards are not read. A pool with one value gives 0.
+
+    Differs from the authors' code: the outcome is what the recipe's rewards say. Theirs is the F1 of the words, -2
+    where the format is wrong: `f1`, and a component that is -2 there. The belief is of a reply that says
+    `information_gain.lead` and the answer; theirs wraps it into a thought and answer tags.
     """
     assert table.gold_logprob is not None
     belief = np.exp(table.gold_logprob) if settings.gain == "probability" else table.gold_logprob

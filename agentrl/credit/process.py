@@ -88,6 +88,9 @@ def ppr(table: CreditTable, settings: PprSettings) -> Advantages:
 
     p_t is the judge's score of the turn, from 0 to 1. With beta = 1 a turn of a solved episode (R = 1) gets 0 to 1, one
     of a failed episode (R = 0) -1 to 0. The immediate rewards of tools are not read.
+
+    Differs from the paper: the judge of principles is yours. Nothing built in scores turns by a rubric (`rubric_judge`
+    reads the final answer); a reward component or a tool named `process` gives p_t.
     """
     assert table.process is not None
     outcome = table.score[table.trajectory]

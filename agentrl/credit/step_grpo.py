@@ -36,6 +36,9 @@ def step_grpo(table: CreditTable, settings: StepGrpoSettings) -> Advantages:
     The step's own reward, no return: later turns do not speak for earlier ones. In the published code a step is a
     prompt of its own whose history is the gold one; here turns that acted on the same state are samples of one prompt.
     A state that was seen once is a group of one, a turn without a state key gets 0.
+
+    The authors' step reward (half cosine of the sub-question, half the right retriever) is not built in: give turns
+    theirs.
     """
     anchors = anchor_groups(table)
     keyed = anchors >= 0
@@ -63,6 +66,7 @@ def flow_grpo(table: CreditTable, settings: FlowGrpoSettings) -> Advantages:
     """A_i = (R_i - mean) / (std + eps), for every turn of the trajectory; turns are rows of their own.
 
     The numbers are those of `grpo`: what differs is what counts once in the statistics. The authors' code takes every
-    turn, so that a long trajectory weighs more; their paper takes every trajectory.
+    turn, so that a long trajectory weighs more; their paper takes every trajectory. AgentFlow's planner, executor,
+    verifier and memory are an agent's business, and none of ours has them.
     """
     return broadcast(table, group_advantage(table, settings.scores(table), settings))

@@ -22,7 +22,11 @@ class ProfSettings(NoSettings):
 
 class Prof(Filter):
     """Keeps the solved episodes with the highest mean process score and the failed ones with the lowest, as many of
-    either kind as there are, up to half of what is kept; what one kind lacks the other fills."""
+    either kind as there are, up to half of what is kept; what one kind lacks the other fills.
+
+    Name the component in `process` where turns have other rewards too, such as `turn_format`. The authors' variant that
+    drops failed episodes at random (Filter-Correct) is not here.
+    """
 
     Settings = ProfSettings
     source = "arXiv:2509.03403 (README)"

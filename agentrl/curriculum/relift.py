@@ -21,7 +21,11 @@ class ReliftSettings(NoSettings):
 
 class Relift(Filter):
     """Tasks whose episodes all failed are collected; once there are `buffer`, the script plays them and one supervised
-    step learns from it. The authors' reinforcement step is GRPO without clip and with `seq_mean_token_sum`."""
+    step learns from it. The authors' reinforcement step is GRPO without clip and with `seq_mean_token_sum`.
+
+    Demonstrations come from a script, not from a data set. Each supervised step has an AdamW of its own, whose first
+    step moves every weight by `lr`, whatever the size of its gradient.
+    """
 
     Settings = ReliftSettings
     source = "arXiv:2506.07527; TheRoadQaQ/ReLIFT@eb95454"

@@ -28,7 +28,8 @@ def router_cost(
 
     C = 1 - (cost - low) / (high - low), within 0 and 1; 0.5 if the range is empty. The format is wrong if a call could
     not be parsed or there is no answer. The authors take the range from a running buffer of costs; here it is given,
-    so that a reward does not depend on what else ran.
+    so that a reward does not depend on what else ran. Their cost is that of the routed model's output; here a call has
+    one price, and `per_token` counts the policy's own tokens.
 
     Args:
         prices: what a call costs, by tool; a tool that is not listed is free.
@@ -118,7 +119,7 @@ def search_planning(
 
     metric(answer) - `task.data[baseline_key]` - `cost_weight` (turns / max_turns + queries / max_queries) / 2.
     Sweep `cost_weight` for the Pareto front. The published form has a term for the quality of the plan as well: add
-    a `rubric_judge` with a weight.
+    a `rubric_judge` with a weight. Its frozen answerer is not here: the score without search is a number in the task.
 
     Args:
         baseline_key: the metric that the answerer reaches without search; 0 where the task has none.

@@ -27,6 +27,9 @@ def gui_action(
     The score is `type_weight` for the type (the call's name), plus the rest if point and text are right as well; an
     action that has neither earns all by its type. A wrong type earns nothing. Turns beyond the gold actions have none.
 
+    Differs from the papers: there type, point or text, and format are terms of their own that add up, so that the right
+    point with a wrong type still earns its part. The actions are calls of your own tools: none built in can click.
+
     `task.data[key]` is a list with one entry per turn: `{type: click, box: [x0, y0, x1, y1]}` or
     `{type: click, point: [x, y]}`, `{type: input, text: ...}`, or null for a turn that is not judged. The call has the
     point as `point: [x, y]`, `coordinate: [x, y]` or as `x` and `y`, the text as `text`.

@@ -18,7 +18,10 @@ def laser(
     key: str = "answer",
     metric: Metric = "exact_match",
 ) -> float:
-    """`alpha` for a right answer within `target` sampled tokens, else 0. Put the correctness itself beside it."""
+    """`alpha` for a right answer within `target` sampled tokens, else 0. Put the correctness itself beside it.
+
+    This is LASER with one fixed target; LASER-D's targets, which follow the difficulty of tasks, are not here.
+    """
     if episode.answer is None or episode.sampled_tokens > target:
         METRICS[metric](task, episode, key=key)  # a task without a gold answer is an error all the same
         return 0.0

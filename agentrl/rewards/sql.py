@@ -61,6 +61,9 @@ def sql_partial(task: Task, episode: Episode, *, key: str = "sql") -> float:
     A clause counts if one of the queries has it; its items (at commas, `and`, `or` outside brackets) are compared as a
     bag, without case and space. For the best of several gold queries. It looks at text: equal queries that are written
     differently get less than 1.
+
+    This is neither PaVeRL-SQL's partial match, which compares what queries return, nor one of Reasoning-SQL's rewards
+    (schema linking, n-grams, syntax, a judge).
     """
     said = _clauses(code_in(episode.answer or ""))
     return max(_clause_f1(said, _clauses(query)) for query in gold(task, key))

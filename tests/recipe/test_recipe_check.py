@@ -171,3 +171,11 @@ def test_a_filter_that_drops_what_credit_could_use_gets_a_warning(folder: Path) 
     assert "warning" not in check(str(folder), ["curriculum=[dapo]"])
     said = check(str(folder), ["curriculum=[{zero_variance: {metric: rihgt}}]"])
     assert "zero_variance compares by 'rihgt', and neither" in said
+
+
+def test_rounded_probabilities_that_nothing_corrects_get_a_warning(folder: Path) -> None:
+    served = ["engine={use: vllm, urls: [http://localhost:1]}", "model.dtype=bfloat16"]
+    assert "warning: vLLM's probabilities in half precision are not the trainer's" in check(str(folder), served)
+    for corrected in ("train.importance={high: 2}", "train.old_logprobs=engine"):
+        assert "warning" not in check(str(folder), [*served, corrected])
+    assert "warning" not in check(str(folder), [served[0]])

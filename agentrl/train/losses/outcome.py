@@ -18,8 +18,9 @@ def pacs(batch: TokenBatch, settings: Pacs) -> tuple[Tensor, Tensor]:
     """Binary cross-entropy of the outcome R under sigmoid(psi_i - mean of the other members' psi).
 
     psi_i = beta * sum over the episode's tokens of the log-ratio (ritzz-ai/PACS sums the prompt's padding too; we do
-    not). A group of one is compared with 0. `balance` gives the right and the wrong episodes of a group half of its
-    weight each. Every token carries its episode's loss: a mean over sequences of token means counts each once.
+    not). Of the authors' two ways to centre psi this is RLOO's; GRPO's is not here. A group of one is compared with 0.
+    `balance` gives the right and the wrong episodes of a group half of its weight each. Every token carries its
+    episode's loss: a mean over sequences of token means counts each once.
     """
     first = _first_tokens(batch.episode)
     label, group = batch.reward[first], batch.group[first]
