@@ -93,6 +93,13 @@ def forgets_the_list_of_hosts(monkeypatch: pytest.MonkeyPatch, folder: Path) -> 
     return NamespaceBackend
 
 
+@broken("requests_are_read_in_one_way")
+def reads_requests_loosely(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
+    old = " or not all(map(FIELD.fullmatch, lines))"
+    other_program(monkeypatch, egress, folder, "egress/proxy.py", old, "")
+    return NamespaceBackend
+
+
 @broken("shell_is_not_confused")
 def believes_markers(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
     class MarkedShell(ToolboxShell):

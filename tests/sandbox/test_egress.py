@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+import runpy
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -86,7 +87,28 @@ async def test_what_is_not_listed_is_refused(
     assert (await ask(path, f"GET http://{target}/ HTTP/1.1\r\n\r\n")).startswith(f"HTTP/1.1 {status} ")
 
 
-@pytest.mark.parametrize("request_", ["nonsense\r\n\r\n", "GET /path HTTP/1.1\r\n\r\n", "CONNECT x:y HTTP/1.1\r\n\r\n"])
+@pytest.mark.parametrize(
+    "request_",
+    [
+        "nonsense\r\n\r\n",
+        "GET /path HTTP/1.1\r\n\r\n",
+        "CONNECT x:y HTTP/1.1\r\n\r\n",
+        "CONNECT \x1bC:443 HTTP/1.1\r\n\r\n",
+        "CONNECT \u00e9:443 HTTP/1.1\r\n\r\n",
+        "GET http://example.org/ HTTP/1.1\nHost: forged\nX: y\r\n\r\n",
+        "GET http://example.org/ HTTP/1.1\nHost:\tforged\r\n\r\n",
+        "GET http://example.org/ HTTP/1.1 HTTP/1.1\r\n\r\n",
+        "GET http://example.org/ HTTP/2\r\n\r\n",
+        "G(T http://example.org/ HTTP/1.1\r\n\r\n",
+        "GET http://example.org/ HTTP/1.1\r\nX: y\r\n folded\r\n\r\n",
+        "GET http://example.org/ HTTP/1.1\r\n\tfolded\r\n\r\n",
+        "GET http://example.org/ HTTP/1.1\r\nX: a\nHost: forged\r\n\r\n",
+        "GET http://example.org/ HTTP/1.1\r\nX: a\rHost: forged\r\n\r\n",
+        "GET http://example.org/ HTTP/1.1\r\nX: \0\r\n\r\n",
+        "GET http://example.org/ HTTP/1.1\r\nHost : forged\r\n\r\n",
+        "GET http://example.org/ HTTP/1.1\r\nno field\r\n\r\n",
+    ],
+)
 async def test_what_is_no_request_is_refused(egress: Egress, tmp_path: Path, request_: str) -> None:
     path = f"{tmp_path}/e"
     await asyncio.to_thread(egress.open, path, ("example.org",), "ep")
@@ -109,13 +131,73 @@ async def test_a_refusal_cannot_forge_the_log(egress: Egress, tmp_path: Path, ca
     path = f"{tmp_path}/e"
     await asyncio.to_thread(egress.open, path, ("example.org",), "ep")
     with caplog.at_level(logging.WARNING):
-        assert " 403 " in await ask(path, f"CONNECT \x1bC\u00e9{'x' * 300}:443 HTTP/1.1\r\n\r\n")
+        assert " 403 " in await ask(path, f"CONNECT \\x1b'{'x' * 300}:443 HTTP/1.1\r\n\r\n")
         await asyncio.to_thread(egress.open, f"{tmp_path}/f", ("example.org",), "")
     (said,) = [record.message for record in caplog.records]
-    assert said.startswith("egress of ep refused to \\x1bc")
+    assert said.startswith("egress of ep refused to \\\\x1b'x")
     assert said.isascii()
     assert said.isprintable()
     assert 200 < said.count("x") < 260
+
+
+SLOW = """
+import os
+real = socket.getaddrinfo
+def getaddrinfo(host, *words, **settings):
+    with open(f"{folder}/asked", "a") as file:
+        file.write(host + "\\n")
+    if host.endswith(".slow.test"):
+        while not os.path.exists(f"{folder}/go"):
+            time.sleep(0.01)
+        raise OSError("no such host")
+    return real("127.0.0.1" if host == "quick.test" else host, *words, **settings)
+socket.getaddrinfo = getaddrinfo
+if __name__ == "__main__":
+"""
+
+
+async def test_names_that_are_slow_to_resolve_hold_up_no_other_sandbox(
+    egress: Egress, web: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, asked = tmp_path / "tools" / "egress" / "proxy.py", tmp_path / "asked"
+    program.parent.mkdir(parents=True)
+    text = data_path("tools", "egress", "proxy.py").read_text()
+    program.write_text(text.replace('if __name__ == "__main__":\n', f"folder = {str(tmp_path)!r}\n{SLOW}"))
+    monkeypatch.setattr("agentrl.sandbox.egress.data_path", lambda *parts: tmp_path.joinpath(*parts))
+    one, two = f"{tmp_path}/1", f"{tmp_path}/2"
+    await asyncio.to_thread(egress.open, one, ("*.slow.test", f"127.0.0.1:{web}"), "one")
+    await asyncio.to_thread(egress.open, two, (f"127.0.0.1:{web}", f"quick.test:{web}"), "two")
+    slow = [asyncio.ensure_future(ask(one, f"CONNECT {n}.slow.test:80 HTTP/1.1\r\n\r\n")) for n in range(40)]
+    async with asyncio.timeout(20):
+        while not (asked.exists() and len(asked.read_text().splitlines()) == 4):
+            await asyncio.sleep(0.01)
+        for path, host in ((two, "127.0.0.1"), (two, "quick.test"), (two, "quick.test"), (one, "127.0.0.1")):
+            assert " 200 " in await ask(path, f"GET http://{host}:{web}/ HTTP/1.1\r\n\r\n")
+    assert not any(each.done() for each in slow)
+    told = asked.read_text().splitlines()
+    assert len(told) == 5  # four at a time of the one, and the other's, whose answer was remembered; no literal
+    assert told[-1] == "quick.test"
+    (tmp_path / "go").touch()
+    for answer in await asyncio.wait_for(asyncio.gather(*slow), 20):
+        assert answer.startswith("HTTP/1.1 502 ")
+        assert "no such host" in answer
+
+
+@pytest.mark.parametrize(
+    ("addresses", "public"),
+    [
+        ("1.1.1.1 93.184.215.14 2606:4700::1111 2a00::1 ::ffff:1.1.1.1 64:ff9b::1.1.1.1 3ffe::1", True),
+        ("0.0.0.0 10.1.2.3 100.64.0.1 127.0.0.1 169.254.169.254 172.31.0.1 192.0.0.8 192.168.1.1 198.19.0.1", False),
+        ("224.0.0.1 240.0.0.1 255.255.255.255 192.88.99.1 203.0.113.7", False),
+        (":: ::1 ::10.0.0.1 ::1.1.1.1 fe80::1 fe80::1%eth0 fec0::1 fc00::1 fd12::1 ff02::1 100::1 5f00::1", False),
+        ("2001:db8::1 2002:a00:1::1 2001::1 3fff::1 64:ff9b:1::1 ::ffff:10.0.0.1 ::ffff:0:1.1.1.1", False),
+        ("64:ff9b::10.0.0.1 64:ff9b::169.254.169.254 64:ff9b::127.0.0.1 ::ffff:127.0.0.1", False),
+    ],
+)
+def test_which_addresses_are_public(addresses: str, public: bool) -> None:
+    loaded = runpy.run_path(str(data_path("tools", "egress", "proxy.py")))
+    told = {address: loaded["public"](address) for address in addresses.split()}
+    assert told == dict.fromkeys(addresses.split(), public)
 
 
 async def test_a_head_without_an_end_is_hung_up_on_in_silence(

@@ -7,18 +7,24 @@ On stdout: `{"opened": PATH}`, `{"failed": PATH, "why": TEXT}`, and `{"refused":
 "why": TEXT}`, the last once a sandbox and target.
 
 An entry is `host`, `*.domain` (its subdomains) or an IPv4 address; `:port` behind it, else ports 80 and 443. A name
-that resolves to an address that is not public (loopback, link-local, private) is refused unless that address is
-listed too: who owns a name may not decide what of our network is reached. What is inside a CONNECT tunnel is not
-looked at.
+that resolves to an address that is not public (loopback, link-local, private, leading to an IPv4 one through a
+translator) is refused unless that address is listed too: who owns a name may not decide what of our network is
+reached. What is inside a CONNECT tunnel is not looked at.
+
+A name that is slow to resolve holds up the sandbox that asked for it, and no other: each has its own few lookups.
 """
 
 import asyncio
 import ipaddress
 import json
 import os
+import re
 import resource
 import socket
 import sys
+import threading
+import time
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 CHUNK = 1 << 16
@@ -26,7 +32,36 @@ HEAD_S, CONNECT_S, IDLE_S = 30, 20, 300
 MOST_CONNECTIONS = 128  # of one sandbox
 MOST_REPORTS = 1000  # refusals that are told of one sandbox
 MOST_TOLD = 255  # characters of a host: no name is longer
+MOST_LOOKUPS = 4  # of one sandbox at a time; more wait for those
+MOST_ADDRESSES = 16  # of a name
+MOST_KNOWN = 4096  # names whose addresses are remembered, for
+KNOWN_S = 30
+REQUEST = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+ [!-~]+ HTTP/1\.[01]")
+FIELD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*")
 DROPPED = ("connection", "proxy-", "keep-alive", "host", "upgrade", "te:")
+
+
+# IANA's registries of special-purpose addresses (RFC 6890 and later), without those that are reached from anywhere.
+NOT_PUBLIC = [
+    ipaddress.ip_network(text)
+    for text in (
+        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
+        "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
+        "224.0.0.0/4", "240.0.0.0/4", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
+    )
+]  # fmt: skip
+GLOBAL = ipaddress.ip_network("2000::/3")  # of IPv6, nothing else is given to hosts of the internet
+HOLDING = [ipaddress.ip_network(text) for text in ("::ffff:0:0/96", "64:ff9b::/96")]  # an IPv4 one in the last 32 bits
+
+
+def public(text):
+    """Whether an address is one of the internet."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    if any(address.version == 6 and address in network for network in HOLDING):
+        address = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    if address.version == 6 and address not in GLOBAL:
+        return False
+    return not any(address.version == network.version and address in network for network in NOT_PUBLIC)
 
 
 class Refused(Exception):
@@ -44,7 +79,7 @@ class Outlet:
 
     def __init__(self, path, allow):
         self.path, self.entries, self.told, self.open = path, [entry(text) for text in allow], set(), 0
-        self.server = None
+        self.server, self.lookups = None, asyncio.Semaphore(MOST_LOOKUPS)
 
     def listed(self, host, port):
         return any(
@@ -64,12 +99,8 @@ class Outlet:
         host = host.lower().rstrip(".")
         if not self.listed(host, port):
             self.refuse(host, port, "not in the sandbox's list of allowed hosts")
-        try:
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:
-            raise Refused("502 Bad Gateway", f"agentrl: {host}: {error}") from None
-        addresses = list(dict.fromkeys(each[4][0] for each in found))
-        fit = [each for each in addresses if ipaddress.ip_address(each).is_global or self.listed(each, port)]
+        addresses = await self.addresses(host)
+        fit = [each for each in addresses if public(each) or self.listed(each, port)]
         if not fit:
             self.refuse(host, port, f"it resolves to {addresses[0]}, which is not a public address and not listed")
         problem = None
@@ -79,6 +110,23 @@ class Outlet:
             except (OSError, asyncio.TimeoutError) as error:  # noqa: UP041 - two types before Python 3.11
                 problem = error
         raise Refused("502 Bad Gateway", f"agentrl: {host}:{port}: {problem or 'no answer'}")
+
+    async def addresses(self, host):
+        with suppress(ValueError):
+            return [str(ipaddress.ip_address(host))]
+        found, until = known.get(host, ([], 0.0))
+        if time.monotonic() < until:
+            return found
+        try:
+            async with self.lookups:
+                answer = await in_a_thread(lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError, RuntimeError) as error:  # the last: there can be no more threads
+            raise Refused("502 Bad Gateway", f"agentrl: {host}: {error}") from None
+        found = list(dict.fromkeys(each[4][0] for each in answer))[:MOST_ADDRESSES]
+        while len(known) >= MOST_KNOWN:
+            del known[next(iter(known))]
+        known[host] = found, time.monotonic() + KNOWN_S
+        return found
 
     async def serve(self, reader, writer):
         self.open += 1
@@ -108,16 +156,44 @@ class Outlet:
                     each.close()
 
 
+known = {}  # host -> (its addresses, until when that holds), for all sandboxes
+
+
+async def in_a_thread(function):
+    """What a function that blocks returns or raises.
+
+    It has a thread of its own, not one of a pool's few: nobody else waits for it, not even the end of the program.
+    """
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+
+    def settle(set_it, value):
+        if not future.done():
+            set_it(value)
+
+    def work():
+        try:
+            done = future.set_result, function()
+        except Exception as error:
+            done = future.set_exception, error
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, *done)
+
+    threading.Thread(target=work, daemon=True).start()
+    return await future
+
+
 def parse(head):
     """(host, port, what to send on) of a request; nothing is sent on for CONNECT.
 
-    One request a connection: the answer's end is the connection's, so that a second one cannot go elsewhere.
+    One request a connection: the answer's end is the connection's, so that a second one cannot go elsewhere. What
+    servers read differently from one another (bare line feeds, folded fields) is refused.
     """
-    first, *lines = head.decode("latin-1").split("\r\n")
-    parts = first.split(" ")
-    if len(parts) != 3:
+    first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+    if not REQUEST.fullmatch(first) or not all(map(FIELD.fullmatch, lines)):
         raise Refused("400 Bad Request", "agentrl: not an HTTP request")
-    method, target, version = parts
+    method, target, version = first.decode("ascii").split(" ")
+    lines = [line.decode("latin-1") for line in lines]
     try:
         url = urlsplit("//" + target if method == "CONNECT" else target)
         host, port = url.hostname, url.port
@@ -127,7 +203,7 @@ def parse(head):
         raise Refused("400 Bad Request", "agentrl: this is a proxy: http://host/path, or CONNECT host:port")
     if method == "CONNECT":
         return host, port, None
-    kept = [line for line in lines if line and not line.lower().startswith(DROPPED)]
+    kept = [line for line in lines if not line.lower().startswith(DROPPED)]
     path = (url.path or "/") + (f"?{url.query}" if url.query else "")
     authority = host if port is None else f"{host}:{port}"
     request = [f"{method} {path} {version}", f"Host: {authority}", "Connection: close", *kept, "", ""]

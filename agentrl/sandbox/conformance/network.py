@@ -194,6 +194,40 @@ async def only_what_is_allowed(arena: Arena) -> None:
         expect(not found, f"reached past the proxy: {', '.join(found)}")
 
 
+_ASK = """
+import json, os, socket, sys
+from urllib.parse import urlsplit
+proxy = urlsplit(os.environ["HTTP_PROXY"])
+for head in json.loads(sys.argv[1]):
+    with socket.create_connection((proxy.hostname, proxy.port), timeout=10) as link:
+        link.sendall(head.encode())
+        link.shutdown(socket.SHUT_WR)
+        print(b"hello" in b"".join(iter(lambda: link.recv(65536), b"")))
+"""
+
+
+@check(lambda known: "" if "allow" in known.networks else "the backend gives no network to some hosts only")
+async def requests_are_read_in_one_way(arena: Arena) -> None:
+    """The proxy refuses requests that servers read differently: bare line feeds, folded fields, control characters."""
+    with ExitStack() as stack:
+        server = stack.enter_context(ThreadingHTTPServer((_HERE, 0), _Hello))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        stack.callback(server.shutdown)
+        address = f"{_HERE}:{server.server_address[1]}"
+        sandbox = await arena.open(network={"allow": (address,)})
+        line = f"GET http://{address}/ HTTP/1.1"
+        loose = [
+            f"{line}\nHost: other.example\nX: y\r\n\r\n",
+            f"{line}\r\nX: y\nHost: other.example\r\n\r\n",
+            f"{line}\r\nX: y\r\n Connection: keep-alive\r\n\r\n",
+            f"{line}\r\nHost : other.example\r\n\r\n",
+            f"{line}\r\nX: \0\r\n\r\n",
+        ]
+        asked = ["python3", "-c", _ASK, json.dumps([f"{line}\r\nX: y\r\n\r\n", *loose])]
+        told = (await sandbox.exec(asked, timeout_s=60)).text.split()
+        expect(told == ["True"] + ["False"] * len(loose), f"of one strict request and {len(loose)} loose ones: {told}")
+
+
 @check()
 async def own_loopback(arena: Arena) -> None:
     """Programs of one sandbox reach each other by loopback; two sandboxes use the same port and never meet."""
