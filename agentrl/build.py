@@ -167,7 +167,7 @@ def build(recipe: Recipe) -> Parts:
     )
     parts = Parts(
         recipe=recipe,
-        parser=parser_named(recipe.agent.format, definitions),
+        parser=parser_named(recipe.agent.format, definitions, recipe.base),
         make_tools=make_tools,
         make_agent=_agent_maker(recipe),
         rewards=rewards,

@@ -82,6 +82,7 @@ def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
         **_gain_cost(scored),
         **_usage(everything),
         **_unscored(everything),
+        **_other_formats(everything),
         **_gates(scored),
     }
 
@@ -109,6 +110,13 @@ def _unscored(episodes: list[Episode]) -> dict[str, int]:
     data = [e for e in episodes if e.status in ("done", "truncated")]
     missing = Counter(name for e in data for name, value in e.components.items() if value is None)
     return {f"unscored/{name}": count for name, count in sorted(missing.items())}
+
+
+def _other_formats(episodes: list[Episode]) -> dict[str, int]:
+    """By format, how many replies called a tool in it, although the recipe reads another."""
+    turns = [turn for episode in episodes for turn in episode.turns]
+    found = Counter(call.foreign for turn in turns for call in turn.calls if call.foreign)
+    return {f"other_format/{name}": count for name, count in sorted(found.items())}
 
 
 def _gates(episodes: list[Episode]) -> dict[str, float]:

@@ -66,7 +66,9 @@ class AgentSettings(Section):
     describe_tools: bool = Field(
         True, description="Tell the model about the tools; false for one that knows them from demonstrations."
     )
-    format: str = Field("hermes", description="How tool calls are written: hermes, xml, fenced, tags.")
+    format: str = Field(
+        "hermes", description="How tool calls are written: a format of docs/templates.md, or ./file.py:Parser."
+    )
 
 
 class SamplingSettings(Section):

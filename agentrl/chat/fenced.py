@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agentrl.chat.hermes import bare_json_fault, call_fault
+from agentrl.chat.json_calls import bare_json_fault, call_fault
 from agentrl.chat.parser import Call, Found, ParsedCall, ParseFault, Parser, read_json, signature_lines
 
 JSON_BLOCK = "tool_call"
@@ -29,6 +29,7 @@ class FencedParser(Parser):
     """A block whose language names a tool is the tool's one string argument; anything else is JSON."""
 
     name = "fenced"
+    mark = re.compile(r"^[ \t]*+```+tool_call[ \t]*+$", re.MULTILINE)
 
     def format(self, text: str, calls: Sequence[Call]) -> str:
         """A block a call; the fence is longer than any in it."""

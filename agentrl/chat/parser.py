@@ -32,11 +32,13 @@ class ParseFault:
         snippet: the beginning of what the model wrote.
         message: what is wrong and what the right form looks like, in words for the model.
         tool: the name that was called, if all that is wrong is that there is no such tool.
+        foreign: the name of the format, if it is a call in another format than the parser's.
     """
 
     snippet: str
     message: str
     tool: str = ""
+    foreign: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,17 @@ class Parser(ABC):
     Attributes:
         name: as recipes write it.
         native: matches a prompt that teaches this format, so that a chat template which does so may describe the tools.
+        mark: matches a reply that holds a call in this format, whatever the tools are called.
+        ends: the control tokens that end a reply and a reply that calls, where the chat template does not write what
+            the model samples; None: those that the template writes.
+        others: formats that a reply without a call is searched for, so that their calls are faults and no answers.
     """
 
     name: ClassVar[str]
     native: ClassVar[re.Pattern[str] | None] = None
+    mark: ClassVar[re.Pattern[str] | None] = None
+    ends: ClassVar[tuple[str, str] | None] = None
+    others: Sequence[type[Parser]] = ()
 
     def __init__(self, definitions: Sequence[Mapping[str, Any]] = ()) -> None:
         self.functions: dict[str, Mapping[str, Any]] = {d["function"]["name"]: d["function"] for d in definitions}
@@ -106,8 +115,11 @@ class Parser(ABC):
         answer, prose, faults = _answer(prose)
         calls = [item.outcome for item in found if isinstance(item.outcome, ParsedCall)]
         faults += [item.outcome for item in found if isinstance(item.outcome, ParseFault)]
-        if not faults and (wrong := self._leftover(prose, tools, bool(calls) or answer is not None)) is not None:
+        acted = bool(calls) or answer is not None
+        if not faults and (wrong := self._leftover(prose, tools, acted)) is not None:
             faults.append(wrong)
+        if not acted and (foreign := self._foreign(text[begin:], tools, marked=bool(faults))) is not None:
+            faults = [foreign]
         return Reply(prose.strip(), thought, calls, _first(faults), answer)
 
     @abstractmethod
@@ -118,9 +130,30 @@ class Parser(ABC):
             ValueError: the format cannot express an argument.
         """
 
-    @abstractmethod
     def instructions(self, tools: Sequence[Mapping[str, Any]]) -> str:
-        """What a system prompt says about the tools (definitions) and how to call them."""
+        """What a system prompt says about the tools (definitions) and how to call them.
+
+        Default: signatures, and an example of the first tool.
+        """
+        form = self.example(tools[0]["function"]["name"])
+        return f"You can call these tools:\n{signature_lines(tools)}\n\nTo call one, write for example:\n{form}"
+
+    def message(self, text: str) -> Mapping[str, Any]:
+        """An earlier reply as the chat template takes it, where a conversation is rendered anew."""
+        return {"role": "assistant", "content": text}
+
+    def stops(self) -> tuple[str, ...]:
+        """Strings at which sampling ends, because a call is complete then and its result must follow."""
+        return ()
+
+    def completed(self, text: str) -> str:
+        """A reply from which an API has cut the string of `stops` that ended it, with that string."""
+        return text
+
+    @classmethod
+    def resembles(cls, text: str, tools: Collection[str]) -> bool:
+        """Whether a reply without `mark` looks like a call in this format all the same."""
+        return False
 
     @abstractmethod
     def _find(self, text: str, tools: Collection[str]) -> Iterator[Found]:
@@ -129,6 +162,18 @@ class Parser(ABC):
     def _leftover(self, prose: str, tools: Collection[str], acted: bool) -> ParseFault | None:
         """A fault for what looks like a call in the text around the calls. `acted`: there is a call or an answer."""
         return None
+
+    def _foreign(self, text: str, tools: Collection[str], *, marked: bool) -> ParseFault | None:
+        """A fault if the reply holds a call in another format. `marked`: only if it certainly does."""
+        if not tools:
+            return None
+        found = next((other for other in self.others if other.mark and other.mark.search(text)), None)
+        if found is None and not marked:
+            found = next((other for other in self.others if other.resembles(text, tools)), None)
+        if found is None:
+            return None
+        message = f"that is a tool call in the format {found.name}, which is not read here{self._form(tools)}"
+        return ParseFault(_snippet(text), message, foreign=found.name)
 
     def _offered(self, call: ParsedCall, written: str, tools: Collection[str]) -> ParsedCall | ParseFault:
         """The call, or a fault if its tool is not on offer."""
@@ -142,9 +187,15 @@ class Parser(ABC):
 
     def _fault(self, written: str, why: str, tools: Collection[str], name: str | None = None) -> ParseFault:
         """A fault that shows the right form, with the tool that was meant if that is known."""
+        return ParseFault(_snippet(written), f"the tool call cannot be read: {why}{self._form(tools, name)}")
+
+    def _form(self, tools: Collection[str], name: str | None = None) -> str:
+        """How a call looks: of the tool `name` if there is one of that name."""
         meant = name if name in tools else next(iter(tools), None)
-        form = f". Write it like this:\n{self.example(meant)}" if meant is not None else ""
-        return ParseFault(_snippet(written), f"the tool call cannot be read: {why}{form}")
+        try:
+            return f". Write it like this:\n{self.example(meant)}" if meant is not None else ""
+        except ValueError:  # the format cannot express the name of this tool
+            return ""
 
     def example(self, tool: str) -> str:
         """A call of `tool` with a placeholder for every required argument."""
@@ -249,6 +300,12 @@ def _snippet(written: str) -> str:
     return written if len(written) <= 120 else written[:117] + "..."
 
 
+def follows(text: str, at: int, mark: str) -> int | None:
+    """Where `mark` ends, if it stands at `at` or after white space there; None if not, or if it is empty."""
+    begin = _BLANK.match(text, at).end()  # type: ignore[union-attr]
+    return begin + len(mark) if mark and text.startswith(mark, begin) else None
+
+
 MAX_DEPTH = 64
 MAX_FAULTS = 4
 
@@ -317,7 +374,7 @@ def _depth(value: Any) -> int:
     return depth
 
 
-_BLANK = re.compile(r"\s*")
+_BLANK = re.compile(r"\s*+")
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_object, parse_int=_integer, parse_float=_float, parse_constant=_constant, strict=False
 )

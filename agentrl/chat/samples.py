@@ -18,7 +18,10 @@ def sample_conversations(parser: Parser, controls: Sequence[str]) -> list[list[M
         controls: texts of control tokens, which a tool result may contain without becoming them.
     """
     call = parser.format("", [("probe", {"text": "a b"})])
-    several = parser.format("Two at once.", [("probe", {"text": "x"}), ("probe", {"text": "y"})])
+    try:
+        several = parser.format("Two at once.", [("probe", {"text": "x"}), ("probe", {"text": "y"})])
+    except ValueError:  # the format holds one call a reply
+        several = parser.format("Once more.", [("probe", {"text": "x"})])
     system: Message = {"role": "system", "content": "Be brief.\nUse the tools."}
     done = _said("Done.")
     tools = [

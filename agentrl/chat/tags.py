@@ -43,6 +43,21 @@ class TagsParser(Parser):
         forms = "\n".join(self.example(tool["function"]["name"]) for tool in tools)
         return f"You can call these tools:\n{signature_lines(tools)}\n\nTo call one, write:\n{forms}"
 
+    def stops(self) -> tuple[str, ...]:
+        """The closing tags of all tools: a model that wrote on would invent the result."""
+        return tuple(f"</{name}>" for name in self.functions)
+
+    def completed(self, text: str) -> str:
+        """The reply with the closing tag of the tool whose tag is left open."""
+        last = max(self.functions, key=lambda name: text.rfind(f"<{name}>"), default="")
+        left_open = text.rfind(f"<{last}>") > text.rfind(f"</{last}>")
+        return f"{text}</{last}>" if last and left_open else text
+
+    @classmethod
+    def resembles(cls, text: str, tools: Collection[str]) -> bool:
+        """A tool's tag that is opened and closed."""
+        return any((at := text.find(f"<{name}>")) >= 0 and f"</{name}>" in text[at:] for name in tools)
+
     def _find(self, text: str, tools: Collection[str]) -> Iterator[Found]:
         if not tools or "<" not in text:
             return

@@ -53,6 +53,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         raised: the exception and the line of user code that it came from, if the outcome is `raised`.
         dropped: characters cut from the middle of `result`.
         blob: hash of the whole output in the run directory's `blobs/`, when some of it was cut.
+        foreign: the format of a `malformed` call that is written in another one than the recipe's.
     """
 
     id: str
@@ -64,6 +65,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     raised: str = ""
     dropped: int = 0
     blob: str | None = None
+    foreign: str = ""
 
     @property
     def valid(self) -> bool:

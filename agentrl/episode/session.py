@@ -155,6 +155,7 @@ class Session:
                 name=fault.tool,
                 arguments={},
                 outcome="unknown" if fault.tool else "malformed",
+                foreign=fault.foreign,
                 result=f"Error: {fault.message}",
                 duration_s=0.0,
             )

@@ -33,6 +33,8 @@ TOOLS = [
 ]
 NAMES = [t["function"]["name"] for t in TOOLS]
 PARSER = {name: parser_named(name, TOOLS) for name in PARSERS}
+# The shared machinery is tried on many texts under the oldest formats, what each format adds to it on fewer.
+EXAMPLES = {name: 400 if name in ("hermes", "xml", "fenced", "tags") else 100 for name in PARSERS}
 
 
 def parse(format: str, text: str) -> Reply:
@@ -88,7 +90,11 @@ def test_calls_are_read(format: str, text: str, calls: list[tuple[str, dict[str,
 BIG = "[" * 5000
 MALFORMED: list[tuple[str, str, str]] = [
     # format, what the model wrote, what the fault says
-    ("hermes", '<tool_call>{"name": "search", "arguments": {"query": "x"}}', "</tool_call> is missing"),
+    (
+        "hermes",
+        '<tool_call>{"name": "search", "arguments": {"query": "x"}}<tool_call>{"name": "look"',
+        "</tool_call> is missing",
+    ),
     ("hermes", '<tool_call>{"name": "search", "arguments": {"query": "x"}', "the JSON is wrong"),
     ("hermes", "<tool_call>{'name': 'search'}</tool_call>", "double quotes"),
     ("hermes", '<tool_call>{"name": "search",}</tool_call>', "the JSON is wrong"),
@@ -135,7 +141,7 @@ MALFORMED: list[tuple[str, str, str]] = [
     ("hermes", '{"name": "search", "arguments": {"query": "x"}}', "not between <tool_call>"),
     ("hermes", "<think>I wonder", "end your thoughts with </think>"),
     ("hermes", "<answer>Paris", "<answer> is never closed"),
-    ("xml", "<function=search><parameter=query>x</parameter>", "the function after it is never closed"),
+    ("xml", "<function=search><parameter=query>x</parameter>", "around it is never closed"),
     ("xml", "<function=look>", "</function> is missing"),
     ("xml", "<function=search><parameter=query>x</function>", "never closed"),
     ("xml", "<function=search><parameter=query>x", "never closed"),
@@ -310,7 +316,7 @@ def test_formats_that_cannot_write_an_argument_say_so() -> None:
 def test_unknown_format_names_the_nearest() -> None:
     with pytest.raises(RecipeError, match="did you mean 'hermes'"):
         parser_named("hermess")
-    with pytest.raises(RecipeError, match="formats: hermes, xml, fenced, tags"):
+    with pytest.raises(RecipeError, match="take one of: auto, hermes, xml,.*fenced, tags"):
         parser_named("qqqqq")
 
 
@@ -326,7 +332,7 @@ WRITTEN = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=5), max_size=25
 
 @pytest.mark.parametrize("format", PARSERS)
 def test_parsing_never_raises(format: str) -> None:
-    @settings(max_examples=400, deadline=None)
+    @settings(max_examples=EXAMPLES[format], deadline=None)
     @given(WRITTEN, st.lists(st.sampled_from([*NAMES, "answer", "x.*("]), unique=True))
     @example("[" * 100_000, NAMES)
     @example('{"a":' * 100_000, NAMES)
@@ -367,17 +373,21 @@ CALLS = st.one_of(
 )
 
 
+# Formats without quotes cannot write their own tags into an argument; a harmony reply holds one call.
+CANNOT_WRITE_ALL = {"xml", "seed-oss", "glm-4.5", "minimax", "deepseek-v3.2", "harmony"}
+
+
 @pytest.mark.parametrize("format", PARSERS)
 def test_what_is_written_is_read_back(format: str) -> None:
     parser: Parser = PARSER[format]
 
-    @settings(max_examples=400, deadline=None)
+    @settings(max_examples=EXAMPLES[format], deadline=None)
     @given(st.sampled_from(["", "Let me see."]), st.lists(CALLS, min_size=1, max_size=3))
     def check(text: str, calls: list[tuple[str, dict[str, Any]]]) -> None:
         try:
             written = parser.format(text, calls)
         except ValueError:
-            assert format == "xml"
+            assert format in CANNOT_WRITE_ALL
             return
         reply = parser.parse(written, NAMES)
         assert [(c.name, c.arguments) for c in reply.calls] == calls

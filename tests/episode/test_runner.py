@@ -15,6 +15,7 @@ from agentrl.episode.budgets import TooManyUserErrors
 from agentrl.episode.record import Episode
 from agentrl.episode.runner import Runner
 from agentrl.errors import EngineError
+from agentrl.play import summary
 from agentrl.train.row import rows_of
 from tests.episode.world import Bench, FlakyEngine, collect, make_harness, make_parts, plans, play_one
 
@@ -226,3 +227,20 @@ async def test_calls_of_one_tool_run_in_order_unless_it_allows_more(
 async def test_a_record_survives_its_encoding(tmp_path: Path) -> None:
     episode = await play_one(make_harness(make_parts(tmp_path), calls("echo", text="ü\x00<|im_end|>")))
     assert msgspec.json.decode(msgspec.json.encode(episode), type=Episode) == episode
+
+
+async def test_a_call_in_another_format_is_told_and_counted(tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    def script(task: Any, rng: Any) -> Any:
+        observed = yield Say('[TOOL_CALLS]echo[ARGS]{"text": "x"}')
+        heard.extend(message["content"] for message in observed)
+        yield Say("done")
+
+    episode = await play_one(make_harness(make_parts(tmp_path), script))
+    assert "that is a tool call in the format mistral" in heard[0]
+    assert "<tool_call>" in heard[0]
+    (call,) = episode.turns[0].calls
+    assert (call.outcome, call.foreign, call.name) == ("malformed", "mistral", "")
+    assert episode.answer == "done"
+    assert summary([episode])["other_format/mistral"] == 1
