@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,13 +35,22 @@ anything from 0 to 8192 does as well, and beyond that padding costs more than th
 class Stack:
     """B segments in one call: `queries` [B * Lq] and `keys` [B * Lk] are pack positions, padded with 0.
 
+    `last_seen` int64 [B, Lq]: query q sees the keys 0 .. last_seen[q] of its path.
     `mask` [B, 1, Lq, Lk] is added to the scores: 0 where a query sees a key, else -inf. None: plain causal.
     """
 
     size: int
     queries: Tensor
     keys: Tensor
+    last_seen: Tensor
     mask: Tensor | None
+
+    def visible(self, window: int | None, dtype: torch.dtype) -> Tensor:
+        """The additive mask [B, 1, Lq, Lk] under which a query sees its last `window` keys (None: all of them)."""
+        last = self.last_seen[:, None, :, None]
+        number = torch.arange(len(self.keys) // self.size, device=last.device)
+        hidden = number > last if window is None else (number > last) | (number <= last - window)
+        return torch.zeros(hidden.shape, dtype=dtype, device=last.device).masked_fill_(hidden, -torch.inf)
 
 
 @dataclass(frozen=True)
@@ -71,8 +80,11 @@ class Ragged:
         path = torch.from_numpy(np.concatenate([segment.path for segment in pack.segments])).to(device)
         return cls(path, query_ends, key_ends, max(queries), max(keys), dtype)
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scaling: float | None) -> Tensor:
-        """From [T, H, D], and keys and values [T, H', D]: [T, H, D]. A segment's last query sees its whole path."""
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, *, scaling: float | None, window: int | None
+    ) -> Tensor:
+        """From [T, H, D], and keys and values [T, H', D]: [T, H, D]. A query sees its own path up to itself, the last
+        `window` tokens of it (None: all)."""
         from torch.nn.attention.varlen import varlen_attn
 
         times = query.shape[1] // key.shape[1]
@@ -89,7 +101,8 @@ class Ragged:
             self.most_queries,
             self.most_keys,
             scale=scaling,
-            window_size=(-1, 0),  # causal, the ends of queries and keys aligned
+            # Causal, the ends of queries and keys aligned; the query's own token counts in `window`.
+            window_size=(-1 if window is None else window - 1, 0),
             **shared,
         )
         assert isinstance(attended, Tensor)
@@ -110,7 +123,17 @@ class Tree:
     stacks: list[Stack]
     order: Tensor
     longest: int
+    dtype: torch.dtype
     ragged: Ragged | None = None
+    windowed: dict[int, list[Tensor]] = field(default_factory=dict)
+
+    def masks(self, window: int | None) -> Sequence[Tensor | None]:
+        """The mask of every stack under a sliding window (None: full attention); made once for all layers."""
+        if window is None or window >= self.longest:
+            return [stack.mask for stack in self.stacks]
+        if window not in self.windowed:
+            self.windowed[window] = [stack.visible(window, self.dtype) for stack in self.stacks]
+        return self.windowed[window]
 
     @classmethod
     def of(cls, pack: Pack, device: torch.device, dtype: torch.dtype) -> Tree:
@@ -118,7 +141,7 @@ class Tree:
         longest = max((len(segment.path) for segment in pack.segments), default=0)
         half = dtype in (torch.float16, torch.bfloat16)
         if device.type == "cuda" and half and "window_size" in kernel_takes():
-            return cls([], torch.empty(0), longest, Ragged.of(pack, device, dtype))
+            return cls([], torch.empty(0), longest, dtype, Ragged.of(pack, device, dtype))
         stacks, order, at = [], np.empty(len(pack.token_ids), np.int64), 0
         for segments in _stacked(pack.segments):
             query_length = max(segment.end - segment.start for segment in segments)
@@ -126,7 +149,7 @@ class Tree:
             queries = np.zeros((len(segments), query_length), np.int64)
             keys = np.zeros((len(segments), key_length), np.int64)
             # Padding queries see every key: a row of -inf would be NaN, also in the gradient of what is dropped.
-            last_seen = np.full((len(segments), query_length), key_length)
+            last_seen = np.full((len(segments), query_length), key_length - 1)
             for number, segment in enumerate(segments):
                 new = segment.end - segment.start
                 queries[number, :new] = np.arange(segment.start, segment.end)
@@ -134,13 +157,11 @@ class Tree:
                 last_seen[number, :new] = np.arange(len(segment.path) - new, len(segment.path))
                 order[segment.start : segment.end] = at + number * query_length + np.arange(new)
             at += queries.size
-            mask = None
-            if len(segments) > 1 or query_length != key_length:
-                hidden = torch.from_numpy(np.arange(key_length) > last_seen[:, None, :, None]).to(device)
-                mask = torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, -torch.inf)
             flat_queries, flat_keys = (torch.from_numpy(index.reshape(-1)).to(device) for index in (queries, keys))
-            stacks.append(Stack(len(segments), flat_queries, flat_keys, mask))
-        return cls(stacks, torch.from_numpy(order).to(device), longest)
+            stack = Stack(len(segments), flat_queries, flat_keys, torch.from_numpy(last_seen).to(device), None)
+            plain = len(segments) == 1 and query_length == key_length
+            stacks.append(stack if plain else replace(stack, mask=stack.visible(None, dtype)))
+        return cls(stacks, torch.from_numpy(order).to(device), longest, dtype)
 
 
 def kernel_takes() -> frozenset[str]:
@@ -195,32 +216,27 @@ def tree_attention_forward(
         [1, T, H, D'], and None for the weights.
 
     Raises:
-        TrainError: the model does not hand `tree` down to its attention, has a window shorter than a row, or wants more
-            than scaled dot products (score caps, sinks).
+        TrainError: the model does not hand `tree` down to its attention, or wants more than scaled dot products (score
+            caps, sinks).
     """
     for name, what in _BEYOND.items():
         if others.get(name) is not None:
             raise TrainError(f"{type(module).__name__} {what} ({name}), which packed attention does not", remedy=REMEDY)
     if tree is None:
         raise TrainError(f"{type(module).__name__} does not receive the pack's tree", remedy=REMEDY)
-    if sliding_window is not None and sliding_window < tree.longest:
-        raise TrainError(
-            f"a row of {tree.longest} tokens does not fit the model's attention window of {sliding_window}",
-            remedy="shorten the episodes (limits, agent.max_turns), or take a model with full attention",
-        )
     if tree.ragged is not None:
         packed = (x[0].transpose(0, 1) for x in (query, key, value))
-        return tree.ragged.attend(*packed, scaling=scaling)[None], None
+        return tree.ragged.attend(*packed, scaling=scaling, window=sliding_window)[None], None
     heads, kv_heads = query.shape[1], key.shape[1]
     flat_query, flat_key, flat_value = (x[0].transpose(0, 1).flatten(1) for x in (query, key, value))
     outputs = []
-    for stack in tree.stacks:
+    for stack, mask in zip(tree.stacks, tree.masks(sliding_window), strict=True):
         attended = functional.scaled_dot_product_attention(
             _gather(flat_query, stack.queries, stack.size, heads),
             _gather(flat_key, stack.keys, stack.size, kv_heads),
             _gather(flat_value, stack.keys, stack.size, kv_heads),
-            attn_mask=stack.mask,
-            is_causal=stack.mask is None,
+            attn_mask=mask,
+            is_causal=mask is None,
             scale=scaling,
             enable_gqa=heads != kv_heads,
         )
@@ -236,7 +252,7 @@ def _gather(rows: Tensor, index: Tensor, size: int, heads: int) -> Tensor:
 
 AttentionInterface.register(NAME, tree_attention_forward)
 
-REMEDY = "decoder-only models with full attention through transformers' attention interface work (Llama, Qwen, ...)"
+REMEDY = "train.packing: rows (or auto) trains the model with its own attention, one row per branch"
 
 
 @contextmanager

@@ -57,7 +57,7 @@ class Critic:
         """What the critic says of every trained token; 0 at the others. As long as the rows."""
         out = [np.zeros(len(row.token_ids), np.float32) for row in rows]
         with torch.no_grad():
-            for packed, own in self.ranks.packs(rows, self.token_budget):
+            for packed, own in self.ranks.packs(rows, self.token_budget, self.body.layout):
                 said = self._say(self._hidden(packed), packed)
                 if own:
                     packed.put(said.cpu().numpy(), out)
@@ -81,7 +81,7 @@ class Critic:
             held = target.isfinite()
             return value_loss(values[held], target[held], old[held], self.settings.clip).sum() / max(asked, 1)
 
-        return {"value_loss": self._fit(self.ranks.packs(rows, self.token_budget), loss)}
+        return {"value_loss": self._fit(self.ranks.packs(rows, self.token_budget, self.body.layout), loss)}
 
     @together
     def fit_progress(self, rows: Sequence[Row]) -> dict[str, float]:
@@ -89,7 +89,7 @@ class Critic:
 
         The progress of a turn is what is said of its last token (SPA-RL, arXiv:2505.20732).
         """
-        packs = self.ranks.packs(rows, self.token_budget)
+        packs = self.ranks.packs(rows, self.token_budget, self.body.layout)
         last = [_last_tokens(row) for row in rows]
         names = {name: number for number, name in enumerate(dict.fromkeys(row.episode_id for row in rows))}
         reward = np.zeros(len(names), np.float32)

@@ -3,13 +3,16 @@
 Rows are sorted by their tokens, which is the depth-first order of the tree of their prefixes. Each row then adds
 one run of tokens, a `Segment`, to the path that it shares with the row before it. Attention follows the paths
 (`attention.py`); everything else in a transformer treats tokens one by one and never notices.
+
+The layout "rows" shares nothing: every row is a segment of its own. It serves models that mix tokens by more than
+attention (linear attention, convolutions) or by an attention of their own kind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +22,9 @@ from agentrl.train.row import Row
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
+
+Layout = Literal["tree", "rows"]
+"""`tree`: shared prefixes are forwarded once. `rows`: one padded row per branch, with the model's own attention."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,7 @@ class Pack:
         trained: for each of them int64, the indices of the tokens that it trains; E in all, the entries.
         query: int64 [E], which of the Q predictions the entry needs.
         temperature: of the rows.
+        layout: "rows" if no two segments share a token.
     """
 
     token_ids: Ints
@@ -71,6 +78,7 @@ class Pack:
     trained: list[Ints]
     query: Ints
     temperature: float
+    layout: Layout = "tree"
 
     @property
     def row(self) -> Ints:
@@ -90,12 +98,12 @@ class Pack:
             at += len(trained)
 
 
-def pack(rows: Sequence[Row], token_budget: int) -> list[Pack]:
+def pack(rows: Sequence[Row], token_budget: int, layout: Layout = "tree") -> list[Pack]:
     """Packs rows into as few forward passes as their order in the tree allows.
 
     Args:
-        token_budget: unique tokens of a pack at most. A row is never split: one that is longer than the budget gets
-            a pack of its own.
+        token_budget: unique tokens of a pack at most; with the layout "rows", tokens and padding. A row is never
+            split: one that is longer than the budget gets a pack of its own.
 
     Raises:
         TrainError: a row trains its first token, which nothing predicts.
@@ -108,12 +116,14 @@ def pack(rows: Sequence[Row], token_budget: int) -> list[Pack]:
             )
     # Big-endian bytes of non-negative integers compare like the integers do.
     keys = [row.token_ids.astype(">i8").tobytes() for row in rows]
-    order = sorted(range(len(rows)), key=lambda index: (rows[index].temperature, keys[index]))
+    # Rows of like length side by side need little padding.
+    lengths = [len(row.token_ids) if layout == "rows" else 0 for row in rows]
+    order = sorted(range(len(rows)), key=lambda index: (rows[index].temperature, lengths[index], keys[index]))
 
     packs: list[_OpenPack] = []
     for index in order:
         if not packs or not packs[-1].fits(rows[index], token_budget):
-            packs.append(_OpenPack(rows[index].temperature))
+            packs.append(_OpenPack(rows[index].temperature, layout))
         packs[-1].add(index, rows[index])
     return [each.close() for each in packs]
 
@@ -121,8 +131,8 @@ def pack(rows: Sequence[Row], token_budget: int) -> list[Pack]:
 class _OpenPack:
     """A pack to which rows are added in sorted order."""
 
-    def __init__(self, temperature: float) -> None:
-        self.temperature = temperature
+    def __init__(self, temperature: float, layout: Layout) -> None:
+        self.temperature, self.layout = temperature, layout
         self.size = 0
         self.entries: list[tuple[int, Ints, Ints]] = []  # row index, trained token indices, their pack positions
         self._last = np.empty(0, np.int64)
@@ -134,7 +144,9 @@ class _OpenPack:
 
     def fits(self, row: Row, token_budget: int) -> bool:
         new = len(row.token_ids) - self._shared(row.token_ids)
-        return row.temperature == self.temperature and (not new or self.size + new <= token_budget)
+        # The longest row comes last, so that all are padded to it.
+        size = self.size + new if self.layout == "tree" else (len(self.entries) + 1) * new
+        return row.temperature == self.temperature and (not new or size <= token_budget)
 
     def add(self, index: int, row: Row) -> None:
         shared = self._shared(row.token_ids)
@@ -153,6 +165,8 @@ class _OpenPack:
 
     def _shared(self, token_ids: Ints) -> int:
         """Length of the prefix shared with the last row: the longest with any, since they come sorted."""
+        if self.layout == "rows":
+            return 0
         n = min(len(self._last), len(token_ids))
         differs = np.flatnonzero(self._last[:n] != token_ids[:n])
         return int(differs[0]) if len(differs) else n
@@ -171,4 +185,5 @@ class _OpenPack:
             trained=[trained for _, trained, _ in self.entries],
             query=query,
             temperature=self.temperature,
+            layout=self.layout,
         )

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from agentrl.errors import DeadPolicy, TrainError
 from agentrl.train.attention import REMEDY, Tree, tree_attention
-from agentrl.train.packing import Pack, pack
+from agentrl.train.packing import Layout, Pack, pack
 from agentrl.train.row import Row
 
 Entropy = Literal["none", "value", "gradient"]
@@ -39,12 +39,16 @@ class Policy(nn.Module):
         exact_head: the product with the output layer in float32 all the same, of hidden states and weights as they are.
         logits_mb: of float32 logits, at a time.
         checkpointing: keep no activations within decoder layers; compute them again for the gradient.
+
+    Attributes:
+        layout: of the packs that it takes (`choose_layout`).
     """
 
     def __init__(
         self,
         model: Any,
         *,
+        layout: Layout = "tree",
         precision: Literal["float32", "bfloat16"] = "float32",
         exact_head: bool = False,
         logits_mb: int = 512,
@@ -52,6 +56,7 @@ class Policy(nn.Module):
     ) -> None:
         super().__init__()
         self.model = model.eval()
+        self.layout: Layout = layout
         self.bf16 = precision == "bfloat16"
         self.exact_head = exact_head
         config = model.config.get_text_config()
@@ -114,10 +119,8 @@ class Policy(nn.Module):
 
 
 def _recomputed(model: Any, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A layer's forward pass of a pack, computed again for the gradient; any other pass as it is."""
-    if "tree" not in kwargs:
-        return forward(*args, **kwargs)
-    again = partial(_in_tree, model, forward)
+    """A layer's forward pass, computed again for the gradient."""
+    again = partial(_in_tree, model, forward) if "tree" in kwargs else forward
     return checkpoint(again, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
 
 
@@ -127,18 +130,40 @@ def _in_tree(model: Any, forward: Callable[..., Any], *args: Any, **kwargs: Any)
         return forward(*args, **kwargs)
 
 
-def check_policy(policy: Policy) -> None:
-    """Compares a packed pass of three short branches with the model's own, row by row.
+def choose_layout(policy: Policy, wanted: Layout | Literal["auto"]) -> str | None:
+    """Sets `policy.layout` to one whose logits are the model's own, which three short branches prove.
+
+    Args:
+        wanted: "auto" takes the tree if it holds, else rows.
+
+    Returns:
+        Why "auto" did not take the tree; None if it did, or was not asked.
 
     Raises:
-        DeadPolicy: they are not finite.
-        TrainError: they differ: the model has parts that see more of a token's neighbours than attention shows them
-            (linear attention, convolutions, attention sinks, score caps), it ignores the attention interface, or it
-            does something to its logits that we do not know.
+        DeadPolicy: the model's logits are not finite.
+        TrainError: the layout's logits differ from those of the model, row by row: it does something to its logits
+            that we do not know; under "tree", layers see more of a token's neighbours than attention shows them
+            (linear attention, convolutions), or attention is more than scaled dot products (sinks, score caps).
     """
-    model = policy.model
-    place = type(model).__name__
-    if not getattr(model, "_supports_attention_backend", False):
+    if wanted != "auto":
+        policy.layout = wanted
+        _check_layout(policy)
+        return None
+    try:
+        policy.layout = "tree"
+        _check_layout(policy)
+    except DeadPolicy:
+        raise
+    except (TrainError, TypeError, AttributeError, RuntimeError, ValueError) as refusal:
+        policy.layout = "rows"
+        _check_layout(policy)
+        return str(refusal).partition("\n")[0]
+    return None
+
+
+def _check_layout(policy: Policy) -> None:
+    model, place = policy.model, type(policy.model).__name__
+    if policy.layout == "tree" and not getattr(model, "_supports_attention_backend", False):
         raise TrainError("the model does not use transformers' attention interface", place=place, remedy=REMEDY)
     vocabulary = model.config.get_text_config().vocab_size
     branches = [(5, 6, 7, 8, 9, 10), (5, 6, 7, 11, 12), (5, 13, 14, 15)]
@@ -147,7 +172,7 @@ def check_policy(policy: Policy) -> None:
         nothing = np.zeros(len(branch), np.float32)
         ids = np.array(branch, np.int64) % vocabulary
         rows.append(Row(ids, np.arange(len(ids)) > 0, nothing, nothing, "check", "check", number))
-    (packed,) = pack(rows, token_budget=64)
+    (packed,) = pack(rows, 64, policy.layout)
     with torch.no_grad(), policy.autocast():
         ours = policy.logits(policy.hidden(packed))[torch.from_numpy(packed.query).to(model.device)]
         ids = [torch.from_numpy(rows[row].token_ids)[None].to(model.device) for row in packed.rows]
@@ -160,7 +185,7 @@ def check_policy(policy: Policy) -> None:
         raise TrainError(
             f"packed and plain logits differ by {difference:.3g}: the model cannot be trained on packed rows",
             place=place,
-            remedy=REMEDY,
+            remedy=REMEDY if policy.layout == "tree" else "no other layout is left: please report the model family",
         )
 
 
@@ -170,19 +195,33 @@ def hidden_states(model: Any, packed: Pack, dtype: torch.dtype | None = None) ->
     Args:
         dtype: of queries, keys and values, where it is not the model's.
     """
-    device = model.device
-    ids, positions, wanted = (
-        torch.from_numpy(index).to(device) for index in (packed.token_ids, packed.positions, packed.logit_positions)
-    )
+    states = _row_states(model, packed) if packed.layout == "rows" else _tree_states(model, packed, dtype)
+    return states[torch.from_numpy(packed.logit_positions).to(model.device)]
+
+
+def _tree_states(model: Any, packed: Pack, dtype: torch.dtype | None) -> Tensor:
+    """Hidden states [T, H] of a pack's tokens, each prefix forwarded once."""
+    ids, positions = (torch.from_numpy(index).to(model.device) for index in (packed.token_ids, packed.positions))
     with tree_attention(model):
         output = model.base_model(
             input_ids=ids[None],
             position_ids=positions[None],
             use_cache=False,
-            tree=Tree.of(packed, device, dtype or model.dtype),
+            tree=Tree.of(packed, model.device, dtype or model.dtype),
         )
-    hidden: Tensor = output.last_hidden_state[0][wanted]
-    return hidden
+    states: Tensor = output.last_hidden_state[0]
+    return states
+
+
+def _row_states(model: Any, packed: Pack) -> Tensor:
+    """The same with the model's own attention, the rows side by side. Padding on the right changes no causal model."""
+    lengths = np.array([segment.end - segment.start for segment in packed.segments])
+    real = np.arange(lengths.max()) < lengths[:, None]
+    ids = np.zeros(real.shape, np.int64)
+    ids[real] = packed.token_ids
+    output = model.base_model(input_ids=torch.from_numpy(ids).to(model.device), use_cache=False)
+    states: Tensor = output.last_hidden_state[torch.from_numpy(real).to(model.device)]
+    return states
 
 
 def train_top_layers(model: Any, layers: int) -> None:

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.utils._pytree import tree_map_only
 
 from agentrl.errors import RankFailed
-from agentrl.train.packing import Floats, Pack, pack
+from agentrl.train.packing import Floats, Layout, Pack, pack
 from agentrl.train.row import Row
 
 PATIENCE = timedelta(hours=24)
@@ -115,22 +115,22 @@ class Ranks:
         finally:
             self._depth -= 1
 
-    def packs(self, rows: Sequence[Row], token_budget: int) -> list[tuple[Pack, bool]]:
+    def packs(self, rows: Sequence[Row], token_budget: int, layout: Layout = "tree") -> list[tuple[Pack, bool]]:
         """This rank's share of the packs, and whether each is its own.
 
         All ranks get equally many, since shards are gathered pack by pack: where a rank has fewer, two tokens stand in,
         and count for nothing. Alone: all packs.
         """
-        whole = pack(rows, token_budget)
+        whole = pack(rows, token_budget, layout)
         if self.size == 1:
             return [(each, True) for each in whole]
         even = -(-sum(len(each.token_ids) for each in whole) // self.size)
         shares: list[list[Pack]] = [[] for _ in range(self.size)]
-        for each in sorted(pack(rows, min(token_budget, even)), key=lambda each: -len(each.token_ids)):
+        for each in sorted(pack(rows, min(token_budget, even), layout), key=lambda each: -len(each.token_ids)):
             min(shares, key=lambda share: sum(len(other.token_ids) for other in share)).append(each)
         rounds = max(map(len, shares))
         mine = [(each, True) for each in shares[self.rank]]
-        return mine + [(_stand_in(), False)] * (rounds - len(mine))
+        return mine + [(_stand_in(layout), False)] * (rounds - len(mine))
 
     def add_up(self, arrays: Sequence[Floats]) -> None:
         """Replaces each array by its sum over ranks."""
@@ -201,7 +201,7 @@ def _shape_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to("meta") if tensor.ndim else tensor
 
 
-def _stand_in() -> Pack:
+def _stand_in(layout: Layout) -> Pack:
     nothing = np.zeros(2, np.float32)
     row = Row(np.zeros(2, np.int64), np.array([False, True]), nothing, nothing, "", "", 0)
-    return pack([row], 2)[0]
+    return pack([row], 2, layout)[0]

@@ -44,7 +44,7 @@ class ImplicitRewardModel:
         """Log-probabilities of the rows' trained tokens; 0 at the others. As long as the rows."""
         out = [np.zeros(len(row.token_ids), np.float32) for row in rows]
         with torch.no_grad():
-            for packed, own in self.ranks.packs(rows, self.token_budget):
+            for packed, own in self.ranks.packs(rows, self.token_budget, self.policy.layout):
                 found = self.policy(packed)[0]
                 if own:
                     packed.put(found.cpu().numpy(), out)
@@ -67,7 +67,7 @@ class ImplicitRewardModel:
         owner = np.array([names[row.episode_id] for row in rows])
         good = np.zeros(len(names))
         good[owner] = [row.reward >= settings.threshold for row in rows]
-        packs = self.ranks.packs(rows, self.token_budget)
+        packs = self.ranks.packs(rows, self.token_budget, self.policy.layout)
         loss = accuracy = 0.0
         for _ in range(settings.steps):
             likely = self._likely(rows, reference, owner, len(names))

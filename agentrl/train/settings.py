@@ -58,6 +58,11 @@ class TrainSettings(BaseModel):
         "recompute",
         description="Denominator of the probability ratio: recomputed before the first step, or the engine's own.",
     )
+    packing: Literal["auto", "tree", "rows"] = Field(
+        "auto",
+        description="tree: shared prefixes are forwarded once. rows: one row per branch with the model's own attention, "
+        "for any causal model. auto: tree where the load-time proof holds, else rows.",
+    )
     token_budget: int = Field(16384, gt=0, description="Unique tokens of one forward pass; bounds memory.")
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="bfloat16: matrix products in that; weights and optimiser stay in float32."

@@ -18,7 +18,7 @@ from agentrl.train.lora import add_adapters, merged
 from agentrl.train.loss_settings import LossSettings
 from agentrl.train.losses import Objective, TokenBatch, token_weights
 from agentrl.train.packing import Floats, Pack
-from agentrl.train.policy import Entropy, Policy, check_policy, train_top_layers
+from agentrl.train.policy import Entropy, Policy, choose_layout, train_top_layers
 from agentrl.train.ranks import Ranks, together
 from agentrl.train.row import Row
 from agentrl.train.settings import LrSchedule, TrainSettings
@@ -50,8 +50,12 @@ class Trainer:
         ranks: the processes that train it together; each has its share of weights and packs (FSDP2).
         learners: what else is to learn, by the names of `learners.wanted`; copies of the model as it is now.
 
+    Attributes:
+        unpacked: why `packing: auto` trains one row per branch; None if it packs prefix trees.
+
     Raises:
-        TrainError: the loss is unknown, or the model cannot be trained on packed rows, or KL has no reference.
+        TrainError: the loss is unknown, or the layout that `packing` names does not fit the model, or KL has no
+            reference.
     """
 
     def __init__(
@@ -74,13 +78,15 @@ class Trainer:
             train_top_layers(model, settings.trainable.top_layers)
         bodies = {name: body_of(name, model, settings) for name in learners}
         self.policy = self._policy(model, settings.activation_checkpointing)
-        check_policy(self.policy)
+        self.unpacked = choose_layout(self.policy, settings.packing)
         self.reference = None if reference is None else self._policy(reference.requires_grad_(False))
         own = {
             name: self._policy(body, settings.activation_checkpointing)
             for name, body in bodies.items()
             if body is not None
         }
+        for policy in filter(None, (self.reference, *own.values())):
+            policy.layout = self.policy.layout
         if self.ranks.size > 1:
             for policy in filter(None, (self.policy, self.reference, *own.values())):
                 shard(policy, self.ranks)
@@ -266,7 +272,7 @@ class Trainer:
         """A number for each trained token, as long as the rows; without gradient."""
         out = [np.zeros(len(row.token_ids), np.float32) for row in rows]
         with torch.no_grad():
-            for packed, own in self.ranks.packs(rows, self.settings.token_budget):
+            for packed, own in self.ranks.packs(rows, self.settings.token_budget, self.policy.layout):
                 found = of(packed)
                 if own:
                     packed.put(found.cpu().numpy(), out)
@@ -303,7 +309,7 @@ class Trainer:
         """
         seen, faulty = ([np.zeros(len(row.token_ids), np.float32) for row in rows] for _ in range(2))
         total, dead = 0.0, 0.0
-        packs = self.ranks.packs(rows, self.settings.token_budget)
+        packs = self.ranks.packs(rows, self.settings.token_budget, self.policy.layout)
         columns = token_columns(rows, weights, old, ref)
         ahead = None
         if objective.scope != "token" and len(packs) * self.ranks.size > 1:
