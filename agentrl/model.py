@@ -101,7 +101,8 @@ class LoadedModel:
     """A model with its tokenizer.
 
     Attributes:
-        model: in evaluation mode, on the device of the settings, with SDPA attention.
+        model: in evaluation mode, on the device of the settings, with SDPA attention where that computes all that the
+            model's own does.
         tokenizer: has a chat template.
         max_context: tokens that the model's positions allow.
     """
@@ -132,11 +133,22 @@ def load_model(settings: ModelSettings, *, texts: Iterable[str] | None = None, s
     if not any(True for pattern in WEIGHTS for _ in folder.glob(pattern)):
         raise _error(f"{folder} has no weights", f"it needs one of {', '.join(WEIGHTS)}")
     tokenizer = load_tokenizer(settings)
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     with no_progress_bars(), _explained(folder):
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=_dtype(settings), attn_implementation="sdpa")
+        attention = attention_for(AutoConfig.from_pretrained(folder))
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=_dtype(settings), attn_implementation=attention)
     return LoadedModel(model.eval().to(_device(settings)), tokenizer, int(model.config.max_position_embeddings))
+
+
+def attention_for(config: Any) -> Literal["sdpa", "eager"]:
+    """transformers' attention for a model: SDPA, unless the model has none, or SDPA would drop its score caps (Gemma-2)
+    without a word."""
+    from transformers import AutoModelForCausalLM
+
+    kind = AutoModelForCausalLM._model_mapping.get(type(config), None)
+    capped = getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
+    return "sdpa" if getattr(kind, "_supports_sdpa", False) and not capped else "eager"
 
 
 def load_tokenizer(settings: ModelSettings) -> PreTrainedTokenizerFast:

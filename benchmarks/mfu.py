@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from agentrl.train.packing import Pack, pack
-from agentrl.train.policy import Policy, check_policy
+from agentrl.train.policy import Policy, choose_layout
 from agentrl.train.row import Row
 from benchmarks.packing import GROUP, episodes, loss, padded
 from benchmarks.random_models import SIZES, last_line, random_model
@@ -66,7 +66,7 @@ def timed(step: Callable[[], int], model: Any, rounds: int) -> tuple[float, int]
 
 def measure(model: Any, rows: list[Row], tree: int, rounds: int, peak: float, precision: Any) -> list[dict[str, Any]]:
     policy = Policy(model, precision=precision)
-    check_policy(policy)
+    choose_layout(policy, "tree")
     packs = pack(rows, 2 * tree)
     work = operations(model, packs)
 

@@ -104,7 +104,7 @@ class SleepingReplica:
 class SleepingEngine:
     """Says `CALL` in every turn, after the time that a replica would have taken."""
 
-    name, trainable, max_context = "sleeping", True, 4096
+    name, trainable, max_context, checkpoint_names = "sleeping", True, 4096, False
 
     def __init__(self, pipeline: Pipeline, loaded: LoadedModel) -> None:
         tokenizer = HFTokenizer(loaded.tokenizer)

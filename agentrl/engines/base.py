@@ -51,11 +51,14 @@ class Engine(Protocol):
         name: for records and messages.
         trainable: whether tokens and log-probabilities are exact, so that episodes may be trained on.
         max_context: prompt and completion together hold at most so many tokens.
+        checkpoint_names: whether `update` takes weights under the names of the family's checkpoints, not under those
+            that transformers gives them in memory; they differ for mixtures of experts.
     """
 
     name: str
     trainable: bool
     max_context: int
+    checkpoint_names: bool
 
     async def start(self) -> None:
         """Makes sure that the engine is there and fits the recipe. May be called twice.

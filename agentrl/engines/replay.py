@@ -21,6 +21,7 @@ class ReplayEngine:
 
     name = "replay"
     max_context = 1_000_000_000
+    checkpoint_names = False
 
     def __init__(self, run: RunDir) -> None:
         self.run = run

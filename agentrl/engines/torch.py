@@ -55,6 +55,7 @@ class TorchEngine:
 
     name = "torch"
     trainable = True
+    checkpoint_names = False
 
     def __init__(
         self,

@@ -105,6 +105,7 @@ class VLLMEngine:
 
     name = "vllm"
     trainable = True
+    checkpoint_names = True
 
     def __init__(
         self,

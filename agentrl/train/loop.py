@@ -149,8 +149,9 @@ class Loop:
     async def _update_engine(self, engine: Engine | None = None) -> None:
         """Hands the policy as it is now to the engine, or to another one."""
         assert self.recipe.model is not None
-        weights = await self._compute(self.trainer.weights, self.recipe.model.dtype)
-        await (engine or self.engine).update(weights, self.iteration)
+        to = engine or self.engine
+        weights = partial(self.trainer.weights, self.recipe.model.dtype, checkpoint_names=to.checkpoint_names)
+        await to.update(await self._compute(weights), self.iteration)
 
     async def _use(self, loaded: LoadedModel) -> None:
         self.loaded = loaded
@@ -172,6 +173,8 @@ class Loop:
             learners=wanted(self.settings, self.credit.needs),
         )
         self.trainer = await self._compute(make)
+        if self.trainer.unpacked is not None:
+            self.progress.note(f"packing: rows (no shared prefixes), because {self.trainer.unpacked}")
         self.columns = ModelColumns(self.credit, self.trainer)
 
     async def _demonstrations(self) -> list[Episode]:

@@ -19,9 +19,12 @@ from torch.utils.checkpoint import checkpoint
 from agentrl.errors import DeadPolicy, TrainError
 from agentrl.train.attention import REMEDY, Tree, tree_attention
 from agentrl.train.packing import Layout, Pack, pack
+from agentrl.train.routers import balance_loss
 from agentrl.train.row import Row
 
 Entropy = Literal["none", "value", "gradient"]
+
+EAGER = "load the model with attn_implementation='eager'"
 
 # What some model families do to their logits after the output layer, by the key of the configuration that says so.
 _AFTER_HEAD: dict[str, Callable[[float, Tensor], Tensor]] = {
@@ -42,6 +45,7 @@ class Policy(nn.Module):
 
     Attributes:
         layout: of the packs that it takes (`choose_layout`).
+        balances: whether passes leave the loss of a mixture of experts' routers in `imbalance` (else None).
     """
 
     def __init__(
@@ -57,6 +61,8 @@ class Policy(nn.Module):
         super().__init__()
         self.model = model.eval()
         self.layout: Layout = layout
+        self.balances = False
+        self.imbalance: Tensor | None = None
         self.bf16 = precision == "bfloat16"
         self.exact_head = exact_head
         config = model.config.get_text_config()
@@ -87,7 +93,10 @@ class Policy(nn.Module):
 
     def hidden(self, packed: Pack) -> Tensor:
         """The last hidden states [Q, H] where the pack's predictions are made."""
-        return hidden_states(self.model, packed, torch.bfloat16 if self.bf16 else None)
+        dtype = torch.bfloat16 if self.bf16 else None
+        states, said = hidden_states(self.model, packed, dtype, routers=self.balances)
+        self.imbalance = balance_loss(said, self.model.config.get_text_config().num_experts_per_tok) if said else None
+        return states
 
     def states(self, packed: Pack) -> Tensor:
         """The same for callers from outside: in float32, and, where weights are shards, after these were gathered."""
@@ -165,7 +174,8 @@ def _check_layout(policy: Policy) -> None:
     model, place = policy.model, type(policy.model).__name__
     if policy.layout == "tree" and not getattr(model, "_supports_attention_backend", False):
         raise TrainError("the model does not use transformers' attention interface", place=place, remedy=REMEDY)
-    vocabulary = model.config.get_text_config().vocab_size
+    config = model.config.get_text_config()
+    vocabulary = config.vocab_size
     branches = [(5, 6, 7, 8, 9, 10), (5, 6, 7, 11, 12), (5, 13, 14, 15)]
     rows = []
     for number, branch in enumerate(branches):
@@ -173,6 +183,10 @@ def _check_layout(policy: Policy) -> None:
         ids = np.array(branch, np.int64) % vocabulary
         rows.append(Row(ids, np.arange(len(ids)) > 0, nothing, nothing, "check", "check", number))
     (packed,) = pack(rows, 64, policy.layout)
+    capped = getattr(config, "attn_logit_softcapping", None) is not None
+    if policy.layout == "rows" and capped and config._attn_implementation == "sdpa":
+        # Both sides of the comparison would drop the cap without a word.
+        raise TrainError("SDPA drops the model's cap of attention scores", place=place, remedy=EAGER)
     with torch.no_grad(), policy.autocast():
         ours = policy.logits(policy.hidden(packed))[torch.from_numpy(packed.query).to(model.device)]
         ids = [torch.from_numpy(rows[row].token_ids)[None].to(model.device) for row in packed.rows]
@@ -189,39 +203,41 @@ def _check_layout(policy: Policy) -> None:
         )
 
 
-def hidden_states(model: Any, packed: Pack, dtype: torch.dtype | None = None) -> Tensor:
+def hidden_states(
+    model: Any, packed: Pack, dtype: torch.dtype | None = None, *, routers: bool = False
+) -> tuple[Tensor, list[Tensor]]:
     """The model's last hidden states [Q, H] where the pack's predictions are made.
 
     Args:
         dtype: of queries, keys and values, where it is not the model's.
+        routers: also what the routers of its experts say of each token: [T, experts] by layer. Else an empty list.
     """
-    states = _row_states(model, packed) if packed.layout == "rows" else _tree_states(model, packed, dtype)
-    return states[torch.from_numpy(packed.logit_positions).to(model.device)]
+    asked = {"use_cache": False, **({"output_router_logits": True} if routers else {})}
+    if packed.layout == "tree":
+        output, real = _tree_pass(model, packed, dtype or model.dtype, asked)
+    else:
+        output, real = _row_pass(model, packed, asked)
+    states: Tensor = output.last_hidden_state.flatten(0, 1)[real]
+    said = [layer.flatten(0, -2)[real] for layer in getattr(output, "router_logits", None) or () if layer is not None]
+    return states[torch.from_numpy(packed.logit_positions).to(model.device)], said
 
 
-def _tree_states(model: Any, packed: Pack, dtype: torch.dtype | None) -> Tensor:
-    """Hidden states [T, H] of a pack's tokens, each prefix forwarded once."""
+def _tree_pass(model: Any, packed: Pack, dtype: torch.dtype, asked: dict[str, Any]) -> tuple[Any, Any]:
+    """The output for a pack whose prefixes are forwarded once, and which of its places hold the pack's tokens."""
     ids, positions = (torch.from_numpy(index).to(model.device) for index in (packed.token_ids, packed.positions))
     with tree_attention(model):
-        output = model.base_model(
-            input_ids=ids[None],
-            position_ids=positions[None],
-            use_cache=False,
-            tree=Tree.of(packed, model.device, dtype or model.dtype),
-        )
-    states: Tensor = output.last_hidden_state[0]
-    return states
+        tree = Tree.of(packed, model.device, dtype)
+        return body(model)(input_ids=ids[None], position_ids=positions[None], tree=tree, **asked), slice(None)
 
 
-def _row_states(model: Any, packed: Pack) -> Tensor:
-    """The same with the model's own attention, the rows side by side. Padding on the right changes no causal model."""
+def _row_pass(model: Any, packed: Pack, asked: dict[str, Any]) -> tuple[Any, Any]:
+    """The same with the model's own attention, row beside row. Padding on the right changes no causal model."""
     lengths = np.array([segment.end - segment.start for segment in packed.segments])
     real = np.arange(lengths.max()) < lengths[:, None]
     ids = np.zeros(real.shape, np.int64)
     ids[real] = packed.token_ids
-    output = model.base_model(input_ids=torch.from_numpy(ids).to(model.device), use_cache=False)
-    states: Tensor = output.last_hidden_state[torch.from_numpy(real).to(model.device)]
-    return states
+    output = body(model)(input_ids=torch.from_numpy(ids).to(model.device), **asked)
+    return output, torch.from_numpy(real.reshape(-1)).to(model.device)
 
 
 def train_top_layers(model: Any, layers: int) -> None:
@@ -237,9 +253,14 @@ def train_top_layers(model: Any, layers: int) -> None:
         )
     model.requires_grad_(False)
     embeddings = model.get_input_embeddings()
-    last = [child for child in model.base_model.children() if child is not embeddings]
+    last = [child for child in body(model).children() if child is not embeddings]
     for module in (*every[-layers:], *(child for child in last if not isinstance(child, nn.ModuleList))):
         module.requires_grad_(True)
+
+
+def body(model: Any) -> Any:
+    """The model without its output layer."""
+    return model.get_decoder() if model.base_model is model else model.base_model
 
 
 def decoder_layers(model: Any) -> list[nn.Module]:
@@ -248,7 +269,11 @@ def decoder_layers(model: Any) -> list[nn.Module]:
     Raises:
         TrainError: the model's body holds no list of layers.
     """
-    found = [child for child in model.base_model.children() if isinstance(child, nn.ModuleList)]
+    found = [child for child in body(model).children() if isinstance(child, nn.ModuleList)]
     if not found:
-        raise TrainError("the model's body holds no list of layers", place=type(model).__name__, remedy=REMEDY)
+        raise TrainError(
+            "the model's body holds no list of layers",
+            place=type(model).__name__,
+            remedy="train without trainable.top_layers and activation_checkpointing",
+        )
     return list(found[0])

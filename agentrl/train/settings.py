@@ -60,8 +60,14 @@ class TrainSettings(BaseModel):
     )
     packing: Literal["auto", "tree", "rows"] = Field(
         "auto",
-        description="tree: shared prefixes are forwarded once. rows: one row per branch with the model's own attention, "
-        "for any causal model. auto: tree where the load-time proof holds, else rows.",
+        description="tree: shared prefixes are forwarded once. rows: one row per branch with the model's own "
+        "attention, for any causal model. auto: tree where the load-time proof holds, else rows.",
+    )
+    router_loss: float | None = Field(
+        None,
+        ge=0,
+        description="Weight of the load-balancing loss of a mixture of experts' routers; null: the model's own "
+        "(router_aux_loss_coef of its configuration), where it has one.",
     )
     token_budget: int = Field(16384, gt=0, description="Unique tokens of one forward pass; bounds memory.")
     precision: Literal["float32", "bfloat16"] = Field(

@@ -26,6 +26,7 @@ class Stats:
     tokens: int = 0
     forwarded: int = 0
     row_tokens: int = 0
+    router_loss: float = 0.0
 
     def add_pack(self, packed: Pack, rows: list[Row]) -> None:
         """Counts a pack's tokens, and those of its rows had they been forwarded one by one."""
@@ -57,7 +58,9 @@ class Stats:
     def summary(self, ranks: Ranks) -> dict[str, float]:
         """Means over tokens and steps, and the counts, over all ranks."""
         counts = ranks.sums({"tokens": self.tokens, "forwarded": self.forwarded, "row_tokens": self.row_tokens})
+        routers = ranks.sums({"router_loss": self.router_loss})["router_loss"] / max(len(self.losses), 1)
         return {
+            **({"router_loss": routers} if routers else {}),
             "loss": float(np.mean(self.losses)),
             "grad_norm": float(np.mean(self.grad_norms)),
             **{name: value / max(counts["tokens"], 1) for name, value in ranks.sums(self.sums).items()},

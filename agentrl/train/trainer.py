@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from transformers.core_model_loading import revert_weight_conversion
 
 from agentrl.errors import DeadPolicy, TrainError
 from agentrl.train.columns import Columns, token_columns
@@ -20,6 +21,7 @@ from agentrl.train.losses import Objective, TokenBatch, token_weights
 from agentrl.train.packing import Floats, Pack
 from agentrl.train.policy import Entropy, Policy, choose_layout, train_top_layers
 from agentrl.train.ranks import Ranks, together
+from agentrl.train.routers import router_coefficient
 from agentrl.train.row import Row
 from agentrl.train.settings import LrSchedule, TrainSettings
 from agentrl.train.shards import load_optimizer, put, shard, whole, whole_optimizer, whole_state
@@ -79,6 +81,7 @@ class Trainer:
         bodies = {name: body_of(name, model, settings) for name in learners}
         self.policy = self._policy(model, settings.activation_checkpointing)
         self.unpacked = choose_layout(self.policy, settings.packing)
+        self._router_weight = router_coefficient(model.config.get_text_config(), settings.router_loss)
         self.reference = None if reference is None else self._policy(reference.requires_grad_(False))
         own = {
             name: self._policy(body, settings.activation_checkpointing)
@@ -119,7 +122,9 @@ class Trainer:
         return self._measure(rows, lambda packed: self.policy(packed, "value")[1])
 
     @together
-    def weights(self, dtype: str | None = None, device: str | None = None) -> dict[str, Tensor]:
+    def weights(
+        self, dtype: str | None = None, device: str | None = None, *, checkpoint_names: bool = False
+    ) -> dict[str, Tensor]:
         """The policy's state dict as a plain model has it: shards gathered (for rank 0 alone), adapters merged.
 
         Without either these are the weights themselves, which change with the next step.
@@ -127,11 +132,15 @@ class Trainer:
         Args:
             dtype: "float32" or "bfloat16"; default: as they are.
             device: where each goes once it is gathered: "cpu" for a file, since a GPU need not have room for them all.
+            checkpoint_names: under the names that the family's checkpoints have, where transformers has others in
+                memory (it fuses experts); what other programs that load checkpoints understand.
         """
         state = whole_state(self.model, device=device)
         if self.ranks.rank:
             return {}
         state = self._plain(state)
+        if checkpoint_names:
+            state = dict(revert_weight_conversion(self.model, state))
         return state if dtype is None else cast(state, getattr(torch, dtype))
 
     @together
@@ -152,7 +161,8 @@ class Trainer:
             Means over steps: loss (entropy bonus included), grad_norm (before clipping). Means over trained tokens:
             ratio_mean, clip_fraction, entropy (nats), kl_old (k3 estimate of KL(old policy || policy)).
             With KL in the loss also kl_ref (its value), with importance weights importance_mean and
-            importance_cut, the share of tokens at or beyond a bound.
+            importance_cut, the share of tokens at or beyond a bound; of a mixture of experts with a router loss also
+            router_loss (not part of loss).
             mismatch_mean, mismatch_max: |engine's - trainer's log-probability| before the first step; with
             old_logprobs "engine", over the first step's tokens only. tokens: trained. forwarded: with gradient;
             packing_ratio: the rows' tokens for each of them. lr, steps: of the optimiser, so far.
@@ -315,6 +325,8 @@ class Trainer:
         if objective.scope != "token" and len(packs) * self.ranks.size > 1:
             ahead = self._look_ahead(rows, columns, objective)
         entropy: Entropy = "none" if entropy_bonus is None else "gradient" if entropy_bonus else "value"
+        sizes = {"tokens": float(sum(len(packed.token_ids) for packed, own in packs if own))}
+        self.policy.balances, tokens = self._router_weight > 0, self.ranks.sums(sizes)["tokens"]
         for packed, own in packs:
             logprob, entropies = self.policy(packed, entropy)
             if not own:
@@ -327,6 +339,10 @@ class Trainer:
             else:
                 per_token, clipped, along = (self._tensor(packed.take(column)) for column in ahead)
                 value, slope = (per_token * batch.weight).sum(), (logprob * along).sum()
+            if (imbalance := self.policy.imbalance) is not None:
+                imbalance = imbalance * (len(packed.token_ids) / tokens)
+                slope = slope + self._router_weight * imbalance
+                stats.router_loss += imbalance.item()
             if entropy_bonus:
                 bonus = entropy_bonus * (entropies * batch.weight).sum()
                 value, slope = value - bonus, slope - bonus
@@ -339,6 +355,7 @@ class Trainer:
             if entropies is not None:
                 stats.add_tokens(batch, clipped, entropies, objective)
             total += value.item()
+        self.policy.balances = False
         summed = self.ranks.sums({"loss": total, "dead": dead})
         total = summed["loss"]
         if summed["dead"]:

@@ -6,6 +6,8 @@ import torch
 from transformers import (
     Gemma2Config,
     Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     GptOssConfig,
     GptOssForCausalLM,
     MambaConfig,
@@ -16,18 +18,20 @@ from transformers import (
 
 from agentrl.errors import TrainError
 from agentrl.train import attention
-from agentrl.train.packing import pack
-from agentrl.train.policy import Policy, check_policy
+from agentrl.train.packing import Layout, pack
+from agentrl.train.policy import Policy, choose_layout
 from agentrl.train.row import Row
 
-from .make import SIZES, llama, make_rows, padded_logprobs, qwen3, turn_rows
+from .make import SIZES, VOCABULARY, llama, make_rows, padded_logprobs, qwen3, turn_rows
 
 
-def packed_gradient(model, rows: list[Row], budget: int = 10**6) -> tuple[list[np.ndarray], torch.Tensor]:
+def packed_gradient(
+    model, rows: list[Row], budget: int = 10**6, layout: Layout = "tree"
+) -> tuple[list[np.ndarray], torch.Tensor]:
     """Log-probabilities, and the gradient of their advantage-weighted sum, over packs."""
     model.zero_grad()
     out = [np.zeros(len(row.token_ids), np.float32) for row in rows]
-    for packed in pack(rows, budget):
+    for packed in pack(rows, budget, layout):
         logprob, _ = Policy(model)(packed)
         (logprob * torch.from_numpy(packed.take([row.advantages for row in rows]))).sum().backward()
         packed.put(logprob.detach().numpy(), out)
@@ -78,15 +82,34 @@ def test_multi_head_attention_and_a_single_long_row():
 def test_the_model_attends_by_itself_again_afterwards():
     model = llama()
     before = model.config._attn_implementation
-    check_policy(Policy(model))
+    choose_layout(Policy(model), "tree")
     assert model.config._attn_implementation == before == "sdpa"
 
 
-def test_models_without_attention_are_refused():
+def test_models_without_attention_train_by_rows():
     torch.manual_seed(0)
-    mamba = MambaForCausalLM(MambaConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1, state_size=4))
-    with pytest.raises(TrainError, match="MambaForCausalLM"):
-        check_policy(Policy(mamba))
+    mamba = MambaForCausalLM(MambaConfig(vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=1, state_size=4))
+    with pytest.raises(TrainError, match=r"MambaForCausalLM.*\n.*train.packing: rows"):
+        choose_layout(Policy(mamba), "tree")
+    policy = Policy(mamba)
+    assert "attention interface" in choose_layout(policy, "auto")
+    assert policy.layout == "rows"
+
+
+def test_rows_and_tree_give_one_gradient():
+    rows = make_rows()
+    for model in (llama(), qwen3()):
+        tree, padded = (packed_gradient(model, rows, layout=layout) for layout in ("tree", "rows"))
+        assert np.abs(np.concatenate(tree[0]) - np.concatenate(padded[0])).max() < 1e-5
+        assert (tree[1] - padded[1]).norm() < 1e-6 * tree[1].norm()
+
+
+def test_rows_split_by_budget_count_their_padding():
+    rows = make_rows()
+    for packed in pack(rows, 60, "rows"):
+        lengths = [segment.end - segment.start for segment in packed.segments]
+        assert len(lengths) == 1 or max(lengths) * len(lengths) <= 60
+        assert packed.layout == "rows"
 
 
 def test_a_model_that_looks_aside_is_refused():
@@ -94,7 +117,7 @@ def test_a_model_that_looks_aside_is_refused():
     model = llama()
     model.model.layers[0].register_forward_hook(lambda module, inputs, output: output + output.roll(1, dims=1))
     with pytest.raises(TrainError, match="packed and plain logits differ"):
-        check_policy(Policy(model))
+        choose_layout(Policy(model), "tree")
 
 
 def test_scores_that_the_model_caps_are_refused():
@@ -104,22 +127,46 @@ def test_scores_that_the_model_caps_are_refused():
         Gemma2Config(**SIZES, head_dim=8, query_pre_attn_scalar=8, attn_logit_softcapping=50.0, sliding_window=128)
     )
     with pytest.raises(TrainError, match=r"Gemma2Attention caps its attention scores \(softcap\)"):
-        check_policy(Policy(capped))
+        choose_layout(Policy(capped), "tree")
+    capped.set_attn_implementation("eager")
+    policy = Policy(capped)
+    assert "caps its attention scores" in choose_layout(policy, "auto")
+    assert policy.layout == "rows"
+    capped.set_attn_implementation("sdpa")
+    with pytest.raises(TrainError, match="SDPA drops"):
+        choose_layout(Policy(capped), "auto")
     capped.config.attn_logit_softcapping = None
     for layer in capped.model.layers:
         layer.self_attn.attn_logit_softcapping = None
-    check_policy(Policy(capped))
+    choose_layout(Policy(capped), "tree")
 
 
 def test_attention_sinks_are_refused_by_name():
     config = GptOssConfig(**SIZES, head_dim=8, num_local_experts=2, num_experts_per_tok=1, sliding_window=128)
     with pytest.raises(TrainError, match=r"GptOssAttention has attention sinks \(s_aux\)"):
-        check_policy(Policy(GptOssForCausalLM(config)))
+        choose_layout(Policy(GptOssForCausalLM(config)), "tree")
 
 
-def test_a_window_shorter_than_a_row_is_refused():
+@pytest.mark.parametrize("window", [3, 16])
+def test_a_window_shorter_than_a_row(window):
     torch.manual_seed(0)
-    mistral = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=16)).eval()
-    check_policy(Policy(mistral))
-    with pytest.raises(TrainError, match=r"does not fit the model's attention window of 16"):
-        packed_gradient(mistral, make_rows())
+    mistral = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=window)).eval()
+    assert choose_layout(Policy(mistral), "auto") is None
+    rows = make_rows()
+    ours, theirs = packed_gradient(mistral, rows)[1], padded_gradient(mistral, turn_rows(rows))[1]
+    assert (ours - theirs).norm() < 1e-6 * theirs.norm()
+    mistral.config.sliding_window = 128  # the window counts
+    for layer in mistral.model.layers:
+        layer.self_attn.sliding_window = 128
+    wide = packed_gradient(mistral, rows)[1]
+    assert (ours - wide).norm() > 1e-3 * wide.norm()
+
+
+def test_some_layers_with_a_window_and_some_without():
+    torch.manual_seed(0)
+    config = Gemma3TextConfig(**SIZES, head_dim=8, query_pre_attn_scalar=8, sliding_window=8)
+    config.layer_types = ["sliding_attention", "full_attention"]
+    gemma = Gemma3ForCausalLM(config).eval()
+    rows = make_rows()
+    ours, theirs = packed_gradient(gemma, rows)[1], padded_gradient(gemma, turn_rows(rows))[1]
+    assert (ours - theirs).norm() < 1e-6 * theirs.norm()
