@@ -80,7 +80,9 @@ class Ragged:
         path = torch.from_numpy(np.concatenate([segment.path for segment in pack.segments])).to(device)
         return cls(path, query_ends, key_ends, max(queries), max(keys), dtype)
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, *, scaling: float | None, window: int | None) -> Tensor:
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, *, scaling: float | None, window: int | None = None
+    ) -> Tensor:
         """From [T, H, D], and keys and values [T, H', D]: [T, H, D]. A query sees its own path up to itself, the last
         `window` tokens of it (None: all)."""
         from torch.nn.attention.varlen import varlen_attn
