@@ -80,7 +80,8 @@ class Parts:
         backend.preflight(settings.spec)
         if not settings.pool:
             return backend
-        return Pool(backend, ahead=settings.pool, cap=self.recipe.concurrency + settings.pool)
+        most = self.recipe.concurrency * (1 + self.rewards.fresh_sandboxes) + settings.pool
+        return Pool(backend, ahead=settings.pool, cap=most)
 
     def harness(
         self,

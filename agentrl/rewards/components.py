@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -101,8 +102,13 @@ class Component:
     @property
     def costs(self) -> tuple[Cost, ...]:
         """What a call occupies: an engine, a sandbox."""
-        boxes: tuple[Cost, ...] = ("sandbox",) if self.sandbox_required or "fresh_sandbox" in self.wants else ()
+        boxes: tuple[Cost, ...] = ("sandbox",) if self.sandbox_required or self.fresh_sandboxes else ()
         return (*boxes, *(cost for cost in self.about.costs if cost not in boxes))
+
+    @property
+    def fresh_sandboxes(self) -> int:
+        """How many fresh sandboxes it has at the same time at most; one that opens them itself has two."""
+        return ("fresh_sandbox" in self.wants) + 2 * ("open_sandbox" in self.wants)
 
     def check_task(self, task: Task) -> None:
         """Whether the task has the field of its data that a built-in component reads (its setting `key`).
@@ -131,14 +137,20 @@ class Component:
             AgentRLError: as the function raised it (a lost sandbox is not the function's fault).
         """
         given: dict[str, Any] = {"task": task, "episode": episode, "sandbox": sandbox, "component": self.name}
-        fresh: Sandbox | None = None
+        fresh: list[Sandbox] = []
         found: Any
         value: Any
+
+        async def open_fresh() -> Sandbox:
+            if open_sandbox is None:
+                raise RewardError("there is no sandbox backend to start a fresh sandbox with")
+            fresh.append(await open_sandbox())
+            return fresh[-1]
+
         try:
+            given["open_sandbox"] = open_fresh
             if "fresh_sandbox" in self.wants:
-                if open_sandbox is None:
-                    raise RewardError("there is no sandbox backend to start a fresh sandbox with")
-                given["fresh_sandbox"] = fresh = await open_sandbox()
+                given["fresh_sandbox"] = await open_fresh()
             if "turn" in self.wants:
                 found = [await self._call({**given, "turn": turn}) for turn in episode.turns]
                 notes = [f"turn {k}: {item.note}" for k, item in enumerate(found) if _note(item)]
@@ -158,8 +170,7 @@ class Component:
                 remedy="mend the function and run the same command again",
             ) from error
         finally:
-            if fresh is not None:
-                await fresh.close()
+            await asyncio.gather(*(one.close() for one in fresh))
 
     async def _call(self, given: Mapping[str, Any]) -> Any:
         value = self.function(**{name: given[name] for name in self.wants}, **self.settings)
@@ -229,7 +240,12 @@ class RewardSet:
     @property
     def needs_fresh_sandbox(self) -> bool:
         """Whether some component is scored in a sandbox of its own."""
-        return any("fresh_sandbox" in component.wants for component in self.components)
+        return self.fresh_sandboxes > 0
+
+    @property
+    def fresh_sandboxes(self) -> int:
+        """How many fresh sandboxes there are at most while an episode is scored."""
+        return max((component.fresh_sandboxes for component in self.components), default=0)
 
     async def score(
         self,

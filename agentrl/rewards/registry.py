@@ -27,11 +27,12 @@ from agentrl.rewards.sql import sql_execution, sql_partial
 from agentrl.rewards.state import state_check
 from agentrl.rewards.verifiers import exact_match, f1, format, numeric, tool_reward, tool_success, turn_format
 
-GIVEN = ("task", "episode", "turn", "sandbox", "fresh_sandbox", "component")
+GIVEN = ("task", "episode", "turn", "sandbox", "fresh_sandbox", "open_sandbox", "component")
 """What a reward function may ask for by the names of its parameters; all others are settings.
 
 `turn`: it is called for every turn. `sandbox`: as the episode left it. `fresh_sandbox`: one of the recipe's spec that
-the agent never saw. `component`: the component's own name in the recipe.
+the agent never saw. `open_sandbox`: a function that starts one of these when awaited, for what needs two of them, or
+not always one. `component`: the component's own name in the recipe.
 """
 
 BUILT_IN: dict[str, Callable[..., Any]] = {

@@ -1,5 +1,7 @@
 """Rewards that need a sandbox, in real ones."""
 
+# ruff: noqa: E501 - one line of the code a line
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
@@ -23,6 +25,10 @@ async def backend() -> AsyncIterator[NamespaceBackend]:
     await backend.close()
 
 
+def fresh(backend):
+    return lambda: backend.create(SandboxSpec(), label="verify")
+
+
 DOUBLE = "def double(x):\n    return 2 * x\n"
 PROGRAM = "print(int(input()) * 2)\n"
 
@@ -41,11 +47,14 @@ PROGRAM = "print(int(input()) * 2)\n"
      False, 1.0),
     (None, ["assert True"], False, 0.0),
 ])  # fmt: skip
-async def test_code_of_an_answer(backend, answer, tests, partial, passed):
+@pytest.mark.parametrize("isolation", ["process", "none"])
+async def test_code_of_an_answer(backend, answer, tests, partial, passed, isolation):
+    limit = 2.0 if answer and "while True" in answer else 60.0
     task = Task.of("t", "", tests=tests)
-    async with await backend.create(SandboxSpec()) as fresh:
-        found = await code_tests(task, make_episode(task, answer=answer), fresh, partial=partial, timeout_s=2.0)
-    assert (found if answer is None else found.value) == passed
+    rewards = RewardSet.from_recipe({"code_tests": {"partial": partial, "isolation": isolation, "timeout_s": limit}})
+    scored = await rewards.score(task, make_episode(task, answer=answer), None, fresh(backend))
+    assert scored.components == {"code_tests": passed}
+    assert not backend._alive, "the component's sandboxes were closed"
 
 
 async def test_files_are_taken_from_the_agent_and_its_tests_are_not(backend):
@@ -61,23 +70,116 @@ async def test_files_are_taken_from_the_agent_and_its_tests_are_not(backend):
             await agents.write("it.py", code)
             await agents.write("test_it.py", "print('all good')")
             await agents.write("random.py", "raise SystemExit(0)")
-            scored = await rewards.score(
-                task, make_episode(task), agents, lambda: backend.create(SandboxSpec(), label="verify")
-            )
+            scored = await rewards.score(task, make_episode(task), agents, fresh(backend))
         assert scored.components == {"code_tests": passed}
     assert not backend._alive, "the component's sandbox was closed"
 
 
-async def test_a_file_that_is_not_there_is_a_failure_of_the_agent(backend):
+async def test_what_the_code_needs_of_the_task_is_shared_and_the_tests_are_not(backend):
+    tests = {
+        "files": {"check.py": "from it import f\nassert f() == (['table.txt'], 4)\n"},
+        "shared": {
+            "data/table.txt": "4",
+            "library.py": "import os\ndef load(): return int(open('data/table.txt').read())",
+        },
+        "command": "python3 check.py",
+    }
+    code = "import os, library\ndef f(): return os.listdir('data'), library.load() if not os.path.exists('check.py') else 0"
+    task = Task.of("t", "", tests=tests)
+    async with await backend.create(SandboxSpec()) as agents:
+        await agents.write("it.py", code)
+        scored = await RewardSet.from_recipe({"code_tests": {"files": ["it.py"]}}).score(
+            task, make_episode(task), agents, fresh(backend)
+        )
+    assert scored.total == 1.0, scored.notes
+
+
+async def test_several_files_a_package_and_data_of_the_agent(backend):
+    left = {
+        "src/shop/__init__.py": "from .cart import Cart\nVERSION = '1'\n",
+        "src/shop/cart.py": "from .prices import price\nclass Cart:\n    def total(self, *names): return sum(map(price, names))\n",
+        "src/shop/prices.py": "import json\nPRICES = json.load(open('prices.json'))\ndef price(name): return PRICES[name]\n",
+        "prices.json": '{"tea": 3, "cup": 4}',
+        "conftest.py": "import os; os._exit(0)",
+    }
+    check = "import json, os, sys\nsys.path.insert(0, 'src')\nimport shop, shop.prices\nfrom shop.cart import Cart\n"
+    check += "assert shop.VERSION == '1' and shop.Cart is Cart and shop.Cart().total('tea', 'cup') == 7\n"
+    check += "assert shop.prices.price('tea') == json.load(open('prices.json'))['tea'] and not os.path.exists('conftest.py')\n"
+    task = Task.of("t", "", tests={"files": {"check.py": check}, "command": "python3 check.py"})
+    async with await backend.create(SandboxSpec()) as agents:
+        for path, text in left.items():
+            await agents.write(path, text)
+        rewards = RewardSet.from_recipe({"code_tests": {"files": list(left)}})
+        scored = await rewards.score(task, make_episode(task), agents, fresh(backend))
+    assert scored.total == 1.0, scored.notes
+
+
+@pytest.mark.parametrize(("settings", "data", "code", "passed"), [
+    # `sum` in a test is Python's own, unless the task says that the code's is meant.
+    ({}, {}, "def sum(a, b): return a + b", 0.0),
+    ({}, {"entry_point": "sum"}, "def sum(a, b): return a + b", 1.0),
+    # An object of the code is asked about plain data only if the recipe says so.
+    ({}, {}, "class sum_:\n    def __init__(*_): pass\n    def __eq__(*_): return True\nfive = sum_()", 0.0),
+    ({"trust_operators": True}, {}, "class sum_:\n    def __eq__(*_): return True\nfive = sum_()", 1.0),
+    # So is a module, whatever the code calls by its name.
+    ({}, {}, "class math:\n    isclose = lambda *_: True\nfive = 6", 0.0),
+    ({}, {}, "import math as m\nimport math\nfive = 5.0", 1.0),
+])  # fmt: skip
+async def test_whose_names_and_whose_operators(backend, settings, data, code, passed):
+    test = "assert five == 5" if "five" in code else "assert sum(2, 3) == 5"
+    test = "assert math.isclose(five, 5)" if "math" in code else test
+    task = Task.of("t", "", tests=[test], **data)
+    rewards = RewardSet.from_recipe({"code_tests": settings})
+    assert (await rewards.score(task, make_episode(task, answer=code), None, fresh(backend))).total == passed
+
+
+async def test_code_of_another_language_is_not_isolated_in_silence(backend):
+    task = Task.of("t", "", tests={"files": {"check.sh": "test $(bash double.sh 2) = 4"}, "command": "bash check.sh"})
+    async with await backend.create(SandboxSpec()) as agents:
+        await agents.write("double.sh", "echo $((2 * $1))")
+        for isolation in ("none", "process"):
+            rewards = RewardSet.from_recipe({"code_tests": {"files": ["double.sh"], "isolation": isolation}})
+            if isolation == "none":
+                assert (await rewards.score(task, make_episode(task), agents, fresh(backend))).total == 1.0
+            else:
+                with pytest.raises(RecipeError, match="double.sh is code, but not Python"):
+                    await rewards.score(task, make_episode(task), agents, fresh(backend))
+
+
+@pytest.mark.parametrize("command", ["python3 -m unittest", "python3 check.py"])
+async def test_a_command_that_tests_nothing_is_no_pass(backend, command):
+    files = {
+        "check.py": "import unittest\nclass T(unittest.TestCase):\n    @unittest.skip('x')\n    def test_it(self): pass\n"
+    }
+    task = Task.of("t", "", tests={"files": files, "command": command})
+    rewards = RewardSet.from_recipe({"code_tests": {}})
+    scored = await rewards.score(task, make_episode(task, answer=DOUBLE), None, fresh(backend))
+    assert scored.total == (0.0 if "unittest" in command else 1.0), "a script proves that it reached its end, no more"
+
+
+async def test_bad_tests_are_the_tasks_and_files_need_a_sandbox(backend):
     task = Task.of("t", "", tests=["assert True"])
-    async with await backend.create(SandboxSpec()) as one, await backend.create(SandboxSpec()) as other:
-        found = await code_tests(task, make_episode(task), one, other, files=["it.py"])
-        assert (found.value, found.note) == (0.0, "the agent left no it.py")
-        with pytest.raises(RecipeError, match="there is none"):
-            await code_tests(task, make_episode(task), one, files=["it.py"])
-        bad = Task.of("t3", "", tests=[{"input": "2"}])
-        with pytest.raises(TaskError, match="task t3: tests 'tests' are"):
-            await code_tests(bad, make_episode(bad, answer="x"), one)
+    with pytest.raises(RecipeError, match="there is none"):
+        await code_tests(task, make_episode(task), fresh(backend), files=["it.py"])
+    for tests in ([{"input": "2"}], [], "x", {"files": {}}, [1], ["assert True", {"input": "", "output": ""}],
+                  {"files": {"a": 1}, "command": "true"}):  # fmt: skip
+        bad = Task.of("t3", "", tests=tests)
+        with pytest.raises(TaskError, match="task t3: "):
+            await code_tests(bad, make_episode(bad, answer="x"), fresh(backend))
+
+
+@pytest.mark.parametrize("leave", [
+    "true", "mkdir it.py", "echo > it.py; chmod 000 it.py", "mkfifo it.py", "ln -s it.py it.py", "ln -s /dev/zero it.py",
+    "ln -s /proc/1/environ it.py", "truncate -s 70M it.py", "truncate -s 1T it.py", "python3 -m http.server 0 & ln -s /proc/$! it.py",
+])  # fmt: skip
+async def test_whatever_lies_where_the_file_should_be_is_a_failure_of_the_agent(backend, leave):
+    task = Task.of("t", "", tests=["assert True"])
+    rewards = RewardSet.from_recipe({"code_tests": {"files": ["it.py"]}})
+    async with await backend.create(SandboxSpec()) as agents:
+        assert (await agents.exec(leave)).ok
+        scored = await rewards.score(task, make_episode(task), agents, fresh(backend))
+    assert scored.total == 0.0
+    assert "it.py" in scored.notes["code_tests"]
 
 
 async def test_no_backend_for_a_fresh_sandbox():

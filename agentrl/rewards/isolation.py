@@ -1,0 +1,200 @@
+"""Tests and the code under test in two sandboxes, and the proof that tests were passed.
+
+In one process the code can end the tests, patch what judges or read what is expected; in one sandbox it can still
+look for them. So the code runs in a sandbox that holds no test, and the tests in one that runs nothing of the code.
+There its modules are stubs (`tools/verify/agentrl_stub.py`) that send attribute access and calls to the other. This
+driver carries bytes between the two and understands none of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+import shlex
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from agentrl.errors import RecipeError
+from agentrl.paths import data_path
+
+if TYPE_CHECKING:
+    from agentrl.sandbox.contract import ExecResult, Process, Sandbox
+
+T = TypeVar("T")
+
+FOLDER = "/tmp/agentrl-verify"
+"""Where our programs lie in the sandboxes."""
+
+_MOST = 256 << 20  # bytes from one side to the other
+_STUB = """\
+import os, sys
+sys.path.insert(0, {folder!r})
+try:
+    import agentrl_stub
+finally:
+    sys.path.remove({folder!r})
+if __name__ == "__main__":
+    agentrl_stub.program({path!r}, __spec__.name if __spec__ else "")
+else:
+    agentrl_stub.become(__name__, {path!r})
+"""
+# What Python and test runners read or run of their own accord: never the agent's, where the tests run.
+_CONFIGURATION = {
+    "conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml",
+    "pyproject.toml", "setup.cfg", "tox.ini", ".coveragerc", "noxfile.py", "pyvenv.cfg", "Makefile", "makefile",
+    "GNUmakefile", "unittest.cfg", ".pdbrc",
+}  # fmt: skip
+_NEVER = {".pth", ".pyc", ".pyo", ".pyd", ".so", ".egg", ".whl", ".pyz"}
+_OTHER_CODE = {
+    ".sh", ".bash", ".c", ".cc", ".cpp", ".h", ".hpp", ".rs", ".go", ".js", ".mjs", ".cjs", ".ts", ".java", ".kt",
+    ".cs", ".rb", ".pl", ".php", ".lua", ".r", ".jl", ".hs", ".scala", ".swift", ".pyx", ".ipynb",
+}  # fmt: skip
+
+
+@cache
+def _programs(*names: str) -> dict[str, bytes]:
+    return {f"{FOLDER}/{name}.py": data_path("tools", "verify", f"{name}.py").read_bytes() for name in names}
+
+
+async def put(sandbox: Sandbox, files: Mapping[str, str | bytes]) -> None:
+    """Writes files. Raises OSError."""
+    await asyncio.gather(*(sandbox.write(path, content) for path, content in files.items()))
+
+
+def check_isolation(paths: Sequence[str]) -> None:
+    """Whether the agent's files can be kept away from the tests.
+
+    Raises:
+        RecipeError: one is code of another language, which the tests would run themselves.
+    """
+    for path in paths:
+        if PurePosixPath(path).suffix.lower() in _OTHER_CODE:
+            raise RecipeError(
+                f"{path} is code, but not Python: tests cannot be kept apart from it",
+                place="rewards: code_tests.isolation",
+                remedy="set isolation: none (docs/rewards.md says what that does not promise), or give {input, output}",
+            )
+
+
+@asynccontextmanager
+async def apart(
+    open_sandbox: Callable[[], Awaitable[Sandbox]],
+    solution: Mapping[str, bytes],
+    shared: Mapping[str, str | bytes],
+    tests: Mapping[str, str | bytes],
+    *,
+    trust_operators: bool = False,
+) -> AsyncIterator[Sandbox]:
+    """Puts the agent's files into one fresh sandbox and the tests into another, and connects the two.
+
+    Args:
+        solution: the agent's files by path. Python is replaced by stubs where the tests run; data is copied.
+        shared: the task's own files that both sides have.
+        tests: the task's files that the code must not see.
+        trust_operators: whether comparisons of an object of the code with plain data are sent to the code.
+
+    Yields:
+        The sandbox of the tests.
+
+    Raises:
+        OSError: the files do not fit a sandbox.
+    """
+    code, judge = await _both(open_sandbox(), open_sandbox())
+    stubs: dict[str, str | bytes] = {}
+    for path, content in solution.items():
+        name, suffix = PurePosixPath(path).name, PurePosixPath(path).suffix
+        if name not in _CONFIGURATION and suffix not in _NEVER:
+            stubs[path] = _STUB.format(folder=FOLDER, path=path) if suffix == ".py" else content
+    common = _programs("agentrl_mux", "agentrl_plain", "agentrl_names")
+    judging = {**_programs("agentrl_stub", "agentrl_objects", "agentrl_proof"), **common, **stubs, **shared, **tests}
+    if trust_operators:
+        judging[f"{FOLDER}/trust_operators"] = b""
+    serving = {**_programs("agentrl_server"), **common, **solution, **shared}
+    await _both(put(code, serving), put(judge, judging))
+    server, relay = await _both(
+        code.spawn(["python3", f"{FOLDER}/agentrl_server.py"]),
+        judge.spawn(["python3", f"{FOLDER}/agentrl_mux.py", f"{FOLDER}/socket"]),
+    )
+    ready = await relay.read()
+    carriers = [asyncio.create_task(_carry(relay, server, ready)), asyncio.create_task(_carry(server, relay))]
+    try:
+        yield judge
+    finally:
+        for carrier in carriers:
+            carrier.cancel()
+        await asyncio.gather(*carriers, return_exceptions=True)
+
+
+async def _both(one: Awaitable[T], other: Awaitable[T]) -> tuple[T, T]:
+    """Both at the same time. If one fails the other is still awaited, so that nothing is left in the making."""
+    found = await asyncio.gather(one, other, return_exceptions=True)
+    for result in found:
+        if isinstance(result, BaseException):
+            raise result
+    return found  # type: ignore[return-value]
+
+
+async def _carry(source: Process, sink: Process, data: bytes = b"") -> None:
+    """Bytes from one side to the other, until one of them ends; then the other is told."""
+    carried = 0
+    try:
+        while (data := data or await source.read(size=1 << 18)) and carried < _MOST:
+            await sink.write(data)
+            carried, data = carried + len(data), b""
+        await sink.close_stdin()
+    except OSError:
+        return  # nobody reads there any more
+
+
+async def passes(
+    sandbox: Sandbox, job: Mapping[str, Any], timeout_s: float, *, foreign: Sequence[str] = ()
+) -> tuple[ExecResult, bool]:
+    """Runs tests by `tools/verify/agentrl_proof.py`, and whether they say at their end that they were passed.
+
+    An exit code of 0 is not enough: code that shares their process can end it with that.
+
+    Args:
+        job: what `job_of` found, or statements.
+        foreign: files whose `sys.exit` is no end of the tests: those of the code, where they share a process.
+    """
+    word = secrets.token_hex(16)
+    given = json.dumps({"word": word, "foreign": list(foreign), **job}).encode()
+    program = [job.get("python", "python3"), f"{FOLDER}/agentrl_proof.py"]
+    result = await sandbox.exec(program, stdin=given, timeout_s=timeout_s)
+    return result, result.ok and result.stdout.rstrip().endswith(word.encode())
+
+
+async def prepare_proof(sandbox: Sandbox) -> None:
+    """Puts the program of `passes` into a sandbox that is not of a pair."""
+    await put(sandbox, _programs("agentrl_proof"))
+
+
+_PYTHON = re.compile(r"(/usr(/local)?/bin/)?python(3(\.\d+)?)?")
+_SHELL = re.compile(r"[|&;<>()$`\\\n*?\[\]{}~!#]")
+
+
+def job_of(command: str) -> dict[str, Any] | None:
+    """A command that runs tests in Python, taken apart for `passes`; None for any other.
+
+    `pytest ...`, `python3 -m pytest ...`, `python3 -m unittest ...` and `python3 FILE.py ...`, without anything that
+    only a shell understands.
+    """
+    if _SHELL.search(command):
+        return None
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None
+    match words:
+        case [("pytest" | "py.test"), *args]:
+            return {"kind": "pytest", "args": args, "module": False}
+        case [python, "-m", ("pytest" | "unittest") as kind, *args] if _PYTHON.fullmatch(python):
+            return {"kind": kind, "args": args, "module": True, "python": python}
+        case [python, file, *args] if _PYTHON.fullmatch(python) and file.endswith(".py"):
+            return {"kind": "script", "file": file, "args": args, "python": python}
+    return None

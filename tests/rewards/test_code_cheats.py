@@ -1,0 +1,123 @@
+"""Code that tries to be taken for right, and code that is: by every kind of tests, in real sandboxes."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import tarfile
+from collections.abc import AsyncIterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.rewards.code import code_tests
+from agentrl.sandbox.contract import Sandbox, SandboxSpec
+from agentrl.sandbox.namespace import NamespaceBackend
+from agentrl.task import Task
+from tests.rewards.cheats import CHEATS
+from tests.rewards.honest import HONEST
+from tests.rewards.make import make_episode
+
+SITE = "/tmp/site"
+RIGHT = "def double(x):\n    return 2 * x\n"
+UNITTEST = """
+import unittest, solution
+from solution import double
+class T(unittest.TestCase):
+    def test_ints(self):
+        self.assertEqual(double(2), 4)
+        self.assertAlmostEqual(solution.double(7), 14)
+    def test_texts(self):
+        self.assertTrue(double('a') == 'aa')
+        self.assertIn(double(2), [4])
+"""
+PYTEST = """
+import pytest
+from solution import *
+import solution
+@pytest.mark.parametrize(('x', 'y'), [(2, 4), (7, 14), ('a', 'aa')])
+def test_double(x, y):
+    assert double(x) == y
+    assert solution.double(x) == y
+"""
+KINDS: dict[str, Any] = {
+    "pytest": {"files": {"test_it.py": PYTEST}, "command": "python3 -m pytest -q"},
+    "unittest": {"files": {"test_it.py": UNITTEST}, "command": "python3 -m unittest"},
+    "shell": {
+        "files": {"check.py": "from solution import double\nassert double(2) == 4\nassert double('a') == 'aa'\n"},
+        "command": "cd /work && python3 check.py",
+    },
+    "asserts": ["assert double(2) == 4", "assert all(double(x) == 2 * x for x in [2, 7, 'a'])"],
+    "program": [{"input": "2", "output": "4"}],
+}
+
+
+@pytest.fixture(scope="module")
+def site() -> bytes:
+    """pytest, as a tar: the system's Python does not have it."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py"):
+            spec = find_spec(name)
+            assert spec is not None
+            assert spec.origin is not None
+            path = Path(spec.origin)
+            path, inside = (path.parent, name) if path.name == "__init__.py" else (path, path.name)
+            tar.add(path, inside, filter=lambda entry: None if "__pycache__" in entry.name else entry)
+    return packed.getvalue()
+
+
+class Bench:
+    """Scores answers in sandboxes that have pytest."""
+
+    def __init__(self, backend: NamespaceBackend, site: bytes) -> None:
+        self.backend, self.site, self.turn = backend, site, asyncio.Semaphore(2)
+
+    async def score(self, answer: str, tests: Any, **settings: Any) -> Any:
+        boxes: list[Sandbox] = []
+        pytest_too = "pytest" in str(tests)
+
+        async def open_sandbox() -> Sandbox:
+            spec = SandboxSpec(env={"PYTHONPATH": SITE, "PYTHONDONTWRITEBYTECODE": "1"} if pytest_too else {})
+            box = await self.backend.create(spec)
+            boxes.append(box)
+            if pytest_too:
+                unpack = f"mkdir -p {SITE} && tar -C {SITE} -xf -"
+                assert (await box.exec(unpack, stdin=self.site)).ok
+            return box
+
+        data = settings.pop("data", {})
+        task = Task.of("t", "", tests=tests, **data)
+        async with self.turn:
+            try:
+                return await code_tests(task, make_episode(task, answer=answer), open_sandbox, **settings)
+            finally:
+                await asyncio.gather(*(box.close() for box in boxes))
+
+
+@pytest.fixture
+async def bench(site: bytes) -> AsyncIterator[Bench]:
+    backend = NamespaceBackend()
+    yield Bench(backend, site)
+    await backend.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_no_trick_is_taken_for_a_solution(bench, kind):
+    right = "print(2 * int(input()))" if kind == "program" else RIGHT
+    assert (await bench.score(right, KINDS[kind], timeout_s=60)).value == 1.0, "the honest one"
+    limits = {"never ends": 3.0}
+    scored = await asyncio.gather(
+        *(bench.score(code, KINDS[kind], timeout_s=limits.get(name, 60.0)) for name, code in CHEATS.items())
+    )
+    rewarded = [name for name, one in zip(CHEATS, scored, strict=True) if one.value != 0.0]
+    assert not rewarded
+
+
+@pytest.mark.parametrize("name", HONEST)
+async def test_a_right_solution_passes(bench, name):
+    code, check = HONEST[name]
+    scored = await bench.score(code, {"files": {"check.py": check}, "command": "python3 check.py"}, timeout_s=60)
+    assert scored.value == 1.0, scored.note

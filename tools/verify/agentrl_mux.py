@@ -1,0 +1,185 @@
+"""Many connections over one pair of pipes.
+
+In the sandbox of the tests it is a relay: `python3 agentrl_mux.py SOCKET` listens on a unix socket. In that of the
+code `agentrl_server.py` uses it to start a process for every connection. The driver only carries bytes between the two.
+Frames: uint32 number of the connection, uint32 length, content; an empty one closes the connection.
+"""
+
+import os
+import selectors
+import socket
+import struct
+import sys
+
+MOST = 256 << 20
+"""Bytes that may wait to be written, in all. Beyond that the loop ends: nothing makes either side wait for ever."""
+
+CHUNK = 1 << 18
+HEAD = struct.Struct(">II")
+READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+
+
+class Writer:
+    """What is to be written to a descriptor that takes it when it can.
+
+    Args:
+        watch: is told whether there is something left to write.
+    """
+
+    waiting = 0  # of all of them
+
+    def __init__(self, fd, watch):
+        os.set_blocking(fd, False)
+        self.fd, self.watch, self.buffer = fd, watch, bytearray()
+
+    def write(self, data):
+        self.buffer += data
+        Writer.waiting += len(data)
+        if Writer.waiting > MOST:
+            os._exit(1)
+        self.flush()
+
+    def flush(self):
+        """Raises OSError if nobody reads there any more."""
+        try:
+            while self.buffer:
+                done = os.write(self.fd, self.buffer[:CHUNK])
+                del self.buffer[:done]
+                Writer.waiting -= done
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.drop()
+            raise
+        self.watch(bool(self.buffer))
+
+    def drop(self):
+        Writer.waiting -= len(self.buffer)
+        self.buffer.clear()
+
+
+class Link:
+    """A connection of this end."""
+
+    def __init__(self, mux, number, sock):
+        self.mux, self.number, self.sock, self.closing = mux, number, sock, False
+        self.events = READ
+        mux.selector.register(sock, READ, self.ready)
+        self.writer = Writer(sock.fileno(), self.watch)
+
+    def watch(self, wants):
+        events = READ | WRITE if wants else READ
+        if events != self.events:
+            self.events = events
+            self.mux.selector.modify(self.sock, events, self.ready)
+
+    def ready(self, events):
+        if events & WRITE:
+            self.put(b"")
+        if events & READ and self.number in self.mux.links:
+            try:
+                data = self.sock.recv(CHUNK)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            self.mux.say(self.number, data)
+            if not data:
+                self.close()
+
+    def put(self, data):
+        """Writes; what waits is written before it closes."""
+        try:
+            self.writer.write(data)
+        except OSError:
+            self.close()
+        else:
+            if self.closing and not self.writer.buffer:
+                self.close()
+
+    def close(self):
+        if self.mux.links.pop(self.number, None):
+            self.writer.drop()
+            self.mux.selector.unregister(self.sock)
+            self.sock.close()
+
+
+class Mux:
+    """The loop.
+
+    Args:
+        opened: gives the socket for a connection that the other end opened.
+        listener: accepts connections of this end.
+    """
+
+    def __init__(self, opened=None, listener=None):
+        self.opened, self.listener = opened, listener
+        self.selector, self.links, self.inbox, self.count = selectors.DefaultSelector(), {}, bytearray(), 0
+        self.writes = False
+        self.out = Writer(1, self.watch)
+        os.set_blocking(0, False)
+        self.selector.register(0, READ, lambda _: self.hear())
+        if listener is not None:
+            self.selector.register(listener, READ, lambda _: self.accept())
+
+    def run(self):
+        while True:
+            for key, events in self.selector.select():
+                if key.fd in self.selector.get_map():
+                    key.data(events)
+
+    def watch(self, wants):
+        if wants != self.writes:
+            self.writes = wants
+            if wants:
+                self.selector.register(1, WRITE, lambda _: self.tell(b""))
+            else:
+                self.selector.unregister(1)
+
+    def accept(self):
+        self.count += 1
+        self.links[self.count] = Link(self, self.count, self.listener.accept()[0])
+
+    def say(self, number, data):
+        self.tell(HEAD.pack(number, len(data)) + data)
+
+    def tell(self, data):
+        try:
+            self.out.write(data)
+        except OSError:
+            os._exit(0)
+
+    def hear(self):
+        data = os.read(0, CHUNK)
+        if not data:
+            os._exit(0)
+        self.inbox += data
+        at = 0
+        while len(self.inbox) - at >= HEAD.size:
+            number, size = HEAD.unpack_from(self.inbox, at)
+            if size > MOST:
+                os._exit(1)
+            if len(self.inbox) - at - HEAD.size < size:
+                break
+            start = at + HEAD.size
+            at = start + size
+            self.deliver(number, bytes(self.inbox[start:at]))
+        del self.inbox[:at]
+
+    def deliver(self, number, content):
+        link = self.links.get(number)
+        if link is None and content and self.opened is not None and number > self.count:
+            self.count = number
+            link = self.links[number] = Link(self, number, self.opened())
+        if link is not None:
+            link.closing = link.closing or not content
+            link.put(content)
+
+
+if __name__ == "__main__":
+    door = socket.socket(socket.AF_UNIX)
+    door.bind(sys.argv[1])
+    door.listen(64)
+    relay = Mux(listener=door)
+    relay.say(0, b"")  # tells the driver that it listens
+    relay.run()

@@ -1,0 +1,340 @@
+"""What stands in the tests for objects, classes, exceptions and modules of the code.
+
+Each sends what is done to it over the connection that `code()` gives. What of the test's data the code is told with an
+operator, the kinds of special methods below say.
+"""
+
+import operator
+import os
+import sys
+import types
+from collections import deque
+
+from agentrl_names import BINARY, OTHER, UNARY
+from agentrl_plain import Malformed
+
+LOST = 70
+REFUSED = (
+    "operators between an object of the code and plain data are not sent to the code, which could answer what the test "
+    "wants to hear: compare attributes or results of methods, or set trust_operators"
+)
+DUNDERS = {"__name__", "__qualname__", "__wrapped__", "__annotations__", "__version__", "__defaults__"}
+"""Names with underscores that are looked up in the code; all others are Python's own business."""
+
+RUNNERS = {
+    "load_tests", "setUpModule", "tearDownModule", "setup_module", "teardown_module", "setup_function", "pytestmark",
+    "teardown_function", "pytest_plugins", "collect_ignore", "collect_ignore_glob", "pytest", "unittest",
+}  # fmt: skip
+"""Names that mean something to those who run tests: the code does not get to say it."""
+
+_CODE = []
+
+
+def connect(connection):
+    """Sets what `code()` gives."""
+    _CODE.append(connection)
+
+
+def code():
+    return _CODE[0]
+
+
+def ours(value):
+    """Whether it lives in the code's process."""
+    return isinstance(value, (Remote, RemoteError, RemoteMeta, BoundMethod, Module))
+
+
+def lost(why):
+    """The code's process is gone or lies: whatever the tests were about, they have failed."""
+    os.write(2, f"the code under test is gone: {why}\n".encode("utf-8", "replace"))
+    os._exit(LOST)
+
+
+class BoundMethod:
+    """A method of an object of the code."""
+
+    def __init__(self, target, name):
+        if type(target) is not list or type(name) is not str:
+            raise Malformed("no method")
+        self._agentrl_target, self.__name__ = target, name
+
+    def __call__(self, *args, **kwargs):
+        ends = self.__name__ in ("send", "throw", "__next__")
+        return code().call(reference(self), args, kwargs, ends)
+
+    def __getattr__(self, name):
+        return forwarded(self, name)
+
+    def __eq__(self, other):
+        return type(other) is BoundMethod and reference(self) == reference(other)
+
+    def __hash__(self):
+        return hash(self.__name__)
+
+
+def reference(value):
+    if type(value) is BoundMethod:
+        return ["M", value._agentrl_target, value.__name__]
+    if type(value) is RemoteMeta:
+        return ["K", type.__getattribute__(value, "_agentrl_class")]
+    if isinstance(value, Module):
+        return ["O", value.__dict__["_agentrl_number"]]
+    return ["H", object.__getattribute__(value, "_agentrl_number")]
+
+
+def forwarded(value, name):
+    """An attribute, as the code has it."""
+    if name in RUNNERS or name.startswith(("_pytest", "_agentrl")) or (name[:2] == "__" and name not in DUNDERS):
+        raise AttributeError(name)
+    return code().request("get", reference(value), name)
+
+
+class RemoteMeta(type):
+    """The class of classes of the code."""
+
+    @classmethod
+    def make(meta, name, bases, about):
+        return type.__new__(meta, name, bases, about)
+
+    def __new__(meta, name, bases, about):
+        if bases and all(type(base) is not RemoteMeta or "_agentrl_class" not in vars(base) for base in bases):
+            return type.__new__(meta, name, bases, about)
+        raise TypeError("a class of the code under test lives in another process: a test cannot derive from it")
+
+    def __call__(cls, *args, **kwargs):
+        return code().call(reference(cls), args, kwargs)
+
+    def __getattr__(cls, name):
+        return forwarded(cls, name)
+
+    def __setattr__(cls, name, value):
+        if name[:2] == "__":
+            return type.__setattr__(cls, name, value)
+        code().request("set", reference(cls), name, code().codec.encode(value))
+
+    def __delattr__(cls, name):
+        code().request("del", reference(cls), name)
+
+    def __getitem__(cls, key):
+        return code().special(reference(cls), "__getitem__", key)
+
+    def __iter__(cls):
+        return code().special(reference(cls), "__iter__")
+
+    def __len__(cls):
+        return code().special(reference(cls), "__len__")
+
+    def __contains__(cls, item):
+        return any(item is own or item == own for own in cls)
+
+    def __bool__(cls):
+        return True
+
+
+def made(kind, number):
+    handle = object.__new__(kind)
+    for name, value in (("number", number), ("tainted", False), ("ahead", deque()), ("run", 0), ("end", None)):
+        object.__setattr__(handle, "_agentrl_" + name, value)
+    return handle
+
+
+def own(handle, name):
+    return object.__getattribute__(handle, "_agentrl_" + name)
+
+
+class _Forward:
+    __slots__ = ()
+
+    def __getattr__(self, name):
+        return forwarded(self, name)
+
+    def __setattr__(self, name, value):
+        if name[:2] == "__":
+            return object.__setattr__(self, name, value)
+        code().request("set", reference(self), name, code().codec.encode(value))
+
+    def __delattr__(self, name):
+        code().request("del", reference(self), name)
+
+    def __dir__(self):
+        return code().request("names", reference(self))
+
+
+class Remote(_Forward, metaclass=RemoteMeta):
+    """An object of the code."""
+
+    __slots__ = ("__weakref__", "_agentrl_ahead", "_agentrl_end", "_agentrl_number", "_agentrl_run", "_agentrl_tainted")
+
+    def __eq__(self, other):
+        if ours(other) or code().trust:
+            return code().special(reference(self), "__eq__", other)
+        return plain_of(self)[0] == other if plain_of(self) else NotImplemented
+
+    def __hash__(self):
+        return code().special(reference(self), "__hash__")
+
+    def __repr__(self):
+        return str(code().special(reference(self), "__repr__"))
+
+    def __str__(self):
+        return str(code().special(reference(self), "__str__"))
+
+    def __format__(self, form):
+        return str(code().special(reference(self), "__format__", form))
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("an object of the code under test cannot be copied or pickled in a test")
+
+
+class RemoteError(_Forward, metaclass=RemoteMeta):
+    """An exception of a class of the code."""
+
+    def __str__(self):
+        return vars(self).get("_agentrl_text", "")
+
+    def __setattr__(self, name, value):
+        if name in ("args", "with_traceback", "add_note"):
+            return BaseException.__setattr__(self, name, value)
+        _Forward.__setattr__(self, name, value)
+
+
+class Exit(SystemExit):
+    """SystemExit from the code. As the end of a test process it is a failure, whatever its code says."""
+
+    @property
+    def code(self):
+        try:
+            sys._getframe(1)
+        except ValueError:  # nobody called but Python itself, which is about to exit with this
+            return LOST
+        return self.args[0] if len(self.args) == 1 else self.args or None
+
+
+def plain_of(handle):
+    """The plain data that an object of a subclass of int, str, list, ... holds; empty for others."""
+    return code().request("plain", reference(handle))
+
+
+# Special methods, by what may be told to the code.
+
+_ORDER = {"__lt__": operator.lt, "__le__": operator.le, "__gt__": operator.gt, "__ge__": operator.ge}
+
+
+def _any(name):
+    """Sent, with its arguments: indexing, entering, iterating ask the code for something, as calls do."""
+
+    def method(self, *args):
+        return code().special(reference(self), name, *args)
+
+    return method
+
+
+def _unary(name):
+    """Sent, unless the object came of an operator that told the code what the test has."""
+
+    def method(self, *args):
+        if own(self, "tainted"):
+            raise TypeError(REFUSED)
+        return code().special(reference(self), name, *args)
+
+    return method
+
+
+def _binary(name):
+    """With objects of the code: sent. With plain data: only what makes an object of the code again (vector * 3)."""
+
+    def method(self, other, *rest):
+        if ours(other) or code().trust:
+            return code().special(reference(self), name, other, *rest)
+        plain = plain_of(self)
+        if plain:
+            return getattr(type(plain[0]), name, lambda *_: NotImplemented)(plain[0], other, *rest)
+        result = code().special(reference(self), name, other, *rest)
+        if isinstance(result, Remote) and name == "__radd__" and type(other) is int and other == 0:
+            return result  # the start of `sum`
+        if isinstance(result, Remote):
+            object.__setattr__(result, "_agentrl_tainted", True)  # it may know what the test wants to hear
+        elif result is not NotImplemented:
+            raise TypeError(REFUSED)
+        return result
+
+    return method
+
+
+def _order(name, compare):
+    """With objects of the code: sent. With plain data: compared here, if the object holds such."""
+
+    def method(self, other):
+        if ours(other) or code().trust:
+            return code().special(reference(self), name, other)
+        plain = plain_of(self)
+        if not plain:
+            raise TypeError(REFUSED)
+        return compare(plain[0], other)
+
+    return method
+
+
+def _contains(self, item):
+    """Plain data is looked for here, among what the object iterates over."""
+    if ours(item) or code().trust:
+        return code().special(reference(self), "__contains__", item)
+    plain = plain_of(self)
+    if plain:
+        return item in plain[0]
+    if not hasattr(type(self), "__iter__"):
+        raise TypeError(REFUSED)
+    return any(item is one or item == one for one in self)
+
+
+def _call(self, *args, **kwargs):
+    return code().call(reference(self), args, kwargs)
+
+
+def _next(self):
+    """One item a request; of those that are read on and on, ever more ahead."""
+    ahead, end = own(self, "ahead"), own(self, "end")
+    if not ahead and end is None:
+        run = own(self, "run") + 1
+        most = 1 if run < 16 else min(2 ** (run - 15), 256)
+        items, how, value = code().request("next", reference(self), most, ends=True)
+        object.__setattr__(self, "_agentrl_run", run)
+        ahead.extend(items)
+        if how == "end":
+            end = StopIteration() if value is None else StopIteration(value)
+        elif how == "raise":
+            end = value
+        object.__setattr__(self, "_agentrl_end", end)
+    if ahead:
+        return ahead.popleft()
+    if not isinstance(end, StopIteration):  # an error ends the iteration once; after it the code is asked again
+        object.__setattr__(self, "_agentrl_end", None)
+    raise end
+
+
+SPECIAL = {"__call__": _call, "__next__": _next, "__contains__": _contains}
+SPECIAL.update((name, _order(name, compare)) for name, compare in _ORDER.items())
+for _names, _kind in ((UNARY, _unary), (BINARY, _binary), (OTHER, _any)):
+    SPECIAL.update((name, _kind(name)) for name in _names if name not in SPECIAL)
+
+
+class Module(types.ModuleType):
+    """A module of the code."""
+
+    def __getattr__(self, name):
+        return forwarded(self, name)
+
+    def __setattr__(self, name, value):
+        if name[:2] == "__" or (isinstance(value, types.ModuleType) and not isinstance(value, Module)):
+            return types.ModuleType.__setattr__(self, name, value)
+        if isinstance(value, Module) and value.__name__ == self.__name__ + "." + name:  # a submodule was imported
+            return types.ModuleType.__setattr__(self, name, value)
+        code().request("set", reference(self), name, code().codec.encode(value))
+
+    def __delattr__(self, name):
+        if name in self.__dict__:
+            return types.ModuleType.__delattr__(self, name)
+        code().request("del", reference(self), name)
+
+    def __dir__(self):
+        return [*self.__dict__, *code().request("names", reference(self))]

@@ -1,0 +1,244 @@
+"""Plain data between the code under test and its tests: JSON with tags, rebuilt as exactly the types listed here.
+
+Nothing that arrives is executed: no pickle, no names of classes but those of the tables below. What is not plain is
+handed to the two hooks of a `Codec`, which turn it into references and back. Python 3.9+, standard library.
+
+A message is a big-endian uint32 (length), then JSON. `None`, bool, float, str and ints below 2**63 are themselves,
+everything else is a list whose first item is a tag.
+"""
+
+import json
+import struct
+import sys
+from collections import Counter, OrderedDict, defaultdict, deque
+
+LARGEST = 64 << 20
+"""Bytes of a message at most."""
+
+DEPTH = 200
+"""Containers inside containers at most."""
+
+_SCALARS = {type(None), bool, float, str}
+_FLAT = {*_SCALARS, int}
+_WIDE = 1 << 63
+
+
+class Malformed(Exception):
+    """What arrived is not what the other side may send."""
+
+
+BUILT_IN = {
+    kind.__name__: kind
+    for kind in (
+        bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict, range, object, type, slice,
+    )
+}  # fmt: skip
+BUILT_IN["NoneType"] = type(None)
+ERRORS = {
+    name: kind
+    for name, kind in vars(__import__("builtins")).items()
+    if isinstance(kind, type) and issubclass(kind, BaseException)
+}
+SINGLETONS = {"Ellipsis": Ellipsis, "NotImplemented": NotImplemented}
+
+_SEQUENCES = {"L": list, "T": tuple, "S": set, "F": frozenset}
+_MAPPINGS = {"D": dict, "DO": OrderedDict, "DC": Counter}
+_TAGS = {kind: tag for tag, kind in {**_SEQUENCES, **_MAPPINGS}.items()}
+_TAGS[defaultdict] = "D"  # its factory is code; equality does not see it
+
+# By module and name: how a value becomes plain data, and what makes it again of that.
+_RICH = {
+    ("decimal", "Decimal"): (str, lambda kind, text: kind(text)),
+    ("fractions", "Fraction"): (lambda v: [v.numerator, v.denominator], lambda kind, parts: kind(*parts)),
+    ("uuid", "UUID"): (str, lambda kind, text: kind(text)),
+    ("datetime", "datetime"): (lambda v: v.isoformat(), lambda kind, text: kind.fromisoformat(text)),
+    ("datetime", "date"): (lambda v: v.isoformat(), lambda kind, text: kind.fromisoformat(text)),
+    ("datetime", "time"): (lambda v: v.isoformat(), lambda kind, text: kind.fromisoformat(text)),
+    ("datetime", "timedelta"): (lambda v: [v.days, v.seconds, v.microseconds], lambda kind, parts: kind(*parts)),
+    ("pathlib", "PosixPath"): (str, lambda kind, text: kind(text)),
+    ("pathlib", "PurePosixPath"): (str, lambda kind, text: kind(text)),
+}
+_RICH_MODULES = {"pathlib._local": "pathlib"}  # where Python 3.13 keeps them
+
+
+class Codec:
+    """Encodes and decodes values.
+
+    Args:
+        refer: makes a tagged list of an object that is not plain.
+        resolve: the object of such a list; raises Malformed.
+    """
+
+    def __init__(self, refer, resolve):
+        self.refer, self.resolve = refer, resolve
+
+    def encode(self, value, depth=0):
+        kind = type(value)
+        if kind in _SCALARS:
+            return value
+        if kind is int:
+            return value if -_WIDE < value < _WIDE else ["I", hex(value)]
+        if depth > DEPTH:
+            raise ValueError(f"data nested more than {DEPTH} deep cannot cross between tests and code")
+        tag = _TAGS.get(kind)
+        if tag in _SEQUENCES:
+            return [tag, self._items(list(value), depth + 1)]
+        if tag:
+            return [tag, self._items(list(value), depth + 1), self._items(list(value.values()), depth + 1)]
+        if kind is bytes or kind is bytearray:
+            return ["B" if kind is bytes else "BA", value.decode("latin-1")]
+        if kind is complex:
+            return ["Z", value.real, value.imag]
+        if kind is range:
+            return ["R", *(self.encode(end) for end in (value.start, value.stop, value.step))]
+        if kind is deque:
+            return ["Q", self._items(list(value), depth + 1), value.maxlen]
+        if kind is type and BUILT_IN.get(value.__name__) is value:
+            return ["Y", value.__name__]
+        if kind is type and ERRORS.get(value.__name__) is value:
+            return ["X", value.__name__]
+        for name, single in SINGLETONS.items():
+            if value is single:
+                return ["1", name]
+        module = _RICH_MODULES.get(kind.__module__, kind.__module__)
+        rich = _RICH.get((module, kind.__qualname__))
+        if rich and getattr(sys.modules.get(module), kind.__qualname__, None) is kind:
+            return ["V", module, kind.__qualname__, self.encode(rich[0](value), depth + 1)]
+        if kind.__module__ == "numpy":
+            return self._numpy(value, depth)
+        return self.refer(value)
+
+    def _items(self, values, depth):
+        kinds = set(map(type, values))
+        if kinds <= _SCALARS or (kinds <= _FLAT and all(-_WIDE < v < _WIDE for v in values if type(v) is int)):
+            return values
+        return [self.encode(value, depth) for value in values]
+
+    def _numpy(self, value, depth):
+        import numpy
+
+        if isinstance(value, numpy.generic) and value.dtype.kind in "biufcUS":
+            return self.encode(value.item(), depth)
+        if type(value) is numpy.ndarray and value.dtype.kind in "biufc":
+            return ["N", value.dtype.str, list(value.shape), value.tobytes().decode("latin-1")]
+        return self.refer(value)
+
+    def decode(self, data):
+        kind = type(data)
+        if kind in _FLAT:
+            return data
+        if kind is not list or not data or type(data[0]) is not str:
+            raise Malformed("no value")
+        tag, rest = data[0], data[1:]
+        if tag in _SEQUENCES:
+            return _SEQUENCES[tag](self._decoded(*rest))
+        if tag in _MAPPINGS:
+            keys, values = rest
+            return _MAPPINGS[tag](dict(zip(self._decoded(keys), self._decoded(values))))  # noqa: B905 - Python 3.9
+        made = _DECODERS.get(tag)
+        return self.resolve(data) if made is None else made(self, *rest)
+
+    def _decoded(self, items):
+        if type(items) is not list:
+            raise Malformed("no list")
+        return items if set(map(type, items)) <= _FLAT else [self.decode(item) for item in items]
+
+
+def _text(text):
+    if type(text) is not str:
+        raise Malformed("no text")
+    return text
+
+
+def _rich(codec, module, name, data):
+    if (module, name) not in _RICH:
+        raise Malformed(f"no type {module}.{name}")
+    kind = getattr(__import__(module), name)
+    return _RICH[module, name][1](kind, codec.decode(data))
+
+
+def _array(codec, dtype, shape, content):
+    if _text(dtype)[1:2] not in "biufc" or not all(type(size) is int for size in shape):
+        raise Malformed("no array")
+    try:
+        import numpy
+    except ImportError:
+        raise Malformed("the code returned an array, and the tests have no numpy") from None
+    return numpy.frombuffer(_text(content).encode("latin-1"), dtype).reshape(shape).copy()
+
+
+_DECODERS = {
+    "I": lambda codec, text: int(_text(text), 16),
+    "B": lambda codec, text: _text(text).encode("latin-1"),
+    "BA": lambda codec, text: bytearray(_text(text).encode("latin-1")),
+    "Z": lambda codec, real, imag: complex(real, imag),
+    "R": lambda codec, *ends: range(*map(codec.decode, ends)),
+    "Q": lambda codec, items, most: deque(codec._decoded(items), most),
+    "Y": lambda codec, name: BUILT_IN[_text(name)],
+    "X": lambda codec, name: ERRORS[_text(name)],
+    "1": lambda codec, name: SINGLETONS[_text(name)],
+    "V": _rich,
+    "N": _array,
+}
+
+
+def assign(old, new):
+    """Makes `old` what `new` is, in place as deep as both are of one kind; the code changed it."""
+    if type(old) is not type(new):
+        return
+    if type(old) is list:
+        old[:] = [kept(old[k], item) if k < len(old) else item for k, item in enumerate(new)]
+    elif type(old) is tuple:
+        for ours, theirs in zip(old, new):  # noqa: B905
+            assign(ours, theirs)
+    elif isinstance(old, dict):
+        items = [(key, kept(old[key], item) if key in old else item) for key, item in new.items()]
+        old.clear()
+        old.update(items)
+    elif type(old) in (set, deque, bytearray):
+        old.clear()
+        old.update(new) if type(old) is set else old.extend(new)
+
+
+def kept(old, new):
+    """`old` with the content of `new` if it can have that, so that other references to it see the change."""
+    if type(old) is type(new) and type(old) in (list, dict, set, deque, bytearray, tuple):
+        assign(old, new)
+        return old if type(old) is not tuple or old == new else new
+    return new
+
+
+def send(sock, message):
+    data = json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+    if len(data) > LARGEST:
+        raise ValueError(f"more than {LARGEST >> 20} MiB cannot cross between tests and code at once")
+    sock.sendall(struct.pack(">I", len(data)) + data)
+
+
+def receive(sock):
+    """The next message.
+
+    Raises:
+        ConnectionError: the other side is gone.
+        Malformed: this is no message.
+    """
+    (size,) = struct.unpack(">I", _exactly(sock, 4))
+    if size > LARGEST:
+        raise Malformed("a message that is too long")
+    try:
+        message = json.loads(_exactly(sock, size))
+    except (ValueError, RecursionError) as error:
+        raise Malformed(str(error)) from None
+    if type(message) is not list or not message or type(message[0]) is not str:
+        raise Malformed("no message")
+    return message
+
+
+def _exactly(sock, size):
+    data = bytearray()
+    while len(data) < size:
+        part = sock.recv(min(size - len(data), 1 << 20))
+        if not part:
+            raise ConnectionError("the other side is gone")
+        data += part
+    return data

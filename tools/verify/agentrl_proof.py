@@ -1,0 +1,137 @@
+"""Runs tests and says at the end that they were passed, which an exit code of 0 alone does not.
+
+`python3 agentrl_proof.py`, with a JSON object on stdin: `word`, printed as the last line if and only if the tests were
+passed; `kind`, and what that needs:
+
+- `pytest`, `unittest`: `args`; `module`: whether it is run with `-m`. At least one test must pass, and none fail.
+- `script`: `file` and `args`. It must reach its end, or exit with 0 by itself.
+- `statements`: `text`, run after the code in `entry`; `stub`: the code is elsewhere; `names`: those of built-in
+  functions that the statements want of the code. They must reach their end.
+
+`foreign` lists files whose exits do not count: those of the code.
+"""
+
+import ast
+import builtins
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
+import runpy
+import sys
+import traceback
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Names(dict):
+    """Global names of statements: those of the code, but none that the statements judge with.
+
+    That are the built-in functions, and modules whose attributes the statements use: `math.isclose` is Python's own,
+    whatever the code calls `math`.
+    """
+
+    def __init__(self, module, text, wanted):
+        super().__init__(__name__="tests")
+        self.module, self.wanted = module, wanted
+        used = {node.value.id for node in ast.walk(ast.parse(text)) if is_attribute_of_name(node)}
+        self.modules = used & set(getattr(sys, "stdlib_module_names", sys.builtin_module_names)) - set(wanted)
+
+    def __missing__(self, name):
+        if name[:2] == "__" or (hasattr(builtins, name) and name not in self.wanted):
+            raise KeyError(name)
+        try:
+            found = getattr(self.module, name)
+        except AttributeError:
+            raise KeyError(name) from None
+        if name in self.modules:
+            return importlib.import_module(name)
+        if isinstance(found, type(sys)):
+            with contextlib.suppress(ImportError):  # one that the code imported
+                return importlib.import_module(found.__name__)
+        return found
+
+
+def is_attribute_of_name(node):
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+
+
+def run_pytest(job):
+    sys.path[0] = os.getcwd() if job["module"] else os.path.dirname(sys.executable)
+    import pytest
+
+    passed = []
+
+    class Counter:
+        def pytest_runtest_logreport(self, report):
+            if report.when == "call" and report.passed and not hasattr(report, "wasxfail"):
+                passed.append(1)
+
+    code = pytest.main(job["args"], plugins=[Counter()])
+    if code == 0 and not passed:
+        return "no test passed"
+    return "" if code == 0 else f"pytest ended with {int(code)}"
+
+
+def run_unittest(job):
+    sys.path[0] = os.getcwd()
+    import unittest
+
+    result = unittest.main(module=None, argv=["python3 -m unittest", *job["args"]], exit=False).result
+    if not result.wasSuccessful():
+        return "unittest: not passed"
+    passed = result.testsRun - len(result.skipped) - len(result.expectedFailures)
+    return "" if passed > 0 else "no test passed"
+
+
+def run_script(job):
+    sys.argv = [job["file"], *job["args"]]
+    sys.path[0] = os.path.dirname(os.path.abspath(job["file"]))
+    runpy.run_path(job["file"], run_name="__main__")
+    return ""
+
+
+def run_statements(job):
+    text = compile(job["text"], "test", "exec")
+    if job["stub"]:
+        sys.path[0] = os.getcwd()
+        spec = importlib.util.spec_from_file_location("solution", job["entry"])
+        module = sys.modules["solution"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        exec(text, Names(module, job["text"], job["names"]))
+    else:
+        sys.path[0] = os.getcwd()
+        names = {"__name__": "solution"}
+        with open(job["entry"], encoding="utf-8") as file:
+            exec(compile(file.read(), job["entry"], "exec"), names)
+        exec(text, names)
+    return ""
+
+
+KINDS = {"pytest": run_pytest, "unittest": run_unittest, "script": run_script, "statements": run_statements}
+
+
+def main():
+    job, say = json.load(sys.stdin), os.dup(1)
+    word, foreign = job.pop("word").encode(), {*job["foreign"], os.path.join(HERE, "agentrl_stub.py")}
+    try:
+        problem = KINDS[job["kind"]](job)
+    except SystemExit as error:
+        by = {frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)}
+        problem = "the code exited" if {os.path.abspath(path) for path in by} & foreign else error.code
+    except BaseException:
+        traceback.print_exc()
+        problem = 1
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stdout.flush()
+    if not problem:
+        os.write(say, b"\n" + word + b"\n")
+        os._exit(0)
+    if problem != 1:
+        os.write(2, f"{problem}\n".encode("utf-8", "replace"))
+    os._exit(problem if type(problem) is int and 0 < problem < 256 else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,422 @@
+"""Runs the code under test, in a sandbox that holds no tests: a process for every test process.
+
+`python3 agentrl_server.py`, in the folder of the agent's files; its pipes are one end of `agentrl_mux.py`. Nothing that
+this program says is believed beyond plain data: the code under test shares its process and may say anything.
+
+Requests are lists: an operation, then its arguments. Answers: `ok` or `raise`, the value, what was printed, and the
+arguments that the code changed. Between the two the code may ask: `call` (a function that a test passed) and `input`.
+"""
+
+import builtins
+import importlib
+import importlib.util
+import inspect
+import io
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+
+from agentrl_mux import Mux
+from agentrl_names import SPECIAL_METHODS
+from agentrl_plain import ERRORS, Codec, receive, send
+
+SHOWN = 1 << 20
+"""Characters of one answer's output that are passed on."""
+
+MUTABLE = ("L", "T", "S", "D", "DO", "DC", "Q", "BA")
+"""Tags of arguments that a call may change; a tuple may hold what changes."""
+
+_BASES = (bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict)
+
+
+class Passed:
+    """An object of the tests. The code can keep it and give it back; it cannot look inside."""
+
+    def __init__(self, server, token):
+        self._server, self._token = server, token
+
+
+class PassedFunction(Passed):
+    """A function of the tests, which the code can call."""
+
+    def __call__(self, *args, **kwargs):
+        return self._server.ask("call", self._token, args, kwargs)
+
+
+class PassedIterator(Passed):
+    """An iterator of the tests."""
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        found = self._server.ask("next", self._token, (), {})
+        if not found:
+            raise StopIteration
+        return found[0]
+
+
+class Input(io.TextIOBase):
+    """Standard input: what the tests have as theirs."""
+
+    def __init__(self, server):
+        self.server = server
+
+    def readable(self):
+        return True
+
+    def read(self, size=-1):
+        return self.server.ask("stdin", "read", (size,), {})
+
+    def readline(self, size=-1):
+        return self.server.ask("stdin", "readline", (size,), {})
+
+
+class Server:
+    """One test process's view of the code."""
+
+    def __init__(self, sock, root):
+        self.sock, self.root = sock, root
+        self.codec = Codec(self.refer, self.resolve)
+        self.objects, self.numbers, self.classes, self.passed = {}, {}, set(), {}
+        self.loop = None
+
+    # The conversation
+
+    def serve(self):
+        while True:
+            operation, *arguments = receive(self.sock)
+            if operation == "program":
+                self.program(*arguments)
+            send(self.sock, self.answer(operation, arguments))
+
+    def answer(self, operation, arguments):
+        changed = []
+        try:
+            value = getattr(self, "op_" + operation)(changed, *arguments)
+            answer = ["ok", self.codec.encode(value), None, changed]
+        except BaseException as error:
+            answer = ["raise", self.error(error), None, changed]
+        answer[2] = [drained(sys.stdout), drained(sys.stderr)]
+        return answer
+
+    def ask(self, operation, *arguments):
+        """Asks the tests, in the midst of a request of theirs."""
+        send(self.sock, [operation, *map(self.codec.encode, arguments)])
+        while True:
+            kind, *rest = receive(self.sock)
+            if kind == "ok":
+                return self.codec.decode(rest[0])
+            if kind == "raise":
+                raise self.passed_error(*rest)
+            send(self.sock, self.answer(kind, rest))
+
+    def passed_error(self, token, name, args, text):
+        """An exception that a function of the tests raised."""
+        kind = ERRORS.get(name, Exception)
+        try:
+            error = kind(*self.codec.decode(args))
+        except Exception:
+            error = RuntimeError(text)
+        with suppress(AttributeError):
+            error.__agentrl_token__ = token
+        return error
+
+    # Objects
+
+    def refer(self, value):
+        if type(value) is Method:
+            return ["M", value.target, value.name]
+        if isinstance(value, Passed):
+            return ["P", value._token]
+        if inspect.ismodule(value):
+            return ["O", self.number(value), value.__name__]
+        if isinstance(value, type):
+            return self.described(value)
+        if isinstance(value, BaseException):
+            return self.error(value)
+        if inspect.isawaitable(value):
+            return ["A", self.number(value)]
+        return ["H", self.number(value), self.described(type(value))]
+
+    def number(self, value):
+        """Objects are kept for good: a number never means another one."""
+        if id(value) not in self.numbers:
+            self.objects[len(self.objects)] = value
+            self.numbers[id(value)] = len(self.objects) - 1
+        return self.numbers[id(value)]
+
+    def described(self, kind):
+        number = self.number(kind)
+        if number in self.classes:
+            return ["K", number]
+        self.classes.add(number)
+        own = {name for base in kind.__mro__ if base is not object for name in vars(base)}
+        bases = [self.codec.encode(base) for base in kind.__bases__ if base is not object]
+        about = [kind.__module__, kind.__qualname__, bases, sorted(own & SPECIAL_METHODS)]
+        return ["K", number, *about]
+
+    def resolve(self, data):
+        tag, *rest = data
+        if tag in ("H", "O", "K"):
+            return self.objects[rest[0]]
+        if tag == "M":
+            return getattr(self.resolve(rest[0]), rest[1])
+        if tag == "P":
+            if rest[0] not in self.passed:
+                kind = {"function": PassedFunction, "iterator": PassedIterator}.get(rest[1], Passed)
+                self.passed[rest[0]] = kind(self, rest[0])
+            return self.passed[rest[0]]
+        if tag == "E":
+            return self.passed_error(None, *rest)
+        raise ValueError(tag)
+
+    def error(self, error):
+        token = getattr(error, "__agentrl_token__", None)
+        if token is not None:
+            return ["P", token]
+        try:
+            args = self.codec.encode(list(error.args))
+        except Exception:
+            args = self.codec.encode([str(argument) for argument in error.args])
+        try:
+            text = str(error)
+        except BaseException:
+            text = ""
+        return ["E", self.number(error), self.codec.encode(type(error)), args, text]
+
+    # Operations. `changed` takes, by index or name, the arguments that a call changed.
+
+    def op_import(self, changed, name, path):
+        """The module of that name, from that file; its package is found from where the file lies."""
+        parts = name.split(".")
+        stem = os.path.splitext(path)[0].split("/")
+        if stem[-1] == "__init__":
+            stem.pop()
+        if stem[-len(parts) :] == parts:
+            folder = os.path.join(self.root, *stem[: -len(parts)])
+            if folder not in sys.path:
+                sys.path.insert(0, folder)
+            module = importlib.import_module(name)
+        else:
+            spec = importlib.util.spec_from_file_location(name, os.path.join(self.root, path))
+            module = importlib.util.module_from_spec(spec)
+            sys.modules[name] = module
+            spec.loader.exec_module(module)
+        public = getattr(module, "__all__", None)
+        if public is None:
+            public = [key for key, value in vars(module).items() if key[0] != "_" and not inspect.ismodule(value)]
+        return module, [str(key) for key in public]
+
+    def op_get(self, changed, target, name):
+        owner = self.resolve(target)
+        value = getattr(owner, name)
+        if inspect.ismethod(value) and value.__self__ is owner and value.__name__ == name:
+            return Method(target, name)
+        return value
+
+    def op_set(self, changed, target, name, value):
+        setattr(self.resolve(target), name, self.codec.decode(value))
+
+    def op_del(self, changed, target, name):
+        delattr(self.resolve(target), name)
+
+    def op_names(self, changed, target):
+        return [str(name) for name in dir(self.resolve(target))]
+
+    def op_call(self, changed, target, args, kwargs):
+        return self.called(changed, self.resolve(target), args, kwargs)
+
+    def op_special(self, changed, target, name, args):
+        """A special method, as Python finds it: on the class."""
+        owner = self.resolve(target)
+        if name in OPERATORS:
+            return OPERATORS[name](owner, *map(self.codec.decode, args))
+        method = getattr(type(owner), name)
+        return self.called(changed, lambda *rest: method(owner, *rest), args, {})
+
+    def op_next(self, changed, target, most):
+        """Up to `most` items; then whether it ended, or the error that ended it."""
+        iterator, items = self.resolve(target), []
+        try:
+            while len(items) < most:
+                items.append(next(iterator))
+        except StopIteration as end:
+            return items, "end", end.value
+        except BaseException as error:
+            if not items:
+                raise
+            return items, "raise", error
+        return items, "", None
+
+    def op_await(self, changed, target):
+        """Runs an awaitable to its end, on a loop of the code's own."""
+        import asyncio
+
+        async def finish():
+            return await self.objects[target]
+
+        if self.loop is None:
+            self.loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(self.loop)
+        return self.loop.run_until_complete(finish())
+
+    def op_plain(self, changed, target):
+        """The plain data that an object of a subclass of str, int, list, ... holds: in a list, or none."""
+        value = self.resolve(target)
+        for kind in _BASES:
+            if isinstance(value, kind) and type(value) is not kind:
+                if issubclass(kind, (list, tuple, set, frozenset)):
+                    return [kind(kind.__iter__(value))]
+                if kind is dict:
+                    return [dict(dict.items(value))]
+                return [{str: str.__str__, int: int.__int__, float: float.__float__}.get(kind, kind)(value)]
+        return []
+
+    def called(self, changed, function, args, kwargs):
+        """Calls with plain copies; what the code changed in them is told."""
+        positional, named = (
+            [self.codec.decode(item) for item in args],
+            {k: self.codec.decode(v) for k, v in kwargs.items()},
+        )
+        try:
+            return function(*positional, **named)
+        finally:
+            for key, value, before in [
+                *((k, positional[k], args[k]) for k in range(len(args))),
+                *((k, named[k], kwargs[k]) for k in kwargs),
+            ]:
+                if type(before) is list and before[0] in MUTABLE:
+                    try:
+                        after = self.codec.encode(value)
+                    except Exception:
+                        continue
+                    if after != before:
+                        changed.append([key, after])
+
+    # Programs
+
+    def program(self, path, module, argv):
+        """The file as a program of its own; its streams and its exit code go to the tests."""
+        command = [sys.executable, *(["-m", module] if module else [os.path.join(self.root, path)]), *argv]
+        running = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        lock = threading.Lock()
+
+        def tell(*message):
+            with lock:
+                send(self.sock, list(message))
+
+        def carry(stream, name):
+            while True:
+                data = os.read(stream.fileno(), 1 << 16)
+                if not data:
+                    return
+                tell(name, data.decode("latin-1"))
+
+        def feed():
+            try:
+                while True:
+                    kind, *rest = receive(self.sock)
+                    if kind == "eof":
+                        running.stdin.close()
+                    else:
+                        running.stdin.write(rest[0].encode("latin-1"))
+                        running.stdin.flush()
+            except (OSError, ValueError):
+                return
+
+        threading.Thread(target=feed, daemon=True).start()
+        streams = [
+            threading.Thread(target=carry, args=(running.stdout, "out"), daemon=True),
+            threading.Thread(target=carry, args=(running.stderr, "err"), daemon=True),
+        ]
+        for stream in streams:
+            stream.start()
+        code = running.wait()
+        for stream in streams:
+            stream.join()
+        tell("exit", code)
+        os._exit(0)
+
+
+class Method:
+    """A bound method, which needs no number of its own."""
+
+    def __init__(self, target, name):
+        self.target, self.name = target, name
+
+
+OPERATORS = {
+    "__eq__": lambda a, b: a == b,
+    "__ne__": lambda a, b: a != b,
+    "__lt__": lambda a, b: a < b,
+    "__le__": lambda a, b: a <= b,
+    "__gt__": lambda a, b: a > b,
+    "__ge__": lambda a, b: a >= b,
+    "__hash__": hash,
+    "__bool__": bool,
+    "__repr__": repr,
+    "__str__": str,
+    "__format__": format,
+    "__contains__": lambda a, b: b in a,
+    "__getitem__": lambda a, b: a[b],
+    "__len__": len,
+    "__iter__": iter,
+}
+"""Those that have a default, or more than one way."""
+
+
+def drained(stream):
+    stream.flush()
+    buffer = stream.buffer
+    data = buffer.getvalue()
+    buffer.seek(0)
+    buffer.truncate()
+    return data.decode("utf-8", "replace")[:SHOWN]
+
+
+def captured():
+    return io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="replace", write_through=True)
+
+
+def serve(sock, root):
+    """In the child: the code has no other way out than its answers."""
+    null = os.open("/dev/null", os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    server = Server(sock, root)
+    sys.stdout, sys.stderr, sys.stdin = captured(), captured(), Input(server)
+    builtins.input = lambda prompt="": server.ask("input", str(prompt), (), {})
+    try:
+        server.serve()
+    except BaseException:
+        os._exit(1)
+
+
+def main():
+    root = os.getcwd()
+    sys.argv = [""]
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+    def opened():
+        ours, theirs = socket.socketpair()
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for link in mux.links.values():
+                link.sock.close()
+            mux.selector.close()
+            ours.close()
+            serve(theirs, root)
+        theirs.close()
+        return ours
+
+    mux = Mux(opened)
+    mux.run()
+
+
+if __name__ == "__main__":
+    main()

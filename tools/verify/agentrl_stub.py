@@ -1,0 +1,291 @@
+"""What tests see instead of the modules of the code under test, which runs in a sandbox of its own.
+
+A stub of the same name calls `become`: attributes, calls and operators are sent to `agentrl_server.py`. Plain data
+comes back as exactly that; other objects as handles. Nothing that the code does can end the tests well:
+
+- if its process is gone, so is the test process, with exit code 70;
+- `SystemExit` from the code does not end a test process with 0, and its StopIteration ends no loop of the tests;
+- what a test compares with (==, <, in, arithmetic) is never sent to the code to judge: a handle equals no plain data,
+  unless its class derives from such (an IntEnum, a namedtuple), which is then compared here.
+"""
+
+import builtins
+import importlib
+import os
+import socket
+import sys
+import threading
+
+from agentrl_names import ERROR_MODULES
+from agentrl_objects import (
+    LOST,
+    RUNNERS,
+    SPECIAL,
+    BoundMethod,
+    Exit,
+    Module,
+    Remote,
+    RemoteError,
+    RemoteMeta,
+    code,
+    connect,
+    lost,
+    made,
+    reference,
+)
+from agentrl_plain import ERRORS, Codec, Malformed, assign, receive, send
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOCKET = os.path.join(HERE, "socket")
+TRUST = os.path.join(HERE, "trust_operators")
+
+
+class Code:
+    """The connection to the code's process."""
+
+    def __init__(self):
+        self.codec = Codec(self.refer, self.resolve)
+        self.lock, self.pid, self.trust = threading.RLock(), os.getpid(), os.path.exists(TRUST)
+        self.handles, self.classes, self.modules = {}, {}, {}
+        self.passed, self.tokens = [], {}
+        self.sock = socket.socket(socket.AF_UNIX)
+        try:
+            self.sock.connect(SOCKET)
+        except OSError as error:
+            lost(error)
+
+    def request(self, operation, *arguments, local=(), ends=False):
+        """Asks and returns the value, or raises what the code raised.
+
+        Args:
+            local: the arguments of a call by index or name: the code's changes in them are carried over.
+            ends: whether StopIteration is an answer, as that of `next` is.
+        """
+        if os.getpid() != self.pid:
+            raise RuntimeError("a fork of the test process cannot use the code under test; start a new process")
+        with self.lock:
+            try:
+                send(self.sock, [operation, *arguments])
+                while True:
+                    kind, *rest = receive(self.sock)
+                    if kind in ("ok", "raise"):
+                        break
+                    send(self.sock, self.asked(kind, rest))
+                value, (out, err), changed = rest
+                self.show(out, err)
+                if changed:
+                    self.carry_over(changed, dict(local))
+                value = self.error_of(value) if kind == "raise" else self.codec.decode(value)
+            except OSError as error:
+                lost(error)
+            except (Malformed, KeyError, TypeError, ValueError, IndexError, RecursionError, OverflowError) as error:
+                lost(f"it sent no plain data ({type(error).__name__}: {error})")
+        if kind == "raise":
+            if isinstance(value, (StopIteration, StopAsyncIteration, GeneratorExit)) and not ends:
+                value = RuntimeError("the code raised " + type(value).__name__)
+            raise value
+        return value
+
+    def call(self, target, args, kwargs, ends=False):
+        encoded = [self.codec.encode(item) for item in args], {k: self.codec.encode(v) for k, v in kwargs.items()}
+        return self.request("call", target, *encoded, local=[*enumerate(args), *kwargs.items()], ends=ends)
+
+    def special(self, target, name, *args, ends=False):
+        encoded = [self.codec.encode(item) for item in args]
+        return self.request("special", target, name, encoded, local=enumerate(args), ends=ends)
+
+    def asked(self, kind, rest):
+        """The code asks, in the midst of a request."""
+        try:
+            if kind in ("call", "next"):
+                token, args, kwargs = (self.codec.decode(item) for item in rest)
+                function = self.passed[token]
+                if kind == "next":
+                    return ["ok", self.codec.encode([item for _, item in zip(range(1), function)])]  # noqa: B905
+                if not callable(function):
+                    raise Malformed("it called what is no function")
+                return ["ok", self.codec.encode(function(*args, **kwargs))]
+            if kind in ("stdin", "input"):
+                what, args, _ = (self.codec.decode(item) for item in rest)
+                if kind == "stdin":
+                    return ["ok", getattr(sys.stdin, "read" if what == "read" else "readline")(*args)]
+                return ["ok", self.codec.encode(asked_input(str(what), self))]
+            raise Malformed("it asked for " + kind)
+        except (Malformed, KeyError, IndexError):
+            raise
+        except BaseException as error:
+            base = next(kind.__name__ for kind in type(error).__mro__ if ERRORS.get(kind.__name__) is kind)
+            return ["raise", self.token(error), base, self.codec.encode([str(item) for item in error.args]), str(error)]
+
+    def show(self, out, err):
+        """What the code printed, to whoever captures it here; never to the real streams, which others may read."""
+        for text, stream, real in ((out, sys.stdout, sys.__stdout__), (err, sys.stderr, sys.__stderr__)):
+            if text and stream is not real and type(text) is str:
+                stream.write(text)
+
+    def carry_over(self, changed, local):
+        for key, data in changed:
+            if key in local:
+                assign(local[key], self.codec.decode(data))
+
+    # References
+
+    def token(self, value):
+        if id(value) not in self.tokens:
+            self.tokens[id(value)] = len(self.passed)
+            self.passed.append(value)
+        return self.tokens[id(value)]
+
+    def refer(self, value):
+        if isinstance(value, (Remote, BoundMethod, Module)) or type(value) is RemoteMeta:
+            return reference(value)
+        if isinstance(value, BaseException):
+            number = vars(value).get("_agentrl_number")
+            if number is not None:
+                return ["H", number]
+            base = next(kind.__name__ for kind in type(value).__mro__ if ERRORS.get(kind.__name__) is kind)
+            return ["E", base, self.codec.encode([str(item) for item in value.args]), str(value)]
+        kind = "function" if callable(value) else "iterator" if hasattr(type(value), "__next__") else "object"
+        return ["P", self.token(value), kind]
+
+    def resolve(self, data):
+        tag, *rest = data
+        if tag == "H":
+            number, described = rest
+            if number not in self.handles:
+                kind = self.codec.decode(described)
+                if not (type(kind) is RemoteMeta and issubclass(kind, Remote)):
+                    raise Malformed("no class of a handle")
+                self.handles[number] = made(kind, number)
+            return self.handles[number]
+        if tag == "K":
+            if rest[0] not in self.classes:
+                self.classes[rest[0]] = self.make_class(*rest)
+            return self.classes[rest[0]]
+        if tag == "O":
+            return self.module(*rest)
+        if tag == "M":
+            return BoundMethod(*rest)
+        if tag == "A":
+            return awaited(*rest)
+        if tag == "P":
+            return self.passed[rest[0]]
+        if tag == "E":
+            return self.error_of(data)
+        raise Malformed("no tag " + tag)
+
+    def module(self, number, name):
+        if number not in self.modules:
+            found = self.modules[number] = Module(name)
+            found.__dict__["_agentrl_number"] = number
+        return self.modules[number]
+
+    def error_of(self, data):
+        tag, *rest = data
+        if tag == "P":
+            error = self.passed[rest[0]]
+        else:
+            number, kind, args, text = rest
+            kind, args = self.codec.decode(kind), self.codec.decode(args)
+            kind = Exit if kind is SystemExit else kind
+            if not issubclass(kind, BaseException):
+                raise Malformed("no exception")
+            try:
+                error = kind.__new__(kind, *args)
+                BaseException.__init__(error, *args) if issubclass(kind, RemoteError) else error.__init__(*args)
+            except Exception:
+                error = kind.__new__(kind)
+                error.args = tuple(args)
+            if issubclass(kind, RemoteError):
+                vars(error).update(_agentrl_number=number, _agentrl_text=str(text))
+        if not isinstance(error, BaseException):
+            raise Malformed("no exception")
+        return error
+
+    def make_class(self, number, module, name, bases, special):
+        bases = [self.codec.decode(base) for base in bases]
+        if any(issubclass(base, BaseException) for base in bases):
+            if module in ERROR_MODULES:
+                known = getattr(importlib.import_module(module), name, None)
+                if isinstance(known, type) and issubclass(known, Exception):
+                    return known
+            roots = [Exit if base is SystemExit else base for base in bases if issubclass(base, BaseException)]
+            if not any(issubclass(base, RemoteError) for base in roots):
+                roots.insert(0, RemoteError)
+        else:
+            roots = [base for base in bases if type(base) is RemoteMeta] or [Remote]
+        about = {key: SPECIAL[key] for key in special if key in SPECIAL}
+        about.update(_agentrl_class=number, __module__=str(module), __slots__=())
+        name = str(name).rpartition(".")[2]
+        try:
+            return RemoteMeta.make(name, tuple(roots), about)
+        except TypeError:  # bases that do not go together without what was left out
+            return RemoteMeta.make(name, (roots[0],), about)
+
+
+_INPUT = builtins.input
+
+
+def asked_input(prompt, code):
+    if builtins.input is not _INPUT:
+        return builtins.input(prompt)
+    code.show(prompt, "")
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError("EOF when reading a line")
+    return line.rstrip("\n")
+
+
+def awaited(number):
+    async def wait():
+        return code().request("await", number, ends=True)
+
+    return wait()
+
+
+def become(name, path):
+    """Makes the module that is being imported a stub of the file `path` of the code."""
+    module = sys.modules[name]
+    module.__class__ = Module
+    found, public = code().request("import", name, path)
+    if not isinstance(found, Module):
+        lost("it has no module " + name)
+    number = found.__dict__["_agentrl_number"]
+    code().modules[number] = module
+    module.__dict__["_agentrl_number"] = number
+    # `import *` must not replace what the tests judge with.
+    known = {*vars(builtins), *RUNNERS, *getattr(sys, "stdlib_module_names", sys.builtin_module_names)}
+    module.__dict__["__all__"] = [key for key in public if type(key) is str and key not in known and key.isidentifier()]
+
+
+def program(path, module):
+    """Runs the file in the code's sandbox as this program: arguments, streams and exit code are passed on."""
+    link = code().sock
+    send(link, ["program", path, module, sys.argv[1:]])
+
+    def feed():
+        try:
+            while True:
+                data = os.read(0, 1 << 16)
+                if not data:
+                    send(link, ["eof"])
+                    return
+                send(link, ["in", data.decode("latin-1")])
+        except OSError:
+            return
+
+    threading.Thread(target=feed, daemon=True).start()
+    outputs = {"out": 1, "err": 2}
+    try:
+        while True:
+            kind, value = receive(link)
+            if kind == "exit":
+                os._exit(value if 0 <= value < 256 else 128 - value if -128 < value < 0 else LOST)
+            data = value.encode("latin-1")
+            while data:
+                data = data[os.write(outputs[kind], data) :]
+    except (OSError, Malformed, ValueError, KeyError, TypeError, AttributeError) as error:
+        lost(error)
+
+
+connect(Code())
