@@ -17,11 +17,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentrl.errors import MissingExtra, RecipeError
+from agentrl.sections import MAY_CHANGE
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -75,7 +76,7 @@ class ModelSettings(BaseModel):
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32", description="Of the weights that the engine samples with. Training keeps its own in float32."
     )
-    device: Literal["auto", "cpu", "cuda"] = Field(
+    device: Annotated[Literal["auto", "cpu", "cuda"], MAY_CHANGE] = Field(
         "auto", description="Where training and the torch engine compute; auto: a GPU if there is one."
     )
 

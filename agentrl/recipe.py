@@ -7,7 +7,7 @@ key. Values of the form `./file.py:Name` or `pkg.module:Name` name user code; `.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
@@ -22,6 +22,7 @@ from agentrl.rewards.gate import Gate
 from agentrl.rewards.steps import Step
 from agentrl.sandbox.contract import SandboxSpec
 from agentrl.scale.settings import ScaleSettings
+from agentrl.sections import MAY_CHANGE, Short, alone, named
 from agentrl.train.settings import TrainSettings
 
 
@@ -31,7 +32,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class TaskSettings(Section):
+class TaskSettings(Section, Short):
     """Where tasks come from: exactly one of `source` and `jsonl`."""
 
     source: str | None = Field(None, description="A function that returns or yields tasks, e.g. ./task.py:orders.")
@@ -42,10 +43,10 @@ class TaskSettings(Section):
     limit: int | None = Field(None, gt=0, description="Use only the first so many tasks.")
     shuffle: bool = Field(False, description="Shuffle the order (from the recipe's seed).")
 
-    @model_validator(mode="before")
     @classmethod
-    def _shorthand(cls, value: Any) -> Any:
-        return {"source": value} if isinstance(value, str) else value
+    def spelled_out(cls, value: Any) -> Any:
+        """A reference alone is the source."""
+        return alone(value, "source")
 
     @model_validator(mode="after")
     def _one_source(self) -> TaskSettings:
@@ -79,40 +80,38 @@ class SamplingSettings(Section):
     max_tokens: int = Field(256, gt=0, description="New tokens in one turn at most.")
 
 
-class SandboxSettings(Section):
+class SandboxSettings(Section, Short):
     """Where tools run, when they need a sandbox."""
 
     backend: str = Field("namespace", description="Which backend: namespace, docker, or pkg.module:Class.")
     spec: SandboxSpec = Field(default_factory=SandboxSpec, description="What every sandbox is like.")
-    pool: int = Field(0, ge=0, description="Sandboxes made ahead of need, while models decode.")
+    pool: Annotated[int, MAY_CHANGE] = Field(0, ge=0, description="Sandboxes made ahead of need, while models decode.")
 
-    @model_validator(mode="before")
     @classmethod
-    def _shorthand(cls, value: Any) -> Any:
-        return {"backend": value} if isinstance(value, str) else value
+    def spelled_out(cls, value: Any) -> Any:
+        """A name alone is the backend."""
+        return alone(value, "backend")
 
 
-class ToolSettings(Section):
+class ToolSettings(Section, Short):
     """One entry of `tools`: a name or reference, and its settings: `shell`, `{shell: {timeout_s: 5}}`, or
     `{use: shell, timeout_s: 5}`."""
 
     use: str
     settings: dict[str, Any] = {}
 
-    @model_validator(mode="before")
     @classmethod
-    def _shorthand(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return {"use": value}
-        if isinstance(value, dict) and "use" in value and "settings" not in value:
-            return {"use": value["use"], "settings": {key: item for key, item in value.items() if key != "use"}}
-        if isinstance(value, dict) and len(value) == 1 and "use" not in value:
-            ((name, settings),) = value.items()
-            return {"use": name, "settings": settings or {}}
-        return value
+    def spelled_out(cls, value: Any) -> Any:
+        """A name, a name with its settings, or both side by side."""
+        found = named(value)
+        if not isinstance(found, dict) or "use" not in found:
+            return found
+        beside = {key: item for key, item in found.items() if key not in ("use", "settings")}
+        given = found.get("settings") or {}
+        return {"use": found["use"], "settings": {**given, **beside} if isinstance(given, dict) else given}
 
 
-class RewardSettings(Section):
+class RewardSettings(Section, Short):
     """One reward component. Further keys are the component's own settings."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -124,10 +123,10 @@ class RewardSettings(Section):
     )
     then: list[Step] = Field([], description="Steps that change its value, in order: normalise, clip, ...")
 
-    @model_validator(mode="before")
     @classmethod
-    def _shorthand(cls, value: Any) -> Any:
-        return {"use": value} if isinstance(value, str) else ({} if value is None else value)
+    def spelled_out(cls, value: Any) -> Any:
+        """A reference alone is the function; nothing is the built-in of that name."""
+        return {} if value is None else alone(value, "use")
 
     def spec(self, base: Path) -> dict[str, Any]:
         """As `RewardSet.from_recipe` takes it, with references among the settings resolved."""
@@ -135,7 +134,7 @@ class RewardSettings(Section):
         return {**resolve_references(self.model_extra or {}, base), **named}
 
 
-class WarmStart(Section):
+class WarmStart(Section, Short):
     """Supervised training on demonstrations of a script, before reinforcement learning."""
 
     script: str = Field(description="Name of the script (under `scripts`) that demonstrates.")
@@ -144,10 +143,10 @@ class WarmStart(Section):
     batch: int = Field(16, gt=0, description="Demonstrations a step.")
     lr: float = Field(1e-3, gt=0, description="Peak learning rate.")
 
-    @model_validator(mode="before")
     @classmethod
-    def _shorthand(cls, value: Any) -> Any:
-        return {"script": value} if isinstance(value, str) else value
+    def spelled_out(cls, value: Any) -> Any:
+        """A name alone is the script."""
+        return alone(value, "script")
 
 
 Cut = Literal["keep", "mask", "drop"]
@@ -157,7 +156,7 @@ Cut = Literal["keep", "mask", "drop"]
 class TrainRecipe(TrainSettings):
     """Training: the loop's sizes, and the optimiser's settings."""
 
-    iterations: int = Field(100, gt=0, description="Rollout, credit and update, so many times.")
+    iterations: Annotated[int, MAY_CHANGE] = Field(100, gt=0, description="Rollout, credit and update, so many times.")
     groups: int = Field(8, gt=0, description="Tasks an iteration.")
     group_size: int = Field(8, gt=0, description="Episodes of each task.")
     staleness: int | None = Field(
@@ -193,7 +192,9 @@ class EvalSettings(Section):
 
     tasks: TaskSettings | None = Field(None, description="Default: the training tasks.")
     episodes: int = Field(64, gt=0, description="Episodes of one evaluation.")
-    every: int = Field(0, ge=0, description="Also after every so many iterations; 0: only at start and end.")
+    every: Annotated[int, MAY_CHANGE] = Field(
+        0, ge=0, description="Also after every so many iterations; 0: only at start and end."
+    )
     temperature: float = Field(1.0, ge=0, description="Sampling temperature of the evaluation.")
 
 
@@ -216,9 +217,11 @@ class Recipe(Section):
     engine: EngineSettings = Field(default_factory=EngineSettings, description="Who samples from it.")
     scripts: dict[str, str] = Field({}, description="Policies written in Python, by name (oracle, random, ...).")
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
-    limits: Limits = Field(default_factory=Limits)
-    concurrency: int = Field(64, gt=0, description="Episodes in flight.")
-    scale: ScaleSettings = Field(default_factory=ScaleSettings, description="Who plays, trains and samples where.")
+    limits: Annotated[Limits, MAY_CHANGE] = Field(default_factory=Limits)
+    concurrency: Annotated[int, MAY_CHANGE] = Field(64, gt=0, description="Episodes in flight.")
+    scale: Annotated[ScaleSettings, MAY_CHANGE] = Field(
+        default_factory=ScaleSettings, description="Who plays, trains and samples where."
+    )
     warm_start: WarmStart | None = None
     train: TrainRecipe | None = None
     curriculum: list[CurriculumPart] = Field(

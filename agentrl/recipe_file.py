@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import typing
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from ruamel.yaml.error import MarkedYAMLError
 from agentrl.errors import RecipeError, nearest
 from agentrl.paths import data_path
 from agentrl.recipe import Recipe
+from agentrl.sections import Short, section_at
 
 
 def find_recipe(name: str) -> Path:
@@ -57,8 +57,24 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
         raise RecipeError(f"a recipe is a mapping, found {type(tree).__name__}", place=f"{path}:1")
     given = {}
     for override in overrides:
-        given[_apply(tree, override, yaml)] = override
+        given[_apply(tree, override, Recipe)] = override
     return _validate(tree, path, given)
+
+
+def with_overrides(recipe: Recipe, overrides: Sequence[str], place: Path) -> Recipe:
+    """A recipe that is loaded already, with overrides.
+
+    Args:
+        place: where it was found, for messages.
+
+    Raises:
+        RecipeError: as `load_recipe`.
+    """
+    tree = json.loads(recipe.model_dump_json())
+    given = {_apply(tree, override, Recipe): override for override in overrides}
+    other = _validate(tree, place, given)
+    other._base = recipe.base
+    return other
 
 
 def dump_recipe(recipe: Recipe) -> str:
@@ -80,11 +96,12 @@ def settings_of(overrides: Sequence[str]) -> dict[str, Any]:
     """
     tree: dict[str, Any] = {}
     for override in overrides:
-        _apply(tree, override, YAML(typ="rt"))
+        _apply(tree, override)
     return tree
 
 
-def _apply(tree: Any, override: str, yaml: YAML) -> tuple[str, ...]:
+def _apply(tree: Any, override: str, root: type[BaseModel] | None = None) -> tuple[str, ...]:
+    """Sets one value in the tree; `root`: the section that the tree is, whose short forms may stand in the way."""
     key, equals, text = override.partition("=")
     place = f"--set {override}"
     if not equals or not key:
@@ -100,8 +117,11 @@ def _apply(tree: Any, override: str, yaml: YAML) -> tuple[str, ...]:
             raise RecipeError(f"{where} is a value and has no {part!r}", place=place)
         slot: Any = int(part) if isinstance(at, list) else part
         if depth < len(path) - 1:
-            at[slot] = _spelled_out(path[: depth + 1], at.get(slot) if isinstance(at, dict) else at[slot])
-            at = at[slot]
+            found = at.get(slot) if isinstance(at, dict) else at[slot]
+            try:
+                at[slot] = at = _spelled_out(path[: depth + 1], found, root)
+            except ValueError as error:
+                raise RecipeError(f"{'.'.join(path[: depth + 1])}: {error}", place=place) from None
             continue
         try:
             at[slot] = YAML(typ="safe").load(text) if text else None
@@ -110,25 +130,15 @@ def _apply(tree: Any, override: str, yaml: YAML) -> tuple[str, ...]:
     return path
 
 
-# Where a plain string stands for a mapping with one key.
-SHORTHAND = {
-    ("tasks",): "source",
-    ("eval", "tasks"): "source",
-    ("engine",): "use",
-    ("scale",): "backend",
-    ("tools", "*"): "use",
-    ("rewards", "*"): "use",
-}
+def _spelled_out(path: tuple[str, ...], value: Any, root: type[BaseModel] | None) -> Any:
+    """The mapping that a short form stands for, so that an override can reach into it.
 
-
-def _spelled_out(path: tuple[str, ...], value: Any) -> Any:
-    """The mapping that a shorthand stands for, so that an override can reach into it."""
-    short = SHORTHAND.get(path, SHORTHAND.get((*path[:-1], "*")))
-    if isinstance(value, str) and short is not None:
-        return CommentedMap({short: value})
-    if path[0] == "tools" and isinstance(value, dict) and len(value) == 1 and "use" not in value:
-        ((name, settings),) = value.items()
-        return CommentedMap({"use": name, "settings": settings or CommentedMap()})
+    Raises:
+        ValueError: it is none of the section's.
+    """
+    section = section_at(root, path) if root is not None else None
+    if section is not None and issubclass(section, Short) and (found := section.spelled_out(value)) is not value:
+        return CommentedMap(found)
     return CommentedMap() if value is None else value
 
 
@@ -190,25 +200,8 @@ def _message(found: Any, loc: tuple[Any, ...]) -> tuple[str, str | None]:
 
 def _allowed(loc: tuple[Any, ...]) -> list[str]:
     """Names that are allowed in the section at `loc`."""
-    model: Any = Recipe
-    for part in loc:
-        if isinstance(part, int):
-            continue
-        field = model.model_fields.get(part) if _is_model(model) else None
-        if field is None:
-            continue
-        model = _model_in(field.annotation)
-    return sorted(model.model_fields) if _is_model(model) else []
-
-
-def _model_in(annotation: Any) -> Any:
-    if _is_model(annotation):
-        return annotation
-    return next((m for a in typing.get_args(annotation) if (m := _model_in(a)) is not None), None)
-
-
-def _is_model(value: Any) -> bool:
-    return isinstance(value, type) and issubclass(value, BaseModel)
+    section = section_at(Recipe, loc)
+    return sorted(section.model_fields) if section is not None else []
 
 
 def _place(tree: Any, loc: tuple[Any, ...], path: Path, given: dict[tuple[str, ...], str]) -> str:

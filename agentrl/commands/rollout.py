@@ -18,7 +18,7 @@ from agentrl.errors import RecipeError
 from agentrl.plans import missing, rollout_plans
 from agentrl.play import evaluate, play
 from agentrl.recipe import EvalSettings, Recipe
-from agentrl.recipe_file import load_recipe
+from agentrl.recipe_file import load_recipe, with_overrides
 from agentrl.sandbox.pool import Pool
 from agentrl.scale.crew import crewed
 from agentrl.store.run_dir import RunDir
@@ -123,12 +123,17 @@ def load_evaluated(name: str, overrides: list[str]) -> tuple[Recipe, int]:
         newest, run_folder = newest_checkpoint(folder), folder
     else:
         return load_recipe(name, overrides), 0
-    if overrides:
-        raise RecipeError("--set does not go with a checkpoint", remedy="evaluate a recipe, with --set model.path=...")
     with RunDir.read(run_folder) as run:
-        recipe = recipe_of(run)
-    if recipe.model is None:
+        trained = recipe_of(run)
+    recipe = with_overrides(trained, overrides, run_folder / "run.json")
+    if recipe.model is None or trained.model is None:
         raise RecipeError(f"{folder} has no model", remedy="evaluate a training run")
+    if (recipe.model.path, recipe.model.scratch) != (trained.model.path, trained.model.scratch):
+        raise RecipeError(
+            f"{newest} is to be evaluated, and --set names another model",
+            place="--set model",
+            remedy="evaluate a recipe, with --set 'model={path: ...}'",
+        )
     return recipe.with_model(recipe.model.at(newest)), int(newest.name.removeprefix("it-"))
 
 

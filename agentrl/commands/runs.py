@@ -14,16 +14,29 @@ from typing import Any
 
 from agentrl.errors import AgentRLError, StoreError
 from agentrl.recipe import Recipe, recipe_from_run
+from agentrl.sections import may_change
 from agentrl.store.run_dir import RunDir
 from agentrl.view.summary import failure_line
 
-# What may differ between two starts of one run without making it another run: how much of it, not what; and what
-# bounds memory: a training step stays the same step, and so does one of the engine.
-FREE = (
-    "concurrency", "scale.", "limits.", "eval.every", "train.iterations", "train.checkpoint_every",
-    "train.token_budget", "train.logits_mb", "train.activation_checkpointing",
-    "engine.cuda_graphs",
-)  # fmt: skip
+# By section: what would be mixed if a run went on with another one. Settings that may change are marked where they are
+# declared (`sections.MayChange`).
+_WHY = {
+    "seed": "tasks, samples and the order of training come from it",
+    "tasks": "episodes would be of other tasks",
+    "agent": "episodes would be played by other rules",
+    "tools": "episodes would be played with other tools",
+    "sandbox": "tools would act in other sandboxes",
+    "rewards": "episodes would be scored by two rules",
+    "gate": "episodes would be scored by two rules",
+    "credit": "updates would be credited by two rules",
+    "model": "tokens would come from another policy",
+    "engine": "tokens would be sampled in another way",
+    "sampling": "tokens would be sampled in another way",
+    "train": "its steps would not be those of one training",
+    "warm_start": "its first weights came from other demonstrations",
+    "curriculum": "tasks would be drawn by two rules",
+    "eval": "its evaluations would not be comparable",
+}
 
 # What is said anew about stored episodes, without playing them again.
 _AGAIN = {
@@ -45,31 +58,34 @@ def open_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
         StoreError: the directory holds a run of another recipe or another command, or files that are no run.
     """
     resolved = json.loads(recipe.model_dump_json())
-    described = {"command": command, "recipe": resolved, "base": str(recipe.base), **info}
+    described = {"command": command, "recipe": resolved, **info}
+    base = str(recipe.base)
     code = _code_beside(recipe.base)
     if not (path / "run.json").exists():
         _refuse_other_files(path)
-        return RunDir.create(path, {**described, "code": code})
+        return RunDir.create(path, {**described, "base": base, "code": code})
     run = RunDir.open(path)
     known = {key: run.info.get(key) for key in described}
     old, new = dict(_leaves(known)), dict(_leaves(described))
-    differing = [
-        f"{key}: {old.get(key)!r} -> {new.get(key)!r}"
+    differing = {
+        key.removeprefix("recipe."): f"{key}: {old.get(key)!r} -> {new.get(key)!r}"
         for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and not key.removeprefix("recipe.").startswith(FREE)
-    ]
+        if old.get(key) != new.get(key) and not may_change(Recipe, key.removeprefix("recipe.").split("."))
+    }
     if known["command"] == command and not _holds_data(run):
-        run.update_info(**described, code=code, finished=False)
+        run.update_info(**described, base=base, code=code, finished=False)
     elif differing:
         run.close()
         more = f"; and {len(differing) - _TOLD} more" if len(differing) > _TOLD else ""
+        reasons = dict.fromkeys(why for key in differing if (why := _WHY.get(key.split(".")[0])))
         raise StoreError(
-            f"holds a run that differs in {'; '.join(differing[:_TOLD])}{more}",
+            f"holds a run that differs in {'; '.join([*differing.values()][:_TOLD])}{more}"
+            + "".join(f"\n     {why}" for why in reasons),
             place=str(path),
-            remedy="\n     ".join(_ways_on(path, recipe, differing)),
+            remedy="\n     ".join(_ways_on(path, recipe, [*differing])),
         )
-    elif known != described:
-        run.update_info(**described, finished=False)
+    elif known != described or run.info.get("base") != base:
+        run.update_info(**described, base=base, finished=False)
     _note_changed_code(run, code)
     return run
 
@@ -143,10 +159,9 @@ def _refuse_other_files(path: Path) -> None:
         )
 
 
-def _ways_on(path: Path, recipe: Recipe, differing: list[str]) -> Iterator[str]:
-    """What can be done about a run that was made with another recipe, a line each."""
+def _ways_on(path: Path, recipe: Recipe, keys: list[str]) -> Iterator[str]:
+    """What can be done about a run that was made with another recipe, a line each; `keys`: that differ."""
     yield f"to start anew: --out {free_folder(path)} (this run stays as it is); to continue it: the command as it was"
-    keys = [line.removeprefix("recipe.") for line in differing]
     for section, hint in _AGAIN.items():
         if any(key.startswith(section) for key in keys):
             yield hint.format(path=path)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.json_schema import SkipJsonSchema
 
 from agentrl.credit.baselines import asymre, gpg, opmd, opo, rloo
@@ -43,7 +43,7 @@ from agentrl.credit.unlikeliness import unlikeliness
 from agentrl.episode.record import Episode
 from agentrl.errors import CreditError, nearest
 from agentrl.imports import is_reference, load_object
-from agentrl.shorthand import named
+from agentrl.sections import Short, named
 
 _TRAJECTORY = (
     *(grpo, dr_grpo, rloo, opo, gpg, asymre, opmd, bnpo, pass_at_k, canon, riskpo, copo, unlikeliness, pref_grpo),
@@ -209,7 +209,7 @@ def split_by_episode(table: CreditTable, advantages: Advantages, name: str) -> l
     ]
 
 
-class CreditSettings(BaseModel):
+class CreditSettings(Short):
     """The `credit` section: which estimator, and that estimator's own settings beside it.
 
     For example `{estimator: gigpo, gamma: 0.95, std: none}`.
@@ -219,9 +219,9 @@ class CreditSettings(BaseModel):
 
     estimator: str | SkipJsonSchema[Callable[..., Any]] = "grpo"
 
-    @model_validator(mode="before")
     @classmethod
-    def _shorthand(cls, value: Any) -> Any:
+    def spelled_out(cls, value: Any) -> Any:
+        """A name, or a name with its settings."""
         return named(value, "estimator")
 
     def load(self, base: Path = Path()) -> Credit:

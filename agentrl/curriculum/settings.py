@@ -6,12 +6,12 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError
 
 from agentrl.curriculum.parts import Filter, Part, Sampler, Schedule
 from agentrl.errors import RecipeError, nearest
 from agentrl.imports import is_reference, load_object, wrong_kind
-from agentrl.shorthand import named
+from agentrl.sections import Short, named
 
 PARTS = {
     "dump": "sources:Dump",
@@ -34,16 +34,16 @@ PARTS = {
 """By name: the module in this room, and the class."""
 
 
-class CurriculumPart(BaseModel):
+class CurriculumPart(Short):
     """One entry of `curriculum`: a name, `{NAME: {...}}`, or `{use: NAME, ...}` with the part's own settings."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     use: str = Field(description=f"One of {', '.join(PARTS)}; or ./task.py:MyPart.")
 
-    @model_validator(mode="before")
     @classmethod
-    def _shorthand(cls, value: Any) -> Any:
+    def spelled_out(cls, value: Any) -> Any:
+        """A name, or a name with its settings."""
         found = named(value)
         if isinstance(found, dict) and "use" not in found and len(found) == 1:
             (name,) = found

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
+
+from agentrl.sections import MAY_CHANGE, Short, alone
 
 KEYS: dict[str, frozenset[str]] = {
     "torch": frozenset({"max_batch", "parked_mb", "threads", "cuda_graphs", "batch_invariant"}),
@@ -19,7 +21,7 @@ KEYS: dict[str, frozenset[str]] = {
 """Which settings belong to which engine."""
 
 
-class EngineSettings(BaseModel):
+class EngineSettings(Short):
     """The engine, and where it is. Settings of another engine than `use` are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -27,16 +29,20 @@ class EngineSettings(BaseModel):
     use: Literal["torch", "vllm", "openai"] = Field(
         "torch", description="torch: in this process; vllm: servers; openai: an API, text only, not trainable."
     )
-    urls: list[str] = Field(
+    urls: Annotated[list[str], MAY_CHANGE] = Field(
         [], description="vllm: running servers (empty: start them). openai: the base URL, ending in /v1."
     )
-    timeout_s: float = Field(600.0, gt=0, description="vllm, openai: seconds for one request.")
-    retries: int = Field(4, ge=0, description="vllm, openai: further attempts after a failure that may pass.")
+    timeout_s: Annotated[float, MAY_CHANGE] = Field(600.0, gt=0, description="vllm, openai: seconds for one request.")
+    retries: Annotated[int, MAY_CHANGE] = Field(
+        4, ge=0, description="vllm, openai: further attempts after a failure that may pass."
+    )
 
-    max_batch: int = Field(64, gt=0, description="torch: requests that are decoded together.")
-    parked_mb: int = Field(1024, ge=0, description="torch: MiB of cache for sessions between two turns.")
-    threads: int = Field(1, gt=0, description="torch: threads of tensor operations.")
-    cuda_graphs: bool = Field(
+    max_batch: Annotated[int, MAY_CHANGE] = Field(64, gt=0, description="torch: requests that are decoded together.")
+    parked_mb: Annotated[int, MAY_CHANGE] = Field(
+        1024, ge=0, description="torch: MiB of cache for sessions between two turns."
+    )
+    threads: Annotated[int, MAY_CHANGE] = Field(1, gt=0, description="torch: threads of tensor operations.")
+    cuda_graphs: Annotated[bool, MAY_CHANGE] = Field(
         True, description="torch, on CUDA only: capture decode steps and replay them; false: launch every operation."
     )
 
@@ -46,16 +52,16 @@ class EngineSettings(BaseModel):
         "batch. Slower (docs/engines.md).",
     )
 
-    replicas: int = Field(1, gt=0, description="vllm: how many servers to start.")
-    tensor_parallel: int = Field(1, gt=0, description="vllm: GPUs of one server.")
-    python: str | None = Field(
+    replicas: Annotated[int, MAY_CHANGE] = Field(1, gt=0, description="vllm: how many servers to start.")
+    tensor_parallel: Annotated[int, MAY_CHANGE] = Field(1, gt=0, description="vllm: GPUs of one server.")
+    python: Annotated[str | None, MAY_CHANGE] = Field(
         None, description="vllm: the interpreter that has vLLM; default: this one, or $AGENTRL_VLLM_PYTHON."
     )
-    args: list[str] = Field([], description="vllm: further arguments of the servers.")
-    transfer: Literal["file", "nccl"] = Field(
+    args: Annotated[list[str], MAY_CHANGE] = Field([], description="vllm: further arguments of the servers.")
+    transfer: Annotated[Literal["file", "nccl"], MAY_CHANGE] = Field(
         "file", description="vllm: how new weights travel: through a file that both sides see, or NCCL between GPUs."
     )
-    weights_dir: str | None = Field(
+    weights_dir: Annotated[str | None, MAY_CHANGE] = Field(
         None, description="vllm: folder for that file; default: shared memory of this machine."
     )
     lora_rank: int | None = Field(None, gt=0, description="vllm: serve LoRA adapters up to this rank.")
@@ -65,17 +71,19 @@ class EngineSettings(BaseModel):
     )
 
     model: str | None = Field(None, description="openai: the model's name there.")
-    api_key_env: str = Field("OPENAI_API_KEY", description="openai: environment variable that holds the key.")
+    api_key_env: Annotated[str, MAY_CHANGE] = Field(
+        "OPENAI_API_KEY", description="openai: environment variable that holds the key."
+    )
     native_tools: bool = Field(
         True, description="openai: send tools in the API's own form; false: describe them in the prompt."
     )
     input_price: float = Field(0.0, ge=0, description="openai: price of a million prompt tokens.")
     output_price: float = Field(0.0, ge=0, description="openai: price of a million completion tokens.")
 
-    @model_validator(mode="before")
     @classmethod
-    def _shorthand(cls, value: Any) -> Any:
-        return {"use": value} if isinstance(value, str) else value
+    def spelled_out(cls, value: Any) -> Any:
+        """A name alone is the engine."""
+        return alone(value, "use")
 
     @model_validator(mode="after")
     def _belong_together(self) -> EngineSettings:

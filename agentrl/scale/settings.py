@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
+
+from agentrl.sections import Short, alone
 
 
-class ScaleSettings(BaseModel):
+class ScaleSettings(Short):
     """Where the parts of a run are: who plays the episodes, who trains, who samples."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -45,10 +47,10 @@ class ScaleSettings(BaseModel):
         None, description="ray: the cluster, as HOST:PORT or auto; default: $RAY_ADDRESS, else one on this machine."
     )
 
-    @model_validator(mode="before")
     @classmethod
-    def _shorthand(cls, value: object) -> object:
-        return {"backend": value} if isinstance(value, str) else value
+    def spelled_out(cls, value: Any) -> Any:
+        """A name alone is the backend."""
+        return alone(value, "backend")
 
     @model_validator(mode="after")
     def _belong_together(self) -> ScaleSettings:

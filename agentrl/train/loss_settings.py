@@ -17,7 +17,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from agentrl.errors import TrainError, nearest
 from agentrl.imports import is_reference, load_object
-from agentrl.shorthand import named
+from agentrl.sections import Short, named
 
 Aggregation = Literal[
     "token_mean",
@@ -187,16 +187,16 @@ LOSSES: dict[str, Loss] = {
 }  # fmt: skip
 
 
-class LossSettings(BaseModel):
+class LossSettings(Short):
     """The `train.loss` key: a name, or `{use: NAME, ...}` with that loss's own settings."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     use: str | SkipJsonSchema[Loss | Callable[..., Any]] = Field("ppo_clip", description=f"One of {', '.join(LOSSES)}.")
 
-    @model_validator(mode="before")
     @classmethod
-    def _shorthand(cls, value: Any) -> Any:
+    def spelled_out(cls, value: Any) -> Any:
+        """A name, or a name with its settings."""
         return named(value)
 
     def load(self, base: Path = Path()) -> tuple[Loss, BaseModel]:

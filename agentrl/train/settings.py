@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from agentrl.sections import MAY_CHANGE
 from agentrl.train.critic_settings import CriticSettings
 from agentrl.train.lora_settings import LoraSettings, Trainable
 from agentrl.train.loss_settings import Aggregation, ImportanceSettings, KlSettings, LossSettings
@@ -69,7 +70,9 @@ class TrainSettings(BaseModel):
         description="Weight of the load-balancing loss of a mixture of experts' routers; null: the model's own "
         "(router_aux_loss_coef of its configuration), where it has one.",
     )
-    token_budget: int = Field(16384, gt=0, description="Unique tokens of one forward pass; bounds memory.")
+    token_budget: Annotated[int, MAY_CHANGE] = Field(
+        16384, gt=0, description="Unique tokens of one forward pass; bounds memory."
+    )
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="bfloat16: matrix products in that; weights and optimiser stay in float32."
     )
@@ -78,17 +81,17 @@ class TrainSettings(BaseModel):
     )
     lora: LoraSettings | None = Field(None, description="Train low-rank adapters; engines get merged weights.")
     trainable: Trainable | None = Field(None, description="Train a part of the model; null: all of it.")
-    logits_mb: int = Field(
+    logits_mb: Annotated[int, MAY_CHANGE] = Field(
         512, gt=0, description="MiB of logits at a time; beyond, they come in chunks and are computed twice."
     )
-    activation_checkpointing: bool = Field(
+    activation_checkpointing: Annotated[bool, MAY_CHANGE] = Field(
         False, description="Keep no activations within layers; a third more work for a fraction of the memory."
     )
     critic: CriticSettings | None = Field(None, description="A learned baseline, for credit that needs one.")
     reward_model: RewardModelSettings | None = Field(
         None, description="An implicit process reward model, for credit that needs one."
     )
-    checkpoint_every: int = Field(1, gt=0, description="Iterations between checkpoints.")
+    checkpoint_every: Annotated[int, MAY_CHANGE] = Field(1, gt=0, description="Iterations between checkpoints.")
 
     @model_validator(mode="after")
     def _norm_where_it_counts(self) -> TrainSettings:

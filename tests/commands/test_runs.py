@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.commands.runs import open_run
-from agentrl.errors import StoreError
+from agentrl.commands.rollout import load_evaluated
+from agentrl.commands.runs import open_run, recipe_of
+from agentrl.errors import RecipeError, StoreError
 from agentrl.recipe_file import load_recipe
 from agentrl.store.run_dir import RunDir
 from tests.commands.test_train import TRAINING
@@ -90,6 +93,90 @@ def test_what_bounds_the_memory_of_a_step_may_change(counting: Path, tmp_path: P
     smaller = ("train.token_budget=512", "train.logits_mb=64", "train.activation_checkpointing=true")
     start(counting, tmp_path / "run", "train.iterations=3", *smaller, "engine.cuda_graphs=false").close()
     assert "train.precision" in refused(counting, tmp_path / "run", "train.iterations=3", "train.precision=bfloat16")
+
+
+MOVED = {
+    "another host": ["engine.urls=[http://b:8000]"],
+    "one more server": ["engine.urls=[http://a:8000, http://b:8000]"],
+    "patience": ["engine.timeout_s=900", "engine.retries=9", "limits.generate_s=1200"],
+    "servers of our own": ["engine.urls=[]", "engine.replicas=4", "engine.python=/venv/bin/python", "engine.args=[-x]"],
+    "how weights travel": ["engine.weights_dir=/shared", "engine.transfer=nccl", "engine.tensor_parallel=2"],
+    "device and pool": [
+        "model.device=cpu",
+        "sandbox.pool=8",
+        "concurrency=7",
+        "scale={backend: ray, rollout_workers: 2}",
+    ],
+}
+
+
+@pytest.mark.parametrize("change", MOVED)
+def test_a_run_goes_on_when_its_servers_moved(counting: Path, tmp_path: Path, change: str) -> None:
+    before = ("engine={use: vllm, urls: [http://a:8000]}", "model={path: m}")
+    with start(counting, tmp_path / "run", *before) as run:
+        run.add(make_episode("a", reward=1.0))
+    with start(counting, tmp_path / "run", *before, *MOVED[change]) as run:
+        assert run.info["recipe"] == json.loads(
+            load_recipe(str(counting), [*before, *MOVED[change]]).model_dump_json()
+        ), "what is told of the run is what it goes on with"
+
+
+@pytest.mark.parametrize("keys", ["max_batch=8", "parked_mb=1", "threads=2", "cuda_graphs=false"])
+def test_a_run_goes_on_with_another_size_of_the_torch_engine(counting: Path, tmp_path: Path, keys: str) -> None:
+    with start(counting, tmp_path / "run") as run:
+        run.add(make_episode("a", reward=1.0))
+    start(counting, tmp_path / "run", f"engine.{keys}").close()
+
+
+def test_a_run_goes_on_when_its_recipe_lies_elsewhere(
+    counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with start(counting, tmp_path / "run") as run:
+        run.add(make_episode("a", reward=1.0))
+    moved = shutil.copytree(counting, tmp_path / "mounted" / "counting")
+    with start(moved, tmp_path / "run") as run:
+        assert recipe_of(run).base == moved
+    assert capsys.readouterr().err == "", "its code is the same"
+    assert "seed: 0 -> 5" in refused(moved, tmp_path / "run", "seed=5")
+
+
+@pytest.mark.parametrize(
+    ("override", "why"),
+    [
+        ("seed=5", "tasks, samples and the order of training come from it"),
+        ("engine.seeded=true", "tokens would be sampled in another way"),
+        ("sandbox.spec.memory_mb=64", "tools would act in other sandboxes"),
+        ("rewards.exact.weight=2", "episodes would be scored by two rules"),
+    ],
+)
+def test_a_refusal_says_why_the_difference_matters(counting: Path, tmp_path: Path, override: str, why: str) -> None:
+    before = ("engine=vllm", "model={path: m}")
+    with start(counting, tmp_path / "run", *before) as run:
+        run.add(make_episode("a", reward=1.0))
+    said = refused(counting, tmp_path / "run", *before, override)
+    assert f"differs in recipe.{override.partition('=')[0]}: " in said
+    assert why in said
+
+
+def test_an_evaluation_of_a_run_takes_overrides_but_no_other_model(counting: Path, tmp_path: Path) -> None:
+    start(counting, tmp_path / "run", "engine={use: torch, threads: 2}", "model={path: m}").close()
+    newest = tmp_path / "run" / "checkpoints" / "it-00002"
+    newest.mkdir(parents=True)
+    (newest / "state.json").write_text("{}")
+    for what in (tmp_path / "run", newest):
+        recipe, iteration = load_evaluated(
+            str(what), ["sampling.temperature=.5", "engine.threads=1", "eval.episodes=3"]
+        )
+        assert (recipe.sampling.temperature, recipe.engine.threads, iteration) == (0.5, 1, 2)
+        assert recipe.eval is not None
+        assert recipe.eval.episodes == 3
+        assert recipe.model is not None
+        assert recipe.model.path == str(newest)
+        assert recipe.base == counting
+    with pytest.raises(RecipeError, match=r"--set sampling.temp=1: sampling.temp: unknown key\n.*temperature"):
+        load_evaluated(str(newest), ["sampling.temp=1"])
+    with pytest.raises(RecipeError, match="--set names another model"):
+        load_evaluated(str(newest), ["model.path=other"])
 
 
 def test_ctrl_c_ends_with_one_line(counting: Path) -> None:

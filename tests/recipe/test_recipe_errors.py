@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,6 +83,69 @@ def test_a_good_one_loads_and_overrides_apply(folder: Path) -> None:
     assert load_recipe(str(folder), ["sandbox.spec.setup=make"]).sandbox.spec.setup == ("make",)
     flat = load_recipe(str(folder), ["tools=[{use: ./task.py:Door, width: 4}]"])
     assert build(flat).make_tools()[0].width == 4  # type: ignore[attr-defined]
+
+
+SHORT = {
+    "tools: [./task.py:Door]": {"tools.0.width=3": {"width": 3}, "tools.0.settings.width=3": {"width": 3}},
+    "tools: [{./task.py:Door: {width: 2}}]": {
+        "tools.0.width=3": {"width": 3},
+        "tools.0.settings.width=3": {"width": 3},
+    },
+    "tools: [{use: ./task.py:Door, width: 2}]": {"tools.0.width=3": {"width": 3}, "tools.0.use=shell": {"width": 2}},
+}
+
+
+@pytest.mark.parametrize(("text", "override"), [(text, each) for text, sets in SHORT.items() for each in sets])
+def test_overrides_reach_into_every_form_of_a_tool(folder: Path, text: str, override: str) -> None:
+    (folder / "recipe.yaml").write_text(GOOD.replace("tools: [./task.py:Door]", text))
+    assert load_recipe(str(folder), [override]).tools[0].settings == SHORT[text][override]
+
+
+@pytest.mark.parametrize(
+    ("text", "override", "found"),
+    [
+        ("engine: vllm", "engine.urls=[http://a]", {"use": "vllm", "urls": ["http://a"]}),
+        ("scale: process", "scale.rollout_workers=2", {"backend": "process", "rollout_workers": 2}),
+        ("sandbox: docker", "sandbox.pool=4", {"backend": "docker", "pool": 4}),
+        ("sandbox: docker", "sandbox.spec.memory_mb=64", {"backend": "docker"}),
+        ("credit: gigpo", "credit.gamma=.5", {"estimator": "gigpo", "gamma": 0.5}),
+        ("credit: {gigpo: {gamma: .9, std: none}}", "credit.gamma=.5", {"gamma": 0.5, "std": "none"}),
+        ("curriculum: [dapo]", "curriculum.0.rounds=2", [{"use": "dapo", "rounds": 2}]),
+        ("curriculum: [{dapo: {rounds: 3}}]", "curriculum.0.rounds=2", [{"use": "dapo", "rounds": 2}]),
+        ("eval: {tasks: ./task.py:tasks}", "eval.tasks.limit=1", {"tasks": {"source": "./task.py:tasks", "limit": 1}}),
+        ("eval:", "eval.episodes=3", {"episodes": 3}),
+        ("limits:", "limits.retries=0", {"retries": 0}),
+        ("scripts: {s: ./task.py:x}\nwarm_start: s", "warm_start.steps=3", {"script": "s", "steps": 3}),
+    ],
+)
+def test_overrides_reach_into_short_forms(folder: Path, text: str, override: str, found: Any) -> None:
+    def holds(value: Any, wanted: Any) -> bool:
+        if isinstance(wanted, dict):
+            return all(holds(value[key], item) for key, item in wanted.items())
+        if isinstance(wanted, list):
+            return len(value) == len(wanted) and all(map(holds, value, wanted))
+        return bool(value == wanted)
+
+    (folder / "recipe.yaml").write_text(f"{GOOD}{text}\n")
+    recipe = json.loads(load_recipe(str(folder), [override]).model_dump_json())
+    assert holds(recipe[override.partition(".")[0]], found)
+
+
+def test_overrides_reach_into_rewards_tasks_and_losses(folder: Path) -> None:
+    short = GOOD.replace("{exact_match: {}}", "{a: ./task.py:broken, exact_match: }")
+    (folder / "recipe.yaml").write_text(short.replace("lr: 1.0e-5", "{loss: {dapo: {clip_low: .1}}, kl: {coef: .1}}"))
+    sets = ["rewards.a.weight=.5", "rewards.exact_match.weight=2", "tasks.limit=3", "train.loss.clip_high=.3"]
+    recipe = load_recipe(str(folder), [*sets, "train.kl.coef=.2"])
+    assert [(each.use, each.weight) for each in recipe.rewards.values()] == [("./task.py:broken", 0.5), (None, 2.0)]
+    assert (recipe.tasks.source, recipe.tasks.limit) == ("./task.py:tasks", 3)
+    assert recipe.train is not None
+    assert recipe.train.loss.model_dump() == {"use": "dapo", "clip_low": 0.1, "clip_high": 0.3}
+
+
+def test_an_override_cannot_reach_into_what_is_no_short_form(folder: Path) -> None:
+    assert "--set seed.x=1: seed is a value and has no 'x'" in fails(folder, f"{GOOD}seed: 3\n", "seed.x=1")
+    said = fails(folder, f"{GOOD}curriculum: [{{dapo: 3}}]\n", "curriculum.0.rounds=2")
+    assert "--set curriculum.0.rounds=2: curriculum.0: the settings of dapo are keys and values" in said
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,99 @@
+"""What the sections of a recipe have in common: short forms, settings that may change, and how a key is found.
+
+A section declares both beside its fields, wherever it stands: loading a recipe, `--set` and going on with a run all
+ask here.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterator, Sequence
+from types import UnionType
+from typing import Any, Union
+
+from pydantic import BaseModel, model_validator
+from pydantic.fields import FieldInfo
+
+
+class MayChange:
+    """Marks a setting that may differ when a run goes on: `workers: Annotated[int, MAY_CHANGE] = 1`.
+
+    It says where something runs, how long it may take or how much of it there is, and not what an episode is or what
+    an optimiser's step does. A marked section may change as a whole.
+    """
+
+
+MAY_CHANGE = MayChange()
+
+
+class Short(BaseModel):
+    """A section with a short form."""
+
+    @classmethod
+    def spelled_out(cls, value: Any) -> Any:
+        """The mapping that a short form stands for; anything else as it is.
+
+        Raises:
+            ValueError: it looks like a short form, and is none.
+        """
+        raise NotImplementedError
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spell_out(cls, value: Any) -> Any:
+        return cls.spelled_out(value)
+
+
+def named(value: Any, key: str = "use") -> Any:
+    """`gspo` as `{use: gspo}`, and `{gspo: {clip_low: 0.1}}` as `{use: gspo, clip_low: 0.1}`; all else as it is.
+
+    Args:
+        key: under which the name belongs.
+    """
+    if isinstance(value, dict) and len(value) == 1 and key not in value:
+        ((name, settings),) = value.items()
+        if settings is None or isinstance(settings, dict):
+            return {**(settings or {}), key: name}
+    return alone(value, key)
+
+
+def alone(value: Any, key: str) -> Any:
+    """A string as `{key: string}`; all else as it is."""
+    return {key: value} if isinstance(value, str) else value
+
+
+def section_at(root: type[BaseModel], path: Sequence[str | int]) -> type[BaseModel] | None:
+    """The section that a path of keys and indices leads to; None if it leads to none."""
+    at: Any = [root, *(at for _, at in _way(root, path))][-1]
+    return at if _is_section(at) else None
+
+
+def may_change(root: type[BaseModel], path: Sequence[str | int]) -> bool:
+    """Whether the setting at a path, or a section that it is in, is marked with `MAY_CHANGE`."""
+    return any(field is not None and MAY_CHANGE in field.metadata for field, _ in _way(root, path))
+
+
+def _way(root: type[BaseModel], path: Sequence[str | int]) -> Iterator[tuple[FieldInfo | None, Any]]:
+    """For each part of the path: its field (None: it is an index, or a key of a mapping), and what lies there."""
+    at: Any = root
+    for part in path:
+        field = at.model_fields.get(str(part)) if _is_section(at) else None
+        at = _essence(field.annotation if field is not None else _element(at))
+        yield field, at
+
+
+def _essence(annotation: Any) -> Any:
+    """The section, or the list or mapping of them, among what a setting may be; None if there is none."""
+    if typing.get_origin(annotation) in (Union, UnionType, typing.Annotated):
+        return next((found for each in typing.get_args(annotation) if (found := _essence(each)) is not None), None)
+    return annotation if _is_section(annotation) or _element(annotation) is not None else None
+
+
+def _element(annotation: Any) -> Any:
+    """What a list or a mapping holds; None for anything else."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    return {list: arguments[:1], dict: arguments[1:]}.get(origin, (None,))[0]
+
+
+def _is_section(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseModel)
