@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from agentrl.commands.sandbox import app as sandboxes
 from agentrl.errors import AgentRLError, RankDied
+from agentrl.view.terminal import visible
 
 
 class Commands(TyperGroup):
@@ -319,12 +320,12 @@ def main() -> None:
     try:
         app()
     except AgentRLError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {visible(str(error))}", file=sys.stderr)
         sys.exit(1)
     except OSError as error:
         if error.filename is None:
             raise
-        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        print(visible(f"error: {error.filename}: {error.strerror}"), file=sys.stderr)
         sys.exit(1)
 
 

@@ -21,6 +21,7 @@ from agentrl.recipe_file import settings_of
 from agentrl.store.rescored import load, rescored
 from agentrl.store.run_dir import RunDir
 from agentrl.view.show import signed_bar
+from agentrl.view.terminal import Visible
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def print_credit(result: Recredit, episode: str | None, limit: int) -> None:
                 Text(_did(turn)[:48]),
             )
     console = _wide()
-    console.print(table)
+    console.print(Visible(table))
     if len(chosen) > limit:
         print(f"({limit} of {len(chosen)} episodes; --limit shows more, --json all)")
     if result.credit.needs_members:

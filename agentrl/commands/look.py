@@ -11,6 +11,7 @@ from agentrl.store.check import check as check_run
 from agentrl.store.run_dir import RunDir
 from agentrl.view.html import export_html
 from agentrl.view.show import show_episode, show_run, show_summary
+from agentrl.view.terminal import visible
 
 
 def token_text(run: RunDir) -> Callable[[int], str] | None:
@@ -31,7 +32,7 @@ def token_text(run: RunDir) -> Callable[[int], str] | None:
 def check(path: Path, *, as_json: bool) -> int:
     """Prints which invariants of a run hold; the exit code."""
     report = check_run(path)
-    print(json.dumps(report.as_dict(), indent=1) if as_json else report.as_text())
+    print(json.dumps(report.as_dict(), indent=1) if as_json else visible(report.as_text()))
     return report.exit_code
 
 

@@ -30,6 +30,7 @@ from agentrl.sandbox import open_backend
 from agentrl.sandbox.contract import Backend, Sandbox
 from agentrl.store.rescored import Rescore, add, begin
 from agentrl.store.run_dir import RunDir
+from agentrl.view.terminal import visible
 
 
 def rescore(path: Path, recipe_name: str | None, overrides: list[str], *, name: str) -> dict[str, Any]:
@@ -214,7 +215,11 @@ def print_comparison(result: dict[str, Any], path: Path, name: str) -> None:
         counts = ", ".join(f"{count} {status}" for status, count in sorted(result["left_out"].items()))
         console.print(f"left out: {counts}; only done and truncated episodes are scored")
     for failure in result["failed"][:1]:
-        console.print(f"{len(result['failed'])} could not be scored; the first: {failure}", style="red", markup=False)
+        console.print(
+            f"{len(result['failed'])} could not be scored; the first: {visible(str(failure))}",
+            style="red",
+            markup=False,
+        )
     if result["failed"]:
         console.print("The same command tries them again.")
     console.print(f"agentrl show {path} EPISODE shows them beside the recorded ones", markup=False)

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from agentrl.episode.record import Episode
 from agentrl.view.summary import headline, series
+from agentrl.view.terminal import Visible
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _PLAIN_EVERY_S = 5.0
@@ -100,7 +101,7 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Prints a line (above the live block)."""
-        self.console.print(text, highlight=False, soft_wrap=True, markup=False)
+        self.console.print(Visible(Text(text)), soft_wrap=True)
 
     def status(self) -> str:
         """The phase in one line."""

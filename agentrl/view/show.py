@@ -19,6 +19,7 @@ from agentrl.store.codec import Credit
 from agentrl.store.rescored import Rescore
 from agentrl.store.run_dir import RunDir
 from agentrl.view.summary import summarise
+from agentrl.view.terminal import Visible
 
 Decode = Callable[[int], str]
 
@@ -65,7 +66,7 @@ def show_run(
     console = console or _standard_output()
     _check_choice("status", status, STATUS_STYLE)
     _check_choice("split", split, {row.split: None for row in run.rows()})
-    console.print(_summary(run), soft_wrap=True)
+    console.print(Visible(_summary(run)), soft_wrap=True)
     rows = run.rows(
         status=status,
         split=split,
@@ -93,14 +94,14 @@ def show_run(
             Text(str(row.drift), "yellow") if row.drift else Text("-", "dim"),
             Text(_one_line(row.answer or "")),
         )
-    console.print(table if rows else Text("no episode fits", "dim"))
+    console.print(Visible(table if rows else Text("no episode fits", "dim")))
     if len(rows) == limit:
-        console.print(Text(f"(the first {limit}; --limit shows more)", "dim"))
+        console.print(Visible(Text(f"(the first {limit}; --limit shows more)", "dim")))
 
 
 def show_summary(run: RunDir, console: Console | None = None) -> None:
     """Prints what a run came to."""
-    (console or _standard_output()).print(_summary(run), soft_wrap=True)
+    (console or _standard_output()).print(Visible(_summary(run)), soft_wrap=True)
 
 
 def show_episode(
@@ -119,30 +120,32 @@ def show_episode(
     console = console or _standard_output()
     episode = run.get(run.resolve(name))
     credit = run.credit(episode.id)
-    console.print(_episode_head(episode, credit, rescored.of_episode(run.path, episode.id)))
+    console.print(Visible(_episode_head(episode, credit, rescored.of_episode(run.path, episode.id))))
     for message in episode.prompt:
-        console.print(_message(message))
+        console.print(Visible(_message(message)))
     drift = {item.turn: item for item in episode.drift}
     scale = max((abs(value) for value in credit.turn_advantages), default=0.0) if credit else 0.0
     for turn in episode.turns:
         if turn.index in drift:
             mark = drift[turn.index]
-            console.print(Rule(Text(f"drift: {mark.kind} at token {mark.at_token}", "yellow"), style="yellow"))
-        console.print(_turn_head(turn, credit, scale))
-        console.print(Text(turn.text))
+            console.print(Visible(Rule(Text(f"drift: {mark.kind} at token {mark.at_token}", "yellow"), style="yellow")))
+        console.print(Visible(_turn_head(turn, credit, scale)))
+        console.print(Visible(Text(turn.text)))
         for call in turn.calls:
-            console.print(_call(call))
+            console.print(Visible(_call(call)))
         shown = {call.result for call in turn.calls}
         for message in turn.observations:
             if message.get("content") not in shown:
-                console.print(_message(message))
+                console.print(Visible(_message(message)))
     if episode.error:
         text = f"{episode.error.message}\n{episode.error.traceback}".strip()
-        console.print(Panel(Text(text), title=f"{episode.error.kind} in {episode.error.stage}", border_style="red"))
+        console.print(
+            Visible(Panel(Text(text), title=f"{episode.error.kind} in {episode.error.stage}", border_style="red"))
+        )
     if tokens:
-        console.print(Rule("tokens"))
+        console.print(Visible(Rule("tokens")))
         for index, node in enumerate(episode.nodes):
-            console.print(_node(index, node, decode))
+            console.print(Visible(_node(index, node, decode)))
 
 
 def _check_choice(what: str, given: str | None, known: Iterable[str]) -> None:

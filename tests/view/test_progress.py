@@ -87,3 +87,10 @@ def test_a_sparkline():
     assert sparkline([2.0, 2.0]) == "▄▄"
     assert sparkline([]) == ""
     assert len(sparkline([float(i) for i in range(1000)], width=40)) == 40
+
+
+def test_a_note_controls_no_terminal():
+    console, out = plain()
+    with Progress("rollout", console=console) as progress:
+        progress.note("failed: \x1b[2J [bold]no markup[/bold]")
+    assert out.getvalue() == "failed: ␛[2J [bold]no markup[/bold]\n"

@@ -136,6 +136,45 @@ def test_tokens_are_shown_as_ids_or_as_text(run):
     assert f"<{first}>" in text_of(show_episode, run, "a", tokens=True, decode=lambda id: f"<{id}>")
 
 
+ATTACK = "\x1b]0;owned\x07\x1b[2J\x9b31m\x00\x7f\u202eright to left"
+
+
+def attacking(value):
+    """A copy of a record in which every text that may be anything begins with what controls a terminal."""
+    if isinstance(value, str):
+        return f"{ATTACK}{value}"
+    if isinstance(value, list):
+        return [attacking(each) for each in value]
+    if isinstance(value, dict):
+        return {attacking(key): attacking(each) for key, each in value.items()}
+    if isinstance(value, msgspec.Struct):
+        own = {"id", "kind", "status", "split", "outcome", "finish", "estimator", "group_id", "blob"}  # not the agent's
+        fields = {name: attacking(getattr(value, name)) for name in value.__struct_fields__ if name not in own}
+        return msgspec.structs.replace(value, **fields)
+    return value
+
+
+def test_what_an_agent_wrote_controls_no_terminal(tmp_path):
+    with RunDir.create(tmp_path / "run", {"recipe": {"name": ATTACK}}) as run:
+        for number, status in enumerate(("done", "user_error")):
+            episode = attacking(make_episode(f"e{number}", turns=3, status=status, branch=True))
+            calls = [msgspec.structs.replace(turn.calls[0], outcome="raised", raised=ATTACK) for turn in episode.turns]
+            turns = [
+                msgspec.structs.replace(turn, calls=[call]) for turn, call in zip(episode.turns, calls, strict=True)
+            ]
+            error = ErrorRecord(kind="KeyError", message=ATTACK, stage=ATTACK, place=ATTACK, traceback=ATTACK)
+            extra = {"error": error, "answer": None, "reward": None} if status == "user_error" else {"answer": ATTACK}
+            run.add(msgspec.structs.replace(episode, turns=turns, **extra))
+            run.add_failure({"episode": f"e{number}", "final": True, **msgspec.structs.asdict(error)})
+        texts = [text_of(show_run, run)]
+        texts += [text_of(show_episode, run, name, tokens=True, decode=lambda _: ATTACK) for name in ("e0", "e1")]
+    for text in texts:
+        assert "right to left" in text
+        assert all(char.isprintable() or char == "\n" for char in text)
+        assert "\u202e" not in text
+    assert "␛]0;owned" in texts[1]
+
+
 def test_in_a_terminal_there_is_colour(run):
     console = Console(width=120, force_terminal=True)
     with console.capture() as capture:
