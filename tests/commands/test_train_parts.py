@@ -45,12 +45,13 @@ def test_two_processes_train_adapters_and_one_goes_on(adapting: Path) -> None:
         cwd=here, capture_output=True, text=True, timeout=280, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    first, second = metrics(here / "run")
+    first, _ = metrics(here / "run")
     assert first["ratio_mean"] == pytest.approx(1.0)
     assert first["kl_ref"] == pytest.approx(0.0, abs=1e-6)
-    assert second["kl_ref"] > 0
     train(here, "run")
     assert [m["iteration"] for m in metrics(here / "run")] == [1, 2, 3]
+    # Not in the second iteration, if the first had no success to learn from.
+    assert metrics(here / "run")[-1]["kl_ref"] > 0
     assert agentrl("check", "run", cwd=here).returncode == 0
     newest = here / "run" / "checkpoints" / "it-00003"
     merged = AutoModelForCausalLM.from_pretrained(newest)
