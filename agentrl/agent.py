@@ -27,15 +27,21 @@ class ToolAgent(Agent):
     """Generate, run the tool calls, show the results, until an answer, a tool that ends it, or a limit."""
 
     async def run(self, session: Session) -> None:
-        """The loop. A reply without any call is the answer."""
+        """The loop. A reply without any call is the answer.
+
+        Calls of a reply that also answers are run first, and its answer is not taken: the model gave it without having
+        seen their results.
+        """
         while session.outcome is None:
             reply = await session.generate()
             cut = session.turns[-1].finish == "length"
-            if reply.answer is not None:
+            if reply.calls:
+                await session.run_tools(reply)
+            elif reply.answer is not None:
                 session.finish("answer", reply.answer)
-            elif cut and not reply.calls:
+            elif cut:
                 session.say(f"The reply was cut after {session.sampling.max_tokens} tokens: be shorter.")
-            elif reply.calls or reply.errors:
+            elif reply.errors:
                 await session.run_tools(reply)
             else:
                 session.finish("answer", reply.text.strip())

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import random
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -317,15 +318,22 @@ def _check_settings(cls: type, settings: dict[str, Any], place: str) -> None:
 
 
 def random_script(definitions: list[dict[str, Any]]) -> Script:
-    """A policy that calls random tools with random arguments that fit their schema."""
+    """A policy that calls random tools with random arguments that fit their schema.
+
+    Without tools it says a few of the words that it has read.
+    """
+
+    def say(words: list[str], rng: random.Random) -> Say:
+        if not definitions:
+            return Say(" ".join(rng.choices(words or ["nothing"], k=rng.randint(1, 4))))
+        function = rng.choice(definitions)["function"]
+        properties = function["parameters"]["properties"]
+        return Say(calls=[(function["name"], {k: _random_value(v, words, rng) for k, v in properties.items()})])
 
     def play(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
         words = " ".join(str(message["content"]) for message in task.instruction).split()
         while True:
-            function = rng.choice(definitions)["function"]
-            properties = function["parameters"]["properties"]
-            arguments = {name: _random_value(schema, words, rng) for name, schema in properties.items()}
-            observed = yield Say(calls=[(function["name"], arguments)])
+            observed = yield say(words, rng)
             words += " ".join(str(message["content"]) for message in observed).split()[:200]
 
     return play
@@ -334,11 +342,22 @@ def random_script(definitions: list[dict[str, Any]]) -> Script:
 def _random_value(schema: dict[str, Any], words: list[str], rng: random.Random) -> Any:
     if "enum" in schema:
         return rng.choice(schema["enum"])
+    low, high = _bounds(schema)
     makers: dict[str, Callable[[], Any]] = {
-        "integer": lambda: rng.randint(0, 9),
-        "number": lambda: round(rng.uniform(0, 9), 2),
+        "integer": lambda: rng.randint(math.ceil(low), math.floor(high)),
+        "number": lambda: round(rng.uniform(low, high), 2),
         "boolean": lambda: rng.random() < 0.5,
         "array": lambda: [],
         "object": lambda: {},
     }
     return makers.get(schema.get("type", "string"), lambda: rng.choice(words or ["nothing"]))()
+
+
+def _bounds(schema: dict[str, Any]) -> tuple[float, float]:
+    """Between which numbers to draw: 0 and 9 where the schema leaves it open."""
+    step = schema.get("type") == "integer"
+    low = schema["exclusiveMinimum"] + step if "exclusiveMinimum" in schema else schema.get("minimum")
+    high = schema["exclusiveMaximum"] - step if "exclusiveMaximum" in schema else schema.get("maximum")
+    if low is None:
+        low = 0 if high is None else min(0, high)
+    return low, low + 9 if high is None else high

@@ -90,7 +90,7 @@ def _from_callable(settings: TaskSettings, base: Path, seed: int) -> Iterator[Ta
                 place=settings.source,
                 remedy='return Task.of("id", "instruction", key=value)',
             )
-        yield task
+        yield task.checked()
 
 
 def _calling(source: str, function: Any, args: dict[str, Any]) -> Iterator[Any]:
@@ -126,7 +126,10 @@ def _from_jsonl(settings: TaskSettings, base: Path) -> Iterator[Task]:
                         remedy=f"it has: {', '.join(row)}; the prompt is {settings.prompt!r}",
                     )
             id = str(row[settings.id]) if settings.id else f"{path.stem}-{number}"
-            yield Task.of(id, settings.prompt.format(**row), **row)
+            try:
+                yield Task.of(id, settings.prompt.format(**row), **row)
+            except TaskError as error:
+                raise TaskError(error.message, place=place, remedy=error.remedy) from None
 
 
 def _row(line: str, place: str) -> dict[str, Any]:
@@ -134,6 +137,8 @@ def _row(line: str, place: str) -> dict[str, Any]:
         row = json.loads(line)
     except json.JSONDecodeError as error:
         raise TaskError(f"not valid JSON: {error.msg} at column {error.colno}", place=place) from None
+    except (ValueError, RecursionError) as error:  # an integer of thousands of digits, lists thousands deep
+        raise TaskError(f"the row cannot be read: {error}", place=place) from None
     if not isinstance(row, dict):
         raise TaskError(f"a row is an object, found {type(row).__name__}", place=place)
     return row

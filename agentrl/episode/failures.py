@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from agentrl.engines.base import ContextOverflow
 from agentrl.episode.record import ErrorRecord, Status
 from agentrl.errors import InfraError, place_of
+from agentrl.values import said, text
 
 
 class LimitReached(Exception):
@@ -55,14 +56,16 @@ def asked_to_stop(error: BaseException) -> bool:
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
+_LONGEST = 8000  # characters: an exception may carry a whole file
+
+
 def describe(error: BaseException, stage: str) -> ErrorRecord:
     """The record of an exception, with its traceback from user code on."""
-    text = "".join(traceback.format_exception(error))
     return ErrorRecord(
         kind=type(error).__name__,
-        message=str(error),
+        message=said(error)[:_LONGEST],
         stage=stage,
-        place=place_of(error),
-        traceback=text[-8000:],
+        place=text(place_of(error)),
+        traceback=text("".join(traceback.format_exception(error)))[-_LONGEST:],
         cause=error.cause if isinstance(error, InfraError) else "",
     )

@@ -27,9 +27,11 @@ from agentrl.episode.limits import Limits
 from agentrl.episode.outage import Outage
 from agentrl.episode.record import Episode, ErrorRecord
 from agentrl.episode.session import Outcome, Session
+from agentrl.errors import StoreError
 from agentrl.rewards.components import RewardSet, Score
 from agentrl.sandbox.contract import Backend, Sandbox, SandboxSpec
 from agentrl.seeds import derive_seed
+from agentrl.store.codec import must_be_storable
 from agentrl.task import Task
 from agentrl.tools.base import Tool
 
@@ -186,7 +188,7 @@ class Runner:
             await play.close()
         for closing in play.close_errors:
             self._report(plan, attempt, closing, status="close_failed", final=False)
-        return play.episode(judged), judged
+        return play.record(judged)
 
     def _report(self, plan: Plan, attempt: int, error: ErrorRecord, *, status: str, final: bool) -> None:
         self._on_failure(
@@ -215,6 +217,7 @@ class _Attempt:
 
     async def run(self) -> None:
         harness, limits = self.harness, self.harness.limits
+        task = self.plan.task.copied()  # the group's other episodes have the same task, and so has the record
         self.tools = harness.make_tools()
         if harness.backend is not None and harness.sandbox_spec is not None:
             self._enter("sandbox")
@@ -223,10 +226,10 @@ class _Attempt:
         async with asyncio.timeout(limits.open_s):
             for tool in self.tools:
                 self.opened.append(tool)
-                await tool.open(self.plan.task, self.sandbox)
+                await tool.open(task, self.sandbox)
         seed = derive_seed(harness.seed, "episode", self.plan.id)
         self.session = session = Session(
-            self.plan.id, self.plan.task, engine=harness.engine, renderer=harness.renderer, parser=harness.parser,
+            self.plan.id, task, engine=harness.engine, renderer=harness.renderer, parser=harness.parser,
             tools=self.tools, sandbox=self.sandbox, sampling=harness.sampling, limits=limits,
             max_turns=self.plan.max_turns or harness.max_turns, seed=seed, put_blob=harness.put_blob,
             reserve=self._reserve(),
@@ -234,7 +237,7 @@ class _Attempt:
         agent = harness.make_agent()
         self._enter("agent")
         session.begin(agent.opening(session, harness.system))
-        harness.engine.begin_session(self.plan.id, self.plan.task, session.messages, seed)
+        harness.engine.begin_session(self.plan.id, task, session.messages, seed)
         try:
             async with asyncio.timeout(limits.episode_s) as wall:
                 await agent.run(session)
@@ -261,7 +264,7 @@ class _Attempt:
         # Components see the episode as it will be stored, only without its reward.
         async with asyncio.timeout(self.harness.limits.score_s):
             self.scored = await self.harness.rewards.score(
-                self.plan.task, self.episode(), self.sandbox, self._verifier_sandbox
+                self.plan.task.copied(), self.episode(), self.sandbox, self._verifier_sandbox
             )
 
     def _scorer(self) -> GoldScorer | None:
@@ -311,6 +314,19 @@ class _Attempt:
             except Exception as error:
                 self.close_errors.append(describe(error, "close"))
         self._enter("end")
+
+    def record(self, judged: Verdict) -> tuple[Episode, Verdict]:
+        """The episode as it is stored, and its verdict. One that cannot be stored is a `user_error`, and no more."""
+        episode = self.episode(judged)
+        try:
+            must_be_storable(episode)
+        except StoreError as error:
+            self.stage = "record"
+            judged = self.judge(error)
+            task = Task.of(self.plan.task.id, "")
+            nothing: dict[str, Any] = {"prompt": [], "nodes": [], "turns": [], "drift": [], "answer": None}
+            episode = msgspec.structs.replace(self.episode(judged), task=task, **nothing)
+        return episode, judged
 
     def episode(self, judged: Verdict | None = None) -> Episode:
         """The record as it stands."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from agentrl import values
 from agentrl.chat.parser import ParsedCall, Parser, Reply
 from agentrl.chat.renderer import Renderer
 from agentrl.engines.base import ContextOverflow, Engine, Sampling
@@ -19,7 +21,7 @@ from agentrl.episode.failures import LimitReached, asked_to_stop
 from agentrl.episode.graph import TokenGraph
 from agentrl.episode.limits import Limits
 from agentrl.episode.record import CallRecord, Turn
-from agentrl.errors import EngineError, InfraError, ToolError, described, place_of
+from agentrl.errors import AgentRLError, EngineError, InfraError, ToolError, described, place_of
 from agentrl.seeds import derive_seed
 from agentrl.task import Message, Task
 from agentrl.tools.base import Tool, ToolResult, toolbox
@@ -28,22 +30,35 @@ if TYPE_CHECKING:
     from agentrl.sandbox.contract import Sandbox
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """How an agent ended its episode."""
+    """How an agent ended its episode. An answer that is no text becomes it."""
 
     stop: str
     answer: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stop", values.text(self.stop))
+        if self.answer is not None:
+            object.__setattr__(self, "answer", values.text(self.answer))
+
+
+class SessionMisused(AgentRLError):
+    """An agent asked for what a conversation cannot do."""
 
 
 class Session:
     """The conversation of one episode, its tokens, its tools and its limits.
 
     An agent calls `generate`, then `run_tools`, until `outcome` is set or a limit ends it. Every message and token
-    that passes is recorded here; nothing else writes the record.
+    that passes is recorded here; nothing else writes the record. What an agent or a tool hands in is checked here and
+    made what a record holds (`agentrl/values.py`).
 
     Attributes:
-        messages: the conversation so far, the sampled replies included.
+        messages: a copy of the conversation so far, the sampled replies included.
         outcome: set by `finish`; the agent should return then.
     """
 
@@ -79,6 +94,7 @@ class Session:
         self._put_blob, self._reserve = put_blob, reserve
         self._pending: list[Message] = []
         self._locks: dict[int, asyncio.Lock] = {}
+        self._under_way = ""
 
     @cached_property
     def rng(self) -> random.Random:
@@ -86,10 +102,9 @@ class Session:
         return random.Random(self.seed)
 
     def begin(self, messages: list[Message]) -> None:
-        """Opens the conversation: renders the first prompt."""
-        self.opening = list(messages)
-        self.messages.extend(messages)
-        self.graph.append_rendered(self.renderer.start(messages))
+        """Opens the conversation. It is rendered for the first reply: until then, `say` adds to it."""
+        self.opening = values.messages(messages, "the opening")
+        self.messages[:] = map(dict, self.opening)
 
     async def generate(self, *, agent: str = "agent") -> Reply:
         """One model turn.
@@ -97,7 +112,12 @@ class Session:
         Raises:
             LimitReached: no turn or no token is left; the episode ends as truncated.
             EngineError: the engine failed or took longer than `limits.generate_s`.
+            SessionMisused: another `generate` or `run_tools` of this session is under way.
         """
+        with self._alone("generate()"):
+            return await self._generate(values.text(agent))
+
+    async def _generate(self, agent: str) -> Reply:
         if len(self.turns) >= self.max_turns:
             raise LimitReached("turns")
         self._render_pending()
@@ -146,8 +166,15 @@ class Session:
         Calls of one tool instance run in the order in which they were written, those of different tools side by side.
 
         Malformed calls, unknown tools, exceptions of tools and timeouts become observations for the model; only
-        `InfraError` and cancellation go up.
+        `InfraError`, rewards that are no numbers and cancellation go up. The other calls are then cancelled.
+
+        Raises:
+            SessionMisused: another `generate` or `run_tools` of this session is under way.
         """
+        with self._alone("run_tools()"):
+            return await self._run_tools(reply)
+
+    async def _run_tools(self, reply: Reply) -> list[ToolResult]:
         started, self.stage = time.perf_counter(), "tools"
         records: list[CallRecord] = [
             CallRecord(
@@ -162,7 +189,7 @@ class Session:
             for k, fault in enumerate(reply.errors)
         ]
         calls = [self._call_in_turn(k, call) for k, call in enumerate(reply.calls)]
-        pairs = [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
+        pairs = [await calls[0]] if len(calls) == 1 else await _together(calls)
         results = [result for _, result in pairs]
         records += [record for record, _ in pairs]
         self._observe(records, time.perf_counter() - started, results)
@@ -173,26 +200,66 @@ class Session:
         return results
 
     def say(self, text: str, *, role: str = "user") -> None:
-        """Appends a message that no tool produced, for example a hint of the agent."""
-        message = {"role": role, "content": text}
+        """Appends a message that no tool produced, for example a hint of the agent.
+
+        Before the first reply it belongs to the opening.
+        """
+        message = values.message({"role": role, "content": text}, "what was said")
+        if not self.turns:
+            self._open([*self.opening, message])
+            return
         last = self.turns[-1]
         self.turns[-1] = msgspec.structs.replace(last, observations=[*last.observations, message])
         self._append([message])
 
     def rewrite(self, messages: list[Message]) -> None:
-        """Replaces the context (summary, dropped turns): a new branch starts, recorded as drift."""
-        self.messages[:] = messages
+        """Replaces the context (summary, dropped turns): a new branch starts, recorded as drift.
+
+        Before the first reply it replaces the opening, and there is no drift.
+        """
+        checked = values.messages(messages, "the new context")
+        if not self.turns:
+            self._open(checked)
+            return
+        self.messages[:] = map(dict, checked)
         self._pending = []
-        self.graph.restart(self.renderer.start(messages), turn=len(self.turns))
+        self.graph.restart(self.renderer.start(checked), turn=len(self.turns))
 
     def reward(self, **components: float) -> None:
-        """Adds immediate reward components to the last turn."""
-        last = self.turns[-1]
-        self.turns[-1] = msgspec.structs.replace(last, rewards={**last.rewards, **components})
+        """Adds immediate reward components to the last turn; to those of the same name, also of its tools.
+
+        Raises:
+            ValueRefused: one is no finite number (bools, and scalars of NumPy and torch, are).
+            SessionMisused: there is no turn yet.
+        """
+        if not self.turns:
+            raise SessionMisused("reward() belongs to a turn, and there is none yet", remedy="call it after generate()")
+        last, given = self.turns[-1], values.rewards(components, "session.reward")
+        self.turns[-1] = msgspec.structs.replace(last, rewards=values.added(last.rewards, given))
 
     def finish(self, stop: str = "answer", answer: str | None = None) -> None:
-        """Ends the episode; the agent should return."""
+        """Ends the episode; the agent should return. An answer that is no text becomes it (42 -> "42")."""
         self.outcome = Outcome(stop, answer)
+
+    @contextmanager
+    def _alone(self, what: str) -> Iterator[None]:
+        """A conversation goes on from where it is: what two calls at once sampled would not be what is recorded."""
+        if self._under_way:
+            raise SessionMisused(
+                f"{what} was called while {self._under_way} of the same session was under way",
+                place=f"episode {self.id}",
+                remedy="await one after the other; several replies to one prompt are several episodes of a group",
+            )
+        self._under_way = what
+        try:
+            yield
+        finally:
+            self._under_way = ""
+
+    def _open(self, messages: list[Message]) -> None:
+        """Another opening, before the first reply."""
+        self.begin(messages)
+        self.graph = TokenGraph()
 
     async def _call_in_turn(self, index: int, call: ParsedCall) -> tuple[CallRecord, ToolResult]:
         """Runs a call, after the earlier ones of the same instance unless the tool allows them side by side."""
@@ -218,14 +285,17 @@ class Session:
                 outcome = "timeout"
                 result = ToolResult(f"Error: {call.name} took longer than {method.owner.timeout_s:g} s")
             except ToolError as error:
-                outcome, result = "error", ToolResult(f"Error: {error}")
+                outcome, result = "error", ToolResult(f"Error: {values.said(error)}")
             except InfraError:
                 raise
             except (Exception, asyncio.CancelledError) as error:
                 if asked_to_stop(error):
                     raise
-                outcome, result = "raised", ToolResult(f"Error: {call.name}: {type(error).__name__}: {error}")
-                raised = described(type(error).__name__, str(error), place_of(error))
+                kind, message = type(error).__name__, values.said(error)
+                outcome, result = "raised", ToolResult(f"Error: {call.name}: {kind}: {message}")
+                raised = described(kind, message, place_of(error))
+            if result.rewards is not None:
+                result = replace(result, rewards=values.rewards(result.rewards, method.place))
         text, dropped = cut_middle(result.text, self.limits.observation_chars)
         blob = self._put_blob(result.text.encode(errors="replace")) if dropped and self._put_blob else None
         record = CallRecord(
@@ -252,31 +322,46 @@ class Session:
             }
             for record in records
         ]
-        rewards = {name: value for result in results for name, value in (result.rewards or {}).items()}
+        rewards = last.rewards
+        for result in results:
+            rewards = values.added(rewards, result.rewards or {})
         self.seconds["tools"] += seconds
         self.turns[-1] = msgspec.structs.replace(
             last,
             calls=[*last.calls, *records],
             observations=[*last.observations, *messages],
-            rewards={**last.rewards, **rewards},
+            rewards=rewards,
             tools_s=last.tools_s + seconds,
         )
         self._append(messages)
 
     def _append(self, messages: list[Message]) -> None:
-        self.messages.extend(messages)
+        self.messages.extend(map(dict, messages))
         self._pending.extend(messages)
 
     def _render_pending(self) -> None:
-        """Renders the observations since the last reply. Those that nobody will read never get here."""
+        """Renders the opening, or the observations since the last reply. Those that nobody will read never get here."""
+        if self.graph.tip < 0:
+            self.graph.append_rendered(self.renderer.start(self.opening))
         if self._pending:
             sampled = self.graph.nodes[self.graph.tip].token_ids
             self.graph.append_rendered(self.renderer.extend(sampled, self._pending))
             self._pending = []
 
     def _state(self) -> str | None:
-        keys = [key for tool in self.tools if (key := tool.state_key()) is not None]
-        return "|".join(keys) if keys else None
+        keys = [(tool, key) for tool in self.tools if (key := tool.state_key()) is not None]
+        return "|".join(values.state_key(key, type(tool).__name__) for tool, key in keys) if keys else None
+
+
+async def _together(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of calls that run side by side. If one fails, the others are cancelled, and have ended."""
+    tasks = [asyncio.create_task(call) for call in calls]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def cut_middle(text: str, limit: int) -> tuple[str, int]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_origin
 
 import msgspec
-import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from agentrl.episode.record import Episode, GateVerdict
@@ -22,6 +21,7 @@ from agentrl.rewards.gate import Gate, check_gates, judge_gates
 from agentrl.rewards.registry import GIVEN, check_settings, find_reward, signature_of
 from agentrl.rewards.steps import Step, Values, apply
 from agentrl.task import Task
+from agentrl.values import ValueRefused, number, text
 
 if TYPE_CHECKING:
     from agentrl.sandbox.contract import Sandbox
@@ -157,7 +157,7 @@ class Component:
                 value, note = [item.value if isinstance(item, Scored) else item for item in found], "; ".join(notes)
             else:
                 found = await self._call(given)
-                value, note = (found.value, found.note) if isinstance(found, Scored) else (found, "")
+                value, note = (found.value, text(found.note)) if isinstance(found, Scored) else (found, "")
             checked = self._check(value, episode)
             return apply(self.steps, checked), note
         except AgentRLError as error:
@@ -177,22 +177,21 @@ class Component:
         return await value if inspect.isawaitable(value) else value
 
     def _check(self, value: Any, episode: Episode) -> Values:
-        if (
-            isinstance(value, list | tuple | np.ndarray)
-            and "turn" not in self.wants
-            and len(value) != len(episode.turns)
-        ):
+        if getattr(value, "ndim", None) == 1:  # an array of NumPy, a tensor
+            value = value.tolist()
+        if isinstance(value, list | tuple) and "turn" not in self.wants and len(value) != len(episode.turns):
             raise self._refuse(f"{len(value)} entries for {len(episode.turns)} turns", episode)
-        if isinstance(value, list | tuple | np.ndarray):
+        if isinstance(value, list | tuple):
             return [self._number(item, episode) for item in value]
         return self._number(value, episode)
 
     def _number(self, value: Any, episode: Episode) -> float | None:
         if value is None:
             return None
-        if not isinstance(value, Real | np.bool_) or not math.isfinite(value):
-            raise self._refuse(f"{value!r} ({type(value).__name__})", episode)
-        return float(value)
+        try:
+            return number(value, "it")
+        except ValueRefused as error:
+            raise self._refuse(error.message.removeprefix("it is "), episode) from None
 
     def _refuse(self, what: str, episode: Episode) -> RewardError:
         return RewardError(

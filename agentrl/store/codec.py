@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import math
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from agentrl.episode.record import Episode
 from agentrl.errors import StoreError
+from agentrl.values import scrubbed, text
 
 
 class Credit(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +32,7 @@ class Credit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 encode = msgspec.json.Encoder().encode
-decode_episode = msgspec.json.Decoder(Episode).decode
+_decode_episode = msgspec.json.Decoder(Episode).decode
 decode_credit = msgspec.json.Decoder(Credit).decode
 
 
@@ -39,17 +42,89 @@ def encode_episode(episode: Episode) -> tuple[bytes, Episode]:
     Raises:
         StoreError: it holds NaN, infinity, or something that is not JSON.
     """
-    _must_be_finite(episode)
     try:
-        return encode(episode), episode
-    except UnicodeEncodeError:  # lone surrogates, from bytes that some tool decoded: shown as "?"
-        line = json.dumps(msgspec.to_builtins(episode), ensure_ascii=False).encode("utf-8", "replace")
-        return line, decode_episode(line)
-    except TypeError as error:
-        raise StoreError(
-            f"episode {episode.id!r} cannot be stored: {error}",
-            remedy="task data, messages and call arguments must be JSON: numbers, strings, lists, objects",
-        ) from None
+        _must_be_finite(episode)
+        try:
+            return encode(episode), episode
+        except UnicodeEncodeError:  # lone surrogates: shown as "?"
+            line = encode(scrubbed(msgspec.to_builtins(episode)))
+            return line, decode_episode(line)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _unstorable(episode, error) from None
+
+
+def must_be_storable(episode: Episode) -> None:
+    """Proves that an episode can be written and read again. Costs what both cost.
+
+    Raises:
+        StoreError: it cannot.
+    """
+    line, _ = encode_episode(episode)
+    try:
+        _decode_episode(line)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _unstorable(episode, error) from None
+
+
+def decode_episode(line: bytes) -> Episode:
+    """The episode of a line. Values of another type than the record's are made what they would be today, where they
+    were stored before they were checked (an answer of 42, a reward of `true`).
+
+    Raises:
+        msgspec.DecodeError: it is not an episode.
+    """
+    try:
+        return _decode_episode(line)
+    except msgspec.ValidationError:
+        return msgspec.convert(_as_of_today(msgspec.json.decode(line)), Episode)
+
+
+def _unstorable(episode: Episode, error: Exception) -> StoreError:
+    return StoreError(
+        f"episode {episode.id!r} cannot be stored: {error}",
+        remedy="task data, messages and call arguments must be JSON: numbers, strings, lists, objects",
+    )
+
+
+# Fields that user code fills, by their path in a record: what makes a value of them.
+_OF_USERS: dict[str, Callable[[Any], Any]] = {
+    "answer": text,
+    "stop": text,
+    "task.id": text,
+    "notes.*": text,
+    "turns.*.agent": text,
+    "turns.*.state": text,
+    "turns.*.calls.*.result": text,
+    "turns.*.rewards.*": float,
+    "components.*": float,
+}
+
+
+def _as_of_today(record: Any) -> Any:
+    for path, made in _OF_USERS.items():
+        *steps, last = path.split(".")
+        for holder in _holders(record, steps):
+            for key in _keys(holder, last):
+                if holder[key] is not None:
+                    with contextlib.suppress(TypeError, ValueError):
+                        holder[key] = made(holder[key])
+    return record
+
+
+def _holders(value: Any, steps: list[str]) -> list[Any]:
+    """What `steps` lead to; `*` is every item."""
+    found = [value]
+    for step in steps:
+        found = [holder[key] for holder in found for key in _keys(holder, step)]
+    return found
+
+
+def _keys(holder: Any, step: str) -> list[Any]:
+    if isinstance(holder, list):
+        return list(range(len(holder))) if step == "*" else []
+    if isinstance(holder, dict):
+        return list(holder) if step == "*" else [step] * (step in holder)
+    return []
 
 
 def encode_credit(credit: Credit) -> bytes:

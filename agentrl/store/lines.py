@@ -9,11 +9,15 @@ from typing import Any
 import msgspec
 
 from agentrl.errors import StoreError
+from agentrl.values import scrubbed
 
 
 def append_line(path: Path, entry: dict[str, Any]) -> None:
     """Appends one entry in one write, so that a reader sees it whole or not at all."""
-    data = msgspec.json.encode(entry, enc_hook=_plain) + b"\n"
+    try:
+        data = msgspec.json.encode(entry, enc_hook=_plain) + b"\n"
+    except UnicodeEncodeError:  # lone surrogates: shown as "?"
+        data = msgspec.json.encode(scrubbed(msgspec.to_builtins(entry, enc_hook=_plain))) + b"\n"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         os.write(fd, data)

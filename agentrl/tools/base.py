@@ -6,16 +6,17 @@ are the episode's state. A plain `async def` marked with `@tool` is a tool witho
 
 from __future__ import annotations
 
+import copy
 import inspect
-import json
 import re
 import typing
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import TypeAdapter, ValidationError, create_model
+from pydantic import Field, TypeAdapter, ValidationError, create_model
 
+from agentrl import values
 from agentrl.errors import RecipeError, ToolError
 from agentrl.task import Task
 
@@ -30,15 +31,22 @@ class ToolResult:
     """What a tool may return instead of a string.
 
     Attributes:
-        text: what the model is shown.
+        text: what the model is shown. What is no text becomes it: None nothing, containers JSON, others by `str()`.
         done: the episode ends after this turn, whose other calls still run.
-        rewards: immediate reward components of the turn.
+        answer: what the episode's rewards read as its answer; made text as `text` is.
+        rewards: immediate reward components of the turn, finite numbers (also bools, and scalars of NumPy and torch).
+            Those of the same name that several calls of one turn give add up.
     """
 
     text: str
     done: bool = False
     answer: str | None = None
     rewards: dict[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", values.text(self.text))
+        if self.answer is not None:
+            object.__setattr__(self, "answer", values.text(self.answer))
 
 
 def tool(function: F) -> F:
@@ -71,7 +79,10 @@ class Tool:
         """Frees what `open` took. Runs also when the episode failed."""
 
     def state_key(self) -> str | None:
-        """The state that the next turn acts on, for anchor-state credit (GiGPO). None: no opinion."""
+        """The state that the next turn acts on, for anchor-state credit (GiGPO). None: no opinion.
+
+        Bytes, numbers and JSON containers are taken, too: equal values are the same state.
+        """
         return None
 
 
@@ -107,7 +118,7 @@ class ToolMethod:
         return {"type": "function", "function": function}
 
     async def call(self, arguments: dict[str, Any]) -> ToolResult:
-        """Checks the arguments and runs the tool.
+        """Checks the arguments and runs the tool, on a copy of them: what it does to its arguments stays there.
 
         Raises:
             ToolError: the arguments do not fit the schema, in words for the model.
@@ -116,23 +127,20 @@ class ToolMethod:
         if unknown:
             raise ToolError(f"unknown argument {sorted(unknown)[0]!r}; allowed: {sorted(self.schema['properties'])}")
         try:
-            checked = self.arguments.validate_python(arguments)
+            checked = self.arguments.validate_python(copy.deepcopy(arguments))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             raise ToolError(f"argument {where!r}: {first['msg'].lower()}") from None
-        values = {name: getattr(checked, name) for name in type(checked).model_fields if name in arguments}
-        result = await self.function(**values)
-        return result if isinstance(result, ToolResult) else ToolResult(_shown(result))
+        result = await self.function(**{name: getattr(checked, name) for name in type(checked).model_fields})
+        return result if isinstance(result, ToolResult) else ToolResult(result)
 
-
-def _shown(value: Any) -> str:
-    """What the model sees of a returned value: text as it is, None as nothing, containers as JSON."""
-    if isinstance(value, str) or value is None:
-        return value or ""
-    if isinstance(value, dict | list | tuple):
-        return json.dumps(value, ensure_ascii=False, default=str)
-    return str(value)
+    @property
+    def place(self) -> str:
+        """The tool and where it is defined, for messages: `tool 'buy' (/shop/task.py:32)`."""
+        code = getattr(getattr(self.function, "__func__", self.function), "__code__", None)
+        where = f" ({code.co_filename}:{code.co_firstlineno})" if code is not None else ""
+        return f"tool {self.name!r}{where}"
 
 
 def methods_of(instance: Tool) -> list[ToolMethod]:
@@ -184,7 +192,7 @@ def _method(owner: Tool, function: Callable[..., Any]) -> ToolMethod:
 
 
 def _describe(function: Callable[..., Any]) -> tuple[str, dict[str, Any], TypeAdapter[Any]]:
-    hints = typing.get_type_hints(function)
+    hints = typing.get_type_hints(function, include_extras=True)
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name == "self":
@@ -196,17 +204,19 @@ def _describe(function: Callable[..., Any]) -> tuple[str, dict[str, Any], TypeAd
                 f"tool {function.__qualname__}: argument {parameter.name!r} has no type hint",
                 remedy="the model is shown a schema made of the type hints",
             )
-        default = ... if parameter.default is parameter.empty else parameter.default
+        default = Field() if parameter.default is parameter.empty else parameter.default
         fields[parameter.name] = (hints[parameter.name], default)
     model = create_model(f"{function.__name__}_arguments", **fields)
     description, about = _docstring(inspect.getdoc(function) or "")
     schema = model.model_json_schema()
     schema.pop("title", None)
     schema.setdefault("properties", {})
-    for name, entry in schema["properties"].items():
+    for entry in schema["properties"].values():
         entry.pop("title", None)
-        if name in about:
-            entry["description"] = about[name]
+    for name, field in model.model_fields.items():
+        entry = schema["properties"].get(str(field.validation_alias or name))
+        if entry is not None and name in about:
+            entry.setdefault("description", about[name])
     return description, schema, TypeAdapter(model)
 
 
