@@ -53,13 +53,14 @@ def eval_plans(tasks: TaskSource, episodes: int, iteration: int, label: str = "e
 
 def missing(plans: Iterable[Plan], run: RunDir) -> list[Plan]:
     """The plans that no stored episode fulfils. One that failed before runs again under a new id (`~1`, `~2`, ...)."""
-    status: dict[str, str] = {row.id: row.status for row in run.rows()}
-    todo = []
-    for plan in plans:
-        attempt, id = 0, plan.id
-        while status.get(id) in ("infra_error", "user_error"):
-            attempt += 1
-            id = f"{plan.id}~{attempt}"
-        if id not in status:
-            todo.append(replace(plan, id=id))
-    return todo
+    planned = list(plans)
+    ids = {index: plan.id for index, plan in enumerate(planned)}
+    todo: dict[int, Plan] = {}
+    attempt = 0
+    while ids:
+        stored = run.statuses(ids.values())
+        todo |= {index: replace(planned[index], id=id) for index, id in ids.items() if id not in stored}
+        attempt += 1
+        failed = [index for index, id in ids.items() if stored.get(id) in ("infra_error", "user_error")]
+        ids = {index: f"{planned[index].id}~{attempt}" for index in failed}
+    return [todo[index] for index in sorted(todo)]

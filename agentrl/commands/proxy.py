@@ -51,7 +51,7 @@ def proxy(
             await start_to_sample(engine)
             sampling = Sampling(**recipe.sampling.model_dump())
             voice = Voice(engine, renderer.tokenizer, recipe.agent.format, sampling, recipe.seed)
-            taken = {row.id for row in run.rows()}
+            taken = run.ids()
             runner = web.AppRunner(Proxy(voice, run.add, model=recipe.name, taken=taken, idle_s=idle_s).app())
             await runner.setup()
             try:

@@ -32,6 +32,7 @@ from agentrl.store.shards import Frame, Location, Shards
 
 _COMMIT_ROWS = 256
 _COMMIT_SECONDS = 0.5
+_ASKED_AT_ONCE = 500  # SQLite takes 999 parameters at least
 
 
 class RunDir:
@@ -224,6 +225,15 @@ class RunDir:
         """Ids of the stored episodes. Resume is a set difference with these."""
         where, values = _where({"split = ?": split, "iteration = ?": iteration})
         return {row[0] for row in self._select(f"id FROM all_episodes {where}", values)}
+
+    def statuses(self, ids: Iterable[str]) -> dict[str, str]:
+        """The status of those of `ids` that are stored. Costs what is asked for, not what is stored."""
+        wanted, found = list(ids), dict[str, str]()
+        for start in range(0, len(wanted), _ASKED_AT_ONCE):
+            some = wanted[start : start + _ASKED_AT_ONCE]
+            marks = ", ".join("?" * len(some))
+            found.update(self._select(f"id, status FROM all_episodes WHERE id IN ({marks})", some))
+        return found
 
     def rows(
         self,

@@ -53,7 +53,6 @@ class Shards:
         self.folder = folder
         self.roll_bytes = roll_bytes
         self._compress = zstandard.ZstdCompressor(level=3, write_checksum=True).compress
-        self._decompress = zstandard.ZstdDecompressor().decompress
         self._name = ""
         self._fd = -1
         self._at = 0
@@ -96,7 +95,7 @@ class Shards:
         try:
             with open(self.folder / location.shard, "rb") as file:
                 file.seek(location.offset)
-                return self._decompress(file.read(location.length)).rstrip(b"\n")
+                return _decompress(file.read(location.length)).rstrip(b"\n")
         except (OSError, zstandard.ZstdError, MemoryError) as error:
             raise StoreError(
                 f"a record cannot be read: {error}",
@@ -146,7 +145,7 @@ class Shards:
             while at < size:
                 end = _frame_end(data, at)
                 try:
-                    line = self._decompress(data[at:end]) if end is not None and end <= size else None
+                    line = _decompress(data[at:end]) if end is not None and end <= size else None
                 except (zstandard.ZstdError, MemoryError):
                     line = None
                 if line is not None and end is not None:
@@ -158,6 +157,11 @@ class Shards:
                 following = size if following < 0 else following
                 yield Frame(Location(name, at, following - at), "torn" if cut else "damaged", None)
                 at = following
+
+
+def _decompress(frame: bytes) -> bytes:
+    """One frame. A decompressor is of use to one thread at a time, and costs a microsecond."""
+    return zstandard.ZstdDecompressor().decompress(frame)
 
 
 def _frame_end(data: mmap.mmap, start: int) -> int | None:
