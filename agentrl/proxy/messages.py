@@ -10,6 +10,7 @@ from typing import Any
 from agentrl.chat.parser import Parser, Reply, read_json
 from agentrl.errors import AgentRLError
 from agentrl.task import Message
+from agentrl.values import text
 
 
 class BadRequest(AgentRLError):
@@ -26,9 +27,9 @@ def content_of(message: dict[str, Any]) -> str:
     if content is None:
         return ""
     if isinstance(content, str):
-        return content
+        return text(content)
     if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
-        return "".join(str(part.get("text", "")) for part in content)
+        return text("".join(str(part.get("text", "")) for part in content))
     raise BadRequest("only text can be recorded, and a message holds something else")
 
 
@@ -38,17 +39,18 @@ def as_ours(message: dict[str, Any], parser: Parser) -> Message:
     Raises:
         BadRequest: it has no role, or calls that are no JSON.
     """
-    role, text = message.get("role"), content_of(message)
+    role, content = message.get("role"), content_of(message)
     if not isinstance(role, str):
         raise BadRequest("a message has no role")
     if role == "developer":
         role = "system"
     if calls := message.get("tool_calls"):
         try:
-            text = parser.format(text, [(c["function"]["name"], read_json(c["function"]["arguments"])) for c in calls])
+            named = [(call["function"]["name"], read_json(call["function"]["arguments"])) for call in calls]
+            content = parser.format(content, named)
         except (KeyError, TypeError, ValueError) as error:
             raise BadRequest(f"a tool call of the conversation cannot be written: {error}") from None
-    ours: Message = {"role": role, "content": text}
+    ours: Message = {"role": role, "content": content}
     return ours | {key: message[key] for key in ("name", "tool_call_id") if isinstance(message.get(key), str)}
 
 
@@ -57,10 +59,10 @@ def key_of(messages: Sequence[dict[str, Any]]) -> str:
     return json.dumps([_essence(message) for message in messages], sort_keys=True)
 
 
-def as_theirs(reply: Reply, text: str) -> dict[str, Any]:
+def as_theirs(reply: Reply, said: str) -> dict[str, Any]:
     """A sampled reply as the API's message. Calls that cannot be read stay in the text, for the program to see."""
     if not reply.calls or reply.errors:
-        return {"role": "assistant", "content": text}
+        return {"role": "assistant", "content": said}
     calls = [
         {
             "id": f"call_{secrets.token_hex(8)}",

@@ -2,11 +2,16 @@
 
 A request whose conversation continues a reply that was sampled here extends its tokens; two that continue the same
 reply are two branches. A conversation that holds a reply nobody sampled (the program edited its history) starts a new
-branch, which is recorded as drift.
+branch, which is recorded as drift; those in a session's first request are examples, and part of the prompt.
+
+A reply that the program never saw is left out of the episode: one that could not be delivered, or that the same request
+asked for again (clients do so by themselves when a connection breaks). It stays if a later request goes on from it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import json
 import time
 from dataclasses import dataclass, field
@@ -58,12 +63,28 @@ class Voice:
 
 @dataclass(frozen=True)
 class Said:
-    """A reply: as the program gets it, and what it cost."""
+    """A reply: as the program gets it, the number of its turn, and what it cost."""
 
+    turn: int
     message: dict[str, Any]
     finish: str
     prompt_tokens: int
     completion_tokens: int
+
+
+@dataclass
+class _Ask:
+    """A request.
+
+    Attributes:
+        turns: its replies so far.
+        over: whether it was answered, or failed.
+        before: the same request, where this one is its retry.
+    """
+
+    before: list[_Ask]
+    turns: list[int] = field(default_factory=list)
+    over: bool = False
 
 
 class Recorder:
@@ -85,9 +106,16 @@ class Recorder:
         self._tips: dict[str, int] = {}  # The turn that ended a conversation, by the conversation.
         self._rendered: dict[tuple[int, tuple[int, ...]], int] = {}  # Node by parent and tokens.
         self._asked = 0
+        self._asks: dict[str, list[_Ask]] = {}  # By the hash of the request's body.
+        self._examples: set[str] = set()  # Conversations up to a reply that nobody sampled, of first requests.
+        self._undelivered: set[int] = set()
 
-    async def reply(self, body: dict[str, Any]) -> Said:
-        """Answers a request of the chat completions API, and records it.
+    async def reply(self, body: dict[str, Any], *, n: int = 1, retried: bool = False) -> list[Said]:
+        """Answers a request of the chat completions API, and records it: `n` replies, one branch each.
+
+        Args:
+            retried: the client says that it asks again. A request that is the same as one that was answered is taken
+                for a retry anyway; for several replies to one prompt give `n`, or ask side by side.
 
         Raises:
             BadRequest: it cannot be recorded token by token.
@@ -95,6 +123,20 @@ class Recorder:
             ContextOverflow: the conversation fills the context.
             EngineError: the engine failed; nothing was recorded.
         """
+        key = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+        same = self._asks.setdefault(key, [])
+        ask = _Ask([earlier for earlier in same if retried or earlier.over])
+        same.append(ask)
+        try:
+            return await asyncio.gather(*(self._reply(body, ask) for _ in range(n)))
+        finally:
+            ask.over = True
+
+    def undelivered(self, said: list[Said]) -> None:
+        """The program was gone when it was to be given these replies."""
+        self._undelivered |= {one.turn for one in said}
+
+    async def _reply(self, body: dict[str, Any], ask: _Ask) -> Said:
         messages, tools = _checked(body)
         parser, renderer = self.voice.dialect(tools)
         given = json.dumps(tools, sort_keys=True)
@@ -126,12 +168,15 @@ class Recorder:
             self.prompt = [as_ours(message, parser) for message in messages]
         text, message = self._read(completion, sampling, parser, tools)
         self._add(parent, rendered, completion, text, seconds)
-        self._tips[given + key_of([*messages, message])] = len(self.turns) - 1
+        turn = len(self.turns) - 1
+        ask.turns.append(turn)
+        self._tips[given + key_of([*messages, message])] = turn
         finish = "tool_calls" if "tool_calls" in message else completion.finish
-        return Said(message, finish, len(tokens), len(completion.token_ids))
+        return Said(turn, message, finish, len(tokens), len(completion.token_ids))
 
     def episode(self, *, rewards: dict[str, float] | None = None, answer: str | None = None) -> Episode:
         """The episode so far. `rewards` are outcome components; their sum is the reward."""
+        nodes, turns, drift = self._seen()
         question = next((str(m["content"]) for m in self.prompt if m["role"] == "user"), "")
         return Episode(
             id=self.name,
@@ -140,9 +185,9 @@ class Recorder:
             status="done",
             split="proxy",
             prompt=self.prompt,
-            nodes=self.nodes,
-            turns=self.turns,
-            drift=self.drift,
+            nodes=nodes,
+            turns=turns,
+            drift=drift,
             answer=answer,
             stop="answer",
             components=dict(rewards or {}),
@@ -153,14 +198,33 @@ class Recorder:
             trainable=self.voice.engine.trainable,
         )
 
+    def _seen(self) -> tuple[list[Node], list[Turn], list[Drift]]:
+        """The record without the replies that the program never saw."""
+        asks = [ask for same in self._asks.values() for ask in same if ask.turns]
+        again = {turn for ask in asks for earlier in ask.before for turn in earlier.turns}
+        lost = {turn for turn in again | self._undelivered if not self.turns[turn].observations}
+        gone, moved = {self.turns[turn].node for turn in lost}, {-1: -1}
+        kept = [index for index in range(len(self.nodes)) if index not in gone]
+        moved |= {index: k for k, index in enumerate(kept)}
+        nodes = [msgspec.structs.replace(self.nodes[k], parent=moved[self.nodes[k].parent]) for k in kept]
+        left = [turn for turn in self.turns if turn.index not in lost]
+        turns = [msgspec.structs.replace(turn, index=k, node=moved[turn.node]) for k, turn in enumerate(left)]
+        numbers = {turn.index: k for k, turn in enumerate(left)}
+        drift = [msgspec.structs.replace(d, turn=numbers[d.turn]) for d in self.drift if d.turn not in lost]
+        return nodes, turns, drift
+
     def _place(
         self, messages: list[dict[str, Any]], given: str, parser: Parser, renderer: Renderer
     ) -> tuple[int, list[int], bool]:
         """Where a conversation goes on: the node, the tokens to append there, and whether history was edited."""
         last = max((k for k, message in enumerate(messages) if message.get("role") == "assistant"), default=-1)
-        turn = self._tips.get(given + key_of(messages[: last + 1])) if last >= 0 else None
+        key = given + key_of(messages[: last + 1])
+        turn = self._tips.get(key)
         if turn is None:
-            return -1, renderer.start([as_ours(message, parser) for message in messages]), last >= 0
+            if not self.turns:
+                self._examples.add(key)
+            edited = last >= 0 and key not in self._examples
+            return -1, renderer.start([as_ours(message, parser) for message in messages]), edited
         if last == len(messages) - 1:
             raise BadRequest("the conversation ends with a reply: there is nothing to reply to")
         new = [as_ours(message, parser) for message in messages[last + 1 :]]

@@ -25,12 +25,15 @@ from agentrl.episode.record import Episode
 from agentrl.errors import InfraError, RenderError
 from agentrl.proxy.messages import BadRequest
 from agentrl.proxy.recorder import Recorder, Said, Voice
+from agentrl.values import ValueRefused, number, text
+from agentrl.values import rewards as checked_rewards
 
 STATUS: dict[type[Exception], tuple[int, str]] = {
     ContextOverflow: (400, "context_length_exceeded"),
     BadRequest: (400, "invalid_request_error"),
     RenderError: (400, "invalid_request_error"),
     Refused: (400, "invalid_request_error"),
+    ValueRefused: (400, "invalid_request_error"),
     InfraError: (503, "engine_error"),
 }
 """What a program is told of an error: HTTP status and code."""
@@ -64,12 +67,12 @@ class Proxy:
         return app
 
     def end(self, name: str, *, rewards: dict[str, float] | None = None, answer: str | None = None) -> Episode | None:
-        """Stores a session as an episode; None if it never said anything."""
+        """Stores a session as an episode; None if nothing that it said was seen."""
         recorder = self.sessions.pop(name)
         self.voice.engine.end_session(recorder.name)
-        if not recorder.turns:
-            return None
         episode = recorder.episode(rewards=rewards, answer=answer)
+        if not episode.turns:
+            return None
         self._store(episode)
         return episode
 
@@ -85,16 +88,14 @@ class Proxy:
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         try:
-            body = await request.json()
-            if not isinstance(body, dict):
-                raise BadRequest("the body must be a JSON object")
+            body = await _body(request)
             recorder = self._recorder(_session_of(request))
-            said = await asyncio.gather(*(recorder.reply(body) for _ in range(int(body.get("n") or 1))))
-        except json.JSONDecodeError as error:
-            return _problem(400, "invalid_request_error", f"the body is no JSON: {error}")
+            again = request.headers.get("X-Stainless-Retry-Count", "0") != "0"  # OpenAI's clients say so
+            said = await recorder.reply(body, n=int(body.get("n") or 1), retried=again)
         except tuple(STATUS) as error:
-            status, code = next(found for kind, found in STATUS.items() if isinstance(error, kind))
-            return _problem(status, code, str(error))
+            return _refusal(error)
+        if request.transport is None or request.transport.is_closing():
+            recorder.undelivered(said)
         envelope = {"id": f"chatcmpl-{time.time_ns():x}", "created": int(time.time()), "model": self.model}
         if body.get("stream"):
             include = bool((body.get("stream_options") or {}).get("include_usage"))
@@ -109,13 +110,13 @@ class Proxy:
         name = request.match_info["session"]
         if name not in self.sessions:
             return _problem(404, "no_such_session", f"there is no session {name!r}; it may have ended already")
-        body = await request.json() if request.can_read_body else {}
-        rewards = body.get("rewards") or {}
-        if not all(isinstance(value, int | float) for value in rewards.values()):
-            return _problem(400, "invalid_request_error", "'rewards' maps names to numbers")
-        episode = self.end(
-            name, rewards={key: float(value) for key, value in rewards.items()}, answer=body.get("answer")
-        )
+        try:
+            body = await _body(request) if request.can_read_body else {}
+            rewards, answer = checked_rewards(body.get("rewards")), body.get("answer")
+            number(sum(rewards.values()), "the sum of the rewards")
+        except tuple(STATUS) as error:
+            return _refusal(error)
+        episode = self.end(name, rewards=rewards, answer=None if answer is None else text(answer))
         stored = (
             {} if episode is None else {"episode": episode.id, "turns": len(episode.turns), "reward": episode.reward}
         )
@@ -193,6 +194,26 @@ async def _stream(
 def _usage(said: list[Said]) -> dict[str, int]:
     prompt, completion = said[0].prompt_tokens, sum(one.completion_tokens for one in said)
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+async def _body(request: web.Request) -> dict[str, Any]:
+    """The request's JSON object.
+
+    Raises:
+        BadRequest: it has none.
+    """
+    try:
+        body = await request.json()
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the body is no JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise BadRequest("the body must be a JSON object")
+    return body
+
+
+def _refusal(error: Exception) -> web.Response:
+    status, code = next(found for kind, found in STATUS.items() if isinstance(error, kind))
+    return _problem(status, code, str(error))
 
 
 def _problem(status: int, code: str, message: str) -> web.Response:

@@ -59,8 +59,8 @@ class Parrot:
 class Client:
     """An agent program."""
 
-    def __init__(self, url: str, http: aiohttp.ClientSession, proxy: Proxy, stored: list[Episode]) -> None:
-        self.url, self.http, self.proxy, self.stored = url, http, proxy, stored
+    def __init__(self, url: str, http: aiohttp.ClientSession, proxy: Proxy, stored: list[Episode], server: Any) -> None:
+        self.url, self.http, self.proxy, self.stored, self.server = url, http, proxy, stored, server
 
     async def chat(self, messages: list[dict[str, Any]], session: str = "s", **more: Any) -> dict[str, Any]:
         reply = await self.http.post(f"{self.url}/s/{session}/v1/chat/completions", json={"messages": messages, **more})
@@ -84,7 +84,7 @@ async def connected(
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     async with aiohttp.ClientSession() as http:
-        yield Client(f"http://127.0.0.1:{runner.addresses[0][1]}", http, proxy, stored)
+        yield Client(f"http://127.0.0.1:{runner.addresses[0][1]}", http, proxy, stored, runner.server)
     await runner.cleanup()
 
 
@@ -209,3 +209,133 @@ async def test_what_cannot_be_recorded_is_refused_and_a_broken_engine_leaves_no_
         episode = await client.end()
     assert len(episode.turns) == 2
     assert [node.kind for node in episode.nodes] == ["prompt", "sampled", "observation", "sampled"]
+
+
+def texts(episode: Episode) -> list[str]:
+    return [turn.text for turn in episode.turns]
+
+
+async def test_a_client_s_retry_leaves_no_branch_that_it_never_saw(tmp_path: Path) -> None:
+    """The reply that was lost on its way had the episode's full credit."""
+    parrot = Parrot("lost", "seen", "lost too", "the end", "a", "b", "c", "d")
+    async for client in connected(parrot, ByteTokenizer()):
+        await client.say([user("hi")])
+        seen = await client.say([user("hi")])
+        assert seen["content"] == "seen"
+        for _ in range(2):
+            last = await client.say([user("hi"), seen, user("go on")])
+        assert last["content"] == "the end"
+        episode = await client.end(rewards={"solved": 1.0})
+        assert texts(episode) == ["seen", "the end"]
+        assert [(node.parent, node.kind) for node in episode.nodes] == [
+            (-1, "prompt"), (0, "sampled"), (1, "observation"), (2, "sampled")
+        ]  # fmt: skip
+        assert [turn.node for turn in episode.turns] == [1, 3]
+        with RunDir.create(tmp_path / "run", {"command": "proxy", "recipe": {}, "base": "."}) as run:
+            run.add(episode)
+        assert check(tmp_path / "run").ok
+        # What was asked for again may be what the program goes on from; asked side by side, or as `n`, are branches.
+        first = await client.say([user("hi")], "t")
+        await client.say([user("hi")], "t")
+        await client.say([user("hi"), first, user("go on")], "t")
+        assert texts(await client.end("t")) == ["a", "b", "c"]
+
+
+async def test_several_replies_to_one_prompt_are_asked_for_at_once() -> None:
+    async for client in connected(Slow(*"abcd"), ByteTokenizer()):
+        await asyncio.gather(client.say([user("hi")]), client.say([user("hi")]))
+        await client.chat([user("ho")], n=2)
+        assert sorted(texts(await client.end())) == ["a", "b", "c", "d"]
+
+
+class Slow(Parrot):
+    """Replies when it is told to; until then, when two wait."""
+
+    waiting = 0
+
+    async def generate(self, token_ids: Any, sampling: Sampling, session: str) -> Completion:
+        completion = await super().generate(token_ids, sampling, session)
+        self.waiting += 1
+        while self.waiting % 2:
+            await asyncio.sleep(0.01)
+        return completion
+
+
+class Held(Parrot):
+    """Replies when it is told to."""
+
+    def __init__(self, *texts: str) -> None:
+        super().__init__(*texts)
+        self.asked, self.free = asyncio.Event(), asyncio.Event()
+
+    async def generate(self, token_ids: Any, sampling: Sampling, session: str) -> Completion:
+        completion = await super().generate(token_ids, sampling, session)
+        self.asked.set()
+        await self.free.wait()
+        return completion
+
+
+async def test_a_reply_to_a_client_that_hung_up_is_no_branch() -> None:
+    held = Held("nobody hears this", "seen", "again")
+    async for client in connected(held, ByteTokenizer()):
+        gone = asyncio.create_task(client.say([user("hi")]))
+        await held.asked.wait()
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        url, body = f"{client.url}/s/s/v1/chat/completions", {"messages": [user("hi")]}
+        retry = {"X-Stainless-Retry-Count": "1"}
+        again = asyncio.create_task(client.http.post(url, json=body, headers=retry))
+        while len(held.prompts) < 2:
+            await asyncio.sleep(0.01)
+        held.free.set()
+        await again
+        assert texts(await client.end()) == ["seen"]
+        # Hung up, and nothing asked again: nothing of it was seen.
+        held.asked.clear()
+        held.free.clear()
+        gone = asyncio.create_task(client.say([user("hi")]))
+        await held.asked.wait()
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        recorder = client.proxy.sessions["s"]
+        while all(connection.transport for connection in client.server.connections):  # until the server has heard of it
+            await asyncio.sleep(0.01)
+        held.free.set()
+        while not recorder.turns:
+            await asyncio.sleep(0.01)
+        before = len(client.stored)
+        assert (await (await client.http.post(f"{client.url}/s/s/end", json={})).json()) == {}
+        assert len(client.stored) == before
+
+
+async def test_examples_in_the_first_request_are_prompt_and_not_drift() -> None:
+    examples = [
+        user("2 + 2?"),
+        {"role": "assistant", "content": "4"},
+        user("3 + 3?"),
+        {"role": "assistant", "content": "6"},
+    ]
+    async for client in connected(Parrot("8", "9", "10", "11"), ByteTokenizer()):
+        said = await client.say([*examples, user("4 + 4?")])
+        await client.say([*examples, user("4 + 4?"), said, user("And one more?")])
+        await client.say([*examples, user("5 + 5?")])
+        edited = [*examples, user("4 + 4?"), {"role": "assistant", "content": "made up"}, user("And one more?")]
+        await client.say(edited)
+        assert [drift.turn for drift in (await client.end()).drift] == [3]
+
+
+async def test_an_end_that_cannot_be_stored_is_refused_and_loses_nothing() -> None:
+    async for client in connected(Parrot("hi"), ByteTokenizer()):
+        await client.say([{"role": "user", "content": "caf\udce9"}])
+        for body, said in [
+            ({"rewards": {"a": float("nan")}}, "reward 'a' is nan (float)"),
+            ({"rewards": {"a": "1"}}, "reward 'a' is '1' (str)"),
+            ({"rewards": [1]}, "rewards are [1] (list)"),
+            ({"rewards": {"a": 1e308, "b": 1e308}}, "the sum of the rewards is inf"),
+            ([], "the body must be a JSON object"),
+        ]:
+            refused = await client.http.post(f"{client.url}/s/s/end", json=body)
+            assert refused.status == 400
+            assert said in (await refused.json())["error"]["message"]
+        episode = await client.end(rewards={"a": True, "b": 0.5}, answer=42)
+    assert (episode.reward, episode.answer, episode.prompt[0]["content"]) == (1.5, "42", "caf?")
