@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
@@ -20,6 +21,7 @@ from agentrl.rewards.declare import About, Cost, Scored, about
 from agentrl.rewards.gate import Gate, check_gates, judge_gates
 from agentrl.rewards.registry import GIVEN, check_settings, find_reward, signature_of
 from agentrl.rewards.steps import Step, Values, apply
+from agentrl.sandbox.wire import NulByte
 from agentrl.task import Task
 from agentrl.values import ValueRefused, number, text
 
@@ -135,6 +137,9 @@ class Component:
         Raises:
             RewardError: the function raised, or returned something that is no reward.
             AgentRLError: as the function raised it (a lost sandbox is not the function's fault).
+
+        What the agent's sandbox raises of its files and processes (OSError: no file, a folder, too large, ...) and the
+        function lets through is no bug of the function: it scores 0.
         """
         given: dict[str, Any] = {"task": task, "episode": episode, "sandbox": sandbox, "component": self.name}
         fresh: list[Sandbox] = []
@@ -164,6 +169,9 @@ class Component:
             error.add_note(f"in reward component {self.name!r}")
             raise
         except Exception as error:
+            if sandbox is not None and _left_behind(error, sandbox):
+                zero: Values = [0.0] * len(episode.turns) if "turn" in self.wants else 0.0
+                return apply(self.steps, zero), f"what the agent left: {error}"
             raise RewardError(
                 f"reward component {self.name!r} raised {type(error).__name__}: {error}",
                 place=", ".join(filter(None, [f"episode {episode.id}", place_of(error)])),
@@ -199,6 +207,15 @@ class Component:
             place=f"episode {episode.id}",
             remedy="return a finite number, or None where nothing could be scored; or a list of these, one per turn",
         )
+
+
+def _left_behind(error: Exception, sandbox: Sandbox) -> bool:
+    """Whether the sandbox of the agent raised it, of what is there or of a name that cannot be."""
+    if not isinstance(error, OSError | UnicodeError | NulByte):
+        return False
+    own = getattr(sandbox.read, "__self__", sandbox)  # that of a pool hands out the methods of the one behind it
+    places = {id(own), id(getattr(own, "wire", own))}
+    return any(id(frame.f_locals.get("self")) in places for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import secrets
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -152,7 +153,12 @@ async def _carry(source: Process, sink: Process, data: bytes = b"") -> None:
 
 
 async def passes(
-    sandbox: Sandbox, job: Mapping[str, Any], timeout_s: float, *, foreign: Sequence[str] = ()
+    sandbox: Sandbox,
+    job: Mapping[str, Any],
+    timeout_s: float,
+    *,
+    foreign: Sequence[str] = (),
+    isolated: bool = False,
 ) -> tuple[ExecResult, bool]:
     """Runs tests by `tools/verify/agentrl_proof.py`, and whether they say at their end that they were passed.
 
@@ -161,12 +167,15 @@ async def passes(
     Args:
         job: what `job_of` found, or statements.
         foreign: files whose `sys.exit` is no end of the tests: those of the code, where they share a process.
+        isolated: for a sandbox that is the agent's own: nothing of its files is read before the tests are.
     """
     word = secrets.token_hex(16)
     given = json.dumps({"word": word, "foreign": list(foreign), **job}).encode()
-    program = [job.get("python", "python3"), f"{FOLDER}/agentrl_proof.py"]
+    [(path, source)], python = _programs("agentrl_proof").items(), job.get("python", "python3")
+    program = [python, "-I", "-c", source.decode()] if isolated else [python, path]
     result = await sandbox.exec(program, stdin=given, timeout_s=timeout_s)
-    return result, result.ok and result.stdout.rstrip().endswith(word.encode())
+    said, mark, _ = result.stdout.rpartition(b"\n" + word.encode())
+    return (replace(result, stdout=said), result.ok) if mark else (result, False)
 
 
 async def prepare_proof(sandbox: Sandbox) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from agentrl.errors import TaskError
 from agentrl.rewards.declare import Scored, reward
+from agentrl.rewards.isolation import job_of, passes
 from agentrl.task import Task
 
 if TYPE_CHECKING:
@@ -23,14 +25,26 @@ _KINDS = (*_TEXT, "absent", "exit", "stdout")
 
 @reward(costs=["sandbox"])
 async def state_check(
-    task: Task, sandbox: Sandbox, *, key: str = "state", partial: bool = False, timeout_s: float = 30.0
+    task: Task,
+    sandbox: Sandbox,
+    *,
+    key: str = "state",
+    end_programs: bool = True,
+    partial: bool = False,
+    timeout_s: float = 30.0,
 ) -> float | Scored:
     """Whether all checks of the sandbox hold (1 or 0), or with `partial` the share that does.
 
     `task.data[key]` is a list of `{file: PATH, equals | contains | matches: TEXT}` (space at the ends is ignored;
     `matches` is a regular expression), `{file: PATH, absent: true}`, or
-    `{command: TEXT, exit: 0, stdout: TEXT}`. Files are read past the agent's programs. Commands run in the agent's
-    sandbox, where it may have replaced programs: prefer files, or `code_tests` with its fresh sandbox.
+    `{command: TEXT, exit: 0, stdout: TEXT}`. All programs of the agent are ended first. Commands run in the agent's
+    sandbox, where it may have replaced programs: prefer files, or `code_tests` with its fresh sandboxes. A command that
+    is pytest, unittest or a Python script (as `code_tests` has it) and should exit with 0 must also prove its end. It
+    is started without the agent's `sitecustomize`, `usercustomize` and modules.
+
+    Args:
+        end_programs: false for checks of a service that the agent started: it may then interfere with the commands.
+        timeout_s: for one command.
 
     Raises:
         TaskError: no checks, or one that is neither.
@@ -38,6 +52,8 @@ async def state_check(
     checks = task.data.get(key)
     if not isinstance(checks, list) or not checks:
         raise TaskError(f"no state checks: {key!r} is {checks!r}", place=f"task {task.id}", remedy="give a list")
+    if end_programs and not await _end_programs(sandbox):
+        return Scored(0.0, "the agent's programs could not be ended")
     failed = []
     for number, check in enumerate(checks):
         if not isinstance(check, Mapping) or not ({"file", "command"} & set(check)) or not set(check) & set(_KINDS):
@@ -69,12 +85,26 @@ async def _file(sandbox: Sandbox, check: Mapping[str, Any]) -> str:
 
 
 async def _command(sandbox: Sandbox, check: Mapping[str, Any], timeout_s: float) -> str:
-    result = await sandbox.exec(check["command"], timeout_s=timeout_s)
-    if result.code != check.get("exit", 0):
-        return f"{check['command']}: exit code {result.code}"
+    command, code = check["command"], check.get("exit", 0)
+    job = job_of(command) if isinstance(command, str) and code == 0 else None
+    if job is not None and not (job["kind"] == "script" and "stdout" in check):
+        result, passed = await passes(sandbox, job, timeout_s, isolated=True)
+        if not passed:
+            return f"{command}: not passed ({result.outcome})"
+    else:
+        result = await sandbox.exec(command, env={"PYTHONNOUSERSITE": "1"}, timeout_s=timeout_s)
+        if result.code != code:
+            return f"{command}: exit code {result.code}"
     said = result.stdout.decode("utf-8", "replace").strip()
-    return (
-        f"{check['command']}: printed {said[:80]!r}"
-        if "stdout" in check and said != str(check["stdout"]).strip()
-        else ""
-    )
+    wrong = "stdout" in check and said != str(check["stdout"]).strip()
+    return f"{command}: printed {said[:80]!r}" if wrong else ""
+
+
+async def _end_programs(sandbox: Sandbox) -> bool:
+    """Kills all programs inside but the toolbox; whether none is left. A signal to all leaves no time to fork."""
+    for _ in range(20):
+        await sandbox.exec(["sh", "-c", "kill -9 -1"], timeout_s=10)
+        if (await sandbox.health()).processes in (1, None):
+            return True
+        await asyncio.sleep(0.01)
+    return False

@@ -23,11 +23,16 @@ class Reply:
     body: bytes
 
 
+class NulByte(ValueError):
+    """An argument, a path or a setting of the environment holds a NUL byte."""
+
+
 def encode(fields: Mapping[str, Field], body: bytes = b"") -> bytes:
     """One frame.
 
     Raises:
-        ValueError: a field holds a NUL, which neither arguments nor paths can.
+        NulByte: a field holds a NUL, which neither arguments nor paths can.
+        UnicodeEncodeError: a field holds a surrogate that stands for no byte.
     """
     parts: list[str] = []
     for key, value in fields.items():
@@ -39,7 +44,7 @@ def encode(fields: Mapping[str, Field], body: bytes = b"") -> bytes:
             parts += [f"{key}={item}" for item in value]
     text = "\0".join(parts)
     if text.count("\0") != len(parts) - 1:
-        raise ValueError("arguments, environment and paths cannot hold NUL bytes")
+        raise NulByte("arguments, environment and paths cannot hold NUL bytes")
     header = text.encode("utf-8", "surrogateescape")
     return len(header).to_bytes(4, "big") + len(body).to_bytes(4, "big") + header + body
 

@@ -14,8 +14,9 @@ from agentrl.rewards.code import code_tests
 from agentrl.rewards.state import state_check
 from agentrl.sandbox.contract import SandboxSpec
 from agentrl.sandbox.namespace import NamespaceBackend
+from agentrl.sandbox.pool import Pool
 from agentrl.task import Task
-from tests.rewards.make import make_episode
+from tests.rewards.make import make_episode, turn
 
 
 @pytest.fixture
@@ -211,3 +212,128 @@ async def test_state(backend):
         for bad in (None, [], [{"file": "a"}], ["a"]):
             with pytest.raises(TaskError, match="task t:"):
                 await state_check(Task.of("t", "", state=bad), sandbox)
+
+
+FORGER = """
+import os, signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    while True:
+        for name, text in (("a.txt", "hello"), ("test_it.py", "")):
+            with open(name, "w") as file:
+                file.write(text)
+"""
+
+
+async def test_what_the_agent_left_running_has_no_part_in_a_check(backend):
+    """A program that writes the file again and again, from a session, where it outlives the call that started it."""
+    task = Task.of("t", "", state=[{"command": "rm -f a.txt; sleep 0.2; test ! -e a.txt", "exit": 0}])
+    async with await backend.create(SandboxSpec()) as sandbox:
+        await sandbox.write("forger.py", FORGER)
+        shell = await sandbox.session()
+        await shell.run("nohup setsid python3 forger.py > /dev/null 2>&1 &")
+        await shell.run("until test -e a.txt; do sleep 0.01; done")
+        assert (await state_check(task, sandbox, end_programs=False)).value == 0.0
+        found = await state_check(task, sandbox)
+        assert found.value == 1.0, found.note
+        assert (await shell.run("echo again")).text.endswith("again\n"), "sessions start again"
+
+
+WRONG_REPOSITORY = {
+    "solution.py": "def f(): return 'nonsense'\n",
+    "test_it.py": "import unittest, solution\nclass T(unittest.TestCase):\n    def test_f(self): self.assertEqual(solution.f(), 4)\n",
+}
+
+
+@pytest.mark.parametrize(("path", "text"), [
+    ("unittest.py", "raise SystemExit(0)"),
+    ("json.py", "import os; os._exit(0)"),
+    ("unittest/__main__.py", ""),
+    (".local/lib/python3.11/site-packages/usercustomize.py", "import os; os._exit(0)"),
+    (".local/lib/python3.11/site-packages/sitecustomize.py", "import os; os._exit(0)"),
+    ("solution.py", "import os; os._exit(0)"),
+    ("solution.py", "import sys; sys.exit(0)"),
+    ("solution.py", "import atexit, os; atexit.register(lambda: os._exit(0))\ndef f(): return 5"),
+    ("test_it.py", ""),
+])  # fmt: skip
+async def test_tests_in_the_agents_own_sandbox_must_prove_that_they_passed(backend, path, text):
+    task = Task.of("t", "", state=[{"command": "python3 -m unittest test_it", "exit": 0}])
+    async with await backend.create(SandboxSpec()) as sandbox:
+        for name, content in {**WRONG_REPOSITORY, path: text}.items():
+            await sandbox.write(name, content)
+        assert (await state_check(task, sandbox)).value == 0.0
+        await sandbox.write("solution.py", "def f(): return 4\n")
+        await sandbox.write("test_it.py", WRONG_REPOSITORY["test_it.py"])
+        assert (await state_check(task, sandbox)).value == 1.0
+
+
+async def test_a_script_that_is_checked_by_what_it_prints(backend):
+    checks = [{"command": "python3 main.py a", "stdout": "a 4"}, {"command": "python3 main.py a", "exit": 0}]
+    task = Task.of("t", "", state=checks)
+    async with await backend.create(SandboxSpec()) as sandbox:
+        await sandbox.write("main.py", "import sys\nprint(sys.argv[1], 4)\nsys.exit(0)\n")
+        assert (await state_check(task, sandbox)).value == 1.0
+        await sandbox.write("main.py", "import os\nprint('a', 4, flush=True)\nos._exit(0)\n")
+        assert (await state_check(task, sandbox, partial=True)).value == 0.5
+
+
+async def reads(sandbox, task):
+    return float(b"x" in await sandbox.read("it.py"))
+
+
+async def reads_a_name(sandbox, episode):
+    return float(b"x" in await sandbox.read(episode.answer))
+
+
+async def writes(sandbox):
+    await sandbox.write("out/result.txt", "1")
+    return 1.0
+
+
+async def says(sandbox, episode):
+    return float((await sandbox.exec(["echo", episode.answer])).ok)
+
+
+async def by_turn(sandbox, turn):
+    return float(b"x" in await sandbox.read("it.py"))
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+@pytest.mark.parametrize(("function", "leave", "answer"), [
+    (reads, "true", "a"),
+    (reads, "mkdir it.py", "a"),
+    (reads, "mkfifo it.py", "a"),
+    (reads, "truncate -s 1T it.py", "a"),
+    (reads, 'python3 -c "import os\nfor _ in range(10000): os.mkdir(\'d\'); os.chdir(\'d\')"', "a"),
+    (by_turn, "mkdir it.py", "a"),
+    (reads_a_name, "true", "no\0name"),
+    (reads_a_name, "true", "no\ud800name"),
+    (reads_a_name, "true", "n" * 5000),
+    (says, "true", "no\0text"),
+    (says, "true", "no\ud800text"),
+    (writes, "touch out", "a"),
+])  # fmt: skip
+async def test_what_an_agent_left_is_no_bug_of_the_function_that_looks_at_it(backend, function, leave, answer, ahead):
+    task, rewards = Task.of("t", ""), RewardSet.from_recipe({"looks": {"use": function}})
+    pool = Pool(backend, ahead=ahead)
+    async with await pool.create(SandboxSpec()) as agents:
+        assert (await agents.exec(leave)).ok
+        scored = await rewards.score(task, make_episode(task, turn(), answer=answer), agents)
+        assert (scored.turn_totals if function is by_turn else scored.total) in (0.0, [0.0])
+        assert "what the agent left" in scored.notes["looks"]
+    await pool.close()
+
+
+async def test_a_bug_of_the_function_is_still_one(backend):
+    def opens(sandbox):
+        return float(open("/no/such/file").read())
+
+    async def waits(sandbox):
+        return float((await sandbox.exec("true", timeout_s=0)).ok)
+
+    async with await backend.create(SandboxSpec()) as agents:
+        for function in (opens, waits):
+            task, rewards = Task.of("t", ""), RewardSet.from_recipe({"looks": {"use": function}})
+            with pytest.raises(RewardError, match="'looks' raised"):
+                await rewards.score(task, make_episode(task), agents)

@@ -4,7 +4,7 @@
 passed; `kind`, and what that needs:
 
 - `pytest`, `unittest`: `args`; `module`: whether it is run with `-m`. At least one test must pass, and none fail.
-- `script`: `file` and `args`. It must reach its end, or exit with 0 by itself.
+- `script`: `file` and `args`. It must reach its end, or exit with 0 by itself; others must not exit.
 - `statements`: `text`, run after the code in `entry`; `stub`: the code is elsewhere; `names`: those of built-in
   functions that the statements want of the code. They must reach their end.
 
@@ -22,7 +22,12 @@ import runpy
 import sys
 import traceback
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+HERE = os.path.dirname(os.path.abspath(globals().get("__file__", "/")))  # by -c it has no file
+
+
+def search_first(folder):
+    """Makes it the first place for imports, which until now none of the tests' folders was."""
+    sys.path[: 0 if sys.flags.isolated else 1] = [folder]
 
 
 class Names(dict):
@@ -58,9 +63,9 @@ def is_attribute_of_name(node):
 
 
 def run_pytest(job):
-    sys.path[0] = os.getcwd() if job["module"] else os.path.dirname(sys.executable)
     import pytest
 
+    search_first(os.getcwd() if job["module"] else os.path.dirname(sys.executable))
     passed = []
 
     class Counter:
@@ -75,9 +80,9 @@ def run_pytest(job):
 
 
 def run_unittest(job):
-    sys.path[0] = os.getcwd()
     import unittest
 
+    search_first(os.getcwd())
     result = unittest.main(module=None, argv=["python3 -m unittest", *job["args"]], exit=False).result
     if not result.wasSuccessful():
         return "unittest: not passed"
@@ -87,7 +92,7 @@ def run_unittest(job):
 
 def run_script(job):
     sys.argv = [job["file"], *job["args"]]
-    sys.path[0] = os.path.dirname(os.path.abspath(job["file"]))
+    search_first(os.path.dirname(os.path.abspath(job["file"])))
     runpy.run_path(job["file"], run_name="__main__")
     return ""
 
@@ -95,13 +100,13 @@ def run_script(job):
 def run_statements(job):
     text = compile(job["text"], "test", "exec")
     if job["stub"]:
-        sys.path[0] = os.getcwd()
+        search_first(os.getcwd())
         spec = importlib.util.spec_from_file_location("solution", job["entry"])
         module = sys.modules["solution"] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         exec(text, Names(module, job["text"], job["names"]))
     else:
-        sys.path[0] = os.getcwd()
+        search_first(os.getcwd())
         names = {"__name__": "solution"}
         with open(job["entry"], encoding="utf-8") as file:
             exec(compile(file.read(), job["entry"], "exec"), names)
@@ -114,12 +119,15 @@ KINDS = {"pytest": run_pytest, "unittest": run_unittest, "script": run_script, "
 
 def main():
     job, say = json.load(sys.stdin), os.dup(1)
+    if sys.flags.isolated:  # the environment is that of the recipe, the folders are the agent's
+        sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     word, foreign = job.pop("word").encode(), {*job["foreign"], os.path.join(HERE, "agentrl_stub.py")}
     try:
         problem = KINDS[job["kind"]](job)
     except SystemExit as error:
         by = {frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)}
-        problem = "the code exited" if {os.path.abspath(path) for path in by} & foreign else error.code
+        by_code = {os.path.abspath(path) for path in by} & foreign
+        problem = error.code if job["kind"] == "script" and not by_code else "the tests did not reach their end"
     except BaseException:
         traceback.print_exc()
         problem = 1
