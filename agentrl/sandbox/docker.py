@@ -33,7 +33,7 @@ from agentrl.sandbox.docker_image import Image, look_at
 from agentrl.sandbox.docker_owner import labels, reap
 from agentrl.sandbox.egress import SOCKET, Egress, open_way_out
 from agentrl.sandbox.owner import new_label
-from agentrl.sandbox.preflight import refuse
+from agentrl.sandbox.preflight import no_room, refuse
 from agentrl.sandbox.rootfs import reap_folders
 from agentrl.sandbox.snapshot import SnapshotSandbox
 
@@ -72,7 +72,10 @@ class DockerBackend:
         with self._opening:
             if self._known is None:
                 info = self.engine.open()
-                self._make_folder()
+                try:
+                    self._make_folder()
+                except OSError as error:
+                    raise no_room(self.name, error.strerror) from None
                 reap(self.engine)
                 self._known = _capabilities(info)
             return self._known

@@ -7,6 +7,7 @@ version is useless) and so shows, before the first episode, that the image has w
 from __future__ import annotations
 
 import shlex
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ from agentrl.paths import data_path
 from agentrl.sandbox.client import TOOLS
 from agentrl.sandbox.contract import SandboxUnavailable
 from agentrl.sandbox.docker_engine import Engine
+from agentrl.sandbox.preflight import no_room
 
 UID = 1000
 PROBE_S = 120.0
+_NO_ROOM = 75  # exit code of the probe where it cannot write what it made
 _SOURCES = (("toolbox", "*.py"), ("egress", "relay.py"), ("snapshot", "archive.py"))
 _PROBE = """
 import sys
@@ -25,22 +28,27 @@ if sys.version_info < (3, 9):
     sys.exit("its Python is %d.%d; the toolbox needs 3.9" % sys.version_info[:2])
 import _frozen_importlib_external, marshal, os
 import _ctypes, _socket, resource, select
-here, uid = sys.argv[1], int(sys.argv[2])
+here, uid, no_room = sys.argv[1], *map(int, sys.argv[2:])
+def write(name, data):
+    try:
+        with open(here + "/" + name, "wb") as out:
+            out.write(data)
+    except OSError as error:
+        print(error.strerror)
+        sys.exit(no_room)
 if not any(os.access(folder + "/bash", os.X_OK) for folder in os.environ["PATH"].split(":")):
     sys.exit("it has no bash")
 for name in os.listdir(here):
     if name.endswith(".py"):
         code = compile(open(here + "/" + name, "rb").read(), name, "exec")
-        with open(here + "/" + name + "c", "wb") as out:
-            out.write(_frozen_importlib_external.MAGIC_NUMBER + bytes(12) + marshal.dumps(code))
+        write(name + "c", _frozen_importlib_external.MAGIC_NUMBER + bytes(12) + marshal.dumps(code))
 for name, line in (("passwd", f"agent:x:{uid}:{uid}:agent:/work:/bin/bash"), ("group", f"agent:x:{uid}:")):
     lines = []
     if os.path.exists("/etc/" + name):
         lines = open("/etc/" + name, errors="replace").read().splitlines()
     if not any(entry.split(":")[2:3] == [str(uid)] for entry in lines):
         lines.append(line)
-    with open(here + "/" + name, "w") as out:
-        out.write("\\n".join(lines) + "\\n")
+    write(name, ("\\n".join(lines) + "\\n").encode("utf-8", "replace"))
 """
 
 
@@ -74,7 +82,7 @@ def look_at(engine: Engine, name: str, root: Path, settings: dict[str, Any], lab
         labels: of the probe's container.
 
     Raises:
-        SandboxUnavailable: there is no such image, or it lacks what sandboxes need.
+        SandboxUnavailable: there is no such image, it lacks what sandboxes need, or the temp folder is full.
     """
     try:
         about = engine.ask(lambda api: api.inspect_image(name))
@@ -83,19 +91,25 @@ def look_at(engine: Engine, name: str, root: Path, settings: dict[str, Any], lab
             raise _unknown(engine, name) from None
         raise
     folder = root / about["Id"].removeprefix("sha256:")[:12]
-    if not (folder / "passwd").exists():
-        folder.mkdir(exist_ok=True)
-        folder.chmod(0o777)  # the probe is not root; the folder above keeps other users of the host out
-        for room, pattern in _SOURCES:
-            for source in data_path("tools", room).glob(pattern):
-                (folder / source.name).write_bytes(source.read_bytes())
-        _probe(engine, name, about["Id"], folder, settings, labels)
-        folder.chmod(0o755)
+    if not folder.exists():
+        try:
+            folder.mkdir()
+            folder.chmod(0o777)  # the probe is not root; the folder above keeps other users of the host out
+            for room, pattern in _SOURCES:
+                for source in data_path("tools", room).glob(pattern):
+                    (folder / source.name).write_bytes(source.read_bytes())
+            _probe(engine, name, about["Id"], folder, settings, labels)
+            folder.chmod(0o755)
+        except BaseException as error:
+            shutil.rmtree(folder, ignore_errors=True)  # else it would be taken for whole
+            if isinstance(error, OSError) and error.errno is not None:  # else it is one of the engine
+                raise no_room("docker", error.strerror) from None
+            raise
     return Image(about["Id"], folder, tuple(about["Config"].get("Volumes") or ()))
 
 
 def _probe(engine: Engine, name: str, id: str, folder: Path, settings: dict[str, Any], labels: dict[str, str]) -> None:
-    argv = ["python3", "-I", "-S", "-B", "-c", _PROBE, TOOLS, str(UID)]
+    argv = ["python3", "-I", "-S", "-B", "-c", _PROBE, TOOLS, str(UID), str(_NO_ROOM)]
 
     def run(api: Any) -> tuple[int, str]:
         host = api.create_host_config(**settings, binds=[f"{folder}:{TOOLS}"])
@@ -115,6 +129,8 @@ def _probe(engine: Engine, name: str, id: str, folder: Path, settings: dict[str,
         if not (refused := engine.refused(error)):
             raise
         code, said = 127, "it has no python3" if "executable file not found" in refused else refused
+    if code == _NO_ROOM:
+        raise no_room("docker", said)
     if code != 0:
         raise SandboxUnavailable(
             f"the image {name!r} cannot be a sandbox: {said or f'the probe ended with code {code}'}",

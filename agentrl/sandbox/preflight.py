@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterable
 
-from agentrl.sandbox.contract import CapabilityMissing, SandboxSpec
+from agentrl.sandbox.contract import CapabilityMissing, SandboxSpec, SandboxUnavailable
 
 Want = tuple[bool, str, str, str]
 """Whether a spec wants what there is not; the field; what the backend does instead; the remedy."""
@@ -39,3 +40,10 @@ def refuse(backend: str, spec: SandboxSpec, wants: Iterable[Want]) -> None:
     for wanted, key, problem, remedy in (*wants, *beyond):
         if wanted:
             raise CapabilityMissing(f"the {backend} backend {problem}", place=f"sandbox.spec.{key}", remedy=remedy)
+
+
+def no_room(backend: str, why: str | None) -> SandboxUnavailable:
+    """The error where a backend's own files cannot be written to the temp folder."""
+    folder = tempfile.gettempdir()
+    problem = f"the {backend} backend cannot write its files to {folder}: {why}"
+    return SandboxUnavailable(problem, place=folder, remedy="free some space there, or set TMPDIR to another folder")

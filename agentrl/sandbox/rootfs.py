@@ -21,6 +21,7 @@ from agentrl.sandbox.client import TOOLS, WIRE
 from agentrl.sandbox.contract import SandboxSpec, SandboxUnavailable
 from agentrl.sandbox.egress import proxy_environment
 from agentrl.sandbox.owner import lives, new_label
+from agentrl.sandbox.preflight import no_room
 from agentrl.sandbox.seccomp import filter_program
 
 _NOBODY = "65534"
@@ -204,7 +205,7 @@ class Host:
             self._make_folder()
         except OSError as error:
             self.close()
-            raise _no_room(error) from None
+            raise no_room("namespace", error.strerror) from None
         setpriv = shutil.which("setpriv")
         prefixes = [(program, *_NAMESPACES, *nested)]
         if os.geteuid() == 0 and setpriv is not None:
@@ -248,7 +249,7 @@ class Host:
                 for name in sources:
                     (tools / f"{name}c").write_bytes(codes.read(int.from_bytes(codes.read(8), "big")))
             except OSError as error:
-                raise _no_room(error) from None
+                raise no_room("namespace", error.strerror) from None
             self._known[path] = rootfs
         return self._known[path]
 
@@ -313,10 +314,11 @@ class Host:
     def _masks(self) -> list[str]:
         """Hides what `/proc` tells of the host.
 
-        Its settings and secrets are root's, so that the wall of users keeps them; unless that is who we are.
+        Its secrets are root's, so that the wall of users keeps them; unless that is who we are. Settings never can be
+        written: some are the namespace's own, and so the user's in it.
         """
         exposed = os.geteuid() == 0 and not self.drops
-        words = ["--ro-bind", "/proc/sys", "/proc/sys"] if exposed else []
+        words = ["--ro-bind", "/proc/sys", "/proc/sys"]
         for name in _PROC_ROOT if exposed else _PROC_ALL:
             if os.path.exists(f"/proc/{name}"):
                 cover = f"{self._folder}/empty" if os.path.isdir(f"/proc/{name}") else "/dev/null"
@@ -347,13 +349,6 @@ class Host:
         for path in (self._folder, *self._folder.rglob("*")):  # whatever the umask: the sandbox's user must read it
             if not path.is_symlink():
                 path.chmod(0o755 if path.is_dir() else 0o644)
-
-
-def _no_room(error: OSError) -> SandboxUnavailable:
-    """The temp folder cannot be written."""
-    folder = tempfile.gettempdir()
-    problem = f"the namespace backend cannot write its files to {folder}: {error.strerror}"
-    return SandboxUnavailable(problem, place=folder, remedy="free some space there, or set TMPDIR to another folder")
 
 
 def _remove(folder: Path, lock: int) -> None:

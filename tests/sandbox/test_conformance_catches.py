@@ -190,6 +190,12 @@ def leaves_the_toolbox_open(monkeypatch: pytest.MonkeyPatch, folder: Path) -> ty
     return NamespaceBackend
 
 
+@broken("kernel_settings_cannot_be_written")
+def leaves_settings_open(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
+    monkeypatch.setattr(rootfs.Host, "_masks", lambda self: [])
+    return NamespaceBackend
+
+
 @broken("dangerous_calls_refused")
 def filters_no_calls(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
     known = NamespaceBackend().capabilities

@@ -281,6 +281,23 @@ async def test_the_living_are_not_reaped(docker_backend: DockerBackend) -> None:
         assert "/" in labels[MACHINE]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
+@pytest.mark.parametrize("pages", [3, 12, 24])
+def test_a_full_temp_folder_is_told_as_such(docker_host: str, tmp_path: Path, pages: int) -> None:
+    """Wherever it fills up: at the folder, the toolbox's sources, or what the probe compiles from within."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={pages * 4}k,mode=1777", "none", str(tmp_path)], check=True)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("tempfile.tempdir", str(tmp_path))
+            backend = DockerBackend(docker_host)
+            for _ in range(2):  # what was half written is not taken for whole
+                with pytest.raises(SandboxUnavailable, match=r"No space left[\s\S]*TMPDIR"):
+                    backend.preflight(SandboxSpec())
+            asyncio.run(backend.close())
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
 @pytest.mark.usefixtures("nothing_left")
 async def test_snapshots_go_with_their_users(docker_backend: DockerBackend) -> None:
     kept = len(docker_backend.snapshots)

@@ -94,6 +94,21 @@ async def proc_and_sys_hardened(arena: Arena) -> None:
     expect(not found, f"opened: {', '.join(found)}")
 
 
+_SETTINGS = """
+import os
+print(*[f"{folder}/{name}" for folder, _, names in os.walk("/proc/sys") for name in names
+        if os.access(f"{folder}/{name}", os.W_OK)])
+"""
+
+
+@check()
+async def kernel_settings_cannot_be_written(arena: Arena) -> None:
+    """Nothing in /proc/sys can be written, not even what is the sandbox's own."""
+    sandbox = await arena.open()
+    found = (await sandbox.exec(["python3", "-c", _SETTINGS])).text.split()
+    expect(not found, f"writable: {' '.join(found[:10])}")
+
+
 @check()
 async def no_new_privileges(arena: Arena) -> None:
     """No capability, none to be had; setuid is ignored."""
