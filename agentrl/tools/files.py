@@ -11,10 +11,12 @@ from agentrl.sandbox.contract import Sandbox
 from agentrl.task import Task
 from agentrl.tools.base import Tool, tool
 from agentrl.tools.shell import GRACE_S
+from agentrl.tools.words import Word
 
 T = TypeVar("T")
 
 _CONTEXT = 3
+_TOLD = 10  # places where a text occurs
 _SKIPPED = (".git", "node_modules", "__pycache__")
 
 
@@ -42,7 +44,7 @@ class Files(Tool):
         self.sandbox = sandbox
 
     @tool
-    async def view_file(self, path: str, first: int = 1, last: int | None = None) -> str:
+    async def view_file(self, path: Word, first: int = 1, last: int | None = None) -> str:
         """Show a text file with line numbers, or the entries of a folder.
 
         Args:
@@ -59,7 +61,7 @@ class Files(Tool):
         return self._trim(_numbered(lines, first, last) or f"[{path} is empty]")
 
     @tool
-    async def create_file(self, path: str, content: str) -> str:
+    async def create_file(self, path: Word, content: str) -> str:
         """Write a new file; folders that are missing are made. To change a file that exists, use replace_in_file.
 
         Args:
@@ -72,7 +74,7 @@ class Files(Tool):
         return f"[{path} written: {_count(len(content.splitlines()), 'line')}]"
 
     @tool
-    async def replace_in_file(self, path: str, old: str, new: str) -> str:
+    async def replace_in_file(self, path: Word, old: str, new: str) -> str:
         """Replace a piece of text that occurs exactly once in a file.
 
         Args:
@@ -90,7 +92,7 @@ class Files(Tool):
         return await self._change(path, text.replace(old, new), line, line + new.count("\n"))
 
     @tool
-    async def insert_in_file(self, path: str, line: int, text: str) -> str:
+    async def insert_in_file(self, path: Word, line: int, text: str) -> str:
         """Insert whole lines into a file.
 
         Args:
@@ -110,7 +112,7 @@ class Files(Tool):
         return await self._change(path, whole, line + 1, line + added.count("\n"))
 
     @tool
-    async def search_files(self, pattern: str, path: str = ".", regex: bool = False) -> str:
+    async def search_files(self, pattern: Word, path: Word = ".", regex: bool = False) -> str:
         """Find the lines that contain a text, in a file or in all files of a folder.
 
         Args:
@@ -119,7 +121,7 @@ class Files(Tool):
             regex: whether `pattern` is an expression.
         """
         skipped = [f"--exclude-dir={name}" for name in _SKIPPED]
-        argv = ["grep", "-rHnI", "-E" if regex else "-F", *skipped, "-e", pattern, "--", path]
+        argv = ["grep", "-rHnI", "--devices=skip", "-E" if regex else "-F", *skipped, "-e", pattern, "--", path]
         result = await self.sandbox.exec(argv, timeout_s=self.search_s, output_limit=self.output_limit)
         found, problem = result.stdout.decode("utf-8", "replace").rstrip("\n"), result.stderr.decode("utf-8", "replace")
         if result.outcome == "timeout":
@@ -200,12 +202,15 @@ def _numbered(lines: list[str], first: int, last: int | None) -> str:
 
 
 def _many(text: str, old: str, path: str) -> str:
-    at, lines = text.find(old), []
-    while at >= 0:
-        lines.append(str(text[:at].count("\n") + 1))
-        at = text.find(old, at + 1)
-    shown = ", ".join(lines[:10]) + (", ..." if len(lines) > 10 else "")
-    return f"`old` occurs {len(lines)} times in {path}, at lines {shown}; give more lines around it to make it unique"
+    count, at, line, lines = text.count(old), 0, 1, []
+    for _ in range(min(count, _TOLD)):
+        found = text.index(old, at)
+        line += text.count("\n", at, found)
+        lines.append(str(line))
+        line += old.count("\n")
+        at = found + len(old)
+    shown = ", ".join(lines) + (", ..." if count > _TOLD else "")
+    return f"`old` occurs {count} times in {path}, at lines {shown}; give more lines around it to make it unique"
 
 
 def _none(text: str, old: str, path: str) -> str:

@@ -6,6 +6,7 @@ from agentrl.sandbox.contract import PythonKernel, Sandbox
 from agentrl.task import Task
 from agentrl.tools.base import Tool, tool
 from agentrl.tools.shell import GRACE_S
+from agentrl.tools.words import Word
 
 
 class Python(Tool):
@@ -29,7 +30,7 @@ class Python(Tool):
         self.kernel: PythonKernel = await sandbox.python("python-tool")
 
     @tool
-    async def python(self, code: str) -> str:
+    async def python(self, code: Word) -> str:
         """Run Python code. Variables are kept from call to call; the value of a last expression is shown.
 
         Args:

@@ -6,6 +6,7 @@ from agentrl.sandbox.contract import ExecResult, Sandbox
 from agentrl.sandbox.contract import Shell as Session
 from agentrl.task import Task
 from agentrl.tools.base import Tool, tool
+from agentrl.tools.words import Word
 
 GRACE_S = 10.0
 """The sandbox ends a command that times out, and keeps the rest; only if it does not manage does the runner cancel."""
@@ -35,7 +36,7 @@ class Shell(Tool):
         self.session: Session = await sandbox.session("shell-tool")
 
     @tool
-    async def shell(self, command: str) -> str:
+    async def shell(self, command: Word) -> str:
         """Run a command in a persistent bash session. Folder and variables are kept from call to call.
 
         Args:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -123,9 +125,52 @@ async def test_search(call: Call, sandbox: NamespaceSandbox) -> None:
         await call("search_files", pattern="x", path="nowhere")
 
 
-async def test_a_search_that_hangs_is_ended(sandbox: NamespaceSandbox) -> None:
-    tool = Files(timeout_s=0.3)
+async def test_a_search_that_takes_too_long_is_ended(sandbox: NamespaceSandbox) -> None:
+    tool = Files(timeout_s=0.02)
     await tool.open(Task.of("t", "do"), sandbox)
-    await sandbox.exec(["mkfifo", "pipe"])
-    with pytest.raises(ToolError, match=r"longer than 0\.3 s"):
-        await tool.search_files("x", "pipe")
+    with pytest.raises(ToolError, match=r"longer than 0\.02 s"):
+        await tool.search_files("no such text", "/usr")  # all programs and libraries of this machine
+
+
+TRAPS = """
+import os
+os.mkdir("deep")
+os.mkfifo("pipe")
+os.symlink("/dev/zero", "endless")
+os.symlink("loop", "loop")
+os.truncate(os.open("hole", os.O_CREAT | os.O_WRONLY), 1 << 40)
+os.chdir("deep")
+for _ in range(10_000):
+    os.mkdir("d")
+    os.chdir("d")
+"""
+
+
+async def test_traps_are_observations_and_block_nobody(call: Call, sandbox: NamespaceSandbox) -> None:
+    assert (await sandbox.exec(["python3", "-c", TRAPS])).ok
+    slowest, loop = 0.0, asyncio.get_running_loop()
+    for path in ("pipe", "endless", "loop", "hole", "deep", "src/m.py/x", "n/" * 3000, "."):
+        for name, arguments in (
+            ("view_file", {}),
+            ("replace_in_file", {"old": "a", "new": "b"}),
+            ("insert_in_file", {"line": 0, "text": "x"}),
+            ("search_files", {"pattern": "x"}),
+            ("create_file", {"content": "x"}),
+        ):
+            task = asyncio.ensure_future(call(name, path=path, **arguments))
+            while not task.done():
+                last = loop.time()
+                await asyncio.wait([task], timeout=0.01)
+                slowest = max(slowest, loop.time() - last)
+            with suppress(ToolError):
+                assert len(task.result()) < 1000
+    assert slowest < 5
+    assert (await sandbox.health()).alive
+
+
+async def test_a_text_that_occurs_very_often_is_told_at_once(sandbox: NamespaceSandbox) -> None:
+    tool = Files()
+    await tool.open(Task.of("t", "do"), sandbox)
+    await sandbox.write("f", "a\n" * 500_000)
+    with pytest.raises(ToolError, match=r"occurs 500000 times in f, at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, \.\.\.;"):
+        await toolbox([tool])["replace_in_file"].call({"path": "f", "old": "a", "new": "b"})

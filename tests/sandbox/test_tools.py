@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from agentrl.errors import ToolError
 from agentrl.sandbox.namespace import NamespaceSandbox
 from agentrl.task import Task
-from agentrl.tools.base import toolbox
+from agentrl.tools.base import Tool, toolbox
+from agentrl.tools.files import Files
 from agentrl.tools.python import Python
 from agentrl.tools.shell import Shell
 
@@ -35,6 +39,37 @@ async def test_python(sandbox: NamespaceSandbox) -> None:
     assert "NameError" in (await call({"code": "y"})).text
     assert (await call({"code": "while True: pass"})).text.endswith("[timed out after 0.5 s and was interrupted]")
     assert (await call({"code": "x"})).text == "2"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "which"),
+    [
+        ("shell", {"command": "echo \0"}, "command"),
+        ("python", {"code": "x = '\0'"}, "code"),
+        ("view_file", {"path": "a\0b"}, "path"),
+        ("view_file", {"path": "\ud800"}, "path"),
+        ("create_file", {"path": "a\0b", "content": "x"}, "path"),
+        ("replace_in_file", {"path": "a\0b", "old": "x", "new": "y"}, "path"),
+        ("insert_in_file", {"path": "a\0b", "line": 0, "text": "y"}, "path"),
+        ("search_files", {"pattern": "\0"}, "pattern"),
+        ("search_files", {"pattern": "x", "path": "\ud800"}, "path"),
+    ],
+)
+async def test_what_no_program_takes_is_told_by_argument(
+    sandbox: NamespaceSandbox, name: str, arguments: dict[str, Any], which: str
+) -> None:
+    tools: list[Tool] = [Shell(), Python(), Files()]
+    for tool in tools:
+        await tool.open(TASK, sandbox)
+    with pytest.raises(ToolError, match=f"argument '{which}': .*(NUL|nul character|surrogate)"):
+        await toolbox(tools)[name].call(arguments)
+
+
+async def test_content_may_be_any_text(sandbox: NamespaceSandbox) -> None:
+    tool = Files()
+    await tool.open(TASK, sandbox)
+    await toolbox([tool])["create_file"].call({"path": "f", "content": "a\0b\ud800"})
+    assert await sandbox.read("f") == b"a\0b?"
 
 
 @pytest.mark.parametrize("tool", [Shell, Python])

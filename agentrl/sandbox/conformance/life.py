@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -211,6 +212,27 @@ _LOOK = """
 
 async def _state(sandbox: Sandbox) -> str:
     return (await sandbox.exec(_LOOK, timeout_s=30)).text
+
+
+@check(lambda known: "" if known.snapshots else "the backend cannot snapshot")
+async def holes_are_no_content_of_snapshots(arena: Arena) -> None:
+    """A hole of 1 TB fills no disk of the host: the snapshot is refused, or made soon and the hole comes back."""
+    sandbox = await arena.open(snapshots=True)
+    made = await sandbox.exec("echo text > file; truncate -s 1T hole || truncate -s 8G hole; stat -c %s hole")
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    try:
+        async with asyncio.timeout(60):
+            ref = await sandbox.snapshot()
+    except TimeoutError:
+        raise Broken("a snapshot of a hole does not end") from None
+    except OSError:
+        expect((await sandbox.exec(["cat", "file"])).text == "text\n", "a refused snapshot broke the sandbox")
+        return
+    left = shutil.disk_usage(tempfile.gettempdir()).free
+    expect(free - left < 4 << 30, f"it took {free - left >> 20} MiB of the host's disk")
+    await sandbox.exec("rm file hole")
+    await sandbox.restore(ref)
+    expect((await sandbox.exec("stat -c %s hole; cat file")).text == f"{made.text}text\n", "what was restored differs")
 
 
 @check(lambda known: "" if known.snapshots else "the backend cannot snapshot")
