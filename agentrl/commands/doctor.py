@@ -104,7 +104,7 @@ def _seccomp() -> Finding:
 
     found = filter_program() is not None
     fix = "" if found else install_command().replace("bubblewrap", "libseccomp2")
-    what = "libseccomp (namespace sandbox: filter of system calls)"
+    what = "libseccomp (sandboxes: filter of system calls)"
     return Finding(what, found, "installed" if found else "missing", fix)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from agentrl.engines.base import ContextOverflow
 from agentrl.episode.record import ErrorRecord, Status
 from agentrl.errors import InfraError, place_of
+from agentrl.sandbox.contract import Sandbox, SandboxBroken, SandboxExpired, SandboxLost
 from agentrl.values import said, text
 
 
@@ -41,10 +42,24 @@ def verdict(error: BaseException) -> Verdict:
             return Verdict("truncated", retry=False, stop=error.stop)
         case ContextOverflow():
             return Verdict("truncated", retry=False, stop="tokens")
+        case SandboxBroken():
+            return Verdict("truncated", retry=False, stop="sandbox_broken")
+        case SandboxExpired():
+            return Verdict("truncated", retry=False, stop="wall")
         case InfraError():
             return Verdict("infra_error", retry=error.retried)
         case _:
             return Verdict("user_error", retry=False)
+
+
+async def check_answers(sandbox: Sandbox | None) -> None:
+    """After a deadline has passed: whether the sandbox is there at all. Else the deadline tells nothing of the agent.
+
+    Raises:
+        SandboxLost: it is not, or does not answer.
+    """
+    if sandbox is not None and not (health := await sandbox.health()).alive:
+        raise health.loss or SandboxLost("the sandbox is gone: it does not answer", place=sandbox.label)
 
 
 def asked_to_stop(error: BaseException) -> bool:

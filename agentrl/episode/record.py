@@ -178,7 +178,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         attempt: 0, or how many infrastructure failures came before.
         prompt: messages that opened the episode, the system message included.
         nodes: the token graph. A node's parent has a smaller index.
-        stop: why it ended: `answer`, `tool` (a tool said so), `turns`, `tokens`, `wall`, or "" after an error.
+        stop: why it ended: `answer`, `tool` (a tool said so), `turns`, `tokens`, `wall`, `sandbox_broken` (by programs
+            of the agent), or "" after an error.
         components: outcome reward components by name, before weights and gates; None = never scored, not 0.0.
         reward: their combination, without the rewards of turns; None unless the status is `done` or `truncated`.
         gates: what the gates of the recipe said, in order.

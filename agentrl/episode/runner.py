@@ -22,7 +22,7 @@ from agentrl.credit.gain import GoldScorer
 from agentrl.engines.base import Engine, Sampling
 from agentrl.episode.budgets import Budgets
 from agentrl.episode.collector import rare_collections
-from agentrl.episode.failures import Verdict, asked_to_stop, describe, verdict
+from agentrl.episode.failures import Verdict, asked_to_stop, check_answers, describe, verdict
 from agentrl.episode.limits import Limits
 from agentrl.episode.outage import Outage
 from agentrl.episode.record import Episode, ErrorRecord
@@ -244,12 +244,15 @@ class _Attempt:
         except TimeoutError:
             if not wall.expired():
                 raise
+            await check_answers(self.sandbox)
             session.outcome = Outcome("wall")
             self.stop = "wall"
 
     def judge(self, error: BaseException) -> Verdict:
         """What an exception makes of the episode; remembers it with the stage that it came from."""
         judged = verdict(error)
+        if judged.status == "truncated" and self.session is None:  # the agent has done nothing yet
+            judged = Verdict("infra_error", retry=True)
         self.stop = judged.stop
         if judged.status not in ("done", "truncated"):
             inside = self.session is not None and self.stage == "agent"
@@ -262,10 +265,14 @@ class _Attempt:
         self._end_session()
         self._enter("score")
         # Components see the episode as it will be stored, only without its reward.
-        async with asyncio.timeout(self.harness.limits.score_s):
-            self.scored = await self.harness.rewards.score(
-                self.plan.task.copied(), self.episode(), self.sandbox, self._verifier_sandbox
-            )
+        try:
+            async with asyncio.timeout(self.harness.limits.score_s):
+                self.scored = await self.harness.rewards.score(
+                    self.plan.task.copied(), self.episode(), self.sandbox, self._verifier_sandbox
+                )
+        except TimeoutError:
+            await check_answers(self.sandbox)
+            raise
 
     def _scorer(self) -> GoldScorer | None:
         return self.harness.gain if self.plan.split in ("train", "rollout") else None

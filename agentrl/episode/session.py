@@ -17,7 +17,7 @@ from agentrl import values
 from agentrl.chat.parser import ParsedCall, Parser, Reply
 from agentrl.chat.renderer import Renderer
 from agentrl.engines.base import ContextOverflow, Engine, Sampling
-from agentrl.episode.failures import LimitReached, asked_to_stop
+from agentrl.episode.failures import LimitReached, asked_to_stop, check_answers
 from agentrl.episode.graph import TokenGraph
 from agentrl.episode.limits import Limits
 from agentrl.episode.record import CallRecord, Turn
@@ -282,6 +282,7 @@ class Session:
                 async with asyncio.timeout(method.owner.timeout_s):
                     result = await method.call(call.arguments)
             except TimeoutError:
+                await check_answers(self.sandbox)
                 outcome = "timeout"
                 result = ToolResult(f"Error: {call.name} took longer than {method.owner.timeout_s:g} s")
             except ToolError as error:

@@ -21,6 +21,7 @@ from agentrl.rewards.declare import About, Cost, Scored, about
 from agentrl.rewards.gate import Gate, check_gates, judge_gates
 from agentrl.rewards.registry import GIVEN, check_settings, find_reward, signature_of
 from agentrl.rewards.steps import Step, Values, apply
+from agentrl.sandbox.contract import SandboxBroken, SandboxExpired
 from agentrl.sandbox.wire import NulByte
 from agentrl.task import Task
 from agentrl.values import ValueRefused, number, text
@@ -134,6 +135,8 @@ class Component:
     ) -> tuple[Values, str]:
         """Scores an episode: an outcome, or a list with one entry per turn; and the note on it.
 
+        What cannot be scored because programs of the agent broke the sandbox is 0.
+
         Raises:
             RewardError: the function raised, or returned something that is no reward.
             AgentRLError: as the function raised it (a lost sandbox is not the function's fault).
@@ -165,6 +168,9 @@ class Component:
                 value, note = (found.value, text(found.note)) if isinstance(found, Scored) else (found, "")
             checked = self._check(value, episode)
             return apply(self.steps, checked), note
+        except (SandboxBroken, SandboxExpired) as error:
+            value = [0.0] * len(episode.turns) if "turn" in self.wants else 0.0
+            return apply(self.steps, value), str(error)
         except AgentRLError as error:
             error.add_note(f"in reward component {self.name!r}")
             raise

@@ -37,6 +37,7 @@ TOOLS = "/run/agentrl/tools"
 WIRE = "/run/agentrl/wire"
 """The folder inside that holds sockets of the host's, where a sandbox has such."""
 
+_HEALTH_S = 1.0
 _ENDED: dict[str, Outcome] = {"timeout": "timeout", "output_limit": "output_limit"}
 
 
@@ -263,7 +264,7 @@ class ToolboxSandbox(ABC):
             self._ttl = asyncio.get_running_loop().call_later(self.spec.ttl_s, self._expire)
 
     def _expire(self) -> None:
-        self.wire.end(f"its ttl_s of {self.spec.ttl_s:g} s is over")
+        self.wire.expire(f"its ttl_s of {self.spec.ttl_s:g} s is over")
 
     async def prepare(self) -> None:
         """Writes the spec's files and runs its setup commands.
@@ -286,9 +287,11 @@ class ToolboxSandbox(ABC):
     async def health(self) -> Health:
         """How it is; never raises."""
         try:
-            reply = await self.wire.ask("health", {})
-        except SandboxLost:
-            return Health(alive=False)
+            reply = await self.wire.ask("health", {}, timeout_s=_HEALTH_S)
+        except SandboxLost as loss:
+            return Health(alive=False, loss=loss)
+        except OSError:  # it is out of memory or of descriptors
+            return Health(True, None, self.memory_mb(), self.oom_kills())
         return Health(True, int(reply.fields["processes"]), self.memory_mb(), self.oom_kills())
 
     async def close(self) -> None:

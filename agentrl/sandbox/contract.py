@@ -33,7 +33,15 @@ class SandboxStartFailed(SandboxError):
 
 
 class SandboxLost(SandboxError):
-    """A sandbox that ran is gone: killed, crashed, or past its `ttl_s`."""
+    """A sandbox that ran is gone: killed, crashed, or silent."""
+
+
+class SandboxBroken(SandboxLost):
+    """A sandbox is gone, and its own programs did it: there is evidence, which the message names."""
+
+
+class SandboxExpired(SandboxLost):
+    """A sandbox is gone because it is older than its `ttl_s`."""
 
 
 class CapabilityMissing(AgentRLError):
@@ -98,6 +106,7 @@ class Capabilities:
         networks: the values of `SandboxSpec.network_kind` that it supports.
         snapshots: whether `SandboxSpec.snapshots` can be asked for.
         endpoints: whether services inside can be reached by `endpoint`.
+        sockets: what bounds the memory of TCP sockets; on cgroup v1 an eighth of `memory_mb`, beside it.
         users: whether `exec` can run as another user of the sandbox.
         syscalls: what filters system calls.
         note: what a person should know, for example why a means is weak.
@@ -115,6 +124,7 @@ class Capabilities:
     endpoints: bool = False
     users: bool = False
     syscalls: str = "none"
+    sockets: str = "none"
     note: str = ""
 
 
@@ -197,12 +207,14 @@ class Health:
         processes: inside, the toolbox included.
         memory_mb: in use now, MiB.
         oom_kills: processes that the kernel killed for memory since the start.
+        loss: if it is not alive: why, as its other methods raise it.
     """
 
     alive: bool
     processes: int | None = None
     memory_mb: float | None = None
     oom_kills: int | None = None
+    loss: SandboxLost | None = None
 
 
 class Process(Protocol):
@@ -298,7 +310,7 @@ class Sandbox(Protocol):
             output_limit: bytes kept of each stream.
 
         Raises:
-            SandboxLost: the sandbox is gone.
+            SandboxLost: the sandbox is gone. (`SandboxBroken`, `SandboxExpired`: it, or its age, is to blame.)
             CapabilityMissing: the backend cannot run programs as that user.
             ValueError: an empty command, a NUL byte in it, or a timeout that is not finite and above zero.
         """
@@ -415,7 +427,7 @@ class Sandbox(Protocol):
         ...
 
     async def health(self) -> Health:
-        """Never raises."""
+        """How it is. Never raises; comes within seconds: a sandbox that does not answer is not alive."""
         ...
 
     async def close(self) -> None:

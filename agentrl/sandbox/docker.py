@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.sandbox.archives import Archive, Archives
+from agentrl.sandbox.cgroups import can_limit_tcp
 from agentrl.sandbox.contract import (
     Capabilities,
     NetworkAllow,
@@ -35,6 +36,7 @@ from agentrl.sandbox.egress import SOCKET, Egress, open_way_out
 from agentrl.sandbox.owner import new_label
 from agentrl.sandbox.preflight import no_room, refuse
 from agentrl.sandbox.rootfs import reap_folders
+from agentrl.sandbox.seccomp import filter_program
 from agentrl.sandbox.snapshot import SnapshotSandbox
 
 DEFAULT_IMAGE = "agentrl/base:latest"
@@ -252,12 +254,14 @@ def _capabilities(info: dict[str, Any]) -> Capabilities:
     means = f"cgroup v{info.get('CgroupVersion', '1')}"
     options = info.get("SecurityOptions") or []
     notes = []
-    filtered = any("name=seccomp" in option for option in options)
+    if not any("name=seccomp" in option and "profile=unconfined" not in option for option in options):
+        notes.append("this engine applies no seccomp profile of its own")
+    tcp = means != "cgroup v1" or can_limit_tcp()
+    if not tcp:
+        notes.append("the engine's control groups are not ours to write: memory of TCP sockets is not limited")
+    filtered = filter_program() is not None
     if not filtered:
-        notes.append("this engine applies no seccomp profile")
-    if any("profile=unconfined" in option for option in options):
-        filtered = False
-        notes.append("this engine's seccomp profile is `unconfined`")
+        notes.append("no libseccomp: system calls are not filtered beyond the engine's own profile")
     return Capabilities(
         isolation="container",
         cpu=means if info.get("CpuCfsQuota") else "none",
@@ -270,5 +274,6 @@ def _capabilities(info: dict[str, Any]) -> Capabilities:
         snapshots=True,
         endpoints=True,
         syscalls="seccomp" if filtered else "none",
+        sockets=means if tcp else "none",
         note="; ".join(notes),
     )

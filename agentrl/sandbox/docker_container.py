@@ -20,6 +20,7 @@ from agentrl.sandbox.docker_engine import Engine
 from agentrl.sandbox.docker_gate import EngineAway, EngineChoked, Gate
 from agentrl.sandbox.docker_image import UID, Image
 from agentrl.sandbox.egress import proxy_environment
+from agentrl.sandbox.inquest import Inquest
 from agentrl.sandbox.wire import Wire
 
 START_S = 60.0
@@ -51,6 +52,13 @@ class Plan:
         argv = ["python3", "-I", "-S", "-B", "-X", "utf8", f"{TOOLS}/toolbox.pyc", f"{WIRE}/host", spec.workdir]
         small = {"HOME": spec.workdir, "USER": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
         proxy = proxy_environment() if spec.network_kind == "allow" else {}
+        memory = spec.memory_mb or DEFAULTS["memory_mb"]
+        host = api.create_host_config(
+            **hardening(memory, spec.pids or DEFAULTS["pids"]),
+            **self._folders(folder),
+            **({"cpu_period": _PERIOD_US, "cpu_quota": int(spec.cpu * _PERIOD_US)} if spec.cpu else {}),
+            network_mode=self.network,
+        )
         made = api.create_container(
             self.image.id,
             name=name,
@@ -61,12 +69,7 @@ class Plan:
             hostname="sandbox",
             environment=small | proxy | spec.env,
             labels=self.labels,
-            host_config=api.create_host_config(
-                **hardening(spec.memory_mb or DEFAULTS["memory_mb"], spec.pids or DEFAULTS["pids"]),
-                **self._folders(folder),
-                **({"cpu_period": _PERIOD_US, "cpu_quota": int(spec.cpu * _PERIOD_US)} if spec.cpu else {}),
-                network_mode=self.network,
-            ),
+            host_config=host,
         )
         api.start(made["Id"])
 
@@ -86,7 +89,8 @@ class Plan:
 
 
 def hardening(memory_mb: int, pids: int) -> dict[str, Any]:
-    """What every container gets, as `create_host_config` takes it. The seccomp profile is the engine's own.
+    """What every container gets, as `create_host_config` takes it. The seccomp profile is the engine's own; the toolbox
+    adds the filter that all backends have.
 
     There is no `docker-init`: the toolbox is process 1 and reaps.
     """
@@ -154,6 +158,9 @@ class Container:
                 raise SandboxStartFailed(f"the toolbox did not come up: {await self._said()}") from None
         os.unlink(f"{self.folder}/host")  # it has called; nobody else may
         self.group = _group_of(pid)
+        if self.group is not None:
+            self.group.limit_tcp(plan.spec.memory_mb or DEFAULTS["memory_mb"])  # the engine does not
+        Inquest(self.group, pid, self._killed_for_memory).attach(wire)
 
     async def _caller(self, listener: socket.socket) -> socket.socket:
         """The toolbox's connection; gives up early if the container ends."""
@@ -166,6 +173,13 @@ class Container:
             return accepting.result()[0]
         finally:
             accepting.cancel()
+
+    async def _killed_for_memory(self) -> bool:
+        """Whether the engine says so. False where it does not know the container any more, or does not answer."""
+        with suppress(Exception):
+            about = await self._engine.call(lambda api: api.inspect_container(self.name))
+            return bool(about["State"]["OOMKilled"]) and not about["State"]["Running"]
+        return False
 
     async def _said(self) -> str:
         with suppress(Exception):
@@ -203,7 +217,7 @@ def _group_of(pid: int) -> Group | None:
             _, names, path = line.rstrip("\n").split(":", 2)
             v1, v2 = f"{root}/memory{path}", f"{root}{path}"
             if "memory" in names.split(",") and os.path.exists(f"{v1}/memory.oom_control"):
-                return Group((), f"{v1}/memory.oom_control", f"{v1}/memory.usage_in_bytes")
+                return Group((), v1, 1)
             if not names and os.path.exists(f"{v2}/memory.events"):
-                return Group((), f"{v2}/memory.events", f"{v2}/memory.current")
+                return Group((), v2, 2)
     return None

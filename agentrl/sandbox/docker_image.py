@@ -17,6 +17,7 @@ from agentrl.sandbox.client import TOOLS
 from agentrl.sandbox.contract import SandboxUnavailable
 from agentrl.sandbox.docker_engine import Engine
 from agentrl.sandbox.preflight import no_room
+from agentrl.sandbox.seccomp import filter_program
 
 UID = 1000
 PROBE_S = 120.0
@@ -99,6 +100,7 @@ def look_at(engine: Engine, name: str, root: Path, settings: dict[str, Any], lab
                 for source in data_path("tools", room).glob(pattern):
                     (folder / source.name).write_bytes(source.read_bytes())
             _probe(engine, name, about["Id"], folder, settings, labels)
+            (folder / "filter.bpf").write_bytes(filter_program() or b"")
             folder.chmod(0o755)
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)  # else it would be taken for whole

@@ -20,6 +20,7 @@ from agentrl.sandbox.images import REPOSITORY, built_rootfs
 from agentrl.sandbox.namespace_tree import DEFAULTS, Tree
 from agentrl.sandbox.preflight import refuse
 from agentrl.sandbox.rootfs import Host, reap_folders
+from agentrl.sandbox.seccomp import filter_program
 from agentrl.sandbox.snapshot import SnapshotSandbox
 
 
@@ -51,7 +52,7 @@ class NamespaceBackend:
             self._family = found_family(self._host.label) if self._want_cgroups else None
             means = self._family.means if self._family else "rlimit"
             notes = [] if self._family else ["no writable cgroup: memory is limited per process, not per sandbox"]
-            if not self._host.filters:
+            if filter_program() is None:
                 notes.append("no libseccomp: system calls are not filtered")
             if os.geteuid() == 0 and not self._host.drops:
                 notes.append("sandboxes run as root's user id, without capabilities: another user was not possible")
@@ -60,13 +61,14 @@ class NamespaceBackend:
                 cpu=means if self._family and self._family.cpu else "none",
                 memory=means,
                 pids=means,
+                sockets=means if self._family and self._family.tcp else "none",
                 disk="tmpfs" if self._host.sizes else "none",
                 networks=("none", "allow"),
                 images=True,
                 rootfs=True,
                 snapshots=True,
                 endpoints=True,
-                syscalls="seccomp" if self._host.filters else "none",
+                syscalls="seccomp" if filter_program() is not None else "none",
                 note="; ".join(notes),
             )
         return self._known

@@ -13,6 +13,7 @@ from typing import Any
 
 from agentrl.sandbox.cgroups import Family, Group, Limits
 from agentrl.sandbox.contract import SandboxLost, SandboxSpec, SandboxStartFailed
+from agentrl.sandbox.inquest import Inquest
 from agentrl.sandbox.rootfs import RootFS
 from agentrl.sandbox.wire import Wire
 
@@ -81,6 +82,7 @@ class Tree:
         self.init_pid = int(os.read(self._about, 4096).partition(b'"child-pid":')[2].split(b",")[0].strip(b" }\n"))
         if family is not None:
             self._confine(family, Limits(memory, pids, spec.cpu))
+        Inquest(self.group, self.init_pid).attach(wire)
 
     def _confine(self, family: Family, limits: Limits) -> None:
         try:

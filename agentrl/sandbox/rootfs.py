@@ -11,8 +11,8 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,14 +82,12 @@ class RootFS:
         mounts: the read-only ones.
         python: the interpreter, as the sandbox sees it.
         sizes: whether this bubblewrap can bound a tmpfs.
-        filter: file with the filter of system calls, if there is one.
     """
 
     prefix: tuple[str, ...]
     mounts: tuple[str, ...]
     python: str
     sizes: bool
-    filter: Path | None
 
     def start(
         self,
@@ -120,35 +118,19 @@ class RootFS:
         ]
         wire = ["--ro-bind", str(way_out), WIRE] if way_out is not None else []
         program = [self.python, "-I", "-S", "-B", "-X", "utf8", f"{TOOLS}/toolbox.pyc", str(socket_fd), spec.workdir]
-        with self._filter() as (fds, seccomp):
-            head = [*self.prefix, "--info-fd", str(about_fd), *seccomp]
-            return subprocess.Popen(
-                [*head, *self.mounts, *wire, *writable, *_SEAL, *program, *limits],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr_fd, cwd="/",
-                env=_environment(spec), pass_fds=(socket_fd, about_fd, *fds),
-            )  # fmt: skip
+        head = [*self.prefix, "--info-fd", str(about_fd)]
+        return subprocess.Popen(
+            [*head, *self.mounts, *wire, *writable, *_SEAL, *program, *limits],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr_fd, cwd="/",
+            env=_environment(spec), pass_fds=(socket_fd, about_fd),
+        )  # fmt: skip
 
     def probe(self, sources: dict[str, bytes]) -> subprocess.CompletedProcess[bytes]:
         """Compiles sources (by file name) with the sandbox's Python, which shows that such sandboxes can be made."""
         program = [self.python, "-I", "-S", "-B", "-c", _COMPILE, *sources]
         framed = b"".join(len(source).to_bytes(8, "big") + source for source in sources.values())
-        with self._filter() as (fds, seccomp):
-            argv = [*self.prefix, *seccomp, *self.mounts, *_SEAL, *program]
-            return subprocess.run(
-                argv, input=framed, capture_output=True, cwd="/", env={}, timeout=60, check=False, pass_fds=fds
-            )
-
-    @contextmanager
-    def _filter(self) -> Iterator[tuple[tuple[int, ...], tuple[str, ...]]]:
-        """A descriptor of the filter's file (bubblewrap reads it to its end) and the words that name it."""
-        if self.filter is None:
-            yield (), ()
-            return
-        fd = os.open(self.filter, os.O_RDONLY)
-        try:
-            yield (fd,), ("--seccomp", str(fd))
-        finally:
-            os.close(fd)
+        argv = [*self.prefix, *self.mounts, *_SEAL, *program]
+        return subprocess.run(argv, input=framed, capture_output=True, cwd="/", env={}, timeout=60, check=False)
 
 
 def _environment(spec: SandboxSpec) -> dict[str, str]:
@@ -173,14 +155,12 @@ class Host:
         label: of the owner. Folders and control groups carry it.
         sizes: whether bubblewrap can bound the size of a tmpfs.
         drops: whether sandboxes run as another user than agentrl, which only root can arrange.
-        filters: whether system calls are filtered.
     """
 
     def __init__(self, bwrap: str, python: str | None) -> None:
         self.label = new_label()
         self.sizes = False
         self.drops = False
-        self.filters = False
         self._bwrap, self._python = bwrap, python
         self._folder: Path | None = None
         self._remove: Callable[[], object] = lambda: None
@@ -236,8 +216,7 @@ class Host:
             tools.mkdir(exist_ok=True)
             tools.chmod(0o755)
             mounts += ["--ro-bind", str(tools), TOOLS, "--proc", "/proc", "--dev", "/dev", *self._masks()]
-            program = self._folder / "filter.bpf"
-            rootfs = RootFS(self._prefix, tuple(mounts), python, self.sizes, program if self.filters else None)
+            rootfs = RootFS(self._prefix, tuple(mounts), python, self.sizes)
             sources = {f"{name}.py": data_path("tools", room, f"{name}.py").read_bytes() for room, name in _PROGRAMS}
             done = rootfs.probe(sources)
             if done.returncode != 0:
@@ -248,6 +227,7 @@ class Host:
             try:
                 for name in sources:
                     (tools / f"{name}c").write_bytes(codes.read(int.from_bytes(codes.read(8), "big")))
+                (tools / "filter.bpf").write_bytes(filter_program() or b"")
             except OSError as error:
                 raise no_room("namespace", error.strerror) from None
             self._known[path] = rootfs
@@ -335,9 +315,6 @@ class Host:
         etc = self._folder / "etc"
         etc.mkdir()
         (self._folder / "empty").mkdir()
-        program = filter_program()
-        self.filters = program is not None
-        (self._folder / "filter.bpf").write_bytes(program or b"")
         for name, text in _ETC_MADE.items():
             (etc / name).write_text(text)
         for name in _ETC:

@@ -1,20 +1,22 @@
-"""A filter of system calls, made with libseccomp where that is installed.
+"""A filter of system calls, made with libseccomp where that is installed. The toolbox installs it in every sandbox.
 
 It refuses (EPERM) what no program of an agent needs and what holes in kernels were found behind: a wall behind the
-walls. The list follows the default profile of Docker.
+walls. The list follows the default profile of Docker. It also refuses what would reach the toolbox, which runs as the
+same user: limits, priorities and processors of any process but the caller.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import platform
 
 _ALLOW = 0x7FFF0000
 _REFUSE = 0x00050000 | errno.EPERM
-_ABSENT = 0x00050000 | errno.ENOSYS  # makes glibc use clone, whose flags can be seen, instead of clone3
-_MASKED_EQ = 7
+_ABSENT = 0x00050000 | errno.ENOSYS  # programs then use another way, as on an older kernel
+_NE, _MASKED_EQ = 1, 7
 _ARM, _X86 = 0x40000028, 0x40000003
 _NARROW = {"x86_64": _X86, "aarch64": _ARM}
 """The 32-bit relative whose programs this machine runs, too."""
@@ -22,21 +24,43 @@ _NARROW = {"x86_64": _X86, "aarch64": _ARM}
 _REFUSED = """
     acct add_key bpf chroot clock_adjtime clock_settime delete_module fanotify_init finit_module fsconfig fsmount
     fsopen fspick init_module io_uring_enter io_uring_register io_uring_setup ioperm iopl kcmp kexec_file_load
-    kexec_load keyctl lookup_dcookie mount mount_setattr move_mount move_pages name_to_handle_at nfsservctl
-    open_by_handle_at open_tree perf_event_open personality pidfd_getfd pivot_root process_vm_readv
+    kexec_load keyctl lookup_dcookie migrate_pages mount mount_setattr move_mount move_pages name_to_handle_at
+    nfsservctl open_by_handle_at open_tree perf_event_open personality pidfd_getfd pivot_root process_vm_readv
     process_vm_writev ptrace quotactl quotactl_fd reboot request_key setdomainname sethostname setns settimeofday
     stime swapoff swapon syslog umount umount2 unshare uselib userfaultfd vhangup vm86 vm86old
 """
+_MISSING = "clone3 io_setup"
+"""clone3: the flags of clone, which glibc then uses, can be seen. io_setup: all users share one table of contexts."""
+
 _NEW_NAMESPACES = (0x80, 0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000)
 """Flags of clone: time, mount, cgroup, UTS, IPC, user, PID, network."""
+
+_LOW = 0xFFFFFFFF  # of an argument that the kernel takes as an int: it does not look at the upper half
+_AF_VSOCK = 40
+_PRIO_PROCESS, _IOPRIO_WHO_PROCESS = 0, 1
+_REFUSED_IF: tuple[tuple[str, tuple[tuple[int, int, int, int], ...]], ...] = (
+    ("prlimit64", ((0, _NE, 0, 0), (2, _NE, 0, 0))),  # to read another's limits is harmless
+    ("sched_setaffinity", ((0, _NE, 0, 0),)),
+    ("sched_setattr", ((0, _NE, 0, 0),)),
+    ("sched_setparam", ((0, _NE, 0, 0),)),
+    ("sched_setscheduler", ((0, _NE, 0, 0),)),
+    ("setpriority", ((0, _NE, _PRIO_PROCESS, 0),)),
+    ("setpriority", ((1, _NE, 0, 0),)),
+    ("ioprio_set", ((0, _NE, _IOPRIO_WHO_PROCESS, 0),)),
+    ("ioprio_set", ((1, _NE, 0, 0),)),
+    ("socket", ((0, _MASKED_EQ, _LOW, _AF_VSOCK),)),  # reaches the hypervisor: no namespace covers it
+    *(("clone", ((0, _MASKED_EQ, flag, flag),)) for flag in _NEW_NAMESPACES),
+)
+"""A call, and what its arguments must all be like to be refused: number, comparison, and its operands."""
 
 
 class _Compare(ctypes.Structure):
     _fields_ = [("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64)]
 
 
+@functools.cache
 def filter_program() -> bytes | None:
-    """The filter as `bwrap --seccomp` takes it; None without libseccomp."""
+    """The filter, as instructions (`struct sock_filter`) for the kernel; None without libseccomp."""
     try:
         library = ctypes.CDLL("libseccomp.so.2")
     except OSError:
@@ -46,15 +70,13 @@ def filter_program() -> bytes | None:
     try:
         if (narrow := _NARROW.get(platform.machine())) is not None:
             library.seccomp_arch_add(context, narrow)
-        for name in _REFUSED.split():
+        rules = [(_REFUSE, name, ()) for name in _REFUSED.split()]
+        rules += [(_ABSENT, name, ()) for name in _MISSING.split()]
+        for action, name, conditions in (*rules, *((_REFUSE, *row) for row in _REFUSED_IF)):
             number = library.seccomp_syscall_resolve_name(name.encode())
-            if number != -1:  # unknown to this libseccomp
-                library.seccomp_rule_add_array(context, _REFUSE, number, 0, None)
-        clone, clone3 = (library.seccomp_syscall_resolve_name(name) for name in (b"clone", b"clone3"))
-        for flag in _NEW_NAMESPACES:
-            compare = _Compare(0, _MASKED_EQ, flag, flag)
-            library.seccomp_rule_add_array(context, _REFUSE, clone, 1, ctypes.byref(compare))
-        library.seccomp_rule_add_array(context, _ABSENT, clone3, 0, None)
+            if number != -1:  # else it is unknown to this libseccomp
+                compares = (_Compare * len(conditions))(*(_Compare(*condition) for condition in conditions))
+                library.seccomp_rule_add_array(context, action, number, len(conditions), compares)
         fd = os.memfd_create("filter")
         try:
             if library.seccomp_export_bpf(context, fd) != 0:

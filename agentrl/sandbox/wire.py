@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agentrl.sandbox.contract import SandboxLost
+from agentrl.sandbox.contract import SandboxBroken, SandboxExpired, SandboxLost
 
 Field = str | int | float | Sequence[str] | Mapping[str, str]
 
 MARGIN_S = 15.0
 """How much longer than its own timeout a request may take before the sandbox counts as lost."""
+
+INQUEST_S = 10.0
+"""How long it may take to find out who ended a sandbox."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,9 @@ class Wire(asyncio.Protocol):
     Attributes:
         label: whose sandbox it is, for messages.
         lost: why the sandbox is gone; empty while it is there.
+        heard: is called whenever the sandbox has said something.
+        inquest: finds out, when the sandbox hung up or (True) fell silent, what its own programs did to it; empty:
+            nothing that could be proven.
     """
 
     def __init__(self, label: str) -> None:
@@ -64,11 +70,16 @@ class Wire(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._last_id = 0
         self.lost = ""
+        self.heard: Callable[[], None] = lambda: None
+        self.inquest: Callable[[bool], Awaitable[str]] | None = None
+        self._blame = ""
+        self._expired = False
+        self._inquiring: asyncio.Task[None] | None = None
 
     def expect(self, id: str) -> asyncio.Future[Reply]:
         """The reply that will carry this id."""
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        if self.lost:
+        if self.lost and not self._under_inquest:
             future.set_exception(self.loss())
             future.exception()  # it may never be waited for
         else:
@@ -112,15 +123,31 @@ class Wire(asyncio.Protocol):
             async with asyncio.timeout(timeout_s + MARGIN_S):
                 reply = await asyncio.shield(future)
         except TimeoutError:
-            self.end(f"no answer within {timeout_s + MARGIN_S:g} s")
-            raise self.loss() from None
+            reply = await self._late(future, f"no answer within {timeout_s + MARGIN_S:g} s")
         if "errno" in reply.fields:
             raise OSError(int(reply.fields["errno"]), reply.fields["message"])
         return reply
 
+    async def _late(self, future: asyncio.Future[Reply], why: str) -> Reply:
+        """The reply, if it is there and only the event loop was late; else the end."""
+        for _ in range(2):  # the first looks which sockets are readable, the second reads
+            await asyncio.sleep(0)
+        if not self.lost and not future.done():
+            self._begin_inquest(why, silent=True)
+        if self._inquiring is not None:
+            await asyncio.shield(self._inquiring)
+        return await future
+
     def loss(self) -> SandboxLost:
         """The error that tells why the sandbox is gone."""
-        return SandboxLost(f"the sandbox{f' of {self.label}' if self.label else ''} is gone: {self.lost}")
+        kind = SandboxBroken if self._blame else SandboxExpired if self._expired else SandboxLost
+        whose = f" of {self.label}" if self.label else ""
+        return kind(f"the sandbox{whose} is gone: {self.lost}{f'; {self._blame}' if self._blame else ''}")
+
+    def expire(self, why: str) -> None:
+        """Hangs up because it is too old."""
+        self._expired = self._expired or not self.lost
+        self.end(why)
 
     def end(self, why: str) -> None:
         """Hangs up, which ends the sandbox."""
@@ -132,6 +159,26 @@ class Wire(asyncio.Protocol):
             if not future.done():
                 future.set_exception(self.loss())
                 future.exception()  # nobody may be waiting any more
+
+    @property
+    def _under_inquest(self) -> bool:
+        """Whether it is not yet known who ended the sandbox. Who waits for a reply waits for that, too."""
+        return self._inquiring is not None and not self._inquiring.done()
+
+    def _begin_inquest(self, why: str, *, silent: bool) -> None:
+        """Ends it, once it is known who is to blame."""
+        self._inquiring = asyncio.get_running_loop().create_task(self._hold_inquest(why, silent))
+        self.lost = why
+
+    async def _hold_inquest(self, why: str, silent: bool) -> None:
+        try:
+            if self.inquest is not None and not self._blame:
+                async with asyncio.timeout(INQUEST_S):
+                    self._blame = await self.inquest(silent)
+        except TimeoutError:  # nobody to ask: the machinery failed, whatever the sandbox did
+            pass
+        finally:
+            self.end(why)
 
     # asyncio.Protocol
 
@@ -149,12 +196,17 @@ class Wire(asyncio.Protocol):
             header, body = self._inbox[8:head].decode("utf-8", "replace"), bytes(self._inbox[head:end])
             del self._inbox[:end]
             fields = dict(field.partition("=")[::2] for field in header.split("\0"))
+            self.heard()
+            if fields.get("id") == "broken":
+                self._blame = f"its toolbox failed: {fields['message']}"
             future = self._waiting.pop(fields.get("id", ""), None)
             if future is not None and not future.done():
                 future.set_result(Reply(fields, body))
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.end(f"it hung up{f' ({os.strerror(error.errno or 0)})' if isinstance(error, OSError) else ''}")
+        if not self.lost:
+            why = f"it hung up{f' ({os.strerror(error.errno or 0)})' if isinstance(error, OSError) else ''}"
+            self._begin_inquest(why, silent=False)
 
 
 def finite(seconds: float) -> float:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from agentrl.sandbox.contract import ExecResult, Sandbox
 from agentrl.sandbox.contract import Shell as Session
+from agentrl.sandbox.wire import MARGIN_S
 from agentrl.task import Task
 from agentrl.tools.base import Tool, tool
 from agentrl.tools.words import Word
 
-GRACE_S = 10.0
-"""The sandbox ends a command that times out, and keeps the rest; only if it does not manage does the runner cancel."""
+GRACE_S = MARGIN_S + 5.0
+"""The sandbox ends a command that times out, and keeps the rest. If it does not manage, it is lost, which must be seen
+before the runner's deadline makes an observation of it."""
 
 
 class Shell(Tool):

@@ -15,6 +15,7 @@ import pytest
 from agentrl.paths import data_path
 from agentrl.sandbox import carry, egress, rootfs
 from agentrl.sandbox.archives import Archive
+from agentrl.sandbox.cgroups import Group
 from agentrl.sandbox.conformance import Arena, checks, run_check
 from agentrl.sandbox.contract import ExecResult, SandboxSpec
 from agentrl.sandbox.namespace import NamespaceBackend, NamespaceSandbox
@@ -73,6 +74,24 @@ def loses_output_at_a_timeout(monkeypatch: pytest.MonkeyPatch, folder: Path) -> 
         return ExecResult(None, "timeout") if result.outcome == "timeout" else result
 
     return with_sandbox(exec=exec)
+
+
+@broken("toolbox_out_of_reach", "dangerous_calls_refused")
+def forgets_the_filter(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
+    other_toolbox(monkeypatch, folder, "toolbox.py", '    filter_calls(HERE + "/filter.bpf")\n', "")
+    return NamespaceBackend
+
+
+@broken("programs_go_first", "hidden_memory")
+def is_no_better_than_its_programs(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
+    other_toolbox(monkeypatch, folder, "jobs.py", 'EARLY_VICTIM = b"1000", b"500"', 'EARLY_VICTIM = b"0", b"0"')
+    return NamespaceBackend
+
+
+@broken("tcp_memory")
+def forgets_sockets(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
+    monkeypatch.setattr(Group, "limit_tcp", lambda self, memory_mb: None)
+    return NamespaceBackend
 
 
 @broken("no_network")

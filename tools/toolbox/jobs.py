@@ -20,6 +20,9 @@ REQUEST_FD, REPLY_FD = 500, 501  # in shells and kernels; high, so that no progr
 TICKS = os.sysconf("SC_CLK_TCK")
 
 PROBE_S = 0.05  # how long a session that was interrupted gets to show that it listens again
+LONGEST_REPLY = 1 << 20  # of a session, which says less; its programs can write there, too
+
+VICTIM, EARLY_VICTIM = b"1000", b"500"  # oom_score_adj of programs, and of what they fork before they have theirs
 
 # The exit code of a command goes out as the answer, and is `$?` for the next. The signal makes bash leave whatever it
 # is in the middle of.
@@ -69,17 +72,22 @@ def launch(argv, cwd, env, fds):
     actions = [(os.POSIX_SPAWN_DUP2, ours, theirs) for theirs, ours in fds.items()]
     defaults = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT]  # ignored in here
     os.chdir(cwd)
+    own_score.lower()
     try:
         for folder in [""] if "/" in argv[0] else env.get("PATH", "/usr/bin:/bin").split(":"):
             program = folder + "/" + argv[0] if folder else argv[0]
             if not os.access(program, os.F_OK):  # cheaper than a child that finds that out
                 continue
             try:
-                return os.posix_spawn(program, argv, env, file_actions=actions, setpgroup=0, setsigdef=defaults)
+                # A session of its own: nothing that counts for a whole group or session reaches the toolbox.
+                pid = os.posix_spawn(program, argv, env, file_actions=actions, setsid=True, setsigdef=defaults)
+                offer(pid)
+                return pid
             except (FileNotFoundError, NotADirectoryError):
                 pass
         raise FileNotFoundError(2, "command not found", argv[0])
     finally:
+        own_score.restore()
         os.chdir("/")
 
 
@@ -122,16 +130,46 @@ def read_proc(pid, name):
         return b""
 
 
+class OwnScore:
+    """The toolbox's place among those that the kernel kills for memory, as programs are born with it."""
+
+    def __init__(self):
+        # The file stays open: once the toolbox is undumpable, it may not open it any more.
+        self.fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+        self.own = os.pread(self.fd, 16, 0)
+
+    def lower(self):
+        """What is started now goes before the toolbox, and after all programs that run already.
+
+        To be restored when the program has memory of its own: until then it and the toolbox have one place.
+        """
+        os.pwrite(self.fd, EARLY_VICTIM, 0)
+
+    def restore(self):
+        os.pwrite(self.fd, self.own, 0)
+
+
+own_score = OwnScore()
+
+
 def offer(pid):
-    """Makes the kernel kill a process (and its children to come) for memory before it kills the toolbox."""
-    try:
-        fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY)
+    """Makes the kernel kill a process (and its children to come) for memory before all others."""
+    pause = 0.00002
+    while pause < 0.05:
         try:
-            os.write(fd, b"1000")
-        finally:
-            os.close(fd)
-    except OSError:
-        pass  # it has ended already
+            fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY)
+        except PermissionError:  # still as undumpable as the toolbox: it is in the middle of its exec
+            time.sleep(pause)
+            pause *= 1.2
+            continue
+        except OSError:
+            return  # it has ended already
+        try:
+            os.write(fd, VICTIM)
+        except OSError:
+            pass
+        os.close(fd)
+        return
 
 
 def send_signal(pid, number):
@@ -157,14 +195,13 @@ class Job:
         self.pid = launch(argv, cwd, self.env, fds)
         self.own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         self.code = None
-        offer(self.pid)
         self.box.leaders[self.pid] = self.box.jobs[self.id] = self
 
     def stop(self, reason):
         """TERM now; KILL after the grace."""
         if not self.reason:
             self.reason = reason
-            for pid in self.box.members(self):
+            for pid in self.box.members_or_none(self):
                 send_signal(pid, signal.SIGTERM)
             self.deadline = time.monotonic() + GRACE_S
 
@@ -393,6 +430,11 @@ class Session(Job):
         if not data:
             self.box.rest(self.replies)
         self.reply += data
+        if len(self.reply) > LONGEST_REPLY:
+            self.reply.clear()
+            self.ended = "killed"
+            self.clear()
+            return
         while b"\0" in self.reply:
             end = self.reply.index(b"\0")
             number, _, text = self.reply[:end].decode("utf-8", "replace").partition(" ")
@@ -422,7 +464,7 @@ class Session(Job):
         """First the nudge and TERM; then KILL for what the request started; then KILL for the session itself."""
         if self.run_id and not self.reason:
             self.reason = reason
-            for pid in self.box.members(self, self.since):
+            for pid in self.box.members_or_none(self, self.since):
                 send_signal(pid, self.nudge if pid == self.pid else signal.SIGTERM)
             self.deadline = time.monotonic() + GRACE_S
 

@@ -7,7 +7,8 @@ descriptor, or the path of a unix socket where the host waits for one connection
 Protocol, on that socket, both ways: two big-endian uint32 (length of the header, of the body), header,
 body. The header is `key=value` fields joined by NUL, UTF-8 with surrogateescape; neither arguments nor paths can
 hold a NUL. Each request carries `op` and `id`; its answer carries the same `id`, and `errno` and `message` if the
-operation failed. When the host closes the socket, the toolbox ends, and with it (it is PID 1) everything inside.
+operation failed. A toolbox that fails itself says so in a frame with the id `broken`.
+When the host closes the socket, the toolbox ends, and with it (it is PID 1) everything inside.
 """
 
 # The C modules behind `os` and `signal`: importing those two would add a fifth to the start of every sandbox.
@@ -28,6 +29,7 @@ from jobs import CHUNK, NEVER, Exec, Process, Session, fault, processes, read_pr
 EINPROGRESS = 115
 PIECE = 1 << 20  # of a file that is read
 LONGEST = 4095  # bytes of a path that the kernel takes
+PR_SET_DUMPABLE, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 4, 22, 2
 
 
 class Tunnel(Process):
@@ -98,6 +100,10 @@ class Toolbox:
                 now = time.monotonic()
                 for job in [job for job in self.jobs.values() if job.deadline <= now]:
                     job.expire()
+
+    def last_word(self, error):
+        """Tells the host that it ends by an error of its own: nobody outside ended it."""
+        self.answer({"id": "broken", "message": f"{type(error).__name__}: {error}"[:300]})
 
     # Descriptors
 
@@ -172,10 +178,13 @@ class Toolbox:
                 self.OPERATIONS[request["op"]](self, request, body)
             except OSError as error:
                 self.answer(fault(request["id"], error))
+            except MemoryError:
+                self.answer(fault(request["id"], OSError(12, "Cannot allocate memory")))
 
     def answer(self, fields, body=b""):
         header = "\0".join([f"{key}={value}" for key, value in fields.items()]).encode("utf-8", "surrogateescape")
-        self.outbox += len(header).to_bytes(4, "big") + len(body).to_bytes(4, "big") + header + body
+        self.outbox += len(header).to_bytes(4, "big") + len(body).to_bytes(4, "big") + header
+        self.outbox += body
         self.flush()
 
     def flush(self):
@@ -362,6 +371,13 @@ class Toolbox:
             if (pid == job.pid and pid in self.leaders) or (start >= since and self.owner(pid, living) in (job, None))
         ]
 
+    def members_or_none(self, job, since=0):
+        """As `members`; none where the kernel has no memory left to tell. They are then killed unasked."""
+        try:
+            return self.members(job, since)
+        except (OSError, MemoryError):
+            return []
+
     def owner(self, pid, living):
         """The job that a process belongs to; None if that cannot be told."""
         while pid not in self.leaders and living.get(pid, (1, 0))[0] in living:
@@ -374,10 +390,17 @@ class Toolbox:
         return None
 
     def kill_members(self, job, since=0, leader=True):
-        """Kills the tree; true if there was anything to kill."""
+        """Kills the tree; true if there was anything to kill.
+
+        Where the kernel has no memory left to list processes, it kills all: what took the memory is among them.
+        """
         found = []
         for _ in range(8):  # stop them first, so that none can fork while others are killed
-            fresh = [p for p in self.members(job, since) if p not in found and (leader or p != job.pid)]
+            try:
+                fresh = [p for p in self.members(job, since) if p not in found and (leader or p != job.pid)]
+            except (OSError, MemoryError):
+                send_signal(-1, signal.SIGKILL)
+                return True
             if not fresh:
                 break
             for pid in fresh:
@@ -418,15 +441,46 @@ def limit(processes=None, memory=None):
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
-def guard():
-    """Makes this process undumpable: programs of the same user may neither trace it nor read or write its memory."""
+def prctl(option, *arguments):
     import _ctypes
 
-    PR_SET_DUMPABLE = 4
-    _ctypes.call_function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl"), (PR_SET_DUMPABLE, 0, 0, 0, 0))
+    if _ctypes.call_function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl"), (option, *arguments)) != 0:
+        raise OSError(f"prctl {option} failed")
+
+
+def guard():
+    """Makes this process undumpable: programs of the same user may neither trace it nor read or write its memory."""
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def filter_calls(path):
+    """Installs a filter of system calls (`struct sock_filter[]` in a file) here and in all that come after."""
+    import _ctypes
+
+    with open(path, "rb") as file:
+        code = file.read()
+    if not code:
+        return  # this host has no library that makes one
+
+    class Byte(_ctypes._SimpleCData):
+        _type_ = "B"
+
+    class Code(_ctypes.Array):
+        _type_, _length_ = Byte, len(code)
+
+    held, width = Code.from_buffer_copy(code), 8 if sys.maxsize > 1 << 32 else 4
+    length, address = (len(code) // 8).to_bytes(2, sys.byteorder), _ctypes.addressof(held)
+    program = length + bytes(width - 2) + address.to_bytes(width, sys.byteorder)  # struct sock_fprog
+    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, program)
 
 
 if __name__ == "__main__":
     guard()
+    filter_calls(HERE + "/filter.bpf")
     limit(*map(int, sys.argv[3:]))
-    Toolbox(connected(sys.argv[1]), sys.argv[2], HERE + "/kernel.pyc").run()
+    box = Toolbox(connected(sys.argv[1]), sys.argv[2], HERE + "/kernel.pyc")
+    try:
+        box.run()
+    except BaseException as error:
+        box.last_word(error)
+        raise

@@ -12,7 +12,7 @@ from typing import Literal
 from agentrl.sandbox.conformance.arena import Arena
 from agentrl.sandbox.contract import Capabilities
 
-_ROOMS = ("programs", "files", "limits", "isolation", "network", "sessions", "life")
+_ROOMS = ("programs", "files", "limits", "sabotage", "isolation", "network", "sessions", "life")
 _DEADLINE_S = 120.0
 
 Unclaimed = Callable[[Capabilities], str]

@@ -152,17 +152,20 @@ _NUMBERS = {
         ("keyctl", 250, [0, -3, 1]), ("perf_event_open", 298, [0, 0, -1, -1, 0]), ("bpf", 321, []),
         ("chroot", 161, [0]), ("swapon", 167, [0, 0]), ("sethostname", 170, [0, 0]), ("init_module", 175, [0, 0, 0]),
         ("mount", 165, [0, 0, 0, 0, 0]), ("reboot", 169, [0xFEE1DEAD, 672274793, 0, 0]), ("acct", 163, [0]),
+        ("io_uring_setup", 425, [1, 0]), ("io_setup", 206, [1, 0]), ("socket AF_VSOCK", 41, [40, 1, 0]),
+        ("migrate_pages", 256, [0, 0, 0, 0]),
     ],
     "aarch64": [
         ("keyctl", 219, [0, -3, 1]), ("bpf", 280, []), ("sethostname", 161, [0, 0]), ("acct", 89, [0]),
-        ("reboot", 142, [0xFEE1DEAD, 672274793, 0, 0]),
+        ("reboot", 142, [0xFEE1DEAD, 672274793, 0, 0]), ("io_uring_setup", 425, [1, 0]), ("io_setup", 0, [1, 0]),
+        ("socket AF_VSOCK", 198, [40, 1, 0]), ("migrate_pages", 238, [0, 0, 0, 0]),
     ],
 }  # fmt: skip
 
 
 @check(lambda known: "system calls are not filtered here" if known.syscalls == "none" else "")
 async def dangerous_calls_refused(arena: Arena) -> None:
-    """Calls that make namespaces, mount, load, trace the kernel or reach its keys are refused unseen."""
+    """Calls that make namespaces, mount, load, trace the kernel, reach its keys or the hypervisor are refused."""
     sandbox = await arena.open()
     result = await sandbox.exec(["python3", "-c", _CALLS, json.dumps(_NUMBERS)])
     expect(result.ok, f"the probe failed: {result.text[-300:]}")

@@ -13,7 +13,8 @@ _HUNGRY = "import sys\nb = []\nwhile True: b.append(bytearray(b'x' * (1 << 20)))
 _FORK_BOMB = "bomb() { bomb | bomb & bomb; }; bomb 2>/dev/null; while :; do sleep 1; done"
 
 
-def _no_memory_limit(known: Capabilities) -> str:
+def no_memory_limit(known: Capabilities) -> str:
+    """Why a check of the memory of a whole sandbox is not claimed."""
     weak = known.memory in ("none", "rlimit")
     return f"the memory of a sandbox is not limited here ({known.memory})" if weak else ""
 
@@ -54,7 +55,7 @@ async def fork_bomb(arena: Arena) -> None:
     await _well(sandbox, "the sandbox after the bomb")
 
 
-@check(_no_memory_limit)
+@check(no_memory_limit)
 async def memory_bomb(arena: Arena) -> None:
     """A program that takes all memory ends with `oom`, also in a shell and a kernel; the rest lives on."""
     sandbox, neighbour = await arena.open_many(2, memory_mb=128)
@@ -72,7 +73,7 @@ async def memory_bomb(arena: Arena) -> None:
     await _well(neighbour, "a neighbour")
 
 
-@check(_no_memory_limit)
+@check(no_memory_limit)
 async def oom_is_no_other_end(arena: Arena) -> None:
     """After an `oom`, a death by SIGKILL is `signal`, a deadline is `timeout`, a code of 137 is `nonzero`."""
     sandbox = await arena.open(memory_mb=128)
@@ -99,7 +100,7 @@ async def disk_fill(arena: Arena) -> None:
     await _well(sandbox, "the sandbox after it was full")
 
 
-@check(_no_memory_limit)
+@check(no_memory_limit)
 async def inode_fill(arena: Arena) -> None:
     """Files without number end with `oom` or an error, or cost the sandbox its life; neighbours and host are well."""
     sandbox, neighbour = await arena.open_many(2, memory_mb=64)

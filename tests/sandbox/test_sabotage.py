@@ -1,0 +1,252 @@
+"""Who breaks a sandbox decides what becomes of the episode: a policy that does loses, harm from outside is retried."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.engines.scripted import Say, ScriptedEngine
+from agentrl.episode.record import Episode
+from agentrl.episode.runner import Plan, Runner
+from agentrl.sandbox import open_backend
+from agentrl.sandbox.contract import Sandbox, SandboxBroken, SandboxLost, SandboxSpec
+from agentrl.task import Task
+from agentrl.tools.base import tool
+from agentrl.tools.shell import Shell
+from tests.episode.world import collect, make_parts
+from tests.sandbox.attacks import ATTACKS
+
+SPEC = {"memory_mb": 128, "pids": 64}
+FATAL = "children that look harmless"
+"""The attack that the toolbox does not survive: where all are equal, the kernel kills the largest."""
+SOLVE = "touch /work/solved"
+OOM = "python3 -c 'x = bytearray(b\"x\" * (1 << 30))'; sleep 0.3"
+HARMS = ["kill", "stop", "container kill", "container removed", "container paused"]
+
+
+@pytest.fixture(params=["namespace", "docker"])
+def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "docker":
+        monkeypatch.setenv("DOCKER_HOST", request.getfixturevalue("docker_host"))
+    return str(request.param)
+
+
+async def harm(sandbox: Any, kind: str) -> None:
+    """What an operator, or an accident, does to a sandbox."""
+    if not kind.startswith("container"):
+        os.kill(await toolbox_of(sandbox), signal.SIGKILL if kind == "kill" else signal.SIGSTOP)
+        return
+    name = sandbox._container.name
+    calls = {
+        "container kill": lambda api: api.kill(name),
+        "container removed": lambda api: api.remove_container(name, force=True),
+        "container paused": lambda api: api.pause(name),
+    }
+    await sandbox._backend.engine.call(calls[kind])
+
+
+async def toolbox_of(sandbox: Any) -> int:
+    if not hasattr(sandbox, "_container"):
+        return int(sandbox._tree.init_pid)
+    about = await sandbox._backend.engine.call(lambda api: api.inspect_container(sandbox._container.name))
+    return int(about["State"]["Pid"])
+
+
+class HarmedShell(Shell):
+    """A shell whose sandbox comes to harm when the command says so."""
+
+    async def open(self, task: Task, sandbox: Sandbox | None) -> None:
+        await super().open(task, sandbox)
+        self.sandbox = sandbox
+
+    @tool
+    async def shell(self, command: str) -> str:
+        """Runs a command.
+
+        Args:
+            command: what to run, or a kind of harm.
+        """
+        if command in HARMS:
+            await harm(self.sandbox, command)
+            command = "true"
+        return (await self.session.run(command, timeout_s=self.command_s)).text
+
+
+def says(task: Task, rng: Any) -> Any:
+    """Runs the commands of the task, one a turn, and says that it is done."""
+    for command in task.data["commands"]:
+        yield Say(calls=[("shell", {"command": command})])
+    yield Say(text="done")
+
+
+def plan(name: str, *commands: str) -> Plan:
+    state = [{"command": "test -f /work/solved", "exit": 0}]
+    return Plan(name, name, Task.of(name, "Make the file.", commands=list(commands), state=state))
+
+
+async def play(
+    tmp_path: Path, where: str, plans: list[Plan], *, shell: str = "shell", timeout_s: float = 3, **recipe: Any
+) -> tuple[dict[str, Episode], list[dict[str, Any]]]:
+    """The episodes by name, and the failures that the runner reported."""
+    settings = {
+        "tools": [{"use": shell, "timeout_s": timeout_s}],
+        "sandbox": {"backend": where, "spec": SPEC, "pool": 0},
+        "rewards": {"solved": {"use": "state_check"}},
+        **recipe,
+    }
+    parts = make_parts(tmp_path, **settings)
+    failures: list[dict[str, Any]] = []
+    async with opened(parts) as backend:
+        renderer = parts.renderer(ByteTokenizer())
+        harness = parts.harness(ScriptedEngine(says, renderer, parts.parser), renderer, backend)
+        runner = Runner(harness, concurrency=8, on_failure=failures.append)
+        return {episode.id: episode for episode in await collect(runner.run(plans))}, failures
+
+
+@asynccontextmanager
+async def opened(parts: Any) -> AsyncIterator[Any]:
+    backend = parts.open_backend()
+    if backend.capabilities.memory in ("none", "rlimit"):
+        pytest.skip("the memory of a sandbox is not limited here")
+    try:
+        yield backend
+    finally:
+        await backend.close()
+
+
+async def test_no_episode_of_a_policy_that_breaks_sandboxes_vanishes(tmp_path: Path, where: str) -> None:
+    losing = [plan(name, attack, attack, "echo here") for name, attack in ATTACKS.items()]
+    losing += [plan(f"{FATAL}, again", ATTACKS[FATAL])] * (20 - len(losing))
+    honest = [plan(f"honest {k}", SOLVE) for k in range(20)]
+    episodes, failures = await play(tmp_path, where, losing + honest, timeout_s=2)
+    assert [failure for failure in failures if failure["status"] != "close_failed"] == []
+    assert {name: (e.status, e.reward) for name, e in episodes.items() if "honest" in name} == {
+        each.id: ("done", 1.0) for each in honest
+    }
+    assert {name: e.reward for name, e in episodes.items() if "honest" not in name} == {each.id: 0.0 for each in losing}
+    broken = episodes[FATAL]
+    assert (broken.status, broken.stop) == ("truncated", "sandbox_broken")
+    assert "its programs took all its memory" in broken.notes["solved"]
+
+
+@pytest.mark.parametrize("kind", HARMS)
+@pytest.mark.parametrize("before", [[SOLVE], [OOM]], ids=["", "after-oom"])
+async def test_harm_from_outside_is_never_data(
+    tmp_path: Path, where: str, kind: str, before: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the sandbox has had the kernel kill a program of its own before."""
+    if "container" in kind and where != "docker":
+        pytest.skip("there is no container")
+    monkeypatch.setattr("agentrl.sandbox.wire.MARGIN_S", 1.0)
+    shell = "tests.sandbox.test_sabotage:HarmedShell"
+    limits = {"retries": 1, "backoff_s": 0.0}
+    plans = [plan("harmed", *before, kind)]
+    episodes, failures = await play(tmp_path, where, plans, shell=shell, timeout_s=1, limits=limits)
+    episode = episodes["harmed"]
+    assert (episode.status, episode.reward, episode.attempt) == ("infra_error", None, 1)
+    assert episode.error is not None
+    assert (episode.error.kind, episode.error.stage) == ("SandboxLost", "tools")
+    assert [failure["final"] for failure in failures if failure["status"] == "infra_error"] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("deadline", "shell", "limits"),
+    [
+        ("tool", "HarmedShell", {}),
+        ("wall", "HarmedShell", {"episode_s": 2}),
+        ("score", "FreezingShell", {"score_s": 1}),
+    ],
+)
+async def test_a_deadline_in_a_frozen_sandbox_is_never_data(
+    tmp_path: Path, where: str, deadline: str, shell: str, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever deadline comes before the sandbox is given up."""
+    monkeypatch.setattr("agentrl.sandbox.wire.MARGIN_S", 3.0)
+    if deadline == "tool":
+        monkeypatch.setattr("agentrl.tools.shell.GRACE_S", 0.1)
+    shell = f"tests.sandbox.test_sabotage:{shell}"
+    plans = [plan("frozen", SOLVE, "stop")]
+    episodes, _ = await play(tmp_path, where, plans, shell=shell, timeout_s=1, limits={**limits, "retries": 0})
+    episode = episodes["frozen"]
+    assert (episode.status, episode.reward) == ("infra_error", None)
+    assert episode.error is not None
+    assert episode.error.kind == "SandboxLost"
+
+
+class FreezingShell(HarmedShell):
+    """Returns before the harm is felt."""
+
+    @tool
+    async def shell(self, command: str) -> str:
+        """Runs a command.
+
+        Args:
+            command: what to run, or a kind of harm.
+        """
+        if command in HARMS:
+            await harm(self.sandbox, command)
+            return ""
+        return await super().shell(command)
+
+
+async def test_a_sandbox_that_breaks_while_it_is_scored_scores_nothing(tmp_path: Path, where: str) -> None:
+    rewards = {"solved": {"use": "state_check"}, "tested": {"use": "tests.sandbox.test_sabotage:run_what_was_left"}}
+    episodes, failures = await play(tmp_path, where, [plan("later", SOLVE)], rewards=rewards)
+    episode = episodes["later"]
+    assert failures == []
+    assert (episode.status, episode.components) == ("done", {"solved": 1.0, "tested": 0.0})
+    assert "its programs took all its memory" in episode.notes["tested"]
+
+
+async def run_what_was_left(sandbox: Sandbox) -> float:
+    """A reward that runs a program of the policy."""
+    return float((await sandbox.exec(ATTACKS[FATAL])).ok)
+
+
+async def test_who_waits_until_the_sandbox_is_too_old_is_scored(tmp_path: Path) -> None:
+    sandbox = {"backend": "namespace", "spec": {**SPEC, "ttl_s": 1.0}}
+    episodes, failures = await play(tmp_path, "namespace", [plan("old", SOLVE, "sleep 2")], sandbox=sandbox)
+    episode = episodes["old"]
+    assert failures == []
+    assert (episode.status, episode.stop, episode.reward) == ("truncated", "wall", 0.0)
+
+
+async def test_a_sandbox_that_breaks_before_the_agent_is_there_is_a_failed_one(tmp_path: Path, where: str) -> None:
+    spec = {**SPEC, "setup": [ATTACKS[FATAL]]}
+    sandbox = {"backend": where, "spec": spec, "pool": 0}
+    episodes, _ = await play(tmp_path, where, [plan("setup", SOLVE)], sandbox=sandbox, limits={"retries": 0})
+    assert (episodes["setup"].status, episodes["setup"].reward) == ("infra_error", None)
+
+
+async def test_a_broken_sandbox_says_so_to_every_caller(where: str) -> None:
+    backend = open_backend(where)
+    backend.preflight(SandboxSpec(**SPEC))  # type: ignore[arg-type]
+    if backend.capabilities.memory in ("none", "rlimit"):
+        pytest.skip("the memory of a sandbox is not limited here")
+    sandbox = await backend.create(SandboxSpec(**SPEC), label="mine")  # type: ignore[arg-type]
+    process = await sandbox.spawn("sleep 60")
+    for _ in range(2):
+        with pytest.raises(SandboxBroken, match=r"mine is gone.*all its memory"):
+            await sandbox.exec(ATTACKS[FATAL], timeout_s=30)
+    with pytest.raises(SandboxBroken):
+        await process.wait(5)
+    assert isinstance((await sandbox.health()).loss, SandboxBroken)
+    await backend.close()
+
+
+async def test_a_toolbox_that_fails_by_itself_was_not_ended_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever makes it fail came from inside; its last word is the evidence."""
+    backend = open_backend("namespace")
+    sandbox = await backend.create(SandboxSpec())
+    with pytest.raises(SandboxBroken, match="its toolbox failed: KeyError"):
+        await sandbox.wire.ask("no such operation", {})  # type: ignore[attr-defined]
+    await backend.close()
+    with pytest.raises(SandboxLost):
+        await sandbox.exec("true")
