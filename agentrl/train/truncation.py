@@ -22,8 +22,8 @@ class Truncation:
     timed_out: Cut
 
     def of(self, episode: Episode) -> Cut:
-        """`keep` for an episode that ended by itself."""
-        if episode.status != "truncated":
+        """`keep` for an episode that ended by itself, or by breaking its sandbox: neither gets rid of a bad reward."""
+        if episode.status != "truncated" or episode.stop == "sandbox_broken":
             return "keep"
         return self.timed_out if episode.stop == "wall" else self.truncated
 

@@ -108,7 +108,13 @@ for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
         pass
 """
 
+FATAL = "files, by small programs"
+"""A toolbox does not survive this if its sandbox's folders hold more than its memory: where no program offers itself,
+the kernel kills the largest."""
+
 ATTACKS = {
+    FATAL: "sleep 0.5; echo 0 > /proc/self/oom_score_adj; "
+    "for f in /work /tmp /dev/shm; do head -c 1G /dev/zero > $f/big; done",
     "calls on the toolbox": _PYTHON.format(code=_CALLS_ON_TOOLBOX),
     "spinners": _PYTHON.format(code=_CALLS_ON_TOOLBOX + _SPINNERS),
     "children": _PYTHON.format(code=_CHILDREN),

@@ -21,11 +21,9 @@ from agentrl.task import Task
 from agentrl.tools.base import tool
 from agentrl.tools.shell import Shell
 from tests.episode.world import collect, make_parts
-from tests.sandbox.attacks import ATTACKS
+from tests.sandbox.attacks import ATTACKS, FATAL
 
-SPEC = {"memory_mb": 128, "pids": 64}
-FATAL = "children that look harmless"
-"""The attack that the toolbox does not survive: where all are equal, the kernel kills the largest."""
+SPEC = {"memory_mb": 128, "pids": 64, "disk_mb": 64}
 SOLVE = "touch /work/solved"
 OOM = "python3 -c 'x = bytearray(b\"x\" * (1 << 30))'; sleep 0.3"
 HARMS = ["kill", "stop", "container kill", "container removed", "container paused"]
@@ -123,7 +121,7 @@ async def opened(parts: Any) -> AsyncIterator[Any]:
 
 async def test_no_episode_of_a_policy_that_breaks_sandboxes_vanishes(tmp_path: Path, where: str) -> None:
     losing = [plan(name, attack, attack, "echo here") for name, attack in ATTACKS.items()]
-    losing += [plan(f"{FATAL}, again", ATTACKS[FATAL])] * (20 - len(losing))
+    losing += [plan(f"again {k}", ATTACKS[FATAL]) for k in range(len(losing), 20)]
     honest = [plan(f"honest {k}", SOLVE) for k in range(20)]
     episodes, failures = await play(tmp_path, where, losing + honest, timeout_s=2)
     assert [failure for failure in failures if failure["status"] != "close_failed"] == []
@@ -231,12 +229,11 @@ async def test_a_broken_sandbox_says_so_to_every_caller(where: str) -> None:
     if backend.capabilities.memory in ("none", "rlimit"):
         pytest.skip("the memory of a sandbox is not limited here")
     sandbox = await backend.create(SandboxSpec(**SPEC), label="mine")  # type: ignore[arg-type]
-    process = await sandbox.spawn("sleep 60")
     for _ in range(2):
         with pytest.raises(SandboxBroken, match=r"mine is gone.*all its memory"):
             await sandbox.exec(ATTACKS[FATAL], timeout_s=30)
     with pytest.raises(SandboxBroken):
-        await process.wait(5)
+        await sandbox.spawn("true")
     assert isinstance((await sandbox.health()).loss, SandboxBroken)
     await backend.close()
 

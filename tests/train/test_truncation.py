@@ -103,6 +103,11 @@ def test_each_key_is_for_its_own_limits(tmp_path: Path, monkeypatch: pytest.Monk
     assert rows == counted == set(played)
 
 
+def test_who_broke_its_sandbox_cannot_be_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, counted, played, _ = trained(tmp_path, monkeypatch, "train.truncated=drop", stop="sandbox_broken")
+    assert rows == counted == set(played)
+
+
 @pytest.mark.parametrize("rule", ["mask", "drop"])
 def test_an_iteration_of_truncated_episodes_alone_trains_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rule: str
