@@ -185,7 +185,7 @@ class Host:
             self._make_folder()
         except OSError as error:
             self.close()
-            raise no_room("namespace", error.strerror) from None
+            raise no_room("namespace", error.strerror or str(error)) from None
         setpriv = shutil.which("setpriv")
         prefixes = [(program, *_NAMESPACES, *nested)]
         if os.geteuid() == 0 and setpriv is not None:
