@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -114,8 +113,11 @@ class Session:
             EngineError: the engine failed or took longer than `limits.generate_s`.
             SessionMisused: another `generate` or `run_tools` of this session is under way.
         """
-        with self._alone("generate()"):
+        self._alone("generate()")
+        try:
             return await self._generate(values.text(agent))
+        finally:
+            self._under_way = ""
 
     async def _generate(self, agent: str) -> Reply:
         if len(self.turns) >= self.max_turns:
@@ -171,8 +173,11 @@ class Session:
         Raises:
             SessionMisused: another `generate` or `run_tools` of this session is under way.
         """
-        with self._alone("run_tools()"):
+        self._alone("run_tools()")
+        try:
             return await self._run_tools(reply)
+        finally:
+            self._under_way = ""
 
     async def _run_tools(self, reply: Reply) -> list[ToolResult]:
         started, self.stage = time.perf_counter(), "tools"
@@ -241,8 +246,7 @@ class Session:
         """Ends the episode; the agent should return. An answer that is no text becomes it (42 -> "42")."""
         self.outcome = Outcome(stop, answer)
 
-    @contextmanager
-    def _alone(self, what: str) -> Iterator[None]:
+    def _alone(self, what: str) -> None:
         """A conversation goes on from where it is: what two calls at once sampled would not be what is recorded."""
         if self._under_way:
             raise SessionMisused(
@@ -251,10 +255,6 @@ class Session:
                 remedy="await one after the other; several replies to one prompt are several episodes of a group",
             )
         self._under_way = what
-        try:
-            yield
-        finally:
-            self._under_way = ""
 
     def _open(self, messages: list[Message]) -> None:
         """Another opening, before the first reply."""

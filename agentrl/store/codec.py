@@ -54,12 +54,14 @@ def encode_episode(episode: Episode) -> tuple[bytes, Episode]:
 
 
 def must_be_storable(episode: Episode) -> None:
-    """Proves that an episode can be written and read again. Costs what both cost.
+    """Proves that an episode can be written and read again.
 
     Raises:
         StoreError: it cannot.
     """
-    line, _ = encode_episode(episode)
+    encode_episode(episode)
+    # Read without the tokens: no user code wrote these, and they are nearly all that reading costs.
+    line, _ = encode_episode(msgspec.structs.replace(episode, nodes=[]))
     try:
         _decode_episode(line)
     except (msgspec.DecodeError, RecursionError) as error:

@@ -15,6 +15,7 @@ from typing import Any, get_type_hints
 import msgspec
 
 from agentrl.episode.record import Episode
+from agentrl.store.codec import Credit
 from agentrl.store.shards import Location
 
 FORMAT = 3
@@ -122,6 +123,18 @@ def row_of(episode: Episode, location: Location) -> EpisodeRow:
         created_at=episode.created_at,
         answer=episode.answer,
         error=episode.error.kind if episode.error else None,
+        shard=location.shard,
+        offset=location.offset,
+        length=location.length,
+    )
+
+
+def credit_row_of(credit: Credit, location: Location) -> CreditRow:
+    """The index row of a credit that is stored at `location`."""
+    return CreditRow(
+        id=credit.episode_id,
+        estimator=credit.estimator,
+        iteration=credit.iteration,
         shard=location.shard,
         offset=location.offset,
         length=location.length,

@@ -24,7 +24,7 @@ import msgspec
 from agentrl.episode.record import Episode
 from agentrl.errors import StoreError
 from agentrl.store.codec import Credit, decode_credit, decode_episode, encode_credit, encode_episode
-from agentrl.store.index import BlobRow, CreditRow, EpisodeRow, Index, Record, blobs_of, row_of
+from agentrl.store.index import BlobRow, CreditRow, EpisodeRow, Index, Record, blobs_of, credit_row_of, row_of
 from agentrl.store.info import circumstances, replace, write_json
 from agentrl.store.lines import append_line, cut_torn_line, read_lines
 from agentrl.store.lock import Lock
@@ -156,7 +156,7 @@ class RunDir:
         with self._mutex:
             self._must_write()
             location = self._credit.append(line)
-            self._pending["credit"].append(_credit_row(credit, location))
+            self._pending["credit"].append(credit_row_of(credit, location))
             self._commit_when_due()
 
     def add_failure(self, failure: Mapping[str, Any]) -> None:
@@ -442,7 +442,7 @@ class RunDir:
         assert frame.data is not None
         try:
             if table == "credit":
-                self._pending["credit"].append(_credit_row(decode_credit(frame.data), frame.location))
+                self._pending["credit"].append(credit_row_of(decode_credit(frame.data), frame.location))
                 return
             episode = decode_episode(frame.data)
         except msgspec.DecodeError:
@@ -492,14 +492,3 @@ def _where(conditions: Mapping[str, Any]) -> tuple[str, list[Any]]:
     """`WHERE` with the conditions that have a value."""
     given = {sql: value for sql, value in conditions.items() if value is not None}
     return ("WHERE " + " AND ".join(given) if given else ""), list(given.values())
-
-
-def _credit_row(credit: Credit, at: Location) -> CreditRow:
-    return CreditRow(
-        id=credit.episode_id,
-        estimator=credit.estimator,
-        iteration=credit.iteration,
-        shard=at.shard,
-        offset=at.offset,
-        length=at.length,
-    )

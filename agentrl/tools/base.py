@@ -6,7 +6,6 @@ are the episode's state. A plain `async def` marked with `@tool` is a tool witho
 
 from __future__ import annotations
 
-import copy
 import inspect
 import re
 import typing
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
+import msgspec
 from pydantic import Field, TypeAdapter, ValidationError, create_model
 
 from agentrl import values
@@ -127,12 +127,12 @@ class ToolMethod:
         if unknown:
             raise ToolError(f"unknown argument {sorted(unknown)[0]!r}; allowed: {sorted(self.schema['properties'])}")
         try:
-            checked = self.arguments.validate_python(copy.deepcopy(arguments))
+            checked = self.arguments.validate_python(msgspec.to_builtins(arguments))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             raise ToolError(f"argument {where!r}: {first['msg'].lower()}") from None
-        result = await self.function(**{name: getattr(checked, name) for name in type(checked).model_fields})
+        result = await self.function(**vars(checked))
         return result if isinstance(result, ToolResult) else ToolResult(result)
 
     @property

@@ -95,6 +95,11 @@ class Odd(Tool):
 class Hands(Agent):
     """Likewise."""
 
+    def opening(self, session: Any, system: str | None) -> Any:
+        if session.task.data["place"] == "opening":
+            return ODD[session.task.data["value"]]
+        return super().opening(session, system)
+
     async def run(self, session: Any) -> None:
         place, value = session.task.data["place"], ODD[session.task.data["value"]]
         reply = await session.generate(agent=value if place == "role" else "agent")
@@ -128,6 +133,7 @@ def play(task: Task, rng: Any) -> Any:
         ("tool_reward", set(ODD) - NUMBERS, "tool 'act' ({file}:{line}): reward 'won' is "),
         ("tool_rewards", set(ODD) - {"none"}, "tool 'act' ({file}:{line}): rewards are "),
         ("state_key", {"nan", "infinite", "array", "set", "object"} | UNSPEAKABLE, "Odd: state_key() returned "),
+        ("opening", set(ODD), "the opening is "),
         ("role", UNSPEAKABLE, ""),
         ("say", UNSPEAKABLE, ""),
         ("rewrite", UNSPEAKABLE, ""),
