@@ -7,12 +7,15 @@ import re
 
 from agentrl.episode.record import Episode
 from agentrl.rewards.declare import Scored, reward
+from agentrl.rewards.helper import Helper, TooMuch
 from agentrl.rewards.verifiers import code_in, gold
 from agentrl.task import Task
 
 
 @reward(source="SWE-RL, arXiv:2502.18449; facebookresearch/swe-rl core/reward.py (calculate_reward_unidiff)")
-def patch_similarity(task: Task, episode: Episode, *, key: str = "patch", malformed: float = -1.0) -> float | Scored:
+async def patch_similarity(
+    task: Task, episode: Episode, *, key: str = "patch", malformed: float = -1.0, timeout_s: float = 30.0
+) -> float | Scored:
     """Mean over files of the similarity of what the two unified diffs change in it, 0 to 1.
 
     The files are those of either patch; one that only one of them touches counts 0. Similarity is
@@ -21,12 +24,19 @@ def patch_similarity(task: Task, episode: Episode, *, key: str = "patch", malfor
     Args:
         key: where in `task.data` the gold patch is.
         malformed: for an answer that is no unified diff (the paper's -1).
+        timeout_s: processor time; a patch that takes longer to compare (long hunks of few characters do) scores 0.
     """
     references = [changes(patch) for patch in gold(task, key)]
     said = changes(code_in(episode.answer or ""))
     if not said:
         return Scored(malformed, "the answer is no unified diff")
-    return max(similarity(said, reference) for reference in references)
+    try:
+        return max([float(await _HELPER.ask(similarity, said, one, cpu_s=timeout_s)) for one in references])
+    except TooMuch as problem:
+        return Scored(0.0, str(problem))
+
+
+_HELPER = Helper("agentrl.rewards.patch")
 
 
 def changes(patch: str) -> dict[str, str]:
@@ -58,13 +68,14 @@ def changes(patch: str) -> dict[str, str]:
 def similarity(said: dict[str, str], wanted: dict[str, str]) -> float:
     """Mean over the files of either patch; 1 if both are empty."""
     paths = said.keys() | wanted.keys()
-    ratios = [
-        difflib.SequenceMatcher(None, said[path], wanted[path], autojunk=False).ratio()
-        if said.get(path) and wanted.get(path)
-        else 0.0
-        for path in sorted(paths)
-    ]
+    ratios = [_ratio(said.get(path), wanted.get(path)) for path in sorted(paths)]
     return sum(ratios) / len(ratios) if ratios else 1.0
+
+
+def _ratio(said: str | None, wanted: str | None) -> float:
+    if not said or not wanted:
+        return 0.0
+    return 1.0 if said == wanted else difflib.SequenceMatcher(None, said, wanted, autojunk=False).ratio()
 
 
 _HUNK = re.compile(r"@@ -\d+(?:,(?P<old>\d+))? \+\d+(?:,(?P<new>\d+))? @@")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentrl.errors import TaskError
 from agentrl.rewards.declare import Scored, reward
+from agentrl.rewards.helper import Helper, TooMuch
 from agentrl.rewards.isolation import job_of, passes
 from agentrl.task import Task
 
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
 _TEXT: dict[str, Callable[[str, str], bool]] = {
     "equals": lambda text, wanted: text == wanted.strip(),
     "contains": lambda text, wanted: wanted in text,
-    "matches": lambda text, wanted: re.search(wanted, text) is not None,
 }
-_KINDS = (*_TEXT, "absent", "exit", "stdout")
+_KINDS = (*_TEXT, "matches", "absent", "exit", "stdout")
+_LARGEST = 16 << 20  # bytes of a file that is looked at
+_MATCH_S = 5.0  # processor time of a regular expression: what it looks at is the agent's
 
 
 @reward(costs=["sandbox"])
@@ -47,7 +49,7 @@ async def state_check(
         timeout_s: for one command.
 
     Raises:
-        TaskError: no checks, or one that is neither.
+        TaskError: no checks, one that is neither, or a pattern that is no regular expression.
     """
     checks = task.data.get(key)
     if not isinstance(checks, list) or not checks:
@@ -62,6 +64,7 @@ async def state_check(
                 place=f"task {task.id}",
                 remedy=f"file or command, and one of {', '.join(_KINDS)}",
             )
+        _check_pattern(check, f"task {task.id}: {key}[{number}]")
         problem = await (_file(sandbox, check) if "file" in check else _command(sandbox, check, timeout_s))
         if problem:
             failed.append(f"check {number}: {problem}")
@@ -71,9 +74,16 @@ async def state_check(
     return Scored(share, "; ".join(failed[:3]))
 
 
+def _check_pattern(check: Mapping[str, Any], place: str) -> None:
+    try:
+        re.compile(str(check.get("matches", "")))
+    except re.error as error:
+        raise TaskError(f"{check['matches']!r} is no regular expression: {error}", place=place) from None
+
+
 async def _file(sandbox: Sandbox, check: Mapping[str, Any]) -> str:
     try:
-        text = (await sandbox.read(check["file"])).decode("utf-8", "replace").strip()
+        text = (await sandbox.read(check["file"], limit=_LARGEST)).decode("utf-8", "replace").strip()
     except (FileNotFoundError, NotADirectoryError):
         return "" if check.get("absent") else f"there is no {check['file']}"
     except OSError as error:
@@ -81,7 +91,22 @@ async def _file(sandbox: Sandbox, check: Mapping[str, Any]) -> str:
     if check.get("absent"):
         return f"{check['file']} is there"
     wrong = [kind for kind, holds in _TEXT.items() if kind in check and not holds(text, str(check[kind]))]
-    return f"{check['file']}: not {wrong[0]} {check[wrong[0]]!r}" if wrong else ""
+    if wrong:
+        return f"{check['file']}: not {wrong[0]} {check[wrong[0]]!r}"
+    try:
+        if "matches" not in check or await _HELPER.ask(matches, str(check["matches"]), text, cpu_s=_MATCH_S):
+            return ""
+        return f"{check['file']}: not matches {check['matches']!r}"
+    except TooMuch as problem:
+        return f"{check['file']}: {problem}"
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether the pattern is found in the text; run in a helper."""
+    return re.search(pattern, text) is not None
+
+
+_HELPER = Helper("agentrl.rewards.state")
 
 
 async def _command(sandbox: Sandbox, check: Mapping[str, Any], timeout_s: float) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
+import heapq
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -17,6 +19,9 @@ T = TypeVar("T")
 
 _CONTEXT = 3
 _TOLD = 10  # places where a text occurs
+_ENTRIES = 10_000  # of a folder that is shown
+_COMPARED = 300  # characters of a line that are compared with others
+_CANDIDATES = 10  # lines that are compared closely
 _SKIPPED = (".git", "node_modules", "__pycache__")
 
 
@@ -53,9 +58,13 @@ class Files(Tool):
             last: last line to show; without it: the end.
         """
         try:
-            lines = (await self._text(path)).splitlines()
+            text = await self._text(path)
         except IsADirectoryError:
             return await self._folder(path)
+        return await asyncio.to_thread(self._view, text, path, first, last)
+
+    def _view(self, text: str, path: str, first: int, last: int | None) -> str:
+        lines = text.splitlines()
         if first < 1 or (last is not None and last < first) or first > max(len(lines), 1):
             raise ToolError(f"lines {first} to {last or 'the end'} do not exist: {path} has {len(lines)} lines")
         return self._trim(_numbered(lines, first, last) or f"[{path} is empty]")
@@ -87,7 +96,7 @@ class Files(Tool):
         if not old:
             raise ToolError("`old` is empty; give the text that is to be replaced, or use insert_in_file")
         if (count := text.count(old)) != 1:
-            raise ToolError(_many(text, old, path) if count else _none(text, old, path))
+            raise ToolError(_many(text, old, path) if count else await asyncio.to_thread(_none, text, old, path))
         line = text[: text.index(old)].count("\n") + 1
         return await self._change(path, text.replace(old, new), line, line + new.count("\n"))
 
@@ -131,7 +140,7 @@ class Files(Tool):
         return self._trim(found) or f"[no line contains {pattern!r}]"
 
     async def _folder(self, path: str) -> str:
-        entries = await _for_the_model(self.sandbox.list(path), path)
+        entries = await _for_the_model(self.sandbox.list(path, limit=_ENTRIES), path)
         marks = {"folder": "/", "link": "@", "other": "?"}
         rows = [
             f"{entry.size if entry.kind == 'file' else '':>10} {entry.name}{marks.get(entry.kind, '')}"
@@ -214,15 +223,33 @@ def _many(text: str, old: str, path: str) -> str:
 
 
 def _none(text: str, old: str, path: str) -> str:
-    """Why `old` was not found: other white space, or something like it elsewhere."""
-    lines, wanted = text.splitlines(), [" ".join(line.split()) for line in old.strip("\n").splitlines()]
-    loose = [" ".join(line.split()) for line in lines]
-    for at in range(len(lines) - len(wanted) + 1):
-        if loose[at : at + len(wanted)] == wanted:
-            exact = _numbered(lines, at + 1, at + len(wanted))
-            return f"`old` is not in {path}, but differs only in white space from:\n{exact}"
-    near = difflib.get_close_matches(max(wanted, key=len, default=""), loose, 1, 0.6)
-    hint = (
-        f"; the nearest line is:\n{_numbered(lines, at := loose.index(near[0]) + 1, at)}" if near else "; view it first"
-    )
+    """Why `old` was not found: other white space, or something like it elsewhere. Its work is linear in the text."""
+    loose = [" ".join(line.split()) for line in text.splitlines()]
+    wanted = [" ".join(line.split()) for line in old.strip("\n").splitlines()]
+    whole = "\n".join(["", *loose, ""])
+    at = whole.find("\n".join(["", *wanted, ""])) if wanted else -1
+    if at >= 0:
+        first = whole.count("\n", 0, at) + 1
+        exact = _numbered(text.splitlines(), first, first + len(wanted) - 1)
+        return f"`old` is not in {path}, but differs only in white space from:\n{exact}"
+    near = _nearest(max(wanted, key=len, default=""), loose)
+    hint = f"; the nearest line is:\n{_numbered(text.splitlines(), near, near)}" if near else "; view it first"
     return f"`old` is not in {path}{hint}"
+
+
+def _nearest(wanted: str, lines: list[str]) -> int | None:
+    """The number, from 1, of the line most like `wanted`; of long lines the beginning counts. None: none is like it."""
+    wanted = wanted[:_COMPARED]
+    pairs = _pairs(wanted)
+
+    def alike(number: int) -> float:
+        here = _pairs(lines[number][:_COMPARED])
+        return len(pairs & here) / max(len(pairs | here), 1)
+
+    few = heapq.nlargest(_CANDIDATES, range(len(lines)), key=alike)
+    near = difflib.get_close_matches(wanted, [lines[number][:_COMPARED] for number in few], 1, 0.6)
+    return next((number + 1 for number in few if lines[number][:_COMPARED] == near[0]), None) if near else None
+
+
+def _pairs(text: str) -> set[str]:
+    return {text[at : at + 2] for at in range(len(text) - 1)}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import resource
 
 import pytest
 
@@ -19,6 +21,7 @@ from agentrl.rewards.retrieval import retrieval_recall, retrieval_utility
 from agentrl.rewards.sql import sql_execution, sql_partial
 from agentrl.rewards.verifiers import turn_format
 from agentrl.task import Task
+from tests.beat import beating
 from tests.rewards.make import call, make_episode, turn
 
 # -- maths
@@ -40,14 +43,17 @@ async def test_symbolic_equality(answer, gold, right):
     assert await maths(task, make_episode(task, answer=answer), timeout_s=60) == right
 
 
-async def test_what_takes_too_long_is_not_scored_and_the_next_is():
+async def test_what_takes_too_long_scores_nothing_and_the_next_is_compared():
+    """An answer that nobody can compare must not be a way out of a wrong one."""
     pytest.importorskip("math_verify", reason="pip install 'agentrl[maths]'")
+    task = Task.of("t", "", answer="4")
+    for answer in ("$9^{9^{9^{9}}} + x$", "$" + "(" * 15_000 + "4", "4" * 30_000):
+        found = await maths(task, make_episode(task, answer=answer), timeout_s=1.0)
+        assert (found if isinstance(found, float) else found.value) == 0.0
+    assert await maths(task, make_episode(task, answer="$2+2$"), timeout_s=60) == 1.0
     task = Task.of("t", "", answer="$9^{9^{9^{9}}} + x$")
     found = await maths(task, make_episode(task, answer="$9^{9^{9^{8}}} + x$"), timeout_s=1.0)
-    assert found.value is None
-    assert "no verdict within 1 s" in found.note
-    task = Task.of("t", "", answer="4")
-    assert await maths(task, make_episode(task, answer="$2+2$"), timeout_s=60) == 1.0
+    assert (found.value, found.note) == (0.0, "no verdict within 1 s")
 
 
 # -- SQL
@@ -69,27 +75,48 @@ INSERT INTO item VALUES (1, 'pen', 2.0), (2, 'ink', 5.0), (3, 'pad', 5.0);
     ("", "SELECT name FROM item", 0.0),
     ("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n", "SELECT 1", 0.0),
 ])  # fmt: skip
-def test_sql_execution(query, gold, right):
+async def test_sql_execution(query, gold, right):
     task = Task.of("t", "", sql=gold, database=SHOP)
-    assert sql_execution(task, make_episode(task, answer=query)).value == right
+    assert (await sql_execution(task, make_episode(task, answer=query))).value == right
 
 
-def test_sql_of_a_file_is_only_read(tmp_path):
+@pytest.mark.parametrize(("query", "why"), [
+    ("SELECT hex(zeroblob(500000000))", "too big|toobig|no verdict"),
+    ("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 90000) SELECT hex(zeroblob(10000)) FROM n",
+     "more than 256 MiB"),
+    ("SELECT replace(hex(zeroblob(16000000)), '0', hex(zeroblob(500))) || 1", "too big|toobig|no verdict"),
+])  # fmt: skip
+async def test_a_query_has_only_so_much_memory_and_time(query, why):
+    task = Task.of("t", "", sql="SELECT 1", database=SHOP)
+    found = await sql_execution(task, make_episode(task, answer=query), timeout_s=3.0)
+    assert found.value == 0.0
+    assert re.search(why, found.note), found.note
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 3 << 20, "KiB: the rows stay in the helper"
+
+
+async def test_a_gold_query_that_takes_too_long_is_the_tasks_fault():
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n"
+    task = Task.of("t", "", sql=endless, database=SHOP)
+    with pytest.raises(TaskError, match="task t: "):
+        await sql_execution(task, make_episode(task, answer="SELECT 1"), timeout_s=3.0)
+
+
+async def test_sql_of_a_file_is_only_read(tmp_path):
     import sqlite3
 
     path = tmp_path / "shop.db"
     with sqlite3.connect(path) as connection:
         connection.executescript(SHOP)
     task = Task.of("t", "", sql="SELECT COUNT(*) FROM item", database=str(path))
-    assert sql_execution(task, make_episode(task, answer="DELETE FROM item")).value == 0.0
-    assert sql_execution(task, make_episode(task, answer="SELECT 3")).value == 1.0
+    assert (await sql_execution(task, make_episode(task, answer="DELETE FROM item"))).value == 0.0
+    assert (await sql_execution(task, make_episode(task, answer="SELECT 3"))).value == 1.0
     for broken, message in (
         ({"sql": "SELECT nothing"}, "the gold query fails"),
         ({"database": "no.db"}, "no database"),
     ):
         bad = Task.of("t9", "", **{**task.data, **broken})
         with pytest.raises(TaskError, match=f"task t9: .*{message}"):
-            sql_execution(bad, make_episode(bad, answer="SELECT 3"))
+            await sql_execution(bad, make_episode(bad, answer="SELECT 3"))
 
 
 def test_sql_partial():
@@ -116,19 +143,29 @@ GOLD = """diff --git a/a.py b/a.py
 """
 
 
-def test_patch_similarity():
+async def test_patch_similarity():
     task = Task.of("t", "", patch=GOLD)
-    assert patch_similarity(task, make_episode(task, answer=GOLD)) == 1.0
-    assert patch_similarity(task, make_episode(task, answer=f"```diff\n{GOLD}```")) == 1.0
-    assert patch_similarity(task, make_episode(task, answer="x = 2")).value == -1.0
+    assert (await patch_similarity(task, make_episode(task, answer=GOLD))) == 1.0
+    assert (await patch_similarity(task, make_episode(task, answer=f"```diff\n{GOLD}```"))) == 1.0
+    assert (await patch_similarity(task, make_episode(task, answer="x = 2"))).value == -1.0
     # Hunks of 40 characters that differ in one: ratio 2 * 39 / 80.
     near = GOLD.replace("+x = 2", "+x = 3")
     assert len(changes(GOLD)["a.py"]) == 40
-    assert patch_similarity(task, make_episode(task, answer=near)) == pytest.approx(2 * 39 / 80)
+    assert (await patch_similarity(task, make_episode(task, answer=near))) == pytest.approx(2 * 39 / 80)
     # Another file: neither side has the other's, so both count 0.
     other = GOLD.replace("a.py", "b.py")
-    assert patch_similarity(task, make_episode(task, answer=other)) == 0.0
-    assert patch_similarity(task, make_episode(task, answer=GOLD + other)) == 0.5
+    assert (await patch_similarity(task, make_episode(task, answer=other))) == 0.0
+    assert (await patch_similarity(task, make_episode(task, answer=GOLD + other))) == 0.5
+
+
+async def test_a_patch_that_takes_too_long_to_compare_scores_nothing_and_holds_up_nobody():
+    spaces = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-{}\n+{}\n"
+    task = Task.of("t", "", patch=spaces.format(" " * 24_000, "x" + " " * 24_000))
+    slow = make_episode(task, answer=spaces.format("y" + " " * 24_000, " " * 23_000))
+    async with beating():
+        found = await patch_similarity(task, slow, timeout_s=1.0)
+    assert (found.value, found.note) == (0.0, "no verdict within 1 s")
+    assert await patch_similarity(task, make_episode(task, answer=task.data["patch"]), timeout_s=60) == 1.0
 
 
 def test_lines_that_look_like_headers_are_content_inside_a_hunk():

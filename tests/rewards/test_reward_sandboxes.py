@@ -16,6 +16,7 @@ from agentrl.sandbox.contract import SandboxSpec
 from agentrl.sandbox.namespace import NamespaceBackend
 from agentrl.sandbox.pool import Pool
 from agentrl.task import Task
+from tests.beat import beating
 from tests.rewards.make import make_episode, turn
 
 
@@ -337,3 +338,15 @@ async def test_a_bug_of_the_function_is_still_one(backend):
             task, rewards = Task.of("t", ""), RewardSet.from_recipe({"looks": {"use": function}})
             with pytest.raises(RewardError, match="'looks' raised"):
                 await rewards.score(task, make_episode(task), agents)
+
+
+async def test_a_pattern_over_what_the_agent_wrote_holds_up_nobody(backend):
+    checks = [{"file": "a.txt", "matches": "^(a+)+$"}]
+    async with await backend.create(SandboxSpec()) as sandbox:
+        await sandbox.write("a.txt", "a" * 64 + "b")
+        async with beating():
+            found = await state_check(Task.of("t", "", state=checks), sandbox)
+        assert found.value == 0.0
+        assert "no verdict" in found.note
+        with pytest.raises(TaskError, match="no regular expression"):
+            await state_check(Task.of("t", "", state=[{"file": "a.txt", "matches": "("}]), sandbox)

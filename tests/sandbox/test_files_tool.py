@@ -14,6 +14,7 @@ from agentrl.sandbox.namespace import NamespaceSandbox
 from agentrl.task import Task
 from agentrl.tools.base import toolbox
 from agentrl.tools.files import Files
+from tests.beat import beating
 
 Call = Callable[..., Awaitable[str]]
 SOURCE = "def a():\n    return 1\n\n\ndef b():\n    return 1\n"
@@ -174,3 +175,32 @@ async def test_a_text_that_occurs_very_often_is_told_at_once(sandbox: NamespaceS
     await sandbox.write("f", "a\n" * 500_000)
     with pytest.raises(ToolError, match=r"occurs 500000 times in f, at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, \.\.\.;"):
         await toolbox([tool])["replace_in_file"].call({"path": "f", "old": "a", "new": "b"})
+
+
+@pytest.mark.parametrize(("text", "old", "says"), [
+    ("".join(f'{{"id": {k}, "text": "{k * 7919 % 10007} some words of row {k * 31 % 997}"}}\n' for k in range(14_000)),
+     "some words that no row has, " * 300, "view it first"),
+    ("x" * 1_000_000, "y" * 8_000, "view it first"),
+    ("\n" * 1_000_000, "\n" * 400_000 + "x", "is not in"),
+    ("a" * 1_000_000, "a", r"occurs 1000000 times in big, at lines 1, 1, .*\.\.\."),
+    ("ab\n" * 300_000, "b\na", r"at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, \.\.\."),
+    ("the nearest one is here\n" * 2 + "z\n" * 400_000, "the nearst one is hre", "nearest line is:\n     1\t"),
+])  # fmt: skip
+async def test_a_text_that_is_not_there_is_told_in_linear_work(
+    sandbox: NamespaceSandbox, text: str, old: str, says: str
+) -> None:
+    tool = Files()
+    await tool.open(Task.of("t", "do"), sandbox)
+    await sandbox.write("big", text)
+    async with beating():
+        with pytest.raises(ToolError, match=says):
+            await tool.replace_in_file("big", old, "new")
+        assert len(await tool.view_file("big")) <= 17_000
+
+
+async def test_a_folder_of_very_many_names_is_not_listed(sandbox: NamespaceSandbox) -> None:
+    tool = Files()
+    await tool.open(Task.of("t", "do"), sandbox)
+    assert (await sandbox.exec("mkdir many && cd many && seq 12000 | xargs touch")).ok
+    with pytest.raises(ToolError, match="more than 10000 entries"):
+        await tool.view_file("many")

@@ -1,0 +1,158 @@
+"""Helper processes for work whose amount an answer decides: comparing mathematics, running a query, aligning patches.
+
+In the driver such work would hold up every episode, and no timeout can interrupt it. A helper is started when first
+asked, answers one question at a time, and is replaced when it needs more processor time or memory than it may have.
+Processor time, unlike the clock, does not depend on what else the machine does.
+
+`python -m agentrl.rewards.helper MODULE MEMORY_MB` is the helper's side: a question a line, an answer a line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import importlib
+import json
+import queue
+import resource
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from agentrl.errors import AgentRLError
+
+_START_S = 120.0  # importing an algebra system on a busy machine
+_PATIENCE = 20.0  # wall time that processor time may take, as a multiple, and
+_GRACE_S = 10.0  # so much more
+
+
+class TooMuch(Exception):
+    """The work needs more time or memory than it may have; the text says which."""
+
+
+class Helper:
+    """Processes that call functions of one module. Arguments and results are JSON.
+
+    Args:
+        module: its name. It is imported once in every process.
+        memory_mb: address space of a process at most.
+        size: processes at most; further questions wait.
+    """
+
+    def __init__(self, module: str, memory_mb: int = 2048, size: int = 2) -> None:
+        self._command = [sys.executable, "-m", "agentrl.rewards.helper", module, str(memory_mb)]
+        self._size = size
+        self._idle: queue.LifoQueue[subprocess.Popen[bytes]] = queue.LifoQueue()
+        self._alive: set[subprocess.Popen[bytes]] = set()
+        self._threads: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+
+    async def ask(self, function: Callable[..., Any], *arguments: Any, cpu_s: float) -> Any:
+        """What a function of the module returns.
+
+        Args:
+            cpu_s: processor time that it may take.
+
+        Raises:
+            TooMuch: it took more, or more memory.
+            AgentRLError: the process cannot be started, or the function raised.
+        """
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(self._size, thread_name_prefix="helper")
+                atexit.register(self.stop)
+        question = (function.__name__, arguments, cpu_s)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._ask, *question)
+
+    def _ask(self, name: str, arguments: tuple[Any, ...], cpu_s: float) -> Any:
+        process = self._take()
+        line = json.dumps([name, arguments, cpu_s]).encode() + b"\n"
+        answer = None
+        try:
+            assert process.stdin is not None
+            process.stdin.write(line)
+            process.stdin.flush()
+            answer = _line(process, _PATIENCE * cpu_s + _GRACE_S)
+        except BrokenPipeError:
+            pass  # it has just been killed for memory, by the kernel
+        finally:
+            if answer is None:
+                self._end(process)
+            else:
+                self._idle.put(process)
+        if answer is None:
+            raise TooMuch(f"no verdict within {cpu_s:g} s")
+        kind, value = json.loads(answer)
+        if kind == "memory":
+            raise TooMuch("no verdict within the memory that it may take")
+        if kind == "raised":
+            raise AgentRLError(f"{name} raised {value} in a helper process")
+        return value
+
+    def _take(self) -> subprocess.Popen[bytes]:
+        while True:
+            try:
+                process = self._idle.get_nowait()
+            except queue.Empty:
+                return self._start()
+            if process.poll() is None:
+                return process
+            self._end(process)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(self._command, **streams)
+        self._alive.add(process)
+        if _line(process, _START_S) != b"ready":
+            self._end(process)
+            raise AgentRLError("a helper process did not start", remedy=f"try {' '.join(self._command)}")
+        return process
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        self._alive.discard(process)
+        process.kill()
+        process.communicate()
+
+    def stop(self) -> None:
+        """Ends the processes; questions that wait are answered by TooMuch."""
+        for process in list(self._alive):
+            process.kill()
+
+
+def _line(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | None:
+    """The next line that it prints; None if that takes too long or it died."""
+    assert process.stdout is not None
+    poll = select.poll()  # not `select`, which knows no descriptor above 1023
+    poll.register(process.stdout, select.POLLIN)
+    ready = poll.poll(timeout_s * 1000)
+    return process.stdout.readline().strip() or None if ready else None
+
+
+def _serve(module: str, memory_mb: int) -> None:
+    functions = importlib.import_module(module)
+    resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's
+    answers = sys.stdout
+    sys.stdout = sys.stderr  # what a library prints is no answer
+    print("ready", file=answers, flush=True)
+    for question in sys.stdin:
+        name, arguments, cpu_s = json.loads(question)
+        signal.setitimer(signal.ITIMER_PROF, cpu_s)  # SIGPROF, which nobody handles, ends the process
+        try:
+            answer = ["ok", getattr(functions, name)(*arguments)]
+        except MemoryError:
+            answer = ["memory", ""]
+        except Exception as error:
+            answer = ["raised", f"{type(error).__name__}: {error}"]
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    _serve(sys.argv[1], int(sys.argv[2]))
