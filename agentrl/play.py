@@ -9,6 +9,7 @@ from typing import Any
 from agentrl.build import Parts
 from agentrl.chat.renderer import Renderer
 from agentrl.engines.base import Engine
+from agentrl.engines.replay import ReplayEngine
 from agentrl.episode.record import Episode
 from agentrl.episode.runner import Harness, Plan, Runner
 from agentrl.plans import eval_plans, missing
@@ -24,7 +25,7 @@ async def play(harness: Harness, plans: list[Plan], run: RunDir, progress: Progr
     """Runs episodes into a run directory.
 
     Raises:
-        CreditError: as `announce`.
+        CreditError, StoreError: as `announce`.
     """
     announce(harness, plans)
     runner = Runner(harness, concurrency=concurrency, on_failure=run.add_failure, on_phase=progress.episode_phase)
@@ -34,11 +35,15 @@ async def play(harness: Harness, plans: list[Plan], run: RunDir, progress: Progr
 
 
 def announce(harness: Harness, plans: list[Plan]) -> None:
-    """Tells a pool how many sandboxes the episodes to come will take, and looks for their gold answers.
+    """Before any of them begins: tells a pool how many sandboxes the episodes will take, looks for their gold answers,
+    and whether a stored run has them all, if one is to be said again.
 
     Raises:
         CreditError: gold answers are to be scored, and a task has none.
+        StoreError: the run that is replayed lacks some.
     """
+    if isinstance(harness.engine, ReplayEngine):
+        harness.engine.require(plan.id for plan in plans)
     if isinstance(harness.backend, Pool) and harness.sandbox_spec is not None:
         harness.backend.prefetch([harness.sandbox_spec] * len(plans))
     if harness.gain is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.errors import AgentRLError, StoreError
+from agentrl.plans import planned_id
 from agentrl.recipe import Recipe, recipe_from_run
 from agentrl.sections import may_change
 from agentrl.store.run_dir import RunDir
@@ -114,8 +114,8 @@ def require_whole(path: Path) -> None:
     with RunDir.read(path) as run:
         rows, told, trains = run.rows(), run.failures(), run.info.get("command") == "train"
         planned = run.info.get("planned")
-    data = {_planned_as(row.id) for row in rows if row.status in ("done", "truncated")}
-    failed = {_planned_as(row.id): row for row in rows}  # the last attempt counts
+    data = {planned_id(row.id) for row in rows if row.status in ("done", "truncated")}
+    failed = {planned_id(row.id): row for row in rows}  # the last attempt counts
     wanted = failed.keys() if planned is None else failed.keys() & set(planned)
     lost = {id: failed[id] for id in wanted if id not in data}
     if not lost:
@@ -135,11 +135,6 @@ def require_whole(path: Path) -> None:
         place=f"{path}, episode {last['episode']}, stage {last['stage']}" if last is not None else str(path),
         remedy=again,
     )
-
-
-def _planned_as(id: str) -> str:
-    """The id that an episode was planned under: one that ran again has `~1`, `~2`, ... at its end (`plans.missing`)."""
-    return re.sub(r"~\d+$", "", id)
 
 
 def _holds_data(run: RunDir) -> bool:

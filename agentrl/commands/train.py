@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentrl.build import build, check_training
 from agentrl.cautions import cautions
 from agentrl.commands.runs import closing, open_run
+from agentrl.curriculum.curriculum import Curriculum, load_parts
+from agentrl.engines.base import Engine
+from agentrl.episode.runner import Plan
 from agentrl.errors import RecipeError, needs
+from agentrl.plans import iteration_plans
 from agentrl.recipe import Recipe
 from agentrl.recipe_file import load_recipe
 from agentrl.scale.crew import crewed
 from agentrl.store.run_dir import RunDir
+from agentrl.task_source import load_tasks
 from agentrl.view.progress import Progress
+
+if TYPE_CHECKING:
+    from agentrl.model import LoadedModel
 
 
 def train(name: str, overrides: list[str], *, out: Path | None, engine: str | None) -> Path | None:
@@ -49,7 +59,7 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> bool
     parts = build(recipe)
     check_training(parts)
     assert recipe.train is not None
-    engine_for = _replay(engine) if engine is not None else partial(engine_of, recipe)
+    engine_for = _replay(engine, recipe) if engine is not None else partial(engine_of, recipe)
 
     staleness = recipe.train.staleness
 
@@ -68,7 +78,13 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> bool
     return True
 
 
-def _replay(engine: str):  # type: ignore[no-untyped-def]
+def _replay(engine: str, recipe: Recipe) -> Callable[[LoadedModel], Engine]:
+    """Makes the engine that says a stored run again.
+
+    Raises:
+        RecipeError: `engine` names none, or one without probabilities.
+        StoreError: it is no run, or lacks the episodes of the first iteration: it is another training's.
+    """
     from agentrl.engines.replay import ReplayEngine
 
     kind, _, argument = engine.partition(":")
@@ -81,4 +97,14 @@ def _replay(engine: str):  # type: ignore[no-untyped-def]
             place="--engine",
             remedy="replay a run of the torch or vllm engine",
         )
+    replay.require(plan.id for plan in _first_iteration(recipe))
     return lambda loaded: replay
+
+
+def _first_iteration(recipe: Recipe) -> list[Plan]:
+    assert recipe.train is not None
+    tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
+    parts = load_parts(recipe.curriculum, recipe.base, recipe.scripts)
+    curriculum = Curriculum(parts, seed=recipe.seed, iterations=recipe.train.iterations)
+    size, turns = recipe.train.group_size, recipe.agent.max_turns
+    return iteration_plans(curriculum.draw(tasks, recipe.train.groups, size, turns, 0), 0)

@@ -6,12 +6,13 @@ and lets a trainer be tested without a sampler.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from agentrl.engines.base import Completion, Sampling
+from agentrl.engines.base import Completion, ContextOverflow, Sampling
 from agentrl.episode.record import Episode
 from agentrl.errors import StoreError
+from agentrl.plans import planned_id
 from agentrl.store.run_dir import RunDir
 from agentrl.task import Message, Task
 
@@ -28,27 +29,51 @@ class ReplayEngine:
         # What a script or an API said had no probabilities, and has none the second time.
         text_only = run.info["recipe"].get("engine", {}).get("use") == "openai"
         self.trainable = run.info.get("agent") is None and not text_only
+        # By planned id; where one ran again after a failure, the time that worked.
+        rows = sorted(run.rows(), key=lambda row: row.status in ("done", "truncated"))
+        self._stored = {planned_id(row.id): row.id for row in rows}
         self._live: dict[str, tuple[Episode, int]] = {}
 
     async def start(self) -> None:
         """Nothing to wait for."""
 
+    def require(self, ids: Iterable[str]) -> None:
+        """For before the first of them is played.
+
+        Raises:
+            StoreError: the stored run lacks one of these episodes.
+        """
+        planned = [*ids]
+        if lacks := [id for id in planned if planned_id(id) not in self._stored]:
+            has = f"{min(self._stored)!r}, ..." if self._stored else "none"
+            raise StoreError(
+                f"holds {len(planned) - len(lacks)} of the {len(planned)} episodes that are to be said again: it lacks "
+                f"{lacks[0]!r}, and has {has}",
+                place=str(self.run.path),
+                remedy="only the recipe, the command and the settings of that run give its episodes' names: tasks, "
+                "seed, --n and --group-size of a rollout, train.groups and train.group_size of a training",
+            )
+
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
-        """Looks the episode up.
+        """Looks the episode up. One that is played once more after a failure says the same again.
 
         Raises:
             StoreError: the stored run has no such episode.
         """
-        self._live[session] = (self.run.get(session), 0)
+        id = planned_id(session)
+        self._live[session] = (self.run.get(self._stored.get(id, id)), 0)
 
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
         """The next stored reply.
 
         Raises:
+            ContextOverflow: that is how the stored episode ended.
             StoreError: the prompt is not the stored one (the environment answered differently), or the stored
                 episode has no further turn.
         """
         episode, turn = self._live[session]
+        if turn >= len(episode.turns) and episode.stop == "tokens":
+            raise ContextOverflow(f"episode {session} filled the context after {turn} turns")
         if turn >= len(episode.turns):
             raise StoreError(
                 f"episode {session} goes on after its {turn} stored turns",

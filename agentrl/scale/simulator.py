@@ -239,7 +239,7 @@ class _Run:
         wanted = self.pipeline.groups
         if sum(group.ended is not None for group in groups) < wanted:  # the rule would say the same, more slowly
             return None
-        return admission.choose(groups, version, wanted)
+        return admission.choose(groups, version, [wanted] * (admission.staleness + 1))
 
     def _begin(self, number: int) -> _Group:
         group = _Group(number)

@@ -40,27 +40,30 @@ class Admission:
     iterations: int
 
     def open_until(self, version: int) -> int:
-        """The groups of all iterations before this one may begin under the policy `version`: (eta + version + 1) * B
-        in all, and no more than the training takes."""
+        """The groups of all iterations before this one may begin under the policy `version`: those of eta + version + 1
+        iterations in all, and no more than the training takes."""
         return min(self.staleness + version + 1, self.iterations)
 
-    def choose(self, groups: Sequence[G], version: int, wanted: int) -> list[G] | None:
+    def choose(self, groups: Sequence[G], version: int, sizes: Sequence[int]) -> list[G] | None:
         """The groups that the update of policy `version` trains on; None: wait until another one ends.
 
-        A group that began under policy b trains in update b + eta at the latest. Whatever is chosen, at most
-        (t - version) * `wanted` groups may be left that must train by update t. There is always a choice: only eta *
-        `wanted` groups are left in all.
+        A group that began under policy b trains in update b + eta at the latest. Whatever is chosen, no more groups may
+        be left that must train by update t than the updates after this one up to t train on. There is always a choice:
+        in all, no more are left than the next eta updates take.
 
         Args:
             groups: all that were drawn and have not trained.
+            sizes: how many groups update `version`, `version` + 1, ... trains on: as many as were drawn for that
+                iteration, which may be fewer than its recipe asks for. The iterations that have begun, in order.
         """
+        wanted = sizes[0]
         last = {id(each): version if each.begun is None else each.begun for each in groups}
         ended = sorted((each for each in groups if each.ended is not None), key=lambda each: each.ended or 0)
         chosen: list[G] = []
         taken: set[int] = set()
         for update in range(version, version + self.staleness + 1):
             urgent = [each for each in groups if last[id(each)] + self.staleness <= update and id(each) not in taken]
-            needed = len(urgent) - (update - version) * wanted
+            needed = len(urgent) - sum(sizes[1 : update - version + 1])
             ready = [each for each in urgent if each.ended is not None]
             if needed > len(ready):
                 return None

@@ -51,6 +51,7 @@ class AsyncLoop(Loop):
         self.admission = Admission(self.settings.staleness, self.settings.iterations)
         self.rollouts: Rollouts | None = None
         self._drawn = 0  # the groups of all iterations before this one have begun
+        self._sizes: dict[int, int] = {}  # groups that were drawn for each of them that has not trained
         self._begun: list[BegunGroup] = []  # by the run before this one
         self._training_on: list[BegunGroup] = []
         self._evaluator: Engine | None = None
@@ -79,20 +80,23 @@ class AsyncLoop(Loop):
         assert self.rollouts is not None
         wanted, self.rollouts.version = self.settings.groups, self.iteration
         while self._drawn < self.admission.open_until(self.iteration):
-            self.rollouts.begin(self._draw(wanted, self._drawn, first=0))
+            drawn = self._draw(wanted, self._drawn, first=0)
+            self._sizes[self._drawn] = len(drawn)
+            self.rollouts.begin(drawn)
             self._drawn += 1
+        sizes = [self._sizes.get(iteration, wanted) for iteration in range(self.iteration, self._drawn)]
         self.progress.phase(
-            f"iteration {self.iteration + 1}/{self.settings.iterations}", wanted * self.settings.group_size
+            f"iteration {self.iteration + 1}/{self.settings.iterations}", sizes[0] * self.settings.group_size
         )
         again = self._trained_before_a_kill()
-        taking = self.rollouts.take_all(again) if again else self.rollouts.take(self.admission, wanted)
+        taking = self.rollouts.take_all(again) if again else self.rollouts.take(self.admission, sizes)
         self._training_on = await taking
-        rounds, next_index = 1, wanted
+        rounds, next_index = 1, sizes[0]
         while more := self.curriculum.more(groups := self._groups(), wanted, rounds):
             extra = self._draw(more, self.iteration, first=next_index)
             self.rollouts.begin(extra)
             self._training_on += await self.rollouts.take_all(extra)
-            rounds, next_index = rounds + 1, next_index + more
+            rounds, next_index = rounds + 1, next_index + len(extra)
         return groups
 
     def _trained_before_a_kill(self) -> list[BegunGroup]:
@@ -166,12 +170,18 @@ class AsyncLoop(Loop):
     def _state_dict(self) -> dict[str, Any]:
         """With the groups that have begun; their episodes are in the run directory as they end."""
         groups = self.rollouts.groups if self.rollouts is not None else []
-        return {**super()._state_dict(), "drawn": self._drawn, "groups": [group.state_dict() for group in groups]}
+        return {
+            **super()._state_dict(),
+            "drawn": self._drawn,
+            "sizes": [[iteration, size] for iteration, size in self._sizes.items() if iteration >= self.iteration],
+            "groups": [group.state_dict() for group in groups],
+        }
 
     def _load_state_dict(self, state: dict[str, Any]) -> None:
         super()._load_state_dict(state)
         # A run that trained in turns until now had begun what it had trained on.
         self._drawn = state.get("drawn", self.iteration)
+        self._sizes = {iteration: size for iteration, size in state.get("sizes", [])}
         self._begun = [BegunGroup.from_state(each) for each in state.get("groups", [])]
 
     async def _finish(self) -> None:

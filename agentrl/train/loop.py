@@ -222,6 +222,12 @@ class Loop:
     async def _iterate(self) -> None:
         started = time.perf_counter()
         groups = await self._collect()
+        if not groups:
+            raise TrainError(
+                f"iteration {self.iteration}: no task was drawn",
+                place="curriculum",
+                remedy="look at its sampler, which gave none",
+            )
         if not any(group.episodes for group in groups) and not any(e.scored for e in self._episodes()):
             raise TrainError(
                 f"iteration {self.iteration}: none of {len(self._episodes())} episodes could be scored",

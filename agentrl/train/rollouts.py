@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from agentrl.play import announce
 from agentrl.store.run_dir import RunDir
 from agentrl.task import Task
 from agentrl.train.admission import Admission
+from agentrl.train.room import Room
 from agentrl.view.progress import Progress
 
 
@@ -57,7 +58,8 @@ class Rollouts:
     """Plays groups in the background, and stores their episodes.
 
     Args:
-        concurrency: episodes in flight at most; those of older groups begin first.
+        concurrency: episodes in flight at most. Those of older groups begin first: also groups that a filter asks for
+            in addition go before all of later iterations.
 
     Attributes:
         version: of the policy that episodes begin under now.
@@ -73,7 +75,7 @@ class Rollouts:
             harness, concurrency=concurrency, on_failure=run.add_failure, on_phase=progress.episode_phase
         )
         self._budgets = Budgets(harness.limits)
-        self._room = asyncio.Semaphore(concurrency)
+        self._room = Room(concurrency)
         self._playing: set[asyncio.Task[None]] = set()
         self._endings = 0
         self._calm = rare_collections()
@@ -103,13 +105,16 @@ class Rollouts:
         known = set() if group.begun is None else {group.begun}
         return known | {span.version for node in nodes for span in node.versions}
 
-    async def take(self, admission: Admission, wanted: int) -> list[BegunGroup]:
+    async def take(self, admission: Admission, sizes: Sequence[int]) -> list[BegunGroup]:
         """Waits for the groups that the next update trains on, and takes them away, in the order they were drawn.
+
+        Args:
+            sizes: how many the next update trains on, the one after it, ..., as `Admission.choose` takes them.
 
         Raises:
             TooManyUserErrors, EngineDown, SandboxDown, DeadPolicy: as `Runner.run`.
         """
-        while (chosen := admission.choose(self.groups, self.version, wanted)) is None:
+        while (chosen := admission.choose(self.groups, self.version, sizes)) is None:
             await self._ending()
         return self._away(chosen)
 
@@ -142,7 +147,7 @@ class Rollouts:
         self._calm.__exit__(None, None, None)
 
     async def _play(self, plan: Plan, group: BegunGroup) -> None:
-        async with self._room:
+        async with self._room.place(group.iteration, group.index):
             if group.begun is None:
                 group.begun = self.version
             self.flow.change(+1)

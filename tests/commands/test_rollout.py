@@ -192,6 +192,34 @@ def test_a_replay_says_the_same_tokens(counting: Path) -> None:
     assert runs[0] == runs[1]
 
 
+def test_a_replay_of_a_foreign_run_is_refused_before_anything_is_played(counting: Path) -> None:
+    here = counting.parent
+    agentrl("rollout", "counting", "--n", "4", "--agent", "oracle", "--out", "first", cwd=here)
+    replay = ["rollout", "counting", "--engine", "replay:first", "--out", "again"]
+    refused = agentrl(*replay, "--n", "6", cwd=here, ok=False)
+    assert refused.returncode == 1
+    assert "error: first: holds 4 of the 6 episodes that are to be said again: it lacks " in refused.stderr
+    assert "'rollout/000004-count4#0', and has 'rollout/000000-count0#0', ..." in refused.stderr
+    assert "Traceback" not in refused.stderr
+    with RunDir.read(here / "again") as run:
+        assert run.ids() == set()
+    agentrl(*replay, "--n", "4", cwd=here)
+
+
+def test_a_replay_says_what_worked_where_an_episode_ran_twice(counting: Path) -> None:
+    """In the run that is replayed, or in the replay."""
+    here, code = counting.parent, (counting / "task.py").read_text()
+    first = ["rollout", "counting", "--n", "4", "--agent", "oracle", "--out", "first"]
+    again = ["rollout", "counting", "--n", "4", "--engine", "replay:first", "--out", "again"]
+    for command in (first, again):
+        (counting / "task.py").write_text(code.replace("    said = [", "    1 / 0; said = ["))
+        agentrl(*command, cwd=here, ok=False)
+        (counting / "task.py").write_text(code)
+        agentrl(*command, cwd=here)
+    with RunDir.read(here / "again") as run:
+        assert sum(row.status == "done" and row.reward == 1.0 for row in run.rows()) == 4
+
+
 def test_a_replay_of_a_changed_environment_is_refused(counting: Path) -> None:
     here = counting.parent
     agentrl("rollout", "counting", "--n", "8", "--agent", "oracle", "--out", "first", cwd=here)

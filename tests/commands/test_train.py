@@ -14,6 +14,7 @@ import pytest
 
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
+from tests.store.make import make_episode
 
 TRAINING = """\
 agent: {format: tags, max_turns: 6, describe_tools: false}
@@ -69,6 +70,18 @@ def test_a_killed_training_continues_to_the_same_metrics(trainable: Path) -> Non
     train(here, "killed")
     assert metrics(here / "killed") == expected
     assert agentrl("check", "killed", cwd=here).returncode == 0
+
+
+def test_training_on_a_foreign_run_is_refused_at_once(trainable: Path) -> None:
+    here = trainable.parent
+    with RunDir.create(here / "foreign", {"recipe": {}, "command": "proxy"}) as run:
+        run.add(make_episode("session-1", reward=1.0))
+    refused = agentrl("train", "counting", "--engine", "replay:foreign", "--out", "run", cwd=here, ok=False)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: foreign: holds 0 of the 12 episodes that are to be said again")
+    assert "'train/00000/000-count0#0', and has 'session-1'" in refused.stderr
+    assert "train.group_size" in refused.stderr
+    assert not (here / "run").exists(), "no demonstration was played, and nothing was trained"
 
 
 def test_training_on_a_replay_repeats_the_training(trainable: Path) -> None:

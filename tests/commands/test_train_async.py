@@ -47,6 +47,31 @@ def test_the_bound_holds_and_every_group_trains_once(trainable: Path) -> None:  
     assert agentrl("check", "run", cwd=here).returncode == 0
 
 
+FEW = """
+from agentrl.curriculum import Sampler
+
+class Few(Sampler):
+    "Two tasks or one, whatever is asked for."
+    def draw(self, tasks, count, context):
+        return [tasks.at(context.iteration + k) for k in range(min(count, 2 - context.iteration % 2))]
+"""
+
+
+def test_a_sampler_that_draws_fewer_trains_on_what_it_drew(trainable: Path) -> None:  # noqa: F811
+    """Three groups an iteration are asked for."""
+    here = trainable.parent
+    (trainable / "task.py").write_text((trainable / "task.py").read_text() + FEW)
+    few = ("--set", "curriculum=[./task.py:Few]", "--set", "train.iterations=3", "--set", "eval=null")
+    train(here, "turns", *few)
+    train(here, "beside", *few, "--set", "train.staleness=0")
+    beside = [{k: v for k, v in line.items() if k not in FLOW} for line in metrics(here / "beside")]
+    assert beside == metrics(here / "turns")
+    train(here, "ahead", *few, "--set", "train.staleness=2", "--set", "train.importance={high: 2}")
+    with RunDir.read(here / "ahead") as run:
+        assert [len(m["trained_groups"]) for m in run.metrics()] == [2, 1, 2]
+        assert len({name for m in run.metrics() for name in m["trained_groups"]}) == 5
+
+
 def test_stale_tokens_need_a_correction(trainable: Path) -> None:  # noqa: F811
     refused = agentrl("train", "counting", "--set", "train.staleness=2", cwd=trainable.parent, ok=False)
     assert refused.returncode == 1

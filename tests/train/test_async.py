@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from agentrl.episode.record import VersionSpan
 from agentrl.train.admission import Admission
+from agentrl.train.room import Room
 from agentrl.train.row import Row
 from agentrl.train.staleness import staleness
 
@@ -22,17 +24,22 @@ class Begun:
     ended: int | None = None
 
 
-@given(st.integers(0, 4), st.integers(1, 4), st.integers(1, 12), st.integers(1, 20), st.randoms(use_true_random=False))
-def test_no_group_trains_too_late_and_none_is_lost(
-    eta: int, wanted: int, iterations: int, room: int, rng: random.Random
-) -> None:
+@given(
+    st.integers(0, 4),
+    st.lists(st.integers(0, 4), min_size=1, max_size=12),
+    st.integers(1, 20),
+    st.randoms(use_true_random=False),
+)
+def test_no_group_trains_too_late_and_none_is_lost(eta: int, sizes: list[int], room: int, rng: random.Random) -> None:
+    """Whatever a sampler draws for each iteration."""
+    iterations = len(sizes)
     rule = Admission(eta, iterations)
     groups: list[Begun] = []
     drawn = endings = trained = 0
     for version in range(iterations):
-        groups += [Begun() for _ in range((rule.open_until(version) - drawn) * wanted)]
+        groups += [Begun() for _ in range(sum(sizes[drawn : rule.open_until(version)]))]
         drawn = rule.open_until(version)
-        while (chosen := rule.choose(groups, version, wanted)) is None:
+        while (chosen := rule.choose(groups, version, sizes[version:drawn])) is None:
             for group in groups:
                 if group.begun is None and sum(g.begun is not None and g.ended is None for g in groups) < room:
                     group.begun = version
@@ -40,22 +47,52 @@ def test_no_group_trains_too_late_and_none_is_lost(
             assert playing, "nothing to wait for"
             endings += 1
             rng.choice(playing).ended = endings
-        assert len(chosen) == wanted
+        assert len(chosen) == sizes[version]
         assert all(g.ended is not None and g.begun is not None and version - g.begun <= eta for g in chosen)
         groups = [group for group in groups if group not in chosen]
         trained += len(chosen)
     assert not groups
-    assert trained == wanted * iterations
+    assert trained == sum(sizes)
 
 
 def test_a_slow_group_delays_nobody_until_it_would_be_too_old() -> None:
     rule = Admission(staleness=2, iterations=9)
     slow, quick, quicker = Begun(begun=0), Begun(begun=0, ended=2), Begun(begun=1, ended=1)
-    assert rule.choose([slow, quick, quicker], 1, 1) == [quick]  # only two updates are left for two groups of 0
-    assert rule.choose([slow, quicker], 1, 1) == [quicker]
-    assert rule.choose([slow, quicker], 2, 1) is None
+    assert rule.choose([slow, quick, quicker], 1, [1, 1, 1]) == [quick]  # only two updates are left for two groups of 0
+    assert rule.choose([slow, quicker], 1, [1, 1, 1]) == [quicker]
+    assert rule.choose([slow, quicker], 2, [1, 1, 1]) is None
     slow.ended = 3
-    assert rule.choose([slow, quicker], 2, 1) == [slow]
+    assert rule.choose([slow, quicker], 2, [1, 1, 1]) == [slow]
+
+
+async def test_who_waits_for_room_goes_in_by_rank() -> None:
+    """Groups that a filter asks for in addition go before the backlog of later iterations."""
+    room, order = Room(2), list[str]()
+
+    async def play(name: str, *rank: int) -> None:
+        async with room.place(*rank):
+            order.append(name)
+            await asyncio.sleep(0)
+
+    backlog = [asyncio.create_task(play(f"it{i}", i, k)) for i in (1, 2, 3) for k in range(4)]
+    await asyncio.sleep(0)
+    gone = asyncio.create_task(play("gone", 0, 1))
+    extra = asyncio.create_task(play("extra of it1", 1, 9))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.gather(*backlog, extra)
+    assert order == [*["it1"] * 4, "extra of it1", *["it2"] * 4, *["it3"] * 4]
+
+
+async def test_a_place_that_is_given_to_who_is_cancelled_is_not_lost() -> None:
+    room = Room(1)
+    async with room.place(0):
+        waiting = asyncio.create_task(room.place(0).__aenter__())
+        await asyncio.sleep(0)
+    waiting.cancel()  # it has the place, and has not run since
+    await asyncio.gather(waiting, return_exceptions=True)
+    async with asyncio.timeout(10), room.place(0):
+        pass
 
 
 def row(mask: list[bool], spans: list[tuple[int, int, int]]) -> Row:

@@ -1,0 +1,26 @@
+"""The engine that says a stored run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentrl.engines.base import ContextOverflow, Sampling
+from agentrl.engines.replay import ReplayEngine
+from agentrl.errors import StoreError
+from agentrl.store.run_dir import RunDir
+from tests.store.make import make_episode
+
+
+@pytest.mark.parametrize(("stop", "error"), [("tokens", ContextOverflow), ("answer", StoreError)])
+async def test_an_episode_ends_as_it_did(tmp_path: Path, stop: str, error: type[Exception]) -> None:
+    episode = make_episode("e", turns=1, stop=stop, status="truncated" if stop == "tokens" else "done")
+    with RunDir.create(tmp_path / "run", {"recipe": {}}) as run:
+        run.add(episode)
+        engine = ReplayEngine(run)
+        engine.begin_session("e~1", episode.task, [], 0)  # it ran again after a failure
+        said = await engine.generate(episode.nodes[0].token_ids, Sampling(), "e~1")
+        assert said.token_ids == episode.nodes[1].token_ids
+        with pytest.raises(error):
+            await engine.generate(episode.nodes[0].token_ids, Sampling(), "e~1")
