@@ -7,6 +7,8 @@ of them: for a model of 135 million parameters, 64 rows of 460 tokens, that writ
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
@@ -33,6 +35,19 @@ def use_grouped_attention(model: PreTrainedModel) -> int:
         return 1
     config._attn_implementation = NAME
     return groups
+
+
+@contextmanager
+def own_attention(model: PreTrainedModel) -> Iterator[None]:
+    """Within the block the model attends by SDPA, where an engine has given it another attention."""
+    config: Any = model.config.get_text_config()
+    before = config._attn_implementation
+    if str(before).startswith("agentrl_"):
+        config._attn_implementation = "sdpa"
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
 
 
 def fold(mask: Tensor, groups: int) -> Tensor:

@@ -16,10 +16,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from agentrl.engines.base import Completion, Sampling
-from agentrl.engines.cached_model import CachedModel, Fill
+from agentrl.engines.cached_model import Fill, RowModel
 from agentrl.engines.decode import Decoder
 from agentrl.engines.graphs import Capture, Graphs
-from agentrl.engines.kv_cache import Parked, ParkingLot, common_prefix
+from agentrl.engines.kv_cache import Arena, Parked, ParkingLot, common_prefix
+from agentrl.engines.native import cached_model
 from agentrl.engines.tiles import TiledModel
 from agentrl.episode.record import VersionSpan
 from agentrl.errors import DeadPolicy, EngineError
@@ -74,6 +75,7 @@ class Batch:
         forwarded_tokens: tokens that went through the model so far, padding not counted.
         steps: decode steps so far.
         graphs: the captured steps, where `capture` is given.
+        one_by_one: why rows go through the model one by one (`agentrl.engines.native`); None: they do not.
     """
 
     def __init__(
@@ -86,8 +88,16 @@ class Batch:
         invariant: bool = False,
     ) -> None:
         self.model, self.max_batch = model, max_batch
-        self._cached = TiledModel(model) if invariant else CachedModel(model, settled=capture is not None)
-        self.device, self.arena = self._cached.device, self._cached.arena
+        self._cached: RowModel
+        self.one_by_one: str | None = None
+        if invariant:
+            self._cached = TiledModel(model)
+        else:
+            self._cached, self.one_by_one = cached_model(model, settled=capture is not None)
+        if self.one_by_one is not None:
+            capture = None  # native caches move at every step
+        self.device = self._cached.device
+        self.arena: Arena = self._cached.arena
         self.graphs = Graphs(capture) if capture is not None else None
         self._decoder = Decoder(self._cached, max_batch, self.graphs)
         self.parked = ParkingLot(parked_bytes)
@@ -207,7 +217,7 @@ class Batch:
         best = 0
         source: Parked | int | None = None
         if (own := self.parked.get(request.session)) is not None:
-            best, source = min(common_prefix(own.token_ids, ids), wanted), own
+            best, source = self._usable(min(common_prefix(own.token_ids, ids), wanted), len(own.token_ids)), own
         if wanted - best <= WORTH_SHARING:
             return best, source
         others: list[tuple[list[int], Parked | int]] = [(r.token_ids, row) for row, r in enumerate(self.running)]
@@ -217,11 +227,15 @@ class Batch:
                 continue
             # The last token of a running row is not in its cache yet.
             held = len(token_ids) - isinstance(place, int)
-            if (length := min(common_prefix(token_ids, ids), held, wanted)) > best:
+            if (length := self._usable(min(common_prefix(token_ids, ids), held, wanted), held)) > best:
                 best, source = length, place
             if best == wanted:
                 break
         return best, source
+
+    def _usable(self, shared: int, held: int) -> int:
+        """How much of a cache of `held` tokens can be taken over where `shared` of them are wanted."""
+        return 0 if self.arena.whole and shared < held else shared
 
     def _enter(self, entries: list[tuple[Request, int, Parked | int | None]], first: int) -> None:
         """Fills the rows from `first` on with all tokens but the last of each request: copies, then prefills."""

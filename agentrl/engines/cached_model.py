@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from agentrl.engines.attention import fold, use_grouped_attention
-from agentrl.engines.kv_cache import KVArena
+from agentrl.engines.kv_cache import Arena, KVArena
+from agentrl.errors import EngineError
 
 FORWARD_TOKENS = 2048
 """A prefill forwards at most so many tokens (padding included) at once: bounds the memory of its activations."""
@@ -22,6 +23,51 @@ class Fill(NamedTuple):
     row: int
     start: int
     token_ids: list[int]
+
+
+class RowModel(Protocol):
+    """A causal language model that keeps the caches of its rows in an arena.
+
+    Attributes:
+        tile: rows of a decode step; None: as many as there are.
+    """
+
+    tile: int | None
+    device: torch.device
+    dtype: torch.dtype
+
+    @property
+    def arena(self) -> Arena:
+        """Where the caches are."""
+        ...
+
+    def fill(self, fills: Sequence[Fill]) -> None:
+        """Forwards what rows lack.
+
+        Args:
+            fills: of consecutive rows, the shortest first.
+        """
+        ...
+
+    def decode(self, ids: Tensor, slots: Tensor, length: int, first: int, count: int) -> Tensor:
+        """Logits [rows, vocab] of one more token for each of some rows, stored where they are filled to.
+
+        Args:
+            ids: int64 [rows, 1], as `slots`.
+            length: at least the largest slot + 1.
+            first: the rows of the arena from this one on.
+            count: so many are in use, the others pad the shape.
+        """
+        ...
+
+    def score(self, row: int, prefix: list[int], branches: Sequence[tuple[Sequence[int], int]]) -> list[list[float]]:
+        """Log-probabilities (temperature 1) of each continuation after the first `start` tokens of a prefix.
+
+        Args:
+            row: holds the prefix but for its last token; the rows from there on may be overwritten.
+            branches: (continuation, start) each.
+        """
+        ...
 
 
 class CachedModel:
@@ -42,6 +88,7 @@ class CachedModel:
         self.device, self.dtype = parameter.device, parameter.dtype
         self.arena = KVArena(model, settled=settled)
         self._groups = self._attend()
+        self._windows = _windows(model.config.get_text_config())
 
     def _attend(self) -> int:
         return use_grouped_attention(self.model)
@@ -122,23 +169,23 @@ class CachedModel:
         self.arena.reserve(row + 1, held + count)
         self.arena.aim(row, slots, held + count)
         ids = torch.tensor([[token for tokens in fed for token in tokens]], device=self.device)
-        logprobs = self.forward(ids, (before + deep)[None], mask, keep=0)[0].float().log_softmax(-1)
+        at = torch.cat([torch.arange(held, device=self.device), before + deep])
+        logprobs = self.forward(ids, at[None, held:], mask, keep=0, at=at)[0].float().log_softmax(-1)
         wanted = torch.tensor([token for branch, _ in branches for token in branch], device=self.device)
         found = iter(logprobs.gather(1, wanted[:, None])[:, 0].tolist())
         return [[next(found) for _ in branch] for branch, _ in branches]
 
-    def forward(self, ids: Tensor, positions: Tensor, mask: Tensor, *, keep: int) -> Tensor:
+    def forward(self, ids: Tensor, positions: Tensor, mask: Tensor, *, keep: int, at: Tensor | None = None) -> Tensor:
         """Logits of the last `keep` columns (0: all), of tokens that are stored where the arena was aimed at.
 
         Args:
             ids: int64 [rows, new], as `positions`.
             mask: bool [rows, 1, new, length], true where seen.
+            at: int64 [length], the positions of the slots. None: their numbers.
         """
-        # Additive, made once here: given a bool mask, every layer would convert it anew.
-        additive = torch.zeros(mask.shape, dtype=self.dtype, device=self.device).masked_fill_(~mask, -torch.inf)
         output = self.model(
             input_ids=ids,
-            attention_mask=fold(additive, self._groups),
+            attention_mask=self._additive(mask, positions, at),
             position_ids=positions,
             past_key_values=self.arena,
             use_cache=True,
@@ -146,6 +193,58 @@ class CachedModel:
         )
         logits: Tensor = output.logits
         return logits
+
+    def _additive(self, mask: Tensor, positions: Tensor, at: Tensor | None = None) -> Tensor | dict[str, Tensor]:
+        """What is added to the scores, made once for all layers: given a bool mask, every layer would convert it anew.
+        By kind of layer where some have a window."""
+        found: dict[str, Tensor] = {}
+        for kind, window in self._windows.items():
+            seen = mask
+            if window is not None and window < mask.shape[-1]:
+                at = torch.arange(mask.shape[-1], device=self.device) if at is None else at
+                seen = mask & (positions[:, None, :, None] - at < window)
+            additive = torch.zeros(seen.shape, dtype=self.dtype, device=self.device).masked_fill_(~seen, -torch.inf)
+            found[kind] = fold(additive, self._groups)
+        return found if len(found) > 1 else next(iter(found.values()))
+
+    def prove(self) -> None:
+        """Compares two ragged rows, prefilled in two parts and decoded, with the model's own passes.
+
+        Raises:
+            EngineError: the logits differ.
+        """
+        rows = [[5, 6, 7, 8, 9, 10, 11], [5, 12, 13]]
+        rows = [[token % self.model.config.get_text_config().vocab_size for token in row] for row in rows]
+        with torch.no_grad():
+            self.arena.reserve(2, 8)
+            self.fill([Fill(0, 0, rows[0][:4])])
+            self.fill([Fill(0, 4, rows[0][4:-1]), Fill(1, 0, rows[1][:-1])])
+            ids, slots = (torch.tensor(found, device=self.device)[:, None] for found in ([r[-1] for r in rows], [6, 2]))
+            ours = self.decode(ids, slots, 7, 0, 2).float()
+            own = [self.model(input_ids=torch.tensor([row], device=self.device), use_cache=False) for row in rows]
+        self.arena.clear()
+        theirs = torch.stack([output.logits[0, -1] for output in own]).float()
+        difference = (ours - theirs).abs().max().item()
+        allowed = 1e-3 if self.dtype == torch.float32 else 0.1
+        if difference > allowed * max(1.0, theirs.abs().max().item()):  # a dead policy's are not finite, and told later
+            raise EngineError(f"its cached logits would differ by {difference:.3g} from the model's own")
+
+
+def _windows(config: Any) -> dict[str, int | None]:
+    """By kind of layer, as transformers names it, how many tokens its attention looks back on; None: all.
+
+    Raises:
+        EngineError: a kind of layer that the arena does not know.
+    """
+    window = getattr(config, "sliding_window", None)
+    kinds = set(getattr(config, "layer_types", None) or ())
+    if not kinds:
+        used = getattr(config, "use_sliding_window", True)
+        return {"full_attention": window if used else None}
+    known = {"full_attention": None, "sliding_attention": window}
+    if unknown := sorted(kinds - known.keys()):
+        raise EngineError(f"{config.model_type} has layers of the kind {unknown[0]}")
+    return {kind: known[kind] for kind in sorted(kinds)}
 
 
 def causal(slots: Tensor, length: int) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agentrl.engines.cached_model import CachedModel, Fill
+from agentrl.engines.cached_model import Fill, RowModel
 from agentrl.engines.draw import Drawn, draw, row_keys
 from agentrl.engines.graphs import Graphs, rung
 
@@ -71,7 +71,7 @@ class Decoder:
         redrawn: draws so far that were made again.
     """
 
-    def __init__(self, model: CachedModel, max_rows: int, graphs: Graphs | None) -> None:
+    def __init__(self, model: RowModel, max_rows: int, graphs: Graphs | None) -> None:
         self._model, self._graphs = model, graphs
         self._tile = model.tile
         rows = _rows(max_rows) if self._tile is None else -(-max_rows // self._tile) * self._tile
@@ -160,7 +160,7 @@ class Decoder:
         return token, logprob
 
 
-def run_step(model: CachedModel, inputs: Tensor, outputs: Tensor, shape: Shape, first: int = 0) -> None:
+def run_step(model: RowModel, inputs: Tensor, outputs: Tensor, shape: Shape, first: int = 0) -> None:
     """The step on the device. A capture forbids what waits for the device, or copies from the host's memory.
 
     Args:

@@ -3,49 +3,101 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
+from agentrl.engines.attention import own_attention
 from agentrl.engines.graphs import rung
 from agentrl.errors import EngineError
+
+
+class Held(Protocol):
+    """A copy of a row's cache."""
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes."""
+        ...
+
+
+class Arena(Protocol):
+    """The caches of running requests, a row each.
+
+    Attributes:
+        moves: how often its memory has changed its place.
+        whole: whether a row's cache can only be taken over whole, not cut to a prefix.
+    """
+
+    moves: int
+    whole: bool
+
+    def reserve(self, rows: int, slots: int) -> None:
+        """Makes room for so many rows of so many tokens."""
+        ...
+
+    def forget(self) -> None:
+        """Drops what is stored; the memory may stay."""
+        ...
+
+    def clear(self) -> None:
+        """Forgets and frees everything."""
+        ...
+
+    def copy_row(self, source: int, target: int, length: int) -> None:
+        """Copies the first `length` tokens of a row."""
+        ...
+
+    def load(self, row: int, held: Any, length: int) -> None:
+        """Puts the first `length` tokens of what `save` returned into a row."""
+        ...
+
+    def save(self, row: int, length: int) -> Held:
+        """A copy of the first `length` tokens of a row."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """Keys and values of a row, [kv_heads, length, head_dim] by layer, keys before values."""
+
+    each: tuple[Tensor, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """What they take."""
+        return sum(tensor.nbytes for tensor in self.each)
 
 
 class KVArena(Cache):  # type: ignore[misc]
     """The cache of a batch of ragged rows, in the form that transformers models take.
 
-    A tensor [2, rows, kv_heads, slots, head_dim] for each layer, keys first: attention reads the first slots of some
-    rows without a copy. It grows as needed, a layer at a time, so that old and new never take twice the memory; and
-    starts as zeros: what a mask hides is multiplied by zero, which garbage (NaN) would survive.
+    Two tensors [rows, kv_heads, slots, head_dim] for each layer, keys and values: attention reads the first slots of
+    some rows without a copy. It grows as needed, a layer at a time, so that old and new never take twice the memory;
+    and starts as zeros: what a mask hides is multiplied by zero, which garbage (NaN) would survive.
 
     Args:
         settled: CUDA graphs are captured on it. It grows in larger steps, has a row to spare for scoring, and keeps
             its memory when it forgets what is stored.
 
-    Attributes:
-        moves: how often its memory has changed its place.
     """
+
+    whole = False
 
     def __init__(self, model: PreTrainedModel, *, settled: bool = False) -> None:
         # The parent's layers are not used: `update` and `get_seq_length` are all that a model calls.
         super().__init__(layers=[])
-        config = model.config.get_text_config()
-        kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-        windowed = not hasattr(config, "layer_types") and getattr(config, "sliding_window", None) is not None
-        if windowed or kinds != {"full_attention"}:
-            raise EngineError(
-                f"the embedded engine cannot run {config.model_type}: not every layer has full attention",
-                remedy="use a model with full attention in every layer (Llama, Qwen, SmolLM, ...)",
-            )
-        heads = config.num_attention_heads
-        head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-        kv_heads = getattr(config, "num_key_value_heads", None) or heads
+        shapes = cached_shapes(model)
         parameter = next(model.parameters())
-        self._empty = parameter.new_zeros((2, 0, kv_heads, 0, head_dim))
-        self._layers = [self._empty] * config.num_hidden_layers
+        self._empty = [
+            tuple(parameter.new_zeros((0, heads, 0, width)) for heads, width in shapes[layer])
+            for layer in range(len(shapes))
+        ]
+        self._layers = list(self._empty)
         self._settled = settled
         self._real: Tensor | None = None
         self._length: int | None = None
@@ -54,7 +106,7 @@ class KVArena(Cache):  # type: ignore[misc]
     def reserve(self, rows: int, slots: int) -> None:
         """Makes room for so many rows of so many tokens. What is stored stays, unless memory runs out: then the arena
         is empty, and what raises that passes through."""
-        pair, have_rows, kv_heads, have_slots, head_dim = self._layers[0].shape
+        have_rows, _, have_slots, _ = self._layers[0][0].shape
         if rows <= have_rows and slots <= have_slots:
             return
         new_rows, new_slots = have_rows, have_slots
@@ -64,9 +116,12 @@ class KVArena(Cache):  # type: ignore[misc]
             new_slots = rung(slots, 1024) if self._settled else max(slots, have_slots * 5 // 4) + 63 & ~63
         self.moves += 1
         try:
-            for number, old in enumerate(self._layers):
-                self._layers[number] = old.new_zeros((pair, new_rows, kv_heads, new_slots, head_dim))
-                self._layers[number][:, :have_rows, :, :have_slots] = old
+            for number, pair in enumerate(self._layers):
+                new = tuple(old.new_zeros((new_rows, old.shape[1], new_slots, old.shape[3])) for old in pair)
+                for into, old in zip(new, pair, strict=True):
+                    into[:have_rows, :, :have_slots] = old
+                self._layers[number] = new
+                del pair, old  # one layer at a time is there twice
         except BaseException:
             self.clear()  # else it stays half grown
             raise
@@ -75,27 +130,27 @@ class KVArena(Cache):  # type: ignore[misc]
         """What is stored is zeros again; the memory is freed, unless graphs are captured on it."""
         if not self._settled:
             return self.clear()
-        for layer in self._layers:
-            layer.zero_()
+        for memory in self._memories():
+            memory.zero_()
 
     def clear(self) -> None:
         """Forgets and frees everything."""
-        self._layers = [self._empty] * len(self._layers)
+        self._layers = list(self._empty)
         self.moves += 1
 
     def copy_row(self, source: int, target: int, length: int) -> None:
         """Copies the first `length` tokens of a row."""
-        for layer in self._layers:
-            layer[:, target, :, :length] = layer[:, source, :, :length]
+        for memory in self._memories():
+            memory[target, :, :length] = memory[source, :, :length]
 
-    def load(self, row: int, parked: Tensor, length: int) -> None:
+    def load(self, row: int, held: Any, length: int) -> None:
         """Puts the first `length` tokens of what `save` returned into a row."""
-        for layer, saved in zip(self._layers, parked, strict=True):
-            layer[:, row, :, :length] = saved[:, :, :length]
+        for memory, saved in zip(self._memories(), held.each, strict=True):
+            memory[row, :, :length] = saved[:, :length]
 
-    def save(self, row: int, length: int) -> Tensor:
-        """A copy of the first `length` tokens of a row, [layers, 2, kv_heads, length, head_dim]."""
-        return torch.stack([layer[:, row, :, :length] for layer in self._layers])
+    def save(self, row: int, length: int) -> Tensors:
+        """A copy of the first `length` tokens of a row."""
+        return Tensors(tuple(memory[row, :, :length].clone() for memory in self._memories()))
 
     def aim_at(self, rows: Tensor, slots: Tensor) -> None:
         """The next forward pass writes a token to each of these places, int64 [tokens, 1] both; its attention is given
@@ -122,20 +177,58 @@ class KVArena(Cache):  # type: ignore[misc]
         for memory, new in zip(self._layers[layer], (keys, values), strict=True):
             new = new.transpose(1, 2)
             memory.transpose(1, 2)[self._at] = new if self._real is None else new[self._real]
-        seen_keys, seen_values = self._layers[layer][:, self._rows, :, : self._length]
+        seen_keys, seen_values = (memory[self._rows, :, : self._length] for memory in self._layers[layer])
         return seen_keys, seen_values
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Tokens stored before the pass; models only ask when they are given no positions."""
         return self._length or 0
 
+    def _memories(self) -> Iterator[Tensor]:
+        return (memory for pair in self._layers for memory in pair)
+
+
+class _Shapes(Cache):  # type: ignore[misc]
+    """A cache that keeps nothing but the shapes of what a pass hands it: (kv_heads, head_dim) of keys and of values."""
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+        self.seen: dict[int, list[tuple[int, int]]] = {}
+
+    def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        self.seen[layer] = [(states.shape[1], states.shape[3]) for states in (keys, values)]
+        return keys, values
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0
+
+
+def cached_shapes(model: PreTrainedModel) -> list[list[tuple[int, int]]]:
+    """The shapes by layer.
+
+    Raises:
+        EngineError: not every layer keeps keys and values, and nothing else.
+    """
+    shapes = _Shapes()
+    one = torch.zeros((1, 1), dtype=torch.int64, device=next(model.parameters()).device)
+    mask = torch.zeros((1, 1, 1, 1), dtype=next(model.parameters()).dtype, device=one.device)
+    layers = model.config.get_text_config().num_hidden_layers
+    try:
+        with torch.no_grad(), own_attention(model):
+            model(input_ids=one, position_ids=one, attention_mask=mask, past_key_values=shapes, use_cache=True)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise EngineError(f"{type(model).__name__} keeps more than keys and values: {error}") from error
+    if sorted(shapes.seen) != list(range(layers)):
+        raise EngineError(f"{len(shapes.seen)} of {layers} layers of {type(model).__name__} keep keys and values")
+    return [shapes.seen[layer] for layer in range(layers)]
+
 
 @dataclass(frozen=True)
 class Parked:
-    """The cache of one session between two turns: `memory` holds keys and values of exactly `token_ids`."""
+    """The cache of one session between two turns: `memory` holds that of exactly `token_ids`."""
 
     token_ids: list[int]
-    memory: Tensor
+    memory: Held
 
 
 class ParkingLot:

@@ -37,7 +37,7 @@ class TiledModel(CachedModel):
             treat the rows of a tile alike.
     """
 
-    tile = TILE
+    tile: int | None = TILE
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__(model)
@@ -98,7 +98,7 @@ class TiledModel(CachedModel):
         self.arena.aim_at(rows[:, None], slots[:, None])
         output = self.model(
             input_ids=ids[:, None],
-            attention_mask=torch.zeros(hidden.shape).masked_fill_(hidden, -torch.inf),
+            attention_mask=self._additive(~hidden, slots[:, None]),
             position_ids=slots[:, None],
             past_key_values=self.arena,
             use_cache=True,

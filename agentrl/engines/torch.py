@@ -36,7 +36,8 @@ class TorchEngine:
     made again by its row alone (`agentrl.engines.decode`). Its log-probabilities do, by about 1e-6.
 
     Args:
-        model: stays the engine's: `update` writes into it. Full attention in every layer.
+        model: stays the engine's: `update` writes into it. Models that keep more of a sequence than keys and values
+            (linear attention, convolutions) compute row by row.
         max_context: prompt and completion together; default: what the model's positions allow.
         max_batch: so many requests run at once, the others wait. The running caches take up to
             max_batch * (longest running episode) tokens of memory.
@@ -104,6 +105,11 @@ class TorchEngine:
             "parked_bytes": batch.parked.used_bytes,
             "version": batch.version,
         }
+
+    @property
+    def one_by_one(self) -> str | None:
+        """Why the model computes row by row, not in batches; None: it computes in batches."""
+        return self._batch.one_by_one
 
     async def start(self) -> None:
         """Nothing to wait for."""

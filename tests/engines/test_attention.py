@@ -46,8 +46,8 @@ def test_decode_repeats_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("transformers' own attention was called")
 
-    monkeypatch.setattr(attention, "sdpa_attention_forward", refuse)
     batch = Batch(model_of(4, 2), max_batch=8, parked_bytes=1 << 20)
+    monkeypatch.setattr(attention, "sdpa_attention_forward", refuse)
     done: list[Any] = []
     batch.waiting.extend(Request("", [k] * 9, Sampling(), 3, 0, lambda *got: done.append(got)) for k in range(3))
     with torch.no_grad():

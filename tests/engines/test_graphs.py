@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from agentrl.engines import kv_cache
 from agentrl.engines import torch as torch_engine
 from agentrl.engines.base import Sampling
 from agentrl.engines.batch import Batch, Request
@@ -333,7 +334,9 @@ ALL = Shape(rows=8, length=64, tempered=True, nucleus=True, greedy=True)
 
 def step_without_contents(make: Callable[[], Any]) -> None:
     """A step on a device that is not the host and has no values to read."""
-    with torch.no_grad():
+    shapes = kv_cache.cached_shapes(make())
+    with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kv_cache, "cached_shapes", lambda model: shapes)  # a pass on "meta" might have to read values
         with torch.device("meta"):
             model = CachedModel(make().to(torch.bfloat16).eval(), settled=True)
             inputs, outputs = (torch.zeros(size, dtype=torch.float64) for size in ((len(Ask), 8), (8, OUTPUTS)))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from agentrl.engines import decode, tiles
+from agentrl.engines import cached_model, decode, tiles
 from agentrl.engines.base import Completion, Sampling
 from agentrl.engines.batch import Batch, Request
 from agentrl.engines.settings import EngineSettings
@@ -151,7 +151,7 @@ def test_new_weights_reach_tiles() -> None:
 
 def test_a_close_draw_is_decided_by_its_row_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounding made a thousand times larger: without the second draw, tokens differ."""
-    forward = decode.CachedModel.decode
+    forward = cached_model.CachedModel.decode
 
     def rounded(self: Any, *given: Any) -> torch.Tensor:
         logits = forward(self, *given)
@@ -169,7 +169,7 @@ def test_a_close_draw_is_decided_by_its_row_alone(monkeypatch: pytest.MonkeyPatc
         finally:
             drawing_again[0] = False
 
-    monkeypatch.setattr(decode.CachedModel, "decode", rounded)
+    monkeypatch.setattr(cached_model.CachedModel, "decode", rounded)
     monkeypatch.setattr(decode.Decoder, "_redraw", marked)
     for close, agree in ((2e-3, True), (0.0, False)):
         monkeypatch.setattr(decode, "CLOSE", close)

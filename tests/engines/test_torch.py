@@ -387,9 +387,9 @@ async def test_memory_that_runs_out_for_a_score_leaves_no_half_grown_caches(monk
     grown, plain = [0], torch.Tensor.new_zeros
 
     def new_zeros(self: torch.Tensor, size: Any, **settings: Any) -> torch.Tensor:
-        if len(size) == 5 and threading.current_thread().name == "agentrl-engine":
+        if len(size) == 4 and threading.current_thread().name == "agentrl-engine":
             grown[0] += 1
-            if grown[0] == 2:  # the second layer of them
+            if grown[0] == 3:  # the second layer, of two memories each
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return plain(self, size, **settings)
 
@@ -398,7 +398,7 @@ async def test_memory_that_runs_out_for_a_score_leaves_no_half_grown_caches(monk
         await engine.score([1] * 400, [[2]])
     with pytest.raises(EngineError, match="out of memory"):
         await running
-    assert len({layer.shape for layer in engine._batch.arena._layers}) == 1
+    assert len({memory.shape for pair in engine._batch.arena._layers for memory in pair}) == 1
     completion = await engine.generate([1, 2], Sampling(max_tokens=3), "next")
     (scored,) = await engine.score([1, 2], [completion.token_ids])
     expected = plain_logprobs(model, [1, 2, *completion.token_ids])[-3:]
@@ -467,17 +467,6 @@ def test_the_engine_serves_one_event_loop_after_another() -> None:
         completion = asyncio.run(engine.generate([1, 2], Sampling(max_tokens=3, seed=0), "s"))
         assert len(completion.token_ids) == 3
     asyncio.run(engine.close())
-
-
-def test_sliding_windows_are_refused() -> None:
-    from transformers import MistralConfig, MistralForCausalLM
-
-    config = MistralConfig(
-        vocab_size=50, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=2, sliding_window=8,
-    )  # fmt: skip
-    with pytest.raises(EngineError, match="mistral"):
-        TorchEngine(MistralForCausalLM(config))
 
 
 async def test_bfloat16_runs_and_its_logprobs_are_close() -> None:
