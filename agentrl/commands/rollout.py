@@ -57,7 +57,7 @@ async def _collect(
     backend = None
     async with crewed(parts) as parts:
         try:
-            await start_to_sample(live)
+            await start_to_sample(live, progress.note)
             backend = parts.open_backend()
             progress.phase("episodes", len(todo))
             harness = parts.harness(live, renderer, backend, put_blob=run.put_blob)
@@ -101,7 +101,7 @@ async def _evaluate(
     backend = None
     async with crewed(parts) as parts:
         try:
-            await start_to_sample(engine)
+            await start_to_sample(engine, progress.note)
             backend = parts.open_backend()
             metrics = await evaluate(parts, settings, tasks, run, engine, renderer, backend, progress, iteration)
             run.add_metrics(metrics)

@@ -38,8 +38,11 @@ def engine_of(recipe: Recipe, loaded: LoadedModel) -> Engine:
     return _torch(recipe, copy.deepcopy(loaded.model).to(getattr(torch, recipe.model.dtype)), loaded.max_context)
 
 
-async def start_to_sample(engine: Engine) -> None:
-    """Starts an engine for who samples its model as it is, without training it.
+async def start_to_sample(engine: Engine, note: Callable[[str], None] = lambda line: None) -> None:
+    """Starts an engine that samples its model as it is, without training it.
+
+    Args:
+        note: gets a line where the engine falls back to something slower.
 
     Raises:
         EngineError: as `start`; or its servers hold what a training left there.
@@ -47,8 +50,15 @@ async def start_to_sample(engine: Engine) -> None:
     from agentrl.engines.vllm import VLLMEngine
 
     await engine.start()
+    note_fallback(engine, note)
     if isinstance(engine, VLLMEngine):
         await engine.refuse_trained()
+
+
+def note_fallback(engine: Engine, note: Callable[[str], None]) -> None:
+    """Writes a line if the embedded engine cannot compute its model in batches."""
+    if (reason := getattr(engine, "one_by_one", None)) is not None:
+        note(f"engine: episodes are decoded one by one, because {reason}; engine.use: vllm would be faster")
 
 
 def attach(recipe: Recipe, urls: Sequence[str], renderer: Renderer, definitions: list[dict[str, Any]]) -> Engine:

@@ -163,6 +163,7 @@ class Loop:
             reference = self._load_reference() if self.reference.exists() else copy.deepcopy(loaded.model)
         # The engine's model is made first: the trainer may put adapters into its own, or shard it.
         self.engine = self._engine_for(loaded)
+        note_fallback(self.engine, self.progress.note)
         make = partial(
             lead,
             loaded.model,

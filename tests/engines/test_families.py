@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from agentrl.engines.base import Completion, Sampling
 from agentrl.engines.torch import TorchEngine
+from agentrl.errors import EngineError
 from agentrl.model import attention_for
 
 from .conftest import plain_logprobs
@@ -43,13 +44,13 @@ ONE_BY_ONE: dict[str, dict[str, Any]] = {
     "qwen3_5_text": LINEAR,
     "lfm2": {"layer_types": ["conv", "full_attention"] * 2},
     "nemotron_h": {},
-    "mamba": {"state_size": 4, "intermediate_size": 64},
 }
 
 
 def build(family: str, seed: int = 0) -> Any:
     torch.manual_seed(seed)
-    config = AutoConfig.for_model(family, **{**SIZES, **(IN_BATCHES | ONE_BY_ONE)[family]})
+    own = (IN_BATCHES | ONE_BY_ONE).get(family, {})
+    config = AutoConfig.for_model(family, **{**SIZES, **own})
     model = AutoModelForCausalLM.from_config(config, attn_implementation=attention_for(config)).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -86,7 +87,6 @@ async def test_log_probabilities_are_the_models_own(family: str) -> None:
             for start, completion in said:
                 got = torch.tensor(completion.logprobs)
                 assert_close(got, expected[start - 1 : start - 1 + len(got)], atol=2e-5, rtol=0)
-    # A session's second turn forwards what is new only.
     await engine.close()
 
 
@@ -113,3 +113,9 @@ async def test_a_turn_of_a_hybrid_forwards_what_is_new_only() -> None:
     await engine.generate([*prompt[:-1], 9], Sampling(max_tokens=1, seed=0), "s")  # another beginning: from the start
     assert engine.stats["forwarded_tokens"] - before >= len(prompt)
     await engine.close()
+
+
+def test_a_model_that_cannot_go_on_from_its_cache_is_refused() -> None:
+    """Mamba's cache takes one token at a time: a second turn's prompt would be read wrongly."""
+    with pytest.raises(EngineError, match=r"MambaForCausalLM: logits with a cache differ(.|\n)*engine.use: vllm"):
+        TorchEngine(build("mamba"))
