@@ -22,6 +22,7 @@ from agentrl.credit.registry import EpisodeCredit
 from agentrl.curriculum import Curriculum, Group, Lesson
 from agentrl.curriculum.curriculum import load_parts
 from agentrl.engines.base import Engine
+from agentrl.engines.open import note_fallback
 from agentrl.engines.torch import TorchEngine
 from agentrl.episode.record import Episode
 from agentrl.episode.runner import Plan
