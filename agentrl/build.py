@@ -8,14 +8,17 @@ from __future__ import annotations
 import inspect
 import math
 import random
+import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from agentrl.agent import Agent, ToolAgent
-from agentrl.chat.parser import Parser
-from agentrl.chat.parsers import parser_named
+from agentrl.chat.parsers import AUTO, parser_named
+from agentrl.chat.recognise import parser_for
 from agentrl.chat.renderer import Renderer
+from agentrl.chat.template import template_text
 from agentrl.chat.tokenizer import ByteTokenizer, Tokenizer
 from agentrl.credit.gain import GoldScorer, InformationGain
 from agentrl.curriculum.curriculum import load_parts
@@ -57,7 +60,6 @@ class Parts:
     """
 
     recipe: Recipe
-    parser: Parser
     make_tools: Callable[[], list[Tool]]
     make_agent: Callable[[], Agent]
     rewards: RewardSet
@@ -68,8 +70,11 @@ class Parts:
     def renderer(self, tokenizer: Tokenizer) -> Renderer:
         """The renderer of this recipe's conversations under a tokenizer; its template is checked."""
         shown = self.definitions if self.recipe.agent.describe_tools else []
-        renderer = Renderer(tokenizer, self.parser, shown)
+        parser = parser_for(self.recipe.agent.format, tokenizer, self.definitions, self.recipe.base)
+        renderer = Renderer(tokenizer, parser, shown)
         renderer.check()
+        for note in renderer.notes:
+            _tell(f"note: {tokenizer.name}: {note}")
         return renderer
 
     def open_backend(self) -> Backend | None:
@@ -98,7 +103,7 @@ class Parts:
         return Harness(
             engine=engine,
             renderer=renderer,
-            parser=self.parser,
+            parser=renderer.parser,
             make_tools=self.make_tools,
             make_agent=self.make_agent,
             rewards=self.rewards,
@@ -152,7 +157,12 @@ class Parts:
     def scripted_engine(self, name: str, tokenizer: Tokenizer | None = None) -> tuple[ScriptedEngine, Renderer]:
         """An engine that plays a script; tokens are bytes unless a tokenizer is given."""
         renderer = self.renderer(tokenizer or ByteTokenizer())
-        return ScriptedEngine(self.script(name), renderer, self.parser, name), renderer
+        return ScriptedEngine(self.script(name), renderer, renderer.parser, name), renderer
+
+
+@cache  # once, however often a renderer is made
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def build(recipe: Recipe) -> Parts:
@@ -169,7 +179,6 @@ def build(recipe: Recipe) -> Parts:
     )
     parts = Parts(
         recipe=recipe,
-        parser=parser_named(recipe.agent.format, definitions, recipe.base),
         make_tools=make_tools,
         make_agent=_agent_maker(recipe),
         rewards=rewards,
@@ -178,6 +187,10 @@ def build(recipe: Recipe) -> Parts:
     )
     for name in recipe.scripts:
         parts.script(name)
+    if recipe.agent.format != AUTO:
+        parser_named(recipe.agent.format, definitions, recipe.base)
+    if recipe.model is not None and recipe.model.template is not None:
+        template_text(recipe.model.template)
     return parts
 
 

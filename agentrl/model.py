@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from agentrl.chat.template import template_text, with_arguments
 from agentrl.errors import MissingExtra, RecipeError
 from agentrl.sections import MAY_CHANGE
 
@@ -73,12 +74,25 @@ class ModelSettings(BaseModel):
         None, description="A Hugging Face model folder, a .gguf file (or its folder), or package:NAME (see find_model)."
     )
     scratch: ScratchModel | None = Field(None, description="Build a small model from nothing.")
+    template: str | None = Field(
+        None,
+        description="The chat template: a file, or a shipped one by name (docs/templates.md); default: the model's.",
+    )
+    template_args: dict[str, Any] = Field(
+        {}, description="What the chat template reads beside messages and tools, for example {enable_thinking: false}."
+    )
     dtype: Literal["float32", "bfloat16"] = Field(
         "float32", description="Of the weights that the engine samples with. Training keeps its own in float32."
     )
     device: Annotated[Literal["auto", "cpu", "cuda"], MAY_CHANGE] = Field(
         "auto", description="Where training and the torch engine compute; auto: a GPU if there is one."
     )
+
+    @model_validator(mode="after")
+    def _templates_are_for_models_with_another(self) -> ModelSettings:
+        if self.scratch is not None and (self.template is not None or self.template_args):
+            raise ValueError("a scratch model has the template chatml: 'template' and 'template_args' go with 'path'")
+        return self
 
     @model_validator(mode="after")
     def _one_source(self) -> ModelSettings:
@@ -93,7 +107,7 @@ class ModelSettings(BaseModel):
         return self.model_copy(update={"dtype": "float32"})
 
     def at(self, folder: Path) -> ModelSettings:
-        """The same settings with the weights of a folder, for example a checkpoint."""
+        """The same settings with the weights of a folder, for example a checkpoint, whose template is settled."""
         return ModelSettings(path=str(folder), scratch=None, dtype=self.dtype, device=self.device)
 
 
@@ -156,7 +170,7 @@ def load_tokenizer(settings: ModelSettings) -> PreTrainedTokenizerFast:
     """The tokenizer of a model that lies in a folder, without its weights.
 
     Raises:
-        RecipeError: it cannot be found, or has no chat template.
+        RecipeError: it cannot be found, has no chat template, or one that does not read an argument.
     """
     _need("transformers", "train")
     from transformers import AutoTokenizer
@@ -166,11 +180,18 @@ def load_tokenizer(settings: ModelSettings) -> PreTrainedTokenizerFast:
         raise _error(f"{folder} has no tokenizer", f"copy one of {', '.join(TOKENIZERS)} of the model to the folder")
     with _explained(folder):
         tokenizer = AutoTokenizer.from_pretrained(folder)
+    if settings.template is not None:
+        tokenizer.chat_template = template_text(settings.template)
     if not tokenizer.chat_template:
         raise _error(
             f"the tokenizer in {folder} has no chat template",
-            "use an instruction-tuned model, or put the template into chat_template.jinja beside the tokenizer",
+            "use an instruction-tuned model, or name a template: model.template=chatml, or a file",
         )
+    if settings.template_args:
+        own = tokenizer.chat_template
+        several = own if isinstance(own, dict) else {"": own}
+        settled = {name: with_arguments(text, settings.template_args) for name, text in several.items()}
+        tokenizer.chat_template = settled if isinstance(own, dict) else settled[""]
     return tokenizer
 
 

@@ -68,7 +68,9 @@ class AgentSettings(Section):
         True, description="Tell the model about the tools; false for one that knows them from demonstrations."
     )
     format: str = Field(
-        "hermes", description="How tool calls are written: a format of docs/templates.md, or ./file.py:Parser."
+        "auto",
+        description="How tool calls are written: a format of docs/templates.md, ./file.py:Parser, or auto: as the "
+        "model's chat template writes them (hermes if it writes none).",
     )
 
 

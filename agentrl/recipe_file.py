@@ -148,6 +148,9 @@ def _validate(tree: Any, path: Path, given: dict[tuple[str, ...], str]) -> Recip
     except ValidationError as error:
         raise _explain(error, tree, path, given) from None
     recipe._base = path.resolve().parent
+    model = recipe.model
+    if model is not None and model.template is not None and model.template.startswith("./"):
+        return recipe.with_model(model.model_copy(update={"template": str(recipe.base / model.template)}))
     return recipe
 
 

@@ -178,15 +178,14 @@ class Llama3Parser(JsonParser):
     many = False
     keys = ("name", "parameters", "id")
     native = re.compile(r'\{"name": function name, "parameters":')
-    mark = re.compile(r"<\|python_tag\|>")
     _key = re.compile(r'\{\s*+"(?:name|type|parameters|arguments|id)"\s*+:')
     _begin = re.compile(rf"<\|python_tag\|>\s*+(?=\{{)|^[ \t]*+(?={_key.pattern})", re.MULTILINE)
     _separator = re.compile(r"[ \t]*;?[ \t]*")
 
     @classmethod
     def resembles(cls, text: str, tools: Collection[str]) -> bool:
-        """A reply that is nothing but the JSON of a call."""
-        return _is_call(text) is not None
+        """A reply that is nothing but the JSON of a call, or holds the tag."""
+        return "<|python_tag|>" in text or _is_call(text) is not None
 
     def _find(self, text: str, tools: Collection[str]) -> Iterator[Found]:
         at = 0
@@ -209,8 +208,8 @@ class Llama3Parser(JsonParser):
                 start = at
 
     def _leftover(self, prose: str, tools: Collection[str], acted: bool) -> ParseFault | None:
-        if (stray := self.mark.search(prose)) is not None:
-            return self._fault(prose[stray.start() :], "no JSON follows <|python_tag|>", tools)
+        if (at := prose.find("<|python_tag|>")) >= 0:
+            return self._fault(prose[at:], "no JSON follows <|python_tag|>", tools)
         return None
 
 

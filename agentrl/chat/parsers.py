@@ -33,7 +33,7 @@ AUTO = "auto"
 PARSERS: dict[str, type[Parser]] = {
     cls.name: cls
     for cls in (
-        HermesParser, XmlParser, GlmParser, MiniMaxParser, SeedParser,
+        HermesParser, SeedParser, XmlParser, GlmParser, MiniMaxParser,
         DeepSeekV3Parser, DeepSeekV31Parser, DeepSeekV32Parser, KimiK2Parser, HarmonyParser,
         MistralParser, MistralV3Parser, Phi4Parser, GraniteParser, NemotronParser, CohereParser,
         Lfm2Parser, GemmaParser, Olmo3Parser, PythonicParser, Llama3Parser,

@@ -3,32 +3,42 @@
 What comes after a sampled reply is taken from the model's own chat template: a short stand-in conversation is rendered
 with the new messages at its end, and everything after the stand-in reply is what the template would have put there.
 That costs one render of the new messages, whatever the length of the episode. `check` proves on representative
-conversations that the parts add up to what the template makes of the whole.
+conversations that this is what the template puts there after a real history, too (`agentrl.chat.proof`).
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentrl.chat.parser import Parser
-from agentrl.chat.samples import sample_conversations
-from agentrl.chat.tokenizer import Tokenizer, break_up, control_pattern
+from agentrl.chat.proof import prove, thoughts_note
+from agentrl.chat.recognise import called_message, writes_calls_of
+from agentrl.chat.stand_ins import PROBE, REPLY, STAND_IN, USER, result
+from agentrl.chat.template import KEEP_TURNS
+from agentrl.chat.tokenizer import CALL_ENDS, Tokenizer, break_up, control_pattern
 from agentrl.errors import RenderError
 from agentrl.task import Message
-
-STAND_IN = "reply-4f1d9c"
-PROBE = "probe-7be2a0"
 
 # Put where the text is cut before it is tokenised. Letters and digits, so that every template lets it pass (trimmed,
 # JSON-quoted or not); random, so that no observation can contain it.
 MARK = "cut" + secrets.token_hex(12)
 
-KEEP_TURNS = (
-    "the template must leave earlier turns as they are: save one that does (for example without the lines that drop "
-    "<think> from earlier replies) as chat_template.jinja in the model's folder"
-)
+OPEN_THOUGHT, CLOSED_THOUGHT = "<think>", "</think>"
+
+
+class Close(NamedTuple):
+    """How a reply ends.
+
+    Attributes:
+        end: the control token.
+        text: all that the template writes behind a reply, up to and with it.
+    """
+
+    end: str
+    text: str
 
 
 class Renderer:
@@ -40,6 +50,8 @@ class Renderer:
 
     Attributes:
         stop_token_ids: tokens that end an assistant turn; the one that the template writes comes first.
+        opened: what of a reply the generation prompt holds already: "<think>" where it leaves a thought open, else "".
+        notes: what `check` found that is no error, a line each.
 
     Raises:
         RenderError: the template cannot be taken apart.
@@ -47,26 +59,37 @@ class Renderer:
 
     def __init__(self, tokenizer: Tokenizer, parser: Parser, tools: Sequence[dict[str, Any]]) -> None:
         self.tokenizer, self.parser, self.tools = tokenizer, parser, list(tools)
-        self._system_role = self._passes([{"role": "system", "content": PROBE}, _USER])
-        self._tool_role = self._passes([_USER, _REPLY, {**_TOOL_RESULT, "content": PROBE}])
+        self.notes: list[str] = []
+        # A vocabulary without these tokens (a script's bytes) ends replies as its template does.
+        self._own_ends = parser.ends if tokenizer.controls.keys() >= set(parser.ends or ()) else None
+        self._system_role = self._passes([{"role": "system", "content": PROBE}, USER])
+        self._results = self._how_results_go()
         self._template_tools = self._tools_for_template()
-        scaffold = tokenizer.render([_USER, _REPLY, _USER], None, True)
-        written = {text for text in tokenizer.controls if text in scaffold}
-        self._untrusted = control_pattern(tokenizer.special | written)
-        self._end_text, self._close = self._find_end(scaffold)
+        scaffold = tokenizer.render([USER, REPLY, USER], None, True)
+        self._closes = self._find_closes(scaffold)
+        self._call_close = self._find_call_close()
+        if self._results[0] == "calls" and self._call_close is None:
+            self._results = "", False
+        self._end_text = self._closes[0].end
         self._head: tuple[str, list[int]] | None = None
-        self._end_id = tokenizer.controls[self._end_text]
-        self.stop_token_ids = tuple(dict.fromkeys([self._end_id, *tokenizer.stop_ids]))
+        self.stop_token_ids = self._stops()
+        written = {text for text in tokenizer.controls if text in scaffold}
+        ends = {close.end for close in (*self._closes, *([self._call_close] if self._call_close else []))}
+        self._untrusted = control_pattern(tokenizer.special | written | ends)
         names = {token: text for text, token in tokenizer.controls.items()}
-        self._turn_ends = control_pattern(names[token] for token in self.stop_token_ids if token in names)
+        stops = {names[token] for token in self.stop_token_ids if token in names}
+        self._turn_ends = control_pattern(stops if self._own_ends else stops | ends)
+        prompt = tokenizer.render([USER], None, True)
+        bare = tokenizer.render([USER], None, False)
+        self._generation = prompt.removeprefix(bare) if prompt.startswith(bare) else ""
         # What the template writes before a reply and the generation prompt lacks: the model samples it itself.
         before = scaffold[: scaffold.index(STAND_IN)]
-        prompt = tokenizer.render([_USER], None, True)
         self._lead = before.removeprefix(prompt) if before.startswith(prompt) else ""
+        self.opened = OPEN_THOUGHT if prompt.rstrip().endswith(OPEN_THOUGHT) else ""
 
     def start(self, messages: Sequence[Message]) -> list[int]:
         """The tokens of the opening messages and of the generation prompt."""
-        text = self._text(self.described(messages), self._template_tools)
+        text = self._opening_text(messages)
         head, end, rest = text.partition(self._end_text)
         if not end:
             return self._encode(text, after="")
@@ -81,20 +104,17 @@ class Renderer:
         Args:
             sampled_ids: what the engine sampled, its stop token included if it sampled one.
         """
-        text = self._text([_USER, _REPLY, *new_messages], None)
-        _, found, tail = text.partition(STAND_IN)
-        if not found or not tail.startswith(self._close):
-            raise RenderError("the template drops or changes a reply", place=self.tokenizer.name, remedy=KEEP_TURNS)
-        ended = bool(sampled_ids) and sampled_ids[-1] == self._end_id
-        return self._encode(tail[len(self._close) :] if ended else tail, after=self._end_text)
+        close, text = self._after(new_messages, called=self._ends_as_a_call(sampled_ids))
+        ended = bool(sampled_ids) and sampled_ids[-1] == self.tokenizer.controls[close.end]
+        return self._encode(text.removeprefix(close.text) if ended else text, after=close.end)
 
     def begin(self, text: str) -> list[int]:
         """The tokens of a reply that begins with `text` and is not at its end."""
-        return self._encode(self._lead + break_up(text, self._turn_ends, MARK), after=self._end_text)
+        return self._encode(self._begun(text), after=self._end_text)
 
     def demonstrate(self, text: str) -> list[int]:
         """The tokens of a reply given as text, as the model would sample it, its end token included."""
-        return self._encode(self._lead + break_up(text, self._turn_ends, MARK) + self._close, after=self._end_text)
+        return self._encode(self._begun(text) + self._close_of(text).text, after=self._end_text)
 
     def described(self, messages: Sequence[Message]) -> list[Message]:
         """`messages` with the tools in the system message, unless the template describes them itself."""
@@ -107,54 +127,85 @@ class Renderer:
         return [{"role": "system", "content": about}, *messages]
 
     def check(self) -> None:
-        """Proves that the parts add up to the whole on representative conversations.
+        """Proves on representative conversations that what is appended is what the template would put there.
+
+        Tools that the template describes in a place that moves are described in the system message instead.
 
         Raises:
-            RenderError: they do not; names the message and the first token that differs, and a remedy.
+            RenderError: it is not; names the message and the first difference, and a remedy.
         """
-        for conversation in sample_conversations(self.parser, sorted(self.tokenizer.special)):
-            parts: list[int] = []
-            pieces: list[tuple[int, int]] = []  # (index of a message, where the tokens end that it came with)
-            at = 0
-            for index, message in enumerate(conversation):
-                if message["role"] != "assistant":
-                    continue
-                new = conversation[at:index]
-                parts += self.extend(parts, new) if at else self.start(new)
-                pieces.append((at, len(parts)))
-                self._compare(parts, conversation[:index], pieces)
-                parts += self.demonstrate(message["content"])
-                pieces.append((index, len(parts)))
-                at = index + 1
+        try:
+            prove(self)
+        except RenderError:
+            if self._template_tools is None:
+                raise
+            self._template_tools = self._head = None
+            prove(self)
+            self.notes.append(
+                "the chat template describes tools where later messages move them: they are described in the system "
+                f"message instead, in the format {self.parser.name}"
+            )
+        if (note := thoughts_note(self.tokenizer)) is not None:
+            self.notes.append(note)
 
-    def _compare(self, parts: list[int], messages: list[Message], pieces: list[tuple[int, int]]) -> None:
-        # A reply is sampled token by token after the generation prompt, so no token may reach across its beginning.
-        marked = [{**m, "content": MARK + m["content"]} if m["role"] == "assistant" else m for m in messages]
-        text = self._text(self.described(marked), self._template_tools)
-        if self._lead:
-            text = text.replace(self._lead + MARK, MARK + self._lead)
-        whole = self._encode(text, after="")
-        if whole == parts:
-            return
-        shorter = min(len(whole), len(parts))
-        at = next((k for k in range(shorter) if whole[k] != parts[k]), shorter)
-        index = next((first for first, end in pieces if at < end), pieces[-1][0])
-        raise RenderError(
-            f"the chat template is not append-only: message {index} ({messages[index]['role']}) of a test conversation "
-            f"of {len(messages)} differs at token {at}: the whole renders {self._show(whole, at)}, "
-            f"turn by turn it is {self._show(parts, at)}",
-            place=self.tokenizer.name,
-            remedy=KEEP_TURNS,
-        )
+    # What follows is for `agentrl.chat.proof`, too.
 
-    def _show(self, ids: list[int], at: int) -> str:
-        if at >= len(ids):
-            return "nothing more"
-        return f"{ids[at]} {self.tokenizer.decode(ids[at : at + 1])!r} in {self.tokenizer.decode(ids[at : at + 12])!r}"
+    def _opening_text(self, messages: Sequence[Message]) -> str:
+        return self._text(self.described(messages), self._template_tools)
 
-    def _text(self, messages: Sequence[Message], tools: list[dict[str, Any]] | None) -> str:
+    def _after(self, new_messages: Sequence[Message], *, called: bool) -> tuple[Close, str]:
+        """How a reply ends, and the text that comes behind it, its end included.
+
+        Args:
+            called: whether the reply ended as one that calls: only then its results can answer the call.
+        """
+        called = called and self._call_close is not None and new_messages[0]["role"] == "tool"
+        stand_in = called_message(self._called_name(new_messages), self._results[1]) if called else REPLY
+        text = self._text([USER, stand_in, *new_messages], None, called=called)
+        _, found, tail = text.partition(STAND_IN)
+        if called and self._call_close is not None:
+            tail = self._call_close.end + tail.partition(self._call_close.end)[2]
+            return self._call_close, tail
+        close = next((close for close in self._closes if tail.startswith(close.text)), None)
+        if not found or close is None:
+            raise RenderError("the template drops or changes a reply", place=self.tokenizer.name, remedy=KEEP_TURNS)
+        return close, tail
+
+    def _ends_as_a_call(self, sampled_ids: Sequence[int]) -> bool:
+        if self._call_close is None:
+            return False
+        return bool(sampled_ids) and sampled_ids[-1] == self.tokenizer.controls[self._call_close.end]
+
+    def _called_name(self, messages: Sequence[Message]) -> str:
+        return str(messages[0].get("name") or "tool")
+
+    def _begun(self, text: str) -> str:
+        """A reply as the model samples it: with what the template writes before it, unless the text has that."""
+        begins = text.lstrip()
+        if self.opened and CLOSED_THOUGHT in text:
+            return self._guarded(begins.removeprefix(self.opened).removeprefix("\n"))
+        if self.opened:
+            return (self._lead or f"\n{CLOSED_THOUGHT}\n\n") + self._guarded(text)
+        tag = _TAG.search(self._lead)
+        return self._guarded(text) if tag and begins.startswith(tag[0]) else self._lead + self._guarded(text)
+
+    def _guarded(self, text: str) -> str:
+        return break_up(text, self._turn_ends, MARK)
+
+    def _close_of(self, text: str) -> Close:
+        """How a reply ends that the model would sample."""
+        ends = [*self._closes, *([self._call_close] if self._call_close is not None else [])]
+        if len(ends) == 1 and self._own_ends is None:
+            return ends[0]
+        calls = bool(self.parser.parse(text, list(self.parser.functions)).calls)
+        if self._own_ends is not None:
+            end = self._own_ends[calls]
+            return Close(end, end)
+        return ends[-1] if calls else ends[0]
+
+    def _text(self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, *, called: bool = True) -> str:
         safe = [self._safe(index, message) for index, message in enumerate(messages)]
-        return self.tokenizer.render(self._adapt(safe), tools, True)
+        return self.tokenizer.render(self._adapt(safe, called), tools, True)
 
     def _safe(self, index: int, message: Message) -> Message:
         content = message["content"]
@@ -164,20 +215,29 @@ class Renderer:
                 place=f"message {index} ({message['role']})",
                 remedy="write it as a string",
             )
-        pattern = self._turn_ends if message["role"] == "assistant" else self._untrusted
+        pattern = self._untrusted
+        if message["role"] == "assistant":
+            pattern = self._turn_ends
+            if self._own_ends is not None:
+                message = {**message, **self.parser.message(content)}
+                content = message["content"]
         if pattern is None or not pattern.search(content):
             return message
         return {**message, "content": break_up(content, pattern, MARK)}
 
-    def _adapt(self, messages: list[Message]) -> list[Message]:
+    def _adapt(self, messages: list[Message], called: bool) -> list[Message]:
         """Messages of roles that the template does not know become part of a user message, as Qwen does it."""
-        if self._tool_role and self._system_role:
+        how, long_ids = self._results
+        answers = how == "plain" or (how == "calls" and called)
+        if answers and self._system_role and not long_ids:
             return messages
         adapted: list[Message] = []
         for message in messages:
             role, content = message["role"], message["content"]
-            if role == "tool" and not self._tool_role:
+            if role == "tool" and not answers:
                 role, content = "user", f"<tool_response>\n{content}\n</tool_response>"
+            elif role == "tool" and long_ids:
+                message = {**message, "tool_call_id": _long_id(str(message.get("tool_call_id", "")))}
             if role == "system" and not self._system_role:
                 role = "user"
             if adapted and role == "user" == adapted[-1]["role"]:
@@ -198,37 +258,96 @@ class Renderer:
             after = self._end_text
         return ids
 
+    # What the template is like, found out once.
+
     def _passes(self, messages: list[Message]) -> bool:
         try:
             return PROBE in self.tokenizer.render(messages, None, True)
         except RenderError:
             return False
 
+    def _how_results_go(self) -> tuple[str, bool]:
+        """How the template takes a tool's result, and whether it wants ids of nine characters (Mistral's do).
+
+        `plain`: after any reply; `calls`: only after a reply with calls in the template's own form; "": not at all.
+        """
+        for how in ("plain", "calls"):
+            for long_ids in (False, True):
+                reply = REPLY if how == "plain" else called_message("probe", long_ids)
+                if self._passes([USER, reply, result(PROBE, long_ids)]):
+                    return how, long_ids
+        return "", False
+
     def _tools_for_template(self) -> list[dict[str, Any]] | None:
-        """The tools if the template describes them in the parser's own format, else None."""
-        if not self.tools or self.parser.native is None:
+        """The tools if the template describes them for the parser's own format, else None."""
+        if not self.tools:
             return None
         try:
-            taught = self.tokenizer.render([_USER], self.tools, True)
+            taught = self.tokenizer.render([USER], self.tools, True)
         except RenderError:
             return None
-        plain = self.tokenizer.render([_USER], None, True)
-        return self.tools if taught != plain and self.parser.native.search(taught) else None
+        if taught == self.tokenizer.render([USER], None, True):
+            return None
+        native = self.parser.native is not None and self.parser.native.search(taught) is not None
+        return self.tools if native or writes_calls_of(self.tokenizer, type(self.parser)) else None
 
-    def _find_end(self, scaffold: str) -> tuple[str, str]:
-        """The control token that ends a reply, and all that the template writes up to and with it."""
-        tail = scaffold.partition(STAND_IN)[2]
-        found = None if (controls := control_pattern(self.tokenizer.controls)) is None else controls.search(tail)
-        if found is None:
-            raise RenderError(
-                "the chat template ends a reply with text, not with a control token: sampling would not know when to "
-                f"stop (after a reply comes {tail[:40]!r})",
-                place=self.tokenizer.name,
-                remedy="save a template whose replies end with the tokenizer's eos token as chat_template.jinja",
-            )
-        return found[0], tail[: found.end()]
+    def _find_closes(self, scaffold: str) -> list[Close]:
+        """How the template ends a reply before a user message, and before a result if that is another way.
+
+        GLM ends a reply with the token of the next role.
+        """
+        tails = [scaffold.partition(STAND_IN)[2]]
+        if self._results[0] == "plain":
+            answered = self.tokenizer.render([USER, REPLY, result(PROBE, self._results[1])], None, True)
+            tails.append(answered.partition(STAND_IN)[2])
+        controls, closes = control_pattern(self.tokenizer.controls), []
+        for tail in tails:
+            if controls is None or (found := controls.search(tail)) is None:
+                raise RenderError(
+                    "the chat template ends a reply with text, not with a control token: sampling would not know when "
+                    f"to stop (after a reply comes {tail[:40]!r})",
+                    place=self.tokenizer.name,
+                    remedy="model.template: a template whose replies end with the tokenizer's eos token",
+                )
+            closes.append(Close(found[0], tail[: found.end()]))
+        return list(dict.fromkeys(closes))
+
+    def _find_call_close(self) -> Close | None:
+        """How a reply that calls ends, where its results go after such a reply only."""
+        if self._results[0] != "calls":
+            return None
+        messages = [USER, called_message("probe", self._results[1]), result(PROBE, self._results[1])]
+        tail = self.tokenizer.render(messages, None, True).partition(STAND_IN)[2]
+        controls = self.tokenizer.controls.keys()
+        known = {text for text in controls if self.tokenizer.controls[text] in self.tokenizer.stop_ids}
+        ends = control_pattern(
+            self._own_ends[1:] if self._own_ends else {*known, *CALL_ENDS, self._closes[0].end} & controls
+        )
+        if ends is None or (found := ends.search(tail)) is None:
+            return None
+        return Close(found[0], found[0])
+
+    def _stops(self) -> tuple[int, ...]:
+        controls, ends = self.tokenizer.controls, self._own_ends
+        if ends is None:
+            if "<|call|>" in controls and "<|return|>" in controls:
+                raise RenderError(
+                    f"the chat template speaks harmony, and the calls are read as {self.parser.name}",
+                    place=self.tokenizer.name,
+                    remedy="agent.format: harmony (or auto)",
+                )
+            own = [close.end for close in (*self._closes, *([self._call_close] if self._call_close else []))]
+            return tuple(dict.fromkeys([*(controls[text] for text in own), *self.tokenizer.stop_ids]))
+        inner = controls[self._closes[0].end]  # ends a message of a reply, not the reply
+        return tuple(
+            dict.fromkeys([*(controls[text] for text in ends), *self.tokenizer.stop_ids]) - {inner: None}.keys()
+        )
 
 
-_USER: Message = {"role": "user", "content": "Hello."}
-_REPLY: Message = {"role": "assistant", "content": STAND_IN}
-_TOOL_RESULT: Message = {"role": "tool", "name": "probe", "tool_call_id": "call_0"}
+def _long_id(call_id: str) -> str:
+    """Nine letters and digits, as Mistral's templates ask for."""
+    plain = re.sub(r"[^A-Za-z0-9]", "", call_id)
+    return plain[-9:].rjust(9, "0")
+
+
+_TAG = re.compile(r"<[^<>]+>")

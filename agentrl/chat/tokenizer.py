@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from agentrl.errors import MissingExtra, RenderError
@@ -114,6 +116,19 @@ TURN_ENDS = (
 """Control tokens that model families use to end a turn. Base and instruct models disagree on which of them is `eos`,
 so that every one that the vocabulary has stops sampling."""
 
+CALL_ENDS = ("<|call|>", "<|eom_id|>", "<|tool_response>", "<|observation|>")
+"""Control tokens that end a reply which calls a tool, in families that have one of their own for that."""
+
+
+def _generation_ends(folder: str, vocab_size: int) -> list[int]:
+    """The tokens that end sampling, as `generation_config.json` in a model's folder has them."""
+    file = Path(folder) / "generation_config.json"
+    try:
+        ends = json.loads(file.read_bytes()).get("eos_token_id")
+    except (OSError, ValueError, AttributeError):
+        return []
+    return [end for end in (ends if isinstance(ends, list) else [ends]) if isinstance(end, int) and end < vocab_size]
+
 
 class HFTokenizer:
     """A transformers tokenizer with its own chat template.
@@ -142,7 +157,7 @@ class HFTokenizer:
         )
         ends = [self.controls[text] for text in TURN_ENDS if text in self.controls]
         eos = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
-        self.stop_ids = tuple(dict.fromkeys(eos + ends))
+        self.stop_ids = tuple(dict.fromkeys([*eos, *ends, *_generation_ends(self.name, self.vocab_size)]))
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
 
     @classmethod

@@ -50,7 +50,7 @@ def proxy(
         try:
             await start_to_sample(engine)
             sampling = Sampling(**recipe.sampling.model_dump())
-            voice = Voice(engine, renderer.tokenizer, recipe.agent.format, sampling, recipe.seed)
+            voice = Voice(engine, renderer.tokenizer, recipe.agent.format, sampling, recipe.seed, recipe.base)
             taken = run.ids()
             runner = web.AppRunner(Proxy(voice, run.add, model=recipe.name, taken=taken, idle_s=idle_s).app())
             await runner.setup()

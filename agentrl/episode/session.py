@@ -146,7 +146,7 @@ class Session:
         if said and said[-1] in sampling.stop_token_ids:
             said = said[:-1]
         text = self.renderer.tokenizer.decode(said)
-        reply = self.parser.parse(text, list(self.methods))
+        reply = self.parser.parse(self.renderer.opened + text, list(self.methods))
         self.messages.append({"role": "assistant", "content": text})
         self.turns.append(
             Turn(

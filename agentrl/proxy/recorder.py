@@ -15,12 +15,13 @@ import hashlib
 import json
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from agentrl.chat.parser import Parser
-from agentrl.chat.parsers import parser_named
+from agentrl.chat.recognise import parser_for
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import Tokenizer
 from agentrl.engines.base import Completion, ContextOverflow, Engine, Sampling
@@ -36,6 +37,7 @@ class Voice:
 
     Attributes:
         format: how tool calls are written (`agent.format` of the recipe).
+        base: folder of the recipe, to which a parser of one's own is relative.
         sampling: the recipe's: an episode has one temperature, whatever a request asks for.
     """
 
@@ -44,6 +46,7 @@ class Voice:
     format: str
     sampling: Sampling
     seed: int
+    base: Path | None = None
     _dialects: dict[str, tuple[Parser, Renderer]] = field(default_factory=dict)
 
     def dialect(self, tools: list[dict[str, Any]]) -> tuple[Parser, Renderer]:
@@ -54,7 +57,7 @@ class Voice:
         """
         key = json.dumps(tools, sort_keys=True)
         if key not in self._dialects:
-            parser = parser_named(self.format, tools)
+            parser = parser_for(self.format, self.tokenizer, tools, self.base)
             renderer = Renderer(self.tokenizer, parser, tools)
             renderer.check()
             self._dialects[key] = parser, renderer
@@ -166,7 +169,7 @@ class Recorder:
             self.drift.append(Drift(turn=len(self.turns), kind="context_edit", at_token=self._shared(tokens)))
         if not self.prompt:
             self.prompt = [as_ours(message, parser) for message in messages]
-        text, message = self._read(completion, sampling, parser, tools)
+        text, message = self._read(completion, sampling, parser, tools, renderer.opened)
         self._add(parent, rendered, completion, text, seconds)
         turn = len(self.turns) - 1
         ask.turns.append(turn)
@@ -253,14 +256,14 @@ class Recorder:
         self.turns[turn] = msgspec.structs.replace(before, observations=new, calls=calls)
 
     def _read(
-        self, completion: Completion, sampling: Sampling, parser: Parser, tools: list[dict[str, Any]]
+        self, completion: Completion, sampling: Sampling, parser: Parser, tools: list[dict[str, Any]], opened: str
     ) -> tuple[str, dict[str, Any]]:
         said = completion.token_ids
         if said and said[-1] in sampling.stop_token_ids:
             said = said[:-1]
         text = self.voice.tokenizer.decode(said)
         names = [tool["function"]["name"] for tool in tools]
-        return text, as_theirs(parser.parse(text, names), text)
+        return text, as_theirs(parser.parse(opened + text, names), text)
 
     def _add(self, parent: int, rendered: list[int], completion: Completion, text: str, seconds: float) -> None:
         """Nodes for what was rendered (unless it is there already) and sampled, and the turn."""

@@ -316,7 +316,7 @@ def test_formats_that_cannot_write_an_argument_say_so() -> None:
 def test_unknown_format_names_the_nearest() -> None:
     with pytest.raises(RecipeError, match="did you mean 'hermes'"):
         parser_named("hermess")
-    with pytest.raises(RecipeError, match="take one of: auto, hermes, xml,.*fenced, tags"):
+    with pytest.raises(RecipeError, match="take one of: auto, hermes,.*fenced, tags"):
         parser_named("qqqqq")
 
 

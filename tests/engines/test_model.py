@@ -12,6 +12,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.engines.base import Sampling
 from agentrl.engines.torch import TorchEngine
 from agentrl.errors import RecipeError
@@ -166,3 +167,38 @@ async def test_a_real_model_from_a_package_answers() -> None:
     for answer, word in zip(answers, ("Paris", "Berlin", "4"), strict=True):
         assert word in answer
         assert answer.endswith("<|im_end|>")
+
+
+class TestTemplates:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        return save(load_model(SCRATCH, texts=TEXTS, seed=1), tmp_path / "model")
+
+    def test_a_template_and_its_arguments(self, folder: Path, tmp_path: Path) -> None:
+        mine = tmp_path / "mine.jinja"
+        mine.write_text("{{ mood | default('calm') }}{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}")
+        settings = ModelSettings(path=str(folder), template=str(mine), template_args={"mood": "wild"})
+        tokenizer = load_tokenizer(settings)
+        chat = [{"role": "user", "content": "Hi"}]
+        assert tokenizer.apply_chat_template(chat, tokenize=False) == "wild<|im_start|>Hi"
+        # A checkpoint has both in its own template, and is loaded without them.
+        tokenizer.save_pretrained(folder)
+        again = settings.at(folder)
+        assert (again.template, again.template_args) == (None, {})
+        assert load_tokenizer(again).apply_chat_template(chat, tokenize=False) == "wild<|im_start|>Hi"
+        assert "im_start" in str(load_tokenizer(ModelSettings(path=str(folder), template="chatml")).chat_template)
+
+    def test_what_cannot_be(self, folder: Path) -> None:
+        with pytest.raises(RecipeError, match=r"no chat template 'chatm1'\n.*did you mean 'chatml'"):
+            load_tokenizer(ModelSettings(path=str(folder), template="chatm1"))
+        with pytest.raises(RecipeError, match=r"model.template_args: .*does not read 'mood'"):
+            load_tokenizer(ModelSettings(path=str(folder), template_args={"mood": "wild"}))
+        with pytest.raises(ValidationError, match="go with 'path'"):
+            ModelSettings.model_validate({"scratch": {}, "template": "chatml"})
+
+    def test_the_ends_of_a_reply_are_also_those_that_the_model_names(self, folder: Path) -> None:
+        before = HFTokenizer(load_tokenizer(ModelSettings(path=str(folder)))).stop_ids
+        (folder / "generation_config.json").write_text('{"eos_token_id": [7, 9, 100000]}')
+        assert HFTokenizer(load_tokenizer(ModelSettings(path=str(folder)))).stop_ids == (*before, 7, 9)
+        (folder / "generation_config.json").write_text("[")
+        assert HFTokenizer(load_tokenizer(ModelSettings(path=str(folder)))).stop_ids == before

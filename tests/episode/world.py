@@ -119,7 +119,7 @@ def make_harness(parts: Parts, script: Script, engine: type[ScriptedEngine] = Sc
     from agentrl.chat.tokenizer import ByteTokenizer
 
     renderer = parts.renderer(ByteTokenizer())
-    return parts.harness(engine(script, renderer, parts.parser), renderer, None, **more)
+    return parts.harness(engine(script, renderer, renderer.parser), renderer, None, **more)
 
 
 def plans(n: int) -> list[Plan]:

@@ -165,6 +165,9 @@ def test_an_override_cannot_reach_into_what_is_no_short_form(folder: Path) -> No
         (("./task.py:tasks", "./task.py:taskz"), ["taskz", "did you mean 'tasks'?"]),
         (("./task.py:tasks", "no_such_module:tasks"), ["no_such_module", "install it"]),
         (("./task.py:tasks", "./task.py:broken"), ["division by zero"]),
+        (("max_turns: 4", "format: ./task.py:Door"), ["agent.format", "not a Parser subclass"]),
+        (("name: demo\n", "name: demo\nmodel: {path: x, template: ./none.jinja}\n"), ["none.jinja cannot be read"]),
+        (("name: demo\n", "name: demo\nmodel: {path: x, template: chatlm}\n"), ["did you mean 'chatml'?"]),
         (("[./task.py:Door]", "[./task.py:Dor]"), ["Dor", "did you mean 'Door'?"]),
         (
             ("[./task.py:Door]", "[./task.py:Task]"),

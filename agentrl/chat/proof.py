@@ -1,0 +1,138 @@
+"""The proof that a renderer appends what the chat template would put there.
+
+Replies are sampled and stay as they were sampled: what the template makes of an earlier reply (dropped thoughts,
+other white space) does not matter. What it puts *between* two replies does: that must not depend on what the
+conversation was before, for the renderer never shows it more than the last reply.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from agentrl.chat.recognise import called_message
+from agentrl.chat.samples import sample_conversations
+from agentrl.chat.stand_ins import STAND_IN, USER
+from agentrl.chat.template import KEEP_TURNS
+from agentrl.chat.tokenizer import Tokenizer
+from agentrl.errors import RenderError
+from agentrl.task import Message
+
+if TYPE_CHECKING:
+    from agentrl.chat.renderer import Renderer
+
+
+def prove(renderer: Renderer) -> None:
+    """Compares representative conversations, rendered as a whole, with what the renderer appends turn by turn.
+
+    Raises:
+        RenderError: something differs.
+    """
+    for conversation in sample_conversations(renderer.parser, sorted(renderer.tokenizer.special)):
+        replies = [index for index, message in enumerate(conversation) if message["role"] == "assistant"]
+        for count, index in enumerate(replies):
+            _prove_prompt(renderer, conversation[:index], replies[:count])
+
+
+def thoughts_note(tokenizer: Tokenizer) -> str | None:
+    """What to tell where the template drops the thoughts of earlier replies, which stay here."""
+    thinking: Message = {"role": "assistant", "content": f"<think>\n{STAND_IN}\n</think>\n\nYes."}
+    try:
+        shown = tokenizer.render([USER, thinking, USER], None, True)
+    except RenderError:
+        return None
+    if STAND_IN in shown:
+        return None
+    return "the chat template drops the thoughts of earlier replies; here every reply stays as it was sampled"
+
+
+def _prove_prompt(renderer: Renderer, messages: list[Message], replies: list[int]) -> None:
+    """The prompt of one reply: the last piece token by token, those before up to where a reply begins."""
+    calls = {index for index in replies if renderer._call_close is not None and _is_answered(messages, index)}
+    marked = [_marked(renderer, message, index, index in calls) for index, message in enumerate(messages)]
+    whole = renderer._opening_text(marked)
+    pieces = _pieces(renderer, whole, replies, calls)
+    ends = [*replies, len(messages)]
+    for count, piece in enumerate(pieces):
+        begin = replies[count - 1] + 1 if count else 0
+        new = messages[begin : ends[count]]
+        called = count > 0 and replies[count - 1] in calls
+        expected = _expected(renderer, new, first=not count, called=called)
+        if count < len(pieces) - 1:
+            expected = expected.removesuffix(renderer._generation)
+            piece = piece[: len(expected)]
+        if piece != expected:
+            _refuse(renderer, new, begin, expected, piece, first=not count, called=called)
+    last = renderer.start(messages) if not replies else renderer._encode(pieces[-1], after=renderer._end_text)
+    tokens = renderer._encode(whole, after="") if not replies else renderer.extend((), messages[replies[-1] + 1 :])
+    if not (replies and replies[-1] in calls) and last != tokens:
+        _refuse(renderer, messages, 0, str(tokens), str(last), first=True, called=False)
+
+
+def _is_answered(messages: list[Message], index: int) -> bool:
+    return index + 1 < len(messages) and messages[index + 1]["role"] == "tool"
+
+
+def _marked(renderer: Renderer, message: Message, index: int, calls: bool) -> Message:
+    """A reply with the mark by which its end is found; one whose call is answered, in the template's own form."""
+    if message["role"] != "assistant":
+        return message
+    mark = f"{STAND_IN}-{index}-"
+    if calls:
+        return called_message("probe", renderer._results[1], argument=mark)
+    return {**message, "content": message["content"] + mark}
+
+
+def _pieces(renderer: Renderer, whole: str, replies: list[int], calls: set[int]) -> list[str]:
+    """What stands before, between and behind the replies, the end of a reply with what comes behind it."""
+    pieces, rest = [], whole
+    for index in replies:
+        piece, found, rest = rest.partition(f"{STAND_IN}-{index}-")
+        if not found:
+            raise RenderError(
+                f"the chat template is not append-only: it drops or changes message {index} (assistant) of a test "
+                f"conversation of {len(replies)} replies",
+                place=renderer.tokenizer.name,
+                remedy=KEEP_TURNS,
+            )
+        pieces.append(piece)
+        if index in calls:
+            assert renderer._call_close is not None
+            rest = renderer._call_close.end + rest.partition(renderer._call_close.end)[2]
+    return [*pieces, rest]
+
+
+def _expected(renderer: Renderer, new: list[Message], *, first: bool, called: bool) -> str:
+    return renderer._opening_text(new) if first else renderer._after(new, called=called)[1]
+
+
+def _refuse(
+    renderer: Renderer, new: list[Message], begin: int, expected: str, found: str, *, first: bool, called: bool
+) -> None:
+    """Says which message of a piece it is that differs: the first without which the texts part later."""
+    at = _common(expected, found)
+    where = "the generation prompt"
+    for count in range(1, len(new)):
+        shorter = _expected(renderer, new[:count], first=first, called=called).removesuffix(renderer._generation)
+        if _common(shorter, expected) > at:
+            where = f"message {begin + count - 1} ({new[count - 1]['role']})"
+            break
+    else:
+        if at < len(expected.removesuffix(renderer._generation)):
+            where = f"message {begin + len(new) - 1} ({new[-1]['role']})"
+    raise RenderError(
+        f"the chat template is not append-only: {where} of a test conversation differs: the whole renders "
+        f"{_shown(found, at)}, turn by turn it is {_shown(expected, at)}",
+        place=renderer.tokenizer.name,
+        remedy=KEEP_TURNS,
+    )
+
+
+def _common(a: str, b: str) -> int:
+    return next((k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def _shown(text: str, at: int) -> str:
+    from agentrl.chat.renderer import MARK
+
+    return repr(re.sub(MARK, "", text[at : at + 60])) if at < len(text) else "nothing more"

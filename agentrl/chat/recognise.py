@@ -1,0 +1,94 @@
+"""The call format of a chat template: found by letting the template write a call, and reading it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from agentrl.chat.parser import Parser
+from agentrl.chat.parsers import AUTO, PARSERS, make_parser, parser_class
+from agentrl.chat.stand_ins import STAND_IN, USER
+from agentrl.chat.tokenizer import Tokenizer
+from agentrl.errors import RenderError
+from agentrl.task import Message
+
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "probe",
+        "description": "A probe.",
+        "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+    },
+}
+
+
+def called_message(name: str, long_ids: bool, *, as_text: bool = False, argument: str = STAND_IN) -> Message:
+    """A reply that calls a tool in the form in which templates take calls.
+
+    Args:
+        as_text: arguments as JSON text, which older templates of DeepSeek ask for.
+    """
+    arguments: Any = {"text": argument}
+    function = {"name": name, "arguments": json.dumps(arguments) if as_text else arguments}
+    call = {"id": "call00000" if long_ids else "call_0", "type": "function", "function": function}
+    return {"role": "assistant", "content": "", "tool_calls": [call]}
+
+
+def parser_for(
+    name: str, tokenizer: Tokenizer, definitions: Sequence[Mapping[str, Any]], base: Path | None = None
+) -> Parser:
+    """The parser of a recipe's `agent.format` for the template of a model.
+
+    Args:
+        name: a format, a reference, or `auto`.
+        base: folder of the recipe.
+
+    Raises:
+        RecipeError: no such format, or one that cannot call one of the tools.
+    """
+    return make_parser(recognised(tokenizer) if name == AUTO else parser_class(name, base), definitions)
+
+
+def recognised(tokenizer: Tokenizer) -> type[Parser]:
+    """The format in which the template writes calls or teaches them; hermes if it does neither."""
+    written = written_format(tokenizer)
+    if written is not None:
+        return written
+    try:
+        taught, plain = (tokenizer.render([USER], tools, True) for tools in ([TOOL], None))
+    except RenderError:
+        taught = plain = ""
+    natives = (cls for cls in PARSERS.values() if cls.native is not None and cls.native.search(taught))
+    return next(natives, PARSERS["hermes"]) if taught != plain else PARSERS["hermes"]
+
+
+def writes_calls_of(tokenizer: Tokenizer, cls: type[Parser]) -> bool:
+    """Whether the template writes calls as parsers of this class read them."""
+    return written_format(tokenizer) is cls
+
+
+def written_format(tokenizer: Tokenizer) -> type[Parser] | None:
+    """The format in which the template writes calls; None if it writes none that is known."""
+    for as_text in (False, True):
+        message = called_message("probe", True, as_text=as_text)
+        try:
+            text = tokenizer.render([USER, message], [TOOL], False)
+        except RenderError:
+            continue
+        if (found := _format_of(text.rpartition(str(USER["content"]))[2])) is not None:
+            return found
+    return None
+
+
+@cache
+def _format_of(text: str) -> type[Parser] | None:
+    for cls in PARSERS.values():
+        if cls.mark is not None and not cls.mark.search(text):
+            continue
+        calls = make_parser(cls, [TOOL]).parse(text, ["probe"]).calls
+        if [(call.name, call.arguments) for call in calls] == [("probe", {"text": STAND_IN})]:
+            return cls
+    return None

@@ -1,0 +1,187 @@
+"""Chat templates of thirty and more families, each with a small tokenizer that has its control tokens.
+
+The texts that trl carries (copies of the models' own) are read from its folder; the others are written down here, from
+their published behaviour and no longer than what matters.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from functools import cache
+from pathlib import Path
+
+from agentrl.chat.tokenizer import HFTokenizer
+
+# Family: what the template writes calls as, and the token that ends a reply.
+IN_TRL: dict[str, tuple[str, str]] = {
+    "qwen2_5": ("hermes", "<|im_end|>"),
+    "qwen3": ("hermes", "<|im_end|>"),
+    "qwen3_instruct_2507": ("hermes", "<|im_end|>"),
+    "qwen3_vl": ("hermes", "<|im_end|>"),
+    "qwen3_5_think": ("xml", "<|im_end|>"),
+    "qwen3_5_nothink": ("xml", "<|im_end|>"),
+    "qwen3_6": ("xml", "<|im_end|>"),
+    "qwen3_8": ("xml", "<|im_end|>"),
+    "nemotron_3_nano": ("xml", "<|im_end|>"),
+    "nemotron_3_super": ("xml", "<|im_end|>"),
+    "nemotron_3_ultra": ("xml", "<|im_end|>"),
+    "nemotron_3_5_lightning": ("xml", "<|im_end|>"),
+    "glm4moe": ("glm-4.5", "<|endoftext|>"),
+    "gptoss": ("harmony", "<|return|>"),
+    "llama3": ("hermes", "<|eot_id|>"),
+    "llama3_1": ("llama3", "<|eot_id|>"),
+    "llama3_2": ("llama3", "<|eot_id|>"),
+    "lfm2": ("hermes", "<|im_end|>"),
+    "lfm2_v2": ("lfm2", "<|im_end|>"),
+    "lfm2_2_5": ("lfm2", "<|im_end|>"),
+    "gemma": ("hermes", "<eos>"),
+    "gemma3": ("hermes", "<eos>"),
+    "gemma4_v5": ("hermes", "<eos>"),
+    "phi3": ("hermes", "<|endoftext|>"),
+    "phi3_5": ("hermes", "<|endoftext|>"),
+    "cohere": ("hermes", "<|END_OF_TURN_TOKEN|>"),
+    "cohere2": ("hermes", "<|END_OF_TURN_TOKEN|>"),
+}
+REFUSED = {"deepseekv3": "<｜end▁of▁sentence｜>", "deepseek_r1_distill": "<｜end▁of▁sentence｜>"}
+
+# Ids of nine characters, strict alternation, results in one line of JSON.
+_MISTRAL = """{{- bos_token }}
+{%- if messages[0].role == 'system' %}{%- set system = messages[0].content %}{%- set messages = messages[1:] %}
+{%- endif %}
+{%- for m in messages %}
+    {%- if m.role == 'user' %}
+        {%- if tools and loop.first %}{{- '[AVAILABLE_TOOLS]' + tools | tojson + '[/AVAILABLE_TOOLS]' }}{%- endif %}
+        {{- '[INST]' }}{%- if loop.first and system is defined %}{{- system + '\\n\\n' }}{%- endif %}
+        {{- m.content + '[/INST]' }}
+    {%- elif m.tool_calls %}CALLS{{- eos_token }}
+    {%- elif m.role == 'assistant' %}{{- m.content + eos_token }}
+    {%- elif m.role == 'tool' %}
+        {%- if m.tool_call_id | length != 9 %}
+            {{- raise_exception('Tool call IDs should be alphanumeric strings with length 9!') }}
+        {%- endif %}
+        {{- '[TOOL_RESULTS]' + {'content': m.content, 'call_id': m.tool_call_id} | tojson + '[/TOOL_RESULTS]' }}
+    {%- else %}{{- raise_exception('Only user, assistant and tool roles are supported') }}{%- endif %}
+{%- endfor %}"""
+_V3_CALLS = """{{- '[TOOL_CALLS][' }}{%- for c in m.tool_calls %}
+    {{- {'name': c.function.name, 'arguments': c.function.arguments, 'id': c.id} | tojson }}
+    {%- if not loop.last %}{{- ', ' }}{%- endif %}{%- endfor %}{{- ']' }}"""
+_V11_CALLS = """{%- for c in m.tool_calls %}
+    {{- '[TOOL_CALLS]' + c.function.name + '[ARGS]' + c.function.arguments | tojson }}{%- endfor %}"""
+
+_KIMI = """{%- if tools %}{{- '<|im_system|>tool_declare<|im_middle|>' + tools | tojson + '<|im_end|>' }}{%- endif %}
+{%- for m in messages %}
+    {%- if m.role == 'user' %}{{- '<|im_user|>user<|im_middle|>' }}
+    {%- elif m.role == 'assistant' %}{{- '<|im_assistant|>assistant<|im_middle|>' }}
+    {%- else %}{{- '<|im_system|>' + m.role + '<|im_middle|>' }}{%- endif %}
+    {%- if m.role == 'tool' %}{{- '## Return of ' + m.tool_call_id + '\\n' }}{%- endif %}
+    {{- m.content }}
+    {%- if m.tool_calls %}{{- '<|tool_calls_section_begin|>' }}{%- for c in m.tool_calls %}
+        {{- '<|tool_call_begin|>functions.' + c.function.name + ':0<|tool_call_argument_begin|>' }}
+        {{- c.function.arguments | tojson + '<|tool_call_end|>' }}{%- endfor %}
+        {{- '<|tool_calls_section_end|>' }}
+    {%- endif %}
+    {{- '<|im_end|>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_assistant|>assistant<|im_middle|>' }}{%- endif %}"""
+
+# The tools stand in the system message; calls are written by the model only.
+_PHI4 = """{%- for m in messages %}
+    {%- if m.role == 'system' and tools %}
+        {{- '<|system|>' + m.content + '<|tool|>' + tools | tojson + '<|/tool|><|end|>' }}
+    {%- else %}{{- '<|' + m.role + '|>' + m.content }}
+        {%- if m.tool_calls %}{{- '<|tool_call|>[' }}{%- for c in m.tool_calls %}{{- c.function | tojson }}{%- endfor %}
+            {{- ']<|/tool_call|>' }}{%- endif %}
+        {{- '<|end|>' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|assistant|>' }}{%- endif %}"""
+
+_GRANITE = """{%- if tools %}
+    {{- '<|start_of_role|>available_tools<|end_of_role|>' + tools | tojson + '<|end_of_text|>\\n' }}
+{%- endif %}
+{%- for m in messages %}
+    {{- '<|start_of_role|>' + ('tool_response' if m.role == 'tool' else m.role) + '<|end_of_role|>' + m.content }}
+    {%- if m.tool_calls %}{{- '<|tool_call|>[' }}{%- for c in m.tool_calls %}{{- c.function | tojson }}{%- endfor %}
+        {{- ']' }}{%- endif %}
+    {{- '<|end_of_text|>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|start_of_role|>assistant<|end_of_role|>' }}{%- endif %}"""
+
+_MINIMAX = """{{- ']~!b[]~b]system\\nYou are helpful.' }}
+{%- if tools %}{{- '\\n<tools>' + tools | tojson + '</tools>\\n<minimax:tool_call>...' }}{%- endif %}{{- '[e~[\\n' }}
+{%- for m in messages %}
+    {%- if m.role == 'tool' %}
+        {%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}{{- ']~b]tool' }}{%- endif %}
+        {{- '\\n<response>' + m.content + '</response>' }}
+        {%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{- '[e~[\\n' }}{%- endif %}
+    {%- else %}
+        {{- ']~b]' + ('ai' if m.role == 'assistant' else m.role) + '\\n' + m.content.split('</think>')[-1] }}
+        {%- if m.tool_calls %}{{- '\\n<minimax:tool_call>\\n' }}{%- for c in m.tool_calls %}
+            {{- '<invoke name="' + c.function.name + '">\\n' }}
+            {%- for k, v in c.function.arguments.items() %}
+                {{- '<parameter name="' + k + '">' + v + '</parameter>\\n' }}{%- endfor %}
+            {{- '</invoke>\\n' }}{%- endfor %}{{- '</minimax:tool_call>' }}
+        {%- endif %}
+        {{- '[e~[\\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- ']~b]ai\\n<think>\\n' }}{%- endif %}"""
+
+WRITTEN: dict[str, tuple[str, str, str]] = {
+    "mistral-v3": ("mistral-v3", "</s>", _MISTRAL.replace("CALLS{{", _V3_CALLS + "{{")),
+    "mistral-v11": ("mistral", "</s>", _MISTRAL.replace("CALLS{{", _V11_CALLS + "{{")),
+    "kimi-k2": ("kimi-k2", "<|im_end|>", _KIMI),
+    "phi-4": ("phi-4", "<|end|>", _PHI4),
+    "granite-3": ("granite", "<|end_of_text|>", _GRANITE),
+    "minimax-m2": ("minimax", "[e~[", _MINIMAX),
+}
+
+FAMILIES = {**{name: format for name, (format, _) in IN_TRL.items()}, **{n: f for n, (f, _, _) in WRITTEN.items()}}
+"""Families whose own template works, and the format that is recognised in it."""
+
+_CONTROLS = re.compile(
+    r"<\|[^|<>\n]{1,40}\|>|<[|｜][^<>\n]{1,40}[|｜]>|</?s>|\[/?(?:INST|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CALLS|ARGS)\]"
+    r"|</?think>|</?tool_call>|</?tool_response>|<(?:start|end)_of_turn>|\[gMASK\]|<sop>|<bos>|<eos>|\[e~\[|\]~b\]"
+    r"|<\|(?:tool_response|tool_call|tool|turn|channel|think)>|<(?:tool_response|tool_call|tool|turn|channel)\|>"
+)
+_SOFT = {"<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"}
+
+
+def trl_folder() -> Path:
+    spec = importlib.util.find_spec("trl")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "chat_templates"
+
+
+def template_of(family: str) -> str:
+    return WRITTEN[family][2] if family in WRITTEN else (trl_folder() / f"{family}.jinja").read_text()
+
+
+def tokenizer_of(family: str) -> HFTokenizer:
+    """A small tokenizer with the family's template and control tokens."""
+    known = {**{n: e for n, (_, e) in IN_TRL.items()}, **{n: e for n, (_, e, _) in WRITTEN.items()}, **REFUSED}
+    return small(template_of(family), known[family], family)
+
+
+@cache
+def small(template: str, eos: str, name: str) -> HFTokenizer:
+    """A small tokenizer that has the control tokens of a template."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    controls = {eos, *_CONTROLS.findall(template)} | ({"<|call|>", "<|return|>"} if eos == "<|return|>" else set())
+    controls |= {"<|observation|>", "<|user|>"} if "[gMASK]" in controls else set()
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    texts = ["The quick brown fox jumps over the lazy dog.\n\nroom 7: two at once. Looking further."] * 4
+    bpe.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=320, initial_alphabet=alphabet, show_progress=False))
+    bpe.add_special_tokens(sorted(controls - _SOFT))
+    bpe.add_tokens([AddedToken(text, special=False, normalized=False) for text in sorted(controls & _SOFT)])
+    bos = "<s>" if eos == "</s>" else eos
+    hf = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token=bos, eos_token=eos, name_or_path=name)
+    hf.chat_template = template
+    return HFTokenizer(hf)

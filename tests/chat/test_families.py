@@ -1,0 +1,253 @@
+"""The chat templates that models come with: recognised, proved at load time, continued turn by turn, parsed back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.chat.parser import Parser
+from agentrl.chat.parsers import make_parser
+from agentrl.chat.recognise import parser_for, recognised
+from agentrl.chat.renderer import Renderer
+from agentrl.chat.template import SHIPPED, arguments_of, template_text, with_arguments
+from agentrl.chat.tokenizer import HFTokenizer
+from agentrl.errors import RecipeError, RenderError
+from agentrl.task import Message
+from tests.chat.families import FAMILIES, REFUSED, small, template_of, tokenizer_of
+
+pytest.importorskip("trl")
+SEARCH: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "search",
+        "description": "Search the catalogue.",
+        "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+    },
+}
+SYSTEM: Message = {"role": "system", "content": "Be brief."}
+USER: Message = {"role": "user", "content": "Where is it?"}
+
+
+def renderer_of(tokenizer: HFTokenizer, format: str = "auto") -> Renderer:
+    renderer = Renderer(tokenizer, parser_for(format, tokenizer, [SEARCH]), [SEARCH])
+    renderer.check()
+    return renderer
+
+
+def result(text: str, call_id: str = "call_0") -> Message:
+    return {"role": "tool", "name": "search", "tool_call_id": call_id, "content": text}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_format_is_recognised(family: str) -> None:
+    assert recognised(tokenizer_of(family)).name == FAMILIES[family]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_calls_and_answers_go_through_the_template(family: str) -> None:
+    """What a model samples is parsed, ended and followed by the result, whatever the family."""
+    tokenizer = tokenizer_of(family)
+    renderer = renderer_of(tokenizer)
+    controls = {token: text for text, token in tokenizer.controls.items()}
+    ids = renderer.start([SYSTEM, USER])
+    shown = tokenizer.decode(ids)
+    assert shown.count("Search the catalogue.") == 1
+    assert shown.count("Be brief.") == 1
+
+    call = renderer.demonstrate(renderer.parser.format("", [("search", {"query": "a b"})]))
+    assert call[-1] in renderer.stop_token_ids
+    assert not set(call[:-1]) & set(renderer.stop_token_ids), [controls[t] for t in call if t in controls]
+    reply = renderer.parser.parse(renderer.opened + tokenizer.decode(call[:-1]), ["search"])
+    assert [(c.name, c.arguments) for c in reply.calls] == [("search", {"query": "a b"})]
+    after = tokenizer.decode(renderer.extend(call, [result("room 7")]))
+    assert after.count("room 7") == 1
+
+    said = renderer.demonstrate("Paris it is.")
+    reply = renderer.parser.parse(renderer.opened + tokenizer.decode(said[:-1]), ["search"])
+    assert (reply.text, reply.calls, reply.errors) == ("Paris it is.", [], [])
+    again = renderer.extend(said, [{"role": "user", "content": "Sure?"}])
+    assert tokenizer.decode(again).count("Sure?") == 1
+    assert tokenizer.decode(again).count(controls[said[-1]]) <= 1  # the end that was sampled is not written again
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_reply_that_is_cut_is_closed_as_the_template_does(family: str) -> None:
+    renderer = renderer_of(tokenizer_of(family))
+    new = [{"role": "user", "content": "Shorter."}]
+    whole = renderer.tokenizer.render([USER, {"role": "assistant", "content": "It is"}, *new], None, True)
+    assert whole.endswith(renderer.tokenizer.decode(renderer.extend(renderer.begin("It is"), new)))
+
+
+@pytest.mark.parametrize("family", REFUSED)
+def test_what_cannot_be_continued_is_refused_and_the_shipped_template_works(family: str) -> None:
+    with pytest.raises(RenderError, match=r"not append-only: message 5 \(tool\).*\n.*deepseek-v3"):
+        renderer_of(tokenizer_of(family))
+    text = template_text("deepseek-v3")
+    tokenizer = small(text + "{#<think></think>#}", REFUSED[family], "deepseek")
+    renderer = renderer_of(tokenizer)
+    assert renderer.parser.name == "deepseek-v3"
+    call = renderer.demonstrate(renderer.parser.format("", [("search", {"query": "x"})]))
+    assert tokenizer.decode(renderer.extend(call, [result("a"), result("b")])) == (
+        "<｜tool▁outputs▁begin｜><｜tool▁output▁begin｜>a<｜tool▁output▁end｜>\n"
+        "<｜tool▁output▁begin｜>b<｜tool▁output▁end｜><｜tool▁outputs▁end｜>"
+    )
+
+
+def test_a_template_that_drops_thoughts_says_so_in_a_line() -> None:
+    (note,) = renderer_of(tokenizer_of("qwen3")).notes
+    assert "drops the thoughts" in note
+    assert "\n" not in note
+    assert renderer_of(tokenizer_of("qwen3_instruct_2507")).notes == []
+
+
+def test_what_was_sampled_stays_as_it_was_sampled() -> None:
+    """Qwen3's template drops thoughts of earlier turns; the continuation neither knows nor changes them."""
+    renderer = renderer_of(tokenizer_of("qwen3"))
+    ids = renderer.start([USER])
+    thought = renderer.demonstrate("<think>\nEasy.\n</think>\n\nIn room 7.")
+    more = renderer.extend(thought, [{"role": "user", "content": "Sure?"}])
+    assert renderer.tokenizer.decode([*ids, *thought, *more]).endswith(
+        "<think>\nEasy.\n</think>\n\nIn room 7.<|im_end|>\n<|im_start|>user\nSure?<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_glm_ends_a_reply_with_the_next_role() -> None:
+    renderer = renderer_of(tokenizer_of("glm4moe"))
+    controls = renderer.tokenizer.controls
+    assert {controls["<|user|>"], controls["<|observation|>"]} <= set(renderer.stop_token_ids)
+    call = renderer.demonstrate(renderer.parser.format("", [("search", {"query": "x"})]))
+    assert call[-1] == controls["<|observation|>"]
+    assert renderer.tokenizer.decode(renderer.extend(call, [result("a")])).startswith("\n<tool_response>\na")
+    answer = renderer.demonstrate("Paris")
+    assert answer[-1] == controls["<|user|>"]
+    assert renderer.tokenizer.decode(renderer.extend(answer, [USER])).startswith("\nWhere is it?")
+
+
+class TestHarmony:
+    def test_channels_calls_and_results(self) -> None:
+        renderer = renderer_of(tokenizer_of("gptoss"))
+        tokenizer, controls = renderer.tokenizer, renderer.tokenizer.controls
+        assert set(renderer.stop_token_ids) == {controls["<|return|>"], controls["<|call|>"]}
+        sampled = (
+            "<|channel|>analysis<|message|>I search.<|end|><|start|>assistant<|channel|>commentary to=functions.search "
+            '<|constrain|>json<|message|>{"query": "x"}<|call|>'
+        )
+        ids = tokenizer.encode(sampled, special=True)
+        assert [token for token in ids if token in renderer.stop_token_ids] == ids[-1:]
+        assert tokenizer.decode(renderer.extend(ids, [result("room 7")])) == (
+            '<|start|>functions.search to=assistant<|channel|>commentary<|message|>"room 7"<|end|><|start|>assistant'
+        )
+
+    def test_a_fault_of_a_reply_that_called_nothing_comes_from_the_user(self) -> None:
+        renderer = renderer_of(tokenizer_of("gptoss"))
+        ids = renderer.tokenizer.encode("<|channel|>analysis<|message|>Hm.<|return|>", special=True)
+        shown = renderer.tokenizer.decode(renderer.extend(ids, [result("Error: go on")]))
+        assert shown.startswith("<|end|><|start|>user<|message|><tool_response>\nError: go on")
+
+    def test_another_format_on_its_template_is_refused(self) -> None:
+        with pytest.raises(RenderError, match=r"speaks harmony, and the calls are read as hermes\n.*harmony"):
+            renderer_of(tokenizer_of("gptoss"), "hermes")
+
+    def test_an_earlier_conversation_is_rendered_by_its_keys(self) -> None:
+        renderer = renderer_of(tokenizer_of("gptoss"))
+        said = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Room 7."
+        shown = renderer.tokenizer.decode(renderer.start([USER, {"role": "assistant", "content": said}, USER]))
+        assert "<|start|>assistant<|channel|>final<|message|>Room 7.<|end|><|start|>user" in shown
+
+
+def test_a_thought_that_the_prompt_opens_belongs_to_the_reply() -> None:
+    renderer = renderer_of(tokenizer_of("qwen3_5_think"))
+    assert renderer.opened == "<think>"
+    decode = renderer.tokenizer.decode
+    assert decode(renderer.demonstrate("<think>\nHm.\n</think>\n\nHi")) == "Hm.\n</think>\n\nHi<|im_end|>"
+    assert decode(renderer.demonstrate("Hi")) == "\n</think>\n\nHi<|im_end|>"
+    unclosed = renderer.parser.parse(renderer.opened + "I wonder", ["search"])
+    assert "never closed" in unclosed.errors[0].message
+
+
+def test_mistrals_ids_have_nine_characters() -> None:
+    renderer = renderer_of(tokenizer_of("mistral-v3"))
+    shown = renderer.tokenizer.decode(renderer.extend([], [result("room 7"), result("room 8", "aB3dE6gH9")]))
+    ids = [json.loads(part.partition("[/TOOL_RESULTS]")[0])["call_id"] for part in shown.split("[TOOL_RESULTS]")[1:]]
+    assert ids == ["0000call0", "aB3dE6gH9"]
+
+
+def test_tools_that_the_template_moves_are_described_in_the_system_message() -> None:
+    """Mistral's own templates put them before the last user message."""
+    moving = template_of("mistral-v3").replace("tools and loop.first", "tools and m == messages[-1]")
+    renderer = renderer_of(small(moving, "</s>", "moving"))
+    assert any("in the system message instead" in note for note in renderer.notes)
+    assert renderer.tokenizer.decode(renderer.start([USER])).count("Search the catalogue.") == 1
+
+
+def test_the_message_that_differs_is_named() -> None:
+    plain = template_text("chatml")
+    odd = "('LATE ' if loop.index > 4 and message.role == 'user' else '') + message.content +"
+    late = plain.replace("message.content +", odd)
+    tool = late.replace("'user'", "'tool'")
+    prompt = plain.replace("assistant\\n' }}", "assistant\\n' + ('!' if messages | length > 4 else '') }}")
+    wrong = {"the generation prompt": prompt, r"message \d+ \(user\)": late, r"message 5 \(tool\)": tool}
+    for where, text in wrong.items():
+        with pytest.raises(RenderError, match=f"not append-only: {where} of a test conversation"):
+            renderer_of(small(text + "{#<|im_start|>#}", "<|im_end|>", "odd"))
+
+
+class TestArguments:
+    def test_they_reach_the_template_and_its_macros(self) -> None:
+        settled = with_arguments(template_of("qwen3"), {"enable_thinking": False})
+        renderer = renderer_of(small(settled, "<|im_end|>", "qwen3-nothink"))
+        assert renderer.tokenizer.decode(renderer.start([USER])).endswith("assistant\n<think>\n\n</think>\n\n")
+        oss = small(with_arguments(template_of("gptoss"), {"reasoning_effort": "low"}), "<|return|>", "oss-low")
+        assert "Reasoning: low" in oss.render([USER], None, True)
+
+    def test_values_of_every_kind(self) -> None:
+        text = "{{ a }}|{{ b }}|{{ c }}|{{ d }}|{{ e }}"
+        values = {"a": None, "b": True, "c": 'it\'s "x"\n', "d": [1, "y"], "e": {"k": 2.5}}
+        tokenizer = small(with_arguments(text, values), "</s>", "values")
+        assert tokenizer.render([USER], None, True) == "None|True|it's \"x\"\n|[1, 'y']|{'k': 2.5}"
+
+    def test_one_that_the_template_does_not_read_is_refused(self) -> None:
+        assert arguments_of(template_of("qwen3")) == {"enable_thinking"}
+        with pytest.raises(RecipeError, match=r"does not read 'enable_thinkin'\n.*did you mean 'enable_thinking'"):
+            with_arguments(template_of("qwen3"), {"enable_thinkin": False})
+        with pytest.raises(RecipeError, match=r"does not read 'x'\n.*it reads: none"):
+            with_arguments(template_text("chatml"), {"x": 1})
+
+    def test_what_is_no_template_is_refused_with_the_line(self) -> None:
+        with pytest.raises(RecipeError, match="model.template: line 2: .*no Jinja template"):
+            with_arguments("x\n{% if %}", {})
+
+
+def test_template_names_and_files(tmp_path: Path) -> None:
+    assert set(SHIPPED) == {"chatml", "deepseek-v3"}
+    mine = tmp_path / "mine.jinja"
+    mine.write_text("{{ messages }}")
+    assert template_text(str(mine)) == "{{ messages }}"
+    with pytest.raises(RecipeError, match=r"no chat template 'chatlm'\n.*did you mean 'chatml'"):
+        template_text("chatlm")
+    with pytest.raises(RecipeError, match=r"model.template: .*none.jinja cannot be read: No such file"):
+        template_text(str(tmp_path / "none.jinja"))
+    mine.write_bytes(b"\xff\xfe")
+    with pytest.raises(RecipeError, match="it is no text"):
+        template_text(str(mine))
+    mine.write_text("\n")
+    with pytest.raises(RecipeError, match="is empty"):
+        template_text(str(mine))
+
+
+def test_a_parser_class_of_ones_own_is_taken_as_it_is() -> None:
+    class Mine(Parser):
+        name = "mine"
+
+        def format(self, text: str, calls: Any) -> str:
+            return text + "".join(f"!{name}" for name, _ in calls)
+
+        def _find(self, text: str, tools: Any) -> Any:
+            return iter(())
+
+    renderer = Renderer(tokenizer_of("qwen3"), make_parser(Mine, [SEARCH]), [SEARCH])
+    renderer.check()
+    assert "!search" in renderer.tokenizer.decode(renderer.start([USER]))
