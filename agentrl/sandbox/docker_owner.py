@@ -37,7 +37,8 @@ def reap(engine: Engine, *, dry: bool = False, owner: str = "") -> list[str]:
         query = {"filters": {"label": f"{OWNER}={owner}" if owner else OWNER}}
         left = (lambda thing: True) if owner else _is_dead
         for each in filter(left, api.containers(all=True, **query)):
-            found.append(f"container {each['Names'][0].lstrip('/')}")
+            names = each["Names"] or [each["Id"][:12]]  # one that is being removed may have none any more
+            found.append(f"container {names[0].lstrip('/')}")
             if not dry:
                 _tolerant(engine, lambda id=each["Id"]: api.remove_container(id, force=True, v=True))
         for each in filter(left, api.networks(**query)):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -270,6 +270,21 @@ def _command(path: Path) -> bytes:
     with suppress(OSError):
         return (path / "cmdline").read_bytes()
     return b""
+
+
+def test_a_container_that_is_going_has_no_name() -> None:
+    class Api:
+        def containers(self, **query: Any) -> list[dict[str, Any]]:
+            return [{"Id": "0123456789abcdef", "Names": None, "Labels": {}}]
+
+        def networks(self, **query: Any) -> list[dict[str, Any]]:
+            return []
+
+    class Going:
+        def ask(self, call: Any, timeout_s: float) -> Any:
+            return call(Api())
+
+    assert reap(cast(Engine, Going()), owner="owner", dry=True) == ["container 0123456789ab"]
 
 
 async def test_the_living_are_not_reaped(docker_backend: DockerBackend) -> None:

@@ -158,8 +158,10 @@ def offer(pid):
     while pause < 0.05:
         try:
             fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY)
-        except PermissionError:  # still as undumpable as the toolbox: it is in the middle of its exec
-            time.sleep(pause)
+        except PermissionError:
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                return  # it has ended already
+            time.sleep(pause)  # as undumpable as the toolbox: it is in the middle of its exec
             pause *= 1.2
             continue
         except OSError:
