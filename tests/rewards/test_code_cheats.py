@@ -121,3 +121,20 @@ async def test_a_right_solution_passes(bench, name):
     code, check = HONEST[name]
     scored = await bench.score(code, {"files": {"check.py": check}, "command": "python3 check.py"}, timeout_s=60)
     assert scored.value == 1.0, scored.note
+
+
+EXITS = [
+    "os._exit", "sys.exit", "exit in double", "sys.exit in double", "atexit", "thread", "SIGALRM", "excepthook",
+    "execv", "kill the parent", "SystemExit subclass", "conftest", "pytest.ini", "prints a verdict",
+    "forger in the background",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["pytest", "unittest", "asserts"])
+async def test_an_exit_earns_nothing_in_one_process_either(bench, kind):
+    """The weaker mode promises no more than this."""
+    assert (await bench.score(RIGHT, KINDS[kind], timeout_s=60, isolation="none")).value == 1.0, "the honest one"
+    scored = await asyncio.gather(
+        *(bench.score(CHEATS[name], KINDS[kind], timeout_s=60, isolation="none") for name in EXITS)
+    )
+    assert [name for name, one in zip(EXITS, scored, strict=True) if one.value != 0.0] == []
