@@ -3,7 +3,8 @@
 Batches of rows that share a prompt of `--context` tokens are decoded for `--steps` steps, twice: in the first round
 graphs are captured, the second only replays them. Random weights of the shapes of Qwen2.5 0.5B and 1.5B; without a GPU
 a tiny model, eagerly only (a smoke test). `gb_per_s` is what a step must read, the weights and the stored keys and
-values, by its time: on a GPU, compare it with the memory's bandwidth. Wall time. The last line is JSON.
+values, by its time: on a GPU, compare it with the memory's bandwidth. `draw_ms` is the part of drawing tokens, by
+itself. Wall time. The last line is JSON.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 
 from agentrl.engines.base import Sampling
 from agentrl.engines.batch import Batch, Request
+from agentrl.engines.draw import draw
 from agentrl.engines.graphs import CudaCapture
 from benchmarks.random_models import SIZES, last_line, random_model
 
@@ -40,6 +42,21 @@ def round_of(batch: Batch, rows: int, context: int, steps: int) -> float:
     return took
 
 
+def draw_ms(model: Any, rows: int, times: int = 50) -> float:
+    """Milliseconds to draw a token for every row from the model's logits, plain sampling."""
+    device, dtype = next(model.parameters()).device, next(model.parameters()).dtype
+    logits = torch.randn((rows, model.config.vocab_size), device=device, dtype=dtype) * 3
+    keys = torch.arange(rows, device=device)
+    for repeat in range(2):
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(times if repeat else 3):
+            tokens = draw(logits, keys).tokens
+        tokens.cpu()
+    return 1e3 * (time.perf_counter() - began) / times
+
+
 def measure(model: Any, rows: int, context: int, steps: int, *, graphs: bool) -> dict[str, Any]:
     device = next(model.parameters()).device
     capture = CudaCapture(device) if graphs else None
@@ -50,6 +67,7 @@ def measure(model: Any, rows: int, context: int, steps: int, *, graphs: bool) ->
     found: dict[str, Any] = {
         "tokens_per_s": round(rows * steps / second, 1),
         "ms_per_step": round(1e3 * second / steps, 3),
+        "draw_ms": round(draw_ms(model, rows), 3),
         "first_round_tokens_per_s": round(rows * steps / first, 1),
         "gb_per_s": round((weights + stored) / (second / steps) / 1e9, 1),
     }

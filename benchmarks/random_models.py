@@ -29,6 +29,27 @@ def random_model(size: str, dtype: torch.dtype, device: str) -> Any:
         return Qwen2ForCausalLM(config).to(dtype).eval()
 
 
+LLAMAS: dict[str, dict[str, int]] = {
+    "quickstart": {"hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 2,
+                   "num_key_value_heads": 2, "vocab_size": 600},
+    "135m": {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
+             "num_key_value_heads": 3, "vocab_size": 49152},
+}  # fmt: skip
+"""The shapes of the quickstart's policy and of SmolLM2-135M."""
+
+
+def llama(size: str) -> Any:
+    """A Llama in float32 on the CPU with tied embeddings, whose logits are as large as those of a trained model."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    deviation = 3 / LLAMAS[size]["hidden_size"] ** 0.5
+    config = LlamaConfig(
+        **LLAMAS[size], max_position_embeddings=2048, tie_word_embeddings=True, initializer_range=deviation
+    )
+    return LlamaForCausalLM(config).eval()
+
+
 def last_line(given: argparse.Namespace, results: list[dict[str, Any]]) -> str:
     """What was asked of a benchmark, of which device, and what was found, as JSON."""
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from agentrl.engines.cached_model import CachedModel, Fill
@@ -110,11 +111,13 @@ class TiledModel(CachedModel):
 
     def _prove(self) -> None:
         """That all places of a tile give a token the same bits. A sequence of two tokens in every place of a tile."""
-        with torch.no_grad():
-            self.arena.reserve(TILE + 1, BLOCK)
-            for slot in range(2):
-                places = [(row, slot, slot + 1) for row in range(TILE)]
-                logits = self._forward(*self._places(places, TILE), keep=True)
+        try:
+            with torch.no_grad():
+                for slot in range(2):
+                    places = [(row, slot, slot + 1) for row in range(TILE)]
+                    logits = self._forward(*self._places(places, TILE), keep=True)
+        except (RuntimeError, TypeError) as error:  # a family that does not hand `arena_rows` on, say
+            raise _refused(f"{type(self.model).__name__} does not forward a tile: {error}") from error
         self.arena.clear()
         if not torch.equal(logits, logits[:1].expand_as(logits)):
             raise _refused("this machine computes the rows of one matrix product in different ways")
@@ -133,7 +136,8 @@ def tiled_attention_forward(
     s_aux: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Attention in the form that transformers calls, over keys and values where they lie in the arena.
+    """Attention in the form that transformers calls, over keys and values where they lie in the arena. Without
+    `arena_rows`, transformers' own.
 
     In float32, whatever the model's type. The softmax is summed up from block to block (Milakov, Gimelshein, "Online
     normalizer calculation for softmax", 2018): under a hidden block it is multiplied by exactly 1, and 0 is added.
@@ -147,7 +151,10 @@ def tiled_attention_forward(
     Returns:
         [TILE, 1, H, D], and None for the weights.
     """
-    if arena_rows is None or attention_mask is None or softcap is not None or s_aux is not None:
+    if arena_rows is None:  # somebody else calls the model
+        output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **others)
+        return output, None
+    if attention_mask is None or softcap is not None or s_aux is not None:
         raise _refused(f"{type(module).__name__} asks for more than scaled dot products under a mask")
     tokens, heads, _, width = query.shape
     kv_heads = key.shape[1]
@@ -158,7 +165,7 @@ def tiled_attention_forward(
     mask = attention_mask.expand(-1, kv_heads, 1, -1).reshape(tokens * kv_heads, 1, -1)
     for start in range(0, mask.shape[-1], BLOCK):
         block = slice(start, start + BLOCK)
-        keys, values = (x[arena_rows, :, block].float().flatten(0, 1) for x in (key, value))
+        keys, values = (x[:, :, block].index_select(0, arena_rows).float().flatten(0, 1) for x in (key, value))
         scores = torch.bmm(queries, keys.transpose(1, 2)).add_(mask[:, :, block])
         higher = torch.maximum(highest, scores.amax(-1, keepdim=True))
         weights, kept = scores.sub_(higher).exp_(), (highest - higher).exp_()

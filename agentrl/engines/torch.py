@@ -13,6 +13,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -73,14 +74,20 @@ class TorchEngine:
         self.vocab_size = model.get_input_embeddings().num_embeddings
         device = next(model.parameters()).device
         capture = CudaCapture(device) if cuda_graphs and device.type == "cuda" else None
-        self._batch = Batch(
-            model.eval(),
-            max_batch=max_batch,
-            parked_bytes=parked_mb << 20,
-            capture=capture,
-            invariant=batch_invariant,
-        )
         self._threads = threads
+
+        def batch() -> Batch:
+            torch.set_num_threads(threads)
+            return Batch(
+                model.eval(),
+                max_batch=max_batch,
+                parked_bytes=parked_mb << 20,
+                capture=capture,
+                invariant=batch_invariant,
+            )
+
+        with ThreadPoolExecutor(1) as apart:  # what it tries at the start then runs as in the worker
+            self._batch = apart.submit(batch).result()
         self._jobs: deque[tuple[Callable[[], None], Reply]] = deque()
         self._work = threading.Condition()
         self._over: EngineError | None = None

@@ -1,0 +1,220 @@
+"""How often rounding decides a token, and what it costs that it does not: `python -m benchmarks.determinism`.
+
+Random sequences are forwarded in batches of two shapes, and drawn from with the same noise. A flip is a draw whose
+token differs. By inverting the distribution function (the reference; the engine does not draw so) there is a boundary
+between any two tokens for rounding to cross; by Gumbel-max only a tie of the two best scores; with the recheck, close
+draws are made again by the row alone; batch-invariant logits are the same bits. Random weights in the shape of the
+quickstart's policy (`--model quickstart`) or of SmolLM2-135M (`--model 135m`), float32, on the CPU; entropies are set
+by the temperature. Flips are counted per million tokens; `redrawn` are draws that were made again.
+
+`cost` is the CPU time of decode steps of 32 rows, as a ratio to a step that draws by inversion and rechecks nothing;
+and of a prefill of 32 rows, to the engine's default. The last line is JSON.
+
+`--trainings 10` trains the quickstart so many times instead, at one seed, with a warm start of 60 steps (about 6 nats)
+and random pauses in the tool, the sandbox and the reward, and lists the metrics in which two of them differ: none, or
+exit 1. `--set engine.batch_invariant=false` shows what the recipe's setting buys.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agentrl.engines import decode
+from agentrl.engines.base import Sampling
+from agentrl.engines.batch import Batch, Request
+from agentrl.engines.cached_model import CachedModel, Fill
+from agentrl.engines.draw import Drawn, draw
+from agentrl.engines.tiles import TiledModel
+from benchmarks.random_models import llama
+from benchmarks.trainings import HIGH_ENTROPY, delayed_quickstart, differences, train
+
+ENTROPIES = (0.5, 2.0, 6.0)
+ROWS = 32
+
+
+def invert(logits: Tensor, keys: Tensor, **_: Any) -> Drawn:
+    """The reference: the first token whose cumulative probability exceeds a uniform number, in float64 sums.
+
+    Takes what `draw` takes, but for temperature, top_p and greedy. Margins are those of no recheck.
+    """
+    mass = logits.float().softmax(-1)
+    cumulative = mass.cumsum(-1, dtype=torch.float64)
+    uniform = (keys >> 11 & (1 << 53) - 1).double()[:, None] * 2.0**-53
+    tokens = torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True).clamp_(max=logits.shape[1] - 1)
+    logprobs = mass.gather(1, tokens)[:, 0].log()
+    return Drawn(tokens[:, 0], logprobs, torch.full_like(logprobs, torch.inf))
+
+
+def logits_of(model: CachedModel, sequences: list[list[int]], rows: int) -> Tensor:
+    """[sequences, vocab]: what the last token of each predicts, so many rows side by side."""
+    found = []
+    for at in range(0, len(sequences), rows):
+        some = sequences[at : at + rows]
+        longest = max(map(len, some))
+        model.arena.reserve(len(some) + 1, longest)
+        model.fill([Fill(row, 0, ids[:-1]) for row, ids in enumerate(some)])
+        for first in range(0, len(some), model.tile or len(some)):
+            part = some[first : first + (model.tile or len(some))]
+            padded = [*part, *[[0]] * ((model.tile or len(part)) - len(part))]
+            ids, slots = (
+                torch.tensor([[value] for value in values])
+                for values in ([ids[-1] for ids in padded], [len(ids) - 1 for ids in padded])
+            )
+            found.append(model.decode(ids, slots, longest, first, len(part))[: len(part)].float().clone())
+    return torch.cat(found)
+
+
+def temperature_of(logits: Tensor, entropy: float) -> float:
+    """At which the rows have so many nats of entropy on average."""
+    low, high = 1e-3, 1e3
+    for _ in range(50):
+        middle = (low * high) ** 0.5
+        logprobs = (logits / middle).log_softmax(-1)
+        cooler = float(-(logprobs.exp() * logprobs).sum(-1).mean()) < entropy
+        low, high = (middle, high) if cooler else (low, middle)
+    return middle
+
+
+def flips(model: Any, draws: int) -> list[dict[str, Any]]:
+    """A line for each entropy: flips per million tokens for each way to draw."""
+    vocabulary, rng = model.config.vocab_size, random.Random(0)
+    lengths = sorted(rng.randint(20, 200) for _ in range(8 * ROWS))
+    sequences = [[rng.randrange(vocabulary) for _ in range(length)] for length in lengths]
+    plain = CachedModel(model)
+    together, few, alone = (logits_of(plain, sequences, rows) for rows in (ROWS, 5, 1))
+    model.config._attn_implementation = "sdpa"
+    tiled = TiledModel(model)
+    invariant = [logits_of(tiled, sequences, rows) for rows in (ROWS, 5)]
+    model.config._attn_implementation = "sdpa"
+    times = -(-draws // len(sequences))
+    found = []
+    for entropy in ENTROPIES:
+        temperature = temperature_of(together, entropy)
+        scales = torch.full((len(sequences),), temperature)
+        count = dict.fromkeys(("inverse_cdf", "gumbel", "gumbel_recheck", "batch_invariant", "redrawn"), 0)
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(times):
+            keys = torch.randint(-(2**63), 2**63 - 1, (len(sequences),), generator=generator)
+            a, b = (invert(logits / temperature, keys).tokens for logits in (together, few))
+            count["inverse_cdf"] += int((a != b).sum())
+            x, y, canonical = (draw(logits, keys, temperature=scales) for logits in (together, few, alone))
+            count["gumbel"] += int((x.tokens != y.tokens).sum())
+            x_final, y_final = (torch.where(d.margins < decode.CLOSE, canonical.tokens, d.tokens) for d in (x, y))
+            count["gumbel_recheck"] += int((x_final != y_final).sum())
+            count["redrawn"] += int((x.margins < decode.CLOSE).sum())
+            s, t = (draw(logits, keys, temperature=scales) for logits in invariant)
+            count["batch_invariant"] += int((s.tokens != t.tokens).sum() + (s.logprobs != t.logprobs).sum())
+        total = times * len(sequences)
+        per_million = {way: round(1e6 * n / total, 2) for way, n in count.items()}
+        found.append({"entropy": entropy, "draws": total, "per_million": per_million})
+        print(found[-1], flush=True)
+    return found
+
+
+@contextmanager
+def drawing(by: Callable[..., Drawn], close: float) -> Iterator[None]:
+    """The engine draws by this function, and makes draws with a smaller margin again."""
+    before = decode.draw, decode.CLOSE
+    decode.draw, decode.CLOSE = by, close
+    try:
+        yield
+    finally:
+        decode.draw, decode.CLOSE = before
+
+
+def step_ms(model: Any, context: int, steps: int, *, invariant: bool) -> tuple[float, float]:
+    """CPU time, in ms, of the prefill of 32 rows and of a decode step."""
+    model.config._attn_implementation = "sdpa"
+    batch = Batch(model, max_batch=ROWS, parked_bytes=0, invariant=invariant)
+    vocabulary, rng = model.config.vocab_size, random.Random(0)
+    batch.waiting.extend(
+        Request(
+            f"{row}", [rng.randrange(vocabulary) for _ in range(context)], Sampling(), steps + 2, row, lambda *_: None
+        )
+        for row in range(ROWS)
+    )
+    began = time.process_time()
+    batch.step()
+    filled = time.process_time()
+    for _ in range(steps):
+        batch.step()
+    took = (time.process_time() - filled) / steps
+    model.config._attn_implementation = "sdpa"
+    return 1e3 * (filled - began - took), 1e3 * took
+
+
+def costs(model: Any, context: int, steps: int) -> dict[str, Any]:
+    ways: dict[str, tuple[Callable[..., Drawn], float, bool]] = {
+        "inverse_cdf": (invert, 0.0, False),
+        "gumbel": (draw, 0.0, False),
+        "gumbel_recheck": (draw, decode.CLOSE, False),
+        "batch_invariant": (draw, 0.0, True),
+    }
+    measured: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+    for _ in range(3):  # in turns: the machine may be busy with something else for a while
+        for way, (by, close, invariant) in ways.items():
+            with drawing(by, close):
+                measured[way].append(step_ms(model, context, steps, invariant=invariant))
+    prefill, step = ({way: min(pair[part] for pair in pairs) for way, pairs in measured.items()} for part in (0, 1))
+    return {
+        "step_ms": {way: round(ms, 2) for way, ms in step.items()},
+        "step": {way: round(ms / step["inverse_cdf"], 2) for way, ms in step.items()},
+        "prefill": {"batch_invariant": round(prefill["batch_invariant"] / prefill["gumbel_recheck"], 2)},
+    }
+
+
+def trainings(count: int, iterations: int, most_s: float, overrides: list[str]) -> list[str]:
+    """In what so many trainings differ."""
+    runs = []
+    with tempfile.TemporaryDirectory() as folder:
+        recipe = delayed_quickstart(Path(folder, "delayed"), most_s)
+        for number in range(count):
+            began = os.times()
+            sets = [*HIGH_ENTROPY, f"train.iterations={iterations}", *overrides]
+            runs.append(train(recipe, Path(folder, f"run{number}"), sets))
+            last = runs[-1][-2]
+            said = {name: last[name] for name in ("sampled_tokens", "entropy", "loss", "mismatch_max") if name in last}
+            ended = os.times()
+            used = ended.children_user - began.children_user + ended.children_system - began.children_system
+            print(f"training {number + 1}: {ended.elapsed - began.elapsed:.0f} s, CPU {used:.0f} s, {said}", flush=True)
+    return differences(runs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=["quickstart", "135m"], default="quickstart")
+    parser.add_argument("--draws", type=int, default=2_000_000, help="for each entropy")
+    parser.add_argument("--context", type=int, default=150, help="tokens of a row, where cost is measured")
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--trainings", type=int, default=0)
+    parser.add_argument("--iterations", type=int, default=6)
+    parser.add_argument("--most-s", type=float, default=0.05, help="longest pause")
+    parser.add_argument("--set", action="append", default=[], help="of the recipe of the trainings")
+    given = parser.parse_args()
+    if given.trainings:
+        differing = trainings(given.trainings, given.iterations, given.most_s, given.set)
+        print(json.dumps({"trainings": given.trainings, "iterations": given.iterations, "differing": differing}))
+        sys.exit(bool(differing))
+    torch.set_num_threads(1)
+    model = llama(given.model)
+    with torch.no_grad():
+        found = flips(model, given.draws)
+        cost = costs(model, given.context, given.steps)
+    print(json.dumps({"model": given.model, "torch": torch.__version__, "flips": found, "cost": cost}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Trainings of one seed agree in every metric, however long tools take. A larger proof, with sandboxes:
+`python -m benchmarks.determinism --trainings 10`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.trainings import differences, train
+
+TRAINING = """\
+agent: {format: tags, max_turns: 6, describe_tools: false}
+model: {scratch: {hidden: 32, layers: 1, heads: 2, vocab_size: 300, max_context: 256}, device: cpu}
+engine: {batch_invariant: true}
+sampling: {max_tokens: 8}
+credit: {estimator: gigpo}
+warm_start: {script: hasty, episodes: 24, steps: 20, batch: 8, lr: 3.0e-3}
+train: {iterations: 3, groups: 4, group_size: 4, minibatch: 6, lr: 1.0e-3, entropy_bonus: 0.01}
+eval: {episodes: 12}
+"""
+
+
+@pytest.fixture
+def delayed(counting: Path) -> Path:
+    """The recipe with a tool that takes up to 30 ms, never alike: batches differ from run to run."""
+    task, recipe = counting / "task.py", counting / "recipe.yaml"
+    plain = "await asyncio.sleep(self.delay)"
+    assert plain in task.read_text()
+    task.write_text(
+        "import os\n" + task.read_text().replace(plain, "await asyncio.sleep(os.urandom(1)[0] * 0.03 / 255)")
+    )
+    recipe.write_text(recipe.read_text() + TRAINING)
+    return counting
+
+
+def test_trainings_of_one_seed_agree_in_every_metric(delayed: Path, tmp_path: Path) -> None:
+    runs = [train(delayed, tmp_path / f"run{k}", []) for k in range(2)]
+    assert differences(runs) == []
+    trained = [line for line in runs[0] if line["split"] == "train"]
+    assert len(trained) == 3
+    assert {"loss", "entropy", "mismatch_mean", "mismatch_max"} <= trained[0].keys()
+    assert max(line["entropy"] for line in trained) > 3  # else little could go wrong
+
+
+def test_without_equal_bits_tokens_are_equal_all_the_same(delayed: Path, tmp_path: Path) -> None:
+    runs = [train(delayed, tmp_path / f"run{k}", ["engine.batch_invariant=false"]) for k in range(2)]
+    assert {line.split(":")[0] for line in differences(runs)} <= {"mismatch_mean", "mismatch_max"}
+
+
+def test_what_differs_is_named() -> None:
+    first = [{"split": "train", "iteration": 1, "loss": 0.5, "entropy": 2.0}]
+    assert differences([first, [{**first[0]}]]) == []
+    assert differences([first, first, [{**first[0], "loss": 0.25}]]) == ["loss: 0.5 and 0.25 (train 1, training 3)"]
+    assert differences([first, []]) == ["training 2 has 0 lines of metrics, the first 1"]
