@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -317,6 +318,8 @@ def _tell(line: str) -> None:
 def main() -> None:
     """Runs the command line; errors that agentrl raises on purpose are printed without a traceback."""
     sys.path.insert(0, str(Path.cwd()))  # so that pkg.mod:Name finds packages beside the user
+    # A shell that starts us in the background of a script has it ignored, and Python then leaves it so.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         app()
     except AgentRLError as error:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -179,12 +180,15 @@ def test_an_evaluation_of_a_run_takes_overrides_but_no_other_model(counting: Pat
         load_evaluated(str(newest), ["model.path=other"])
 
 
-def test_ctrl_c_ends_with_one_line(counting: Path) -> None:
+@pytest.mark.parametrize("ignored", [False, True])
+def test_ctrl_c_ends_with_one_line(counting: Path, ignored: bool) -> None:
+    """Also where whoever started the command ignores SIGINT, as shells do for the background of a script."""
     arguments = ["rollout", "counting", "--agent", "oracle", "--n", "99", "--out", "run"]
     slow = ["--set", "tools.0.settings.delay=0.5", "--set", "concurrency=1"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "agentrl.cli", *arguments, *slow], cwd=counting.parent, stderr=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-m", "agentrl.cli", *arguments, *slow], cwd=counting.parent, stderr=subprocess.PIPE, text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL),
+    )  # fmt: skip
     for _ in range(1200):
         time.sleep(0.05)
         if (counting.parent / "run" / "index.sqlite").exists():
