@@ -11,6 +11,7 @@ checkpoint or none.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -28,6 +29,7 @@ from agentrl.train.lora import save_adapters
 from agentrl.train.lora_settings import LoraSettings
 
 STATE, TRAINER = "state.json", "trainer.pt"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _UNFINISHED, _REPLACED, _DROPPED = ".new-", ".old-", ".gone-"
 
 
@@ -58,22 +60,37 @@ def save(
         extra: JSON values that the loop needs to go on, for example the iteration.
         weights: `Trainer.weights()`, where the model's own are shards or have adapters beside them; None: its own.
         lora: the adapters' settings, where `trainer_state` has adapters: they are saved on their own, too.
+
+    Raises:
+        StoreError: the disk is full. Nothing is left of the checkpoint; those before it stay.
     """
     root = folder.parent
     root.mkdir(parents=True, exist_ok=True)
     _settle(root)
     new, old = root / f"{_UNFINISHED}{folder.name}", root / f"{_REPLACED}{folder.name}"
-    new.mkdir()
-    with no_progress_bars():
-        model.save_pretrained(str(new), state_dict=None if weights is None else dict(weights))
-    if lora is not None:
-        save_adapters(new / "adapter", trainer_state["adapters"], lora)
-    if tokenizer_saver is not None:
-        tokenizer_saver(str(new))
-    torch.save(trainer_state, new / TRAINER)
-    (new / STATE).write_text(json.dumps(extra, indent=1) + "\n")
-    for path in [*sorted(new.rglob("*")), new]:
-        _flush(path)
+    try:
+        new.mkdir()
+        with no_progress_bars():
+            model.save_pretrained(str(new), state_dict=None if weights is None else dict(weights))
+        if lora is not None:
+            save_adapters(new / "adapter", trainer_state["adapters"], lora)
+        if tokenizer_saver is not None:
+            tokenizer_saver(str(new))
+        with (new / TRAINER).open("wb") as file:  # given the path, torch does not tell why it failed
+            torch.save(trainer_state, file)
+        (new / STATE).write_text(json.dumps(extra, indent=1) + "\n")
+        for path in [*sorted(new.rglob("*")), new]:
+            _flush(path)
+    except Exception as error:
+        shutil.rmtree(new, ignore_errors=True)
+        if not _is_of_a_full_disk(error):
+            raise
+        raise StoreError(
+            "the disk is full: the checkpoint could not be written",
+            place=str(folder),
+            remedy="make room and run the same command again: it goes on from the checkpoint before "
+            "(train.checkpoint_every says how often one is written)",
+        ) from error
     if folder.exists():
         folder.rename(old)
     new.rename(folder)
@@ -131,6 +148,16 @@ def _settle(root: Path) -> None:
     for prefix in (_UNFINISHED, _REPLACED, _DROPPED):
         for folder in root.glob(f"{prefix}*"):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_of_a_full_disk(error: BaseException | None) -> bool:
+    """Whether an exception, or one that led to it, says so; safetensors has it in the message alone."""
+    while error is not None:
+        number = error.errno if isinstance(error, OSError) else None
+        if number in _FULL or any(f"(os error {each})" in str(error) for each in _FULL):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _flush(path: Path) -> None:

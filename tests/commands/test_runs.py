@@ -186,7 +186,8 @@ def test_ctrl_c_ends_with_one_line(counting: Path, ignored: bool) -> None:
     arguments = ["rollout", "counting", "--agent", "oracle", "--n", "99", "--out", "run"]
     slow = ["--set", "tools.0.settings.delay=0.5", "--set", "concurrency=1"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "agentrl.cli", *arguments, *slow], cwd=counting.parent, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "agentrl.cli", *arguments, *slow],
+        cwd=counting.parent, stderr=subprocess.PIPE, text=True,
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL),
     )  # fmt: skip
     for _ in range(1200):

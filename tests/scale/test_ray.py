@@ -26,8 +26,13 @@ SMALL = 80 << 20
 WORKERS = 2
 
 
+START_S = 120
+"""Patience with a node that starts: Ray's own 30 s are short where others load the machine."""
+
+
 def add_node(cluster: Any) -> None:
-    cluster.add_node(num_cpus=2, num_gpus=1, object_store_memory=SMALL)  # Ray only counts GPUs
+    cluster.add_node(wait=False, num_cpus=2, num_gpus=1, object_store_memory=SMALL)  # Ray only counts GPUs
+    cluster.wait_for_nodes(START_S)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +49,6 @@ def cluster() -> Iterator[object]:
     try:
         for _ in range(WORKERS):
             add_node(made)
-        made.wait_for_nodes()
         ray.init(address=made.address, log_to_driver=False)
         yield made
     finally:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
 from agentrl.errors import StoreError
@@ -75,6 +76,40 @@ def test_prune_keeps_the_last_and_clears_leftovers(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["it-00007", "it-00010"]
     with pytest.raises(ValueError, match="keep=0"):
         checkpoint.prune(tmp_path, keep=0)
+
+
+class Heavy:
+    """A model whose weights fit on no disk: what safetensors says then."""
+
+    def save_pretrained(self, to: str, state_dict: object) -> None:
+        (Path(to) / "half.safetensors").write_text("half")
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+
+@pytest.mark.parametrize("file", ["model", "trainer.pt", "state.json"])
+def test_a_full_disk_is_told_and_leaves_the_checkpoint_before(tmp_path, file):
+    model = llama()
+    trainer = Trainer(model, TrainSettings())
+    trainer.update(make_rows(), 0)
+    save(tmp_path / "it-00001", model, trainer, iteration=1)
+
+    def point_at_the_full_disk(to):
+        (Path(to) / file).symlink_to("/dev/full")
+
+    full = Heavy() if file == "model" else model
+    with pytest.raises(StoreError, match=r"it-00002: the disk is full[\s\S]*-> make room"):
+        checkpoint.save(tmp_path / "it-00002", full, point_at_the_full_disk, trainer.state_dict(), {"iteration": 2})
+    assert [path.name for path in tmp_path.iterdir()] == ["it-00001"], "what was half written holds no room"
+    assert checkpoint.load_state(checkpoint.latest(tmp_path)).extra == {"iteration": 1}
+
+
+def test_another_failure_of_saving_is_told_as_it_is(tmp_path):
+    def bang(to):
+        raise PermissionError(13, "not yours")
+
+    with pytest.raises(PermissionError, match="not yours"):
+        checkpoint.save(tmp_path / "it-00001", llama(), bang, {}, {})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path):
