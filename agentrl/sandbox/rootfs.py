@@ -46,6 +46,7 @@ _PROC_ROOT = (  # hidden where the host's user is root
 _PROGRAMS = (
     ("toolbox", "toolbox"),
     ("toolbox", "jobs"),
+    ("toolbox", "processes"),
     ("toolbox", "kernel"),
     ("toolbox", "carry"),
     ("egress", "relay"),

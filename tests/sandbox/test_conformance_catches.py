@@ -59,6 +59,14 @@ def kills_only_the_client(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type
     return NamespaceBackend
 
 
+@broken("nobody_takes_anothers_name")
+def believes_spoilt_marks(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
+    old = 'if len(bounds) == 2 and b"unlimited" not in bounds and sum(map(int, bounds)) == 2 * MIDDLE:'
+    new = 'if len(bounds) == 2 and b"unlimited" not in bounds:'
+    other_toolbox(monkeypatch, folder, "processes.py", old, new)
+    return NamespaceBackend
+
+
 @broken("one_megabyte_of_output")
 def drains_after_exit(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
     old = "            box.watch(fd, select.POLLIN, lambda fd=fd: self.output(fd))"
@@ -84,7 +92,7 @@ def forgets_the_filter(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[Na
 
 @broken("programs_go_first", "hidden_memory")
 def is_no_better_than_its_programs(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
-    other_toolbox(monkeypatch, folder, "jobs.py", 'EARLY_VICTIM = b"1000", b"500"', 'EARLY_VICTIM = b"0", b"0"')
+    other_toolbox(monkeypatch, folder, "processes.py", 'EARLY_VICTIM = b"1000", b"500"', 'EARLY_VICTIM = b"0", b"0"')
     return NamespaceBackend
 
 

@@ -1,8 +1,4 @@
-"""Jobs: the programs, shells and kernels that the toolbox runs, each with the tree of processes that it starts.
-
-Who belongs to whom: whatever a job starts descends from its leader, or, once orphaned, is a child of PID 1 and
-carries the job's id in its first environment. An orphan that hides that is nobody's, and dies with the next job.
-"""
+"""Jobs: the programs, shells and kernels that the toolbox runs, each with the tree of processes that it starts."""
 
 # ruff: noqa: SIM105 - contextlib would cost an import at the start of every sandbox
 import _signal as signal
@@ -12,17 +8,16 @@ import select
 import sys
 import time
 
+from processes import CHUNK, launch, send_signal
+
 GRACE_S = 0.5  # between asking (TERM) and killing (KILL)
 FLOOD = 64 << 20  # bytes of output after which a program is stopped
-CHUNK = 1 << 16
 NEVER = float("inf")
 REQUEST_FD, REPLY_FD = 500, 501  # in shells and kernels; high, so that no program uses them by chance
 TICKS = os.sysconf("SC_CLK_TCK")
 
 PROBE_S = 0.05  # how long a session that was interrupted gets to show that it listens again
 LONGEST_REPLY = 1 << 20  # of a session, which says less; its programs can write there, too
-
-VICTIM, EARLY_VICTIM = b"1000", b"500"  # oom_score_adj of programs, and of what they fork before they have theirs
 
 # The exit code of a command goes out as the answer, and is `$?` for the next. The signal makes bash leave whatever it
 # is in the middle of.
@@ -67,30 +62,6 @@ class Capture:
         return bytes(self.head) + notice + bytes(self.tail), dropped
 
 
-def launch(argv, cwd, env, fds):
-    """Starts a program; `fds` maps its descriptors to ours. Returns its pid, raises OSError."""
-    actions = [(os.POSIX_SPAWN_DUP2, ours, theirs) for theirs, ours in fds.items()]
-    defaults = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT]  # ignored in here
-    os.chdir(cwd)
-    own_score.lower()
-    try:
-        for folder in [""] if "/" in argv[0] else env.get("PATH", "/usr/bin:/bin").split(":"):
-            program = folder + "/" + argv[0] if folder else argv[0]
-            if not os.access(program, os.F_OK):  # cheaper than a child that finds that out
-                continue
-            try:
-                # A session of its own: nothing that counts for a whole group or session reaches the toolbox.
-                pid = os.posix_spawn(program, argv, env, file_actions=actions, setsid=True, setsigdef=defaults)
-                offer(pid)
-                return pid
-            except (FileNotFoundError, NotADirectoryError):
-                pass
-        raise FileNotFoundError(2, "command not found", argv[0])
-    finally:
-        own_score.restore()
-        os.chdir("/")
-
-
 def drain(fd, capture, rounds=64):
     """Takes what a pipe holds now; false when nobody can write to it any more."""
     for _ in range(rounds):
@@ -104,83 +75,6 @@ def drain(fd, capture, rounds=64):
     return True
 
 
-def processes():
-    """pid -> (parent's pid, start in ticks since boot) of all that live, the toolbox excepted.
-
-    A zombie with other threads lives: only its main thread has ended.
-    """
-    found = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit() and name != "1":
-            stat = read_proc(name, "stat")
-            fields = stat[stat.rfind(b")") + 2 :].split()
-            if len(fields) > 19 and (fields[0] not in (b"Z", b"X") or int(fields[17]) > 1):
-                found[int(name)] = int(fields[1]), int(fields[19])
-    return found
-
-
-def read_proc(pid, name):
-    try:
-        fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)
-        try:
-            return os.read(fd, CHUNK)
-        finally:
-            os.close(fd)
-    except OSError:
-        return b""
-
-
-class OwnScore:
-    """The toolbox's place among those that the kernel kills for memory, as programs are born with it."""
-
-    def __init__(self):
-        # The file stays open: once the toolbox is undumpable, it may not open it any more.
-        self.fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
-        self.own = os.pread(self.fd, 16, 0)
-
-    def lower(self):
-        """What is started now goes before the toolbox, and after all programs that run already.
-
-        To be restored when the program has memory of its own: until then it and the toolbox have one place.
-        """
-        os.pwrite(self.fd, EARLY_VICTIM, 0)
-
-    def restore(self):
-        os.pwrite(self.fd, self.own, 0)
-
-
-own_score = OwnScore()
-
-
-def offer(pid):
-    """Makes the kernel kill a process (and its children to come) for memory before all others."""
-    pause = 0.00002
-    while pause < 0.05:
-        try:
-            fd = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY)
-        except PermissionError:
-            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                return  # it has ended already
-            time.sleep(pause)  # as undumpable as the toolbox: it is in the middle of its exec
-            pause *= 1.2
-            continue
-        except OSError:
-            return  # it has ended already
-        try:
-            os.write(fd, VICTIM)
-        except OSError:
-            pass
-        os.close(fd)
-        return
-
-
-def send_signal(pid, number):
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        pass
-
-
 def fault(id, error):
     return {"id": id, "errno": error.errno or 5, "message": error.strerror or str(error)}
 
@@ -189,12 +83,14 @@ class Job:
     """A process that the toolbox started (the leader) and all that it starts in turn."""
 
     def __init__(self, box, id, env):
-        self.box, self.id, self.env = box, id, dict(env, AGENTRL_JOB=id)
+        self.box, self.id, self.env, self.mark = box, id, env, 0
         self.pid, self.code, self.reason, self.signalled, self.peak = 0, None, "", False, ""
         self.started, self.deadline, self.pause = time.monotonic(), NEVER, 0.002
 
     def start(self, argv, cwd, fds):
-        self.pid = launch(argv, cwd, self.env, fds)
+        self.box.marks += 1
+        self.mark = self.box.marks
+        self.pid = launch(argv, cwd, self.env, fds, self.mark)
         self.own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         self.code = None
         self.box.leaders[self.pid] = self.box.jobs[self.id] = self

@@ -24,7 +24,8 @@ import time
 HERE = sys.argv[0].rpartition("/")[0]
 sys.path.append(HERE)
 
-from jobs import CHUNK, NEVER, Exec, Process, Session, fault, processes, read_proc, send_signal
+from jobs import NEVER, Exec, Process, Session, fault
+from processes import CHUNK, mark_of, processes, send_signal
 
 EINPROGRESS = 115
 PIECE = 1 << 20  # of a file that is read
@@ -76,7 +77,7 @@ class Toolbox:
         self.env = {key.decode(): value.decode("utf-8", "surrogateescape") for key, value in os.environ.items()}
         self.inbox, self.outbox = bytearray(), bytearray()
         self.poll, self.handlers = select.poll(), {}
-        self.jobs, self.leaders, self.processes, self.sessions = {}, {}, {}, {}
+        self.jobs, self.leaders, self.processes, self.sessions, self.marks = {}, {}, {}, {}, 0
         self.null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
@@ -384,10 +385,8 @@ class Toolbox:
             pid = living[pid][0]
         if pid in self.leaders:
             return self.leaders[pid]
-        for setting in read_proc(pid, "environ").split(b"\0"):
-            if setting.startswith(b"AGENTRL_JOB="):
-                return self.jobs.get(setting[12:].decode("ascii", "replace"))
-        return None
+        mark = mark_of(pid)
+        return next((job for job in self.jobs.values() if job.mark == mark), None)
 
     def kill_members(self, job, since=0, leader=True):
         """Kills the tree; true if there was anything to kill.

@@ -158,6 +158,58 @@ async def neighbours_of_a_command_live(arena: Arena) -> None:
     expect(await alive(sandbox, "61003") == 1, "a background job of the session was killed")
 
 
+# Orphans that take on all that can be taken on of each process there is: environment, limits, group and session.
+_IMPOSTORS = """
+import os, resource, time
+def lines(pid, name):
+    try:
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+def lower(pid):
+    for which, line in enumerate(lines(pid, "limits").splitlines()[1:]):
+        soft, hard = (resource.RLIM_INFINITY if word == b"unlimited" else int(word) for word in line[26:].split()[:2])
+        try:
+            resource.setrlimit(which, (soft, hard))
+        except (ValueError, OSError):
+            pass
+parent = os.getpid()
+for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()] + [0]:
+    for limited in (True, False):
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+            while os.getppid() != 1:
+                time.sleep(0.001)
+            env = dict(row.split(b"=", 1) for row in lines(pid, "environ").split(b"\\0") if b"=" in row)
+            guesses = {b"AGENTRL_JOB": b"shell:main"} if pid == 0 else {}
+            if limited:
+                lower(pid)
+            os.execve("/usr/bin/sleep" if os.path.exists("/usr/bin/sleep") else "/bin/sleep",
+                      ["sleep", "61004"], {**env, **guesses})
+"""
+
+
+@check()
+async def nobody_takes_anothers_name(arena: Arena) -> None:
+    """An orphan that dresses as one of a session or of another command dies with the command that started it."""
+    sandbox = await arena.open()
+    session = await sandbox.session()
+    await session.run("(setsid sleep 61003 &)")
+    await (await sandbox.python()).run("import os; os.system('setsid sleep 61003 &')")
+    other = await sandbox.spawn("(setsid sleep 61003 &) ; echo on; sleep 600")
+    expect(await other.read() == b"on\n", "a program cannot be started")
+    for command in (_IMPOSTORS, f"{_IMPOSTORS}\ntime.sleep(600)"):
+        await sandbox.exec(["python3", "-c", command], timeout_s=3)
+        expect(await alive(sandbox, "61004") == 0, "an orphan outlives its command")
+        expect(await alive(sandbox, "61003") == 3, "orphans of sessions or of another program were killed")
+    await session.run(f"python3 -c '{_IMPOSTORS}\ntime.sleep(600)'", timeout_s=3)
+    expect(await alive(sandbox, "61004") == 0, "an orphan outlives the command of a session that timed out")
+    expect(await alive(sandbox, "61003") == 3, "a timeout of a session killed what it had started before")
+
+
 @check()
 async def commands_run_side_by_side(arena: Arena) -> None:
     """Two commands of one sandbox run at the same time: each waits for what the other makes."""
