@@ -155,6 +155,7 @@ def reward(
     else:
         result = command.rescore(run, recipe, overrides, name=name)
         print(json.dumps(result)) if as_json else command.print_comparison(result, run, name)
+        command.require_all_scored(result, run)
 
 
 @app.command()

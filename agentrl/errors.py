@@ -16,6 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
+REMEDY = "\n  -> "
+"""Stands between what is wrong and what to do about it."""
+
 
 class AgentRLError(Exception):
     """Base of all errors that agentrl raises on purpose.
@@ -34,7 +37,7 @@ class AgentRLError(Exception):
 
     def __str__(self) -> str:
         where = f"{self.place}: " if self.place else ""
-        fix = f"\n  -> {self.remedy}" if self.remedy else ""
+        fix = f"{REMEDY}{self.remedy}" if self.remedy else ""
         return f"{where}{self.message}{fix}"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from aiohttp import web
 
 from agentrl.build import build
+from agentrl.closing import close_all
 from agentrl.commands.runs import open_run
 from agentrl.engines.base import Sampling
 from agentrl.engines.open import open_engine, start_to_sample
@@ -67,7 +68,7 @@ def proxy(
             finally:
                 await runner.cleanup()
         finally:
-            await engine.close()
+            await close_all(tell, engine)
 
     try:
         asyncio.run(attend())

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import inspect
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,10 +15,13 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from agentrl.closing import close_all
-from agentrl.commands.runs import recipe_of
+from agentrl.closing import close_all, to_stderr
+from agentrl.commands.runs import EpisodesMissing, recipe_of
+from agentrl.episode.budgets import Budgets
+from agentrl.episode.failures import describe
+from agentrl.episode.outage import Outage
 from agentrl.episode.record import Episode
-from agentrl.errors import InfraError, RecipeError, StoreError
+from agentrl.errors import REMEDY, InfraError, RecipeError, StoreError
 from agentrl.recipe import Recipe
 from agentrl.recipe_file import load_recipe
 from agentrl.rewards.components import Component, RewardSet
@@ -30,7 +32,6 @@ from agentrl.sandbox import open_backend
 from agentrl.sandbox.contract import Backend, Sandbox
 from agentrl.store.rescored import Rescore, add, begin
 from agentrl.store.run_dir import RunDir
-from agentrl.view.terminal import visible
 
 
 def rescore(path: Path, recipe_name: str | None, overrides: list[str], *, name: str) -> dict[str, Any]:
@@ -103,37 +104,43 @@ class _Scorer:
     def __init__(self, rewards: RewardSet, recipe: Recipe, earlier: set[str]) -> None:
         self.rewards, self.recipe, self.earlier = rewards, recipe, earlier
         self.backend: Backend | None = None
+        self.outage = Outage()
 
     async def run(self, episodes: Iterable[Episode], path: Path, name: str) -> list[str]:
-        """Stores the scores; returns why episodes could not be scored this time."""
+        """Stores the scores; returns why episodes could not be scored this time.
+
+        Raises:
+            SandboxDown, EngineDown: sandboxes, or the judge, failed for too many episodes in a row.
+        """
         if self.rewards.needs_fresh_sandbox:
             self.backend = open_backend(self.recipe.sandbox.backend)
             self.backend.preflight(self.recipe.sandbox.spec)
         failures: list[str] = []
+        budgets = Budgets(self.recipe.limits)
         waiting = iter(episodes)
         running: set[asyncio.Task[Episode]] = set()
         try:
             while True:
                 while len(running) < self.recipe.concurrency and (episode := next(waiting, None)) is not None:
-                    running.add(asyncio.create_task(self._score(episode)))
+                    running.add(asyncio.create_task(self._score(episode), name=episode.id))
                 if not running:
                     return failures
                 finished, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                errors = []
+                errors = [error for task in finished if (error := task.exception()) is not None]
                 for task in finished:
-                    if (error := task.exception()) is None:
+                    if task.exception() is None:
                         add(path, name, Rescore.of(task.result()))
-                    elif isinstance(error, InfraError):
-                        failures.append(str(error))
-                    else:
-                        errors.append(error)
-                if errors:
-                    raise errors[0]
+                        budgets.succeed()
+                if unexpected := [error for error in errors if not isinstance(error, InfraError)]:
+                    raise unexpected[0]
+                for error in errors:
+                    failures.append(str(error))
+                    budgets.fail(describe(error, "score"), "scoring again")
         finally:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-            await close_all(lambda line: print(line, file=sys.stderr), self.backend)
+            await close_all(to_stderr, self.backend)
 
     async def _score(self, episode: Episode) -> Episode:
         turns = [
@@ -158,7 +165,8 @@ class _Scorer:
 
     async def _fresh(self) -> Sandbox:
         assert self.backend is not None
-        return await self.backend.create(self.recipe.sandbox.spec, label="reward")
+        limits, spec = self.recipe.limits, self.recipe.sandbox.spec
+        return await self.outage.create(self.backend, spec, "reward", limits.sandbox_s)
 
 
 def _recorded(component: Component, episode: Episode) -> float | None:
@@ -202,6 +210,21 @@ def _mean(values: list[float | None]) -> float | None:
     return sum(scored) / len(scored) if scored else None
 
 
+def require_all_scored(result: dict[str, Any], path: Path) -> None:
+    """For the end of the command, when all else is told.
+
+    Raises:
+        EpisodesMissing: some episodes could not be scored.
+    """
+    if failed := result["failed"]:
+        raise EpisodesMissing(
+            f"{len(failed)} of {result['episodes']} episodes could not be scored; the last: "
+            f"{failed[-1].partition(REMEDY)[0]}",
+            place=str(path),
+            remedy="the same command tries them again",
+        )
+
+
 def print_comparison(result: dict[str, Any], path: Path, name: str) -> None:
     """The result of `rescore` for people."""
     table = Table("component", "recorded", "new", "unscored", box=None)
@@ -214,14 +237,6 @@ def print_comparison(result: dict[str, Any], path: Path, name: str) -> None:
     if result["left_out"]:
         counts = ", ".join(f"{count} {status}" for status, count in sorted(result["left_out"].items()))
         console.print(f"left out: {counts}; only done and truncated episodes are scored")
-    for failure in result["failed"][:1]:
-        console.print(
-            f"{len(result['failed'])} could not be scored; the first: {visible(str(failure))}",
-            style="red",
-            markup=False,
-        )
-    if result["failed"]:
-        console.print("The same command tries them again.")
     console.print(f"agentrl show {path} EPISODE shows them beside the recorded ones", markup=False)
 
 

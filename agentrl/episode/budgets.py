@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agentrl.episode.limits import Limits
-from agentrl.episode.record import Episode
-from agentrl.errors import AgentRLError, DeadPolicy
+from agentrl.episode.record import Episode, ErrorRecord
+from agentrl.errors import REMEDY, AgentRLError, DeadPolicy
 
 
 class TooManyUserErrors(AgentRLError):
@@ -56,19 +56,19 @@ BUDGETS: dict[str, Budget] = {
     ),
     "engine": Budget(
         EngineDown,
-        "the engine failed {number} episodes in a row, each after {attempts} attempts",
+        "the engine failed {number} episodes in a row",
         f"look after the engine {_GO_ON}",
         "engine_failures",
     ),
     "refusal": Budget(
         EngineDown,
-        "the engine's server refused {number} episodes in a row, each at its first attempt",
+        "the engine's server refused {number} episodes in a row",
         f"mend what it refuses {_GO_ON}",
         "engine_failures",
     ),
     "sandbox": Budget(
         SandboxDown,
-        "the sandboxes of {number} episodes in a row failed, each in {attempts} attempts",
+        "the sandboxes of {number} episodes in a row failed",
         f"look after the sandbox backend {_GO_ON}",
         "sandbox_failures",
     ),
@@ -90,14 +90,25 @@ class Budgets:
             TooManyUserErrors, EngineDown, SandboxDown: it was one too many.
             DeadPolicy: the policy is dead.
         """
-        error = episode.error
-        if error is None:
-            for cause in [cause for cause in self._counts if BUDGETS[cause].in_a_row]:
-                del self._counts[cause]
-            return
-        place = f"episode {episode.id}, stage {error.stage}"
-        cause = "user" if episode.status == "user_error" else error.cause
-        message, _, remedy = error.message.partition("\n  -> ")
+        if episode.error is None:
+            self.succeed()
+        else:
+            self.fail(episode.error, f"episode {episode.id}", user=episode.status == "user_error")
+
+    def succeed(self) -> None:
+        """Something went well: what counts in a row begins anew."""
+        for cause in [cause for cause in self._counts if BUDGETS[cause].in_a_row]:
+            del self._counts[cause]
+
+    def fail(self, error: ErrorRecord, place: str, *, user: bool = False) -> None:
+        """Counts a failure; raises as `spend` does.
+
+        Args:
+            user: it was a bug in user code.
+        """
+        place = f"{place}, stage {error.stage}"
+        cause = "user" if user else error.cause
+        message, _, remedy = error.message.partition(REMEDY)
         if cause == "policy":
             raise DeadPolicy(message, place=place)
         if (budget := BUDGETS.get(cause)) is None:
@@ -105,8 +116,8 @@ class Budgets:
         self._counts[cause] += 1
         if self._counts[cause] < getattr(self._limits, budget.limit) + budget.more:
             return
-        told = budget.told.format(number=self._counts[cause], attempts=self._limits.retries + 1)
-        last = f"{error.kind}: {message}\n{error.traceback}" if cause == "user" else message
+        told = budget.told.format(number=self._counts[cause])
+        last = f"{error.kind}: {message}\n{error.traceback}" if user else message
         mend = f"{remedy}\n     " if remedy else ""
         raise budget.error(
             f"{told}; the last: {last}", place=place, remedy=f"{mend}{budget.remedy}; or raise limits.{budget.limit}"

@@ -20,6 +20,11 @@ class Outage:
     def __init__(self) -> None:
         self._since: float | None = None
 
+    @property
+    def lasts(self) -> bool:
+        """Whether the backend was unavailable when it was last asked."""
+        return self._since is not None
+
     async def create(self, backend: Backend, spec: SandboxSpec, label: str, patience_s: float) -> Sandbox:
         """A fresh sandbox.
 

@@ -29,7 +29,7 @@ from agentrl.episode.record import Episode, ErrorRecord
 from agentrl.episode.session import Outcome, Session
 from agentrl.errors import StoreError
 from agentrl.rewards.components import RewardSet, Score
-from agentrl.sandbox.contract import Backend, Sandbox, SandboxSpec
+from agentrl.sandbox.contract import Backend, Sandbox, SandboxSpec, SandboxUnavailable
 from agentrl.seeds import derive_seed
 from agentrl.store.codec import must_be_storable
 from agentrl.task import Task
@@ -272,6 +272,8 @@ class _Attempt:
                 )
         except TimeoutError:
             await check_answers(self.sandbox)
+            if self.harness.outage.lasts:
+                raise SandboxUnavailable("the sandbox backend was away until the rewards' deadline") from None
             raise
 
     def _scorer(self) -> GoldScorer | None:

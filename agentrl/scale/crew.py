@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from agentrl.build import Parts
+from agentrl.closing import close_all, to_stderr
 from agentrl.engines.base import Engine
 from agentrl.engines.scripted import ScriptedEngine
 from agentrl.engines.vllm import VLLMEngine
@@ -53,7 +54,7 @@ async def crewed(parts: Parts) -> AsyncIterator[Parts]:
     try:
         yield replace(parts, crew=crew)
     finally:
-        await crew.close()
+        await close_all(to_stderr, crew)
 
 
 @dataclass(eq=False)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from agentrl.errors import described
+from agentrl.errors import REMEDY, described
 from agentrl.store.index import EpisodeRow
 from agentrl.store.run_dir import RunDir
 
@@ -96,7 +96,7 @@ def failure_line(entry: Mapping[str, Any]) -> str:
     """What a line of `failures.jsonl` says, and where in user code it came from."""
     kind, message, place = (str(entry.get(name, "")) for name in ("kind", "message", "place"))
     told_already = place.partition(" in ")[0] in message  # our own errors say where
-    return described(kind, message.partition("\n  -> ")[0], "" if told_already else place)
+    return described(kind, message.partition(REMEDY)[0], "" if told_already else place)
 
 
 def _failure(entry: Mapping[str, Any]) -> str:

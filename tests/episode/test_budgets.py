@@ -130,6 +130,20 @@ async def test_an_outage_that_lasts_stops_the_run_and_is_waited_for_once(
     assert clock.now == pytest.approx(60), "the second episode does not wait for what the first has waited for"
 
 
+async def test_rewards_that_wait_for_a_backend_beyond_their_deadline_are_no_bug_in_user_code(tmp_path: Path) -> None:
+    (tmp_path / "looks.py").write_text("async def looks(task, fresh_sandbox):\n    await fresh_sandbox()\n")
+
+    def script(task: Any, rng: Any) -> Any:
+        yield Say(calls=[("end", {"answer": "y"})])
+
+    limits = {"backoff_s": 0.0, "score_s": 0.05, "sandbox_s": 60, "retries": 0}
+    parts = make_parts(tmp_path, limits=limits, rewards={"looks": "./looks.py:looks"})
+    harness = replace(make_harness(parts, script), backend=cast(Backend, Flaky(away(10**6))))
+    (episode,) = await collect(Runner(harness, concurrency=1).run(plans(1)))
+    assert episode.error is not None
+    assert (episode.status, episode.error.cause, episode.error.stage) == ("infra_error", "sandbox", "score")
+
+
 async def test_a_sandbox_that_does_not_start_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     backend = Flaky(iter([SandboxStartFailed("setup failed"), None]))

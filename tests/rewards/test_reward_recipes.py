@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -192,6 +193,40 @@ def test_the_live_sandbox_cannot_be_had_again(tmp_path: Path) -> None:
     # Nothing was scored, so the name is still free.
     write_recipe(tmp_path, rewards={"exact_match": None})
     assert "1 of 1 episodes" in agentrl("reward", "run", "--recipe", ".", cwd=tmp_path).stdout
+
+
+AWAY = """
+from agentrl.sandbox.contract import SandboxUnavailable
+
+async def looked(task, episode, fresh_sandbox):
+    await fresh_sandbox()
+    return 1.0
+
+class Away:
+    name = "away"
+    def preflight(self, spec): pass
+    async def create(self, spec, *, label=""):
+        raise SandboxUnavailable("nobody answers", remedy="start it")
+    async def close(self): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("most", "told"),
+    [
+        (3, r"the sandboxes of 3 episodes in a row failed; the last: nobody answers\n  -> start it"),
+        (9, r"4 of 4 episodes could not be scored; the last: nobody answers\n  -> the same command tries them again"),
+    ],
+)
+def test_a_dead_backend_stops_a_scoring_or_is_told_at_its_end(tmp_path: Path, most: int, told: str) -> None:
+    write_recipe(tmp_path, rewards={"exact_match": None})
+    agentrl("rollout", ".", "--agent", "oracle", "-n", "4", "--out", "run", cwd=tmp_path)
+    limits, backend = {"sandbox_s": 0.05, "sandbox_failures": most}, {"backend": "./task.py:Away"}
+    write_recipe(tmp_path, rewards={"looked": "./task.py:looked"}, sandbox=backend, limits=limits)
+    (tmp_path / "task.py").write_text(TASK + AWAY)
+    done = agentrl("reward", "run", "--recipe", ".", cwd=tmp_path, ok=False)
+    assert done.returncode == 1
+    assert re.search(told, done.stderr), done.stderr
 
 
 def test_episodes_that_are_not_scored_are_counted(tmp_path: Path) -> None:
