@@ -73,6 +73,7 @@ class Parts:
         parser = parser_for(self.recipe.agent.format, tokenizer, self.definitions, self.recipe.base)
         renderer = Renderer(tokenizer, parser, shown)
         renderer.check()
+        renderer.check_stops(self.recipe.sampling.stop)
         for note in renderer.notes:
             _tell(f"note: {tokenizer.name}: {note}")
         return renderer
@@ -111,6 +112,7 @@ class Parts:
                 temperature=recipe.sampling.temperature if temperature is None else temperature,
                 top_p=recipe.sampling.top_p,
                 max_tokens=recipe.sampling.max_tokens,
+                stop=(*recipe.sampling.stop, *renderer.parser.stops()),
             ),
             limits=recipe.limits,
             max_turns=recipe.agent.max_turns,

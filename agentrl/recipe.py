@@ -80,6 +80,9 @@ class SamplingSettings(Section):
     temperature: float = Field(1.0, ge=0, description="0 is greedy.")
     top_p: float = Field(1.0, gt=0, le=1, description="Nucleus mass; training takes 1 only.")
     max_tokens: int = Field(256, gt=0, description="New tokens in one turn at most.")
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (), description="Strings: a reply ends with the token that completes one. Format tags adds its closing tags."
+    )
 
 
 class SandboxSettings(Section, Short):

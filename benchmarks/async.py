@@ -27,8 +27,7 @@ from benchmarks.learning import RECIPE, Run, spread
 
 # So small that computing takes less than waiting for tools does. Rooms without walls between them, so that no maze is
 # harder to explore than another, and each of the eight in every update: what differs between runs is the age of data.
-# A reply has room for two tokens, a call and its end or two calls: the discount counts turns, so a policy that may put
-# a dozen calls into one reply learns, at a time that chance sets, to guess them all at once.
+# A reply is one call (sampling ends at its closing tag) and has room for two tokens: the discount counts turns.
 SMALL = (
     "tasks.args.size=3", "tasks.args.extra_doors=4", "tasks.args.distance=3", "agent.max_turns=12",
     "sampling.max_tokens=2", "train.groups=8", "train.group_size=6", "train.lr=2.5e-4", "concurrency=512",

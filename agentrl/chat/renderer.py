@@ -19,7 +19,7 @@ from agentrl.chat.recognise import called_message, writes_calls_of
 from agentrl.chat.stand_ins import PROBE, REPLY, STAND_IN, USER, result
 from agentrl.chat.template import KEEP_TURNS
 from agentrl.chat.tokenizer import CALL_ENDS, Tokenizer, break_up, control_pattern
-from agentrl.errors import RenderError
+from agentrl.errors import RecipeError, RenderError
 from agentrl.task import Message
 
 # Put where the text is cut before it is tokenised. Letters and digits, so that every template lets it pass (trimmed,
@@ -147,6 +147,21 @@ class Renderer:
             )
         if (note := thoughts_note(self.tokenizer)) is not None:
             self.notes.append(note)
+
+    def check_stops(self, strings: Sequence[str]) -> None:
+        """Proves that the tokenizer can produce stop strings.
+
+        Raises:
+            RecipeError: it cannot: sampling would never end by one.
+        """
+        for string in strings:
+            shown = self.tokenizer.decode(self.tokenizer.encode(string, True))
+            if not string or string not in shown:
+                raise RecipeError(
+                    f"the tokenizer of {self.tokenizer.name} cannot produce {string!r}: it makes {shown!r} of it",
+                    place="sampling.stop",
+                    remedy="a string of letters that it has",
+                )
 
     # What follows is for `agentrl.chat.proof`, too.
 

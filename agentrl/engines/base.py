@@ -24,6 +24,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
         top_p: nucleus mass. Log-probabilities are those of the renormalised distribution.
         max_tokens: at most so many new tokens.
         stop_token_ids: sampling ends after one of these, which is part of the completion.
+        stop: strings: sampling ends after the token that completes one in the text of the completion.
         seed: fixes the draw of this one completion, whatever else is in the batch.
     """
 
@@ -31,6 +32,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     top_p: float = 1.0
     max_tokens: int = 256
     stop_token_ids: tuple[int, ...] = ()
+    stop: tuple[str, ...] = ()
     seed: int | None = None
 
 

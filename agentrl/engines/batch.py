@@ -21,6 +21,7 @@ from agentrl.engines.decode import Decoder
 from agentrl.engines.graphs import Capture, Graphs
 from agentrl.engines.kv_cache import Arena, Parked, ParkingLot, common_prefix
 from agentrl.engines.native import cached_model
+from agentrl.engines.stops import StopStrings
 from agentrl.engines.tiles import TiledModel
 from agentrl.episode.record import VersionSpan
 from agentrl.errors import DeadPolicy, EngineError
@@ -39,6 +40,7 @@ class Request:
         seed: of the draw, 64 bits.
         done: called with the completion or the error, once.
         cancelled: set by the caller: nobody waits any more.
+        stops: ends sampling by what the tokens say; None: only stop tokens do.
         keep: whether the cache is kept for the session's next turn.
     """
 
@@ -48,10 +50,16 @@ class Request:
     limit: int
     seed: int
     done: Callable[[Completion | None, BaseException | None], None]
+    stops: StopStrings | None = None
     cancelled: bool = False
     keep: bool = True
     logprobs: list[float] = field(default_factory=list)
     versions: list[tuple[int, int]] = field(default_factory=list)
+
+    def stopped(self) -> bool:
+        """Whether the last token completes a stop string."""
+        begin = len(self.token_ids) - len(self.logprobs)
+        return self.stops is not None and self.stops.completed(self.token_ids, begin)
 
     def completion(self, finish: Any) -> Completion:
         """What was sampled."""
@@ -265,7 +273,7 @@ class Batch:
         for row, (request, token, logprob) in enumerate(zip(self.running, tokens, logprobs, strict=True)):
             request.token_ids.append(token)
             request.logprobs.append(logprob)
-            if token in request.sampling.stop_token_ids:
+            if token in request.sampling.stop_token_ids or request.stopped():
                 left.append((row, "stop"))
             elif len(request.logprobs) == request.limit:
                 left.append((row, "length"))

@@ -35,7 +35,8 @@ def engine_of(recipe: Recipe, loaded: LoadedModel) -> Engine:
     import torch
 
     assert recipe.model is not None
-    return _torch(recipe, copy.deepcopy(loaded.model).to(getattr(torch, recipe.model.dtype)), loaded.max_context)
+    model = copy.deepcopy(loaded.model).to(getattr(torch, recipe.model.dtype))
+    return _torch(recipe, model, loaded.max_context, HFTokenizer(loaded.tokenizer))
 
 
 async def start_to_sample(engine: Engine, note: Callable[[str], None] = lambda line: None) -> None:
@@ -93,8 +94,8 @@ def named_model(recipe: Recipe) -> ModelSettings:
 def _open_torch(parts: Parts) -> tuple[Engine, Renderer]:
     with needs("train"):
         loaded = load_model(named_model(parts.recipe), seed=parts.recipe.seed)
-    engine = _torch(parts.recipe, loaded.model, loaded.max_context)
-    return engine, parts.renderer(HFTokenizer(loaded.tokenizer))
+    renderer = parts.renderer(HFTokenizer(loaded.tokenizer))
+    return _torch(parts.recipe, loaded.model, loaded.max_context, renderer.tokenizer), renderer
 
 
 def _open_vllm(parts: Parts) -> tuple[Engine, Renderer]:
@@ -116,13 +117,14 @@ OPENERS: dict[str, Callable[[Parts], tuple[Engine, Renderer]]] = {
 }
 
 
-def _torch(recipe: Recipe, model: object, max_context: int) -> Engine:
+def _torch(recipe: Recipe, model: object, max_context: int, tokenizer: Tokenizer) -> Engine:
     from agentrl.engines.torch import TorchEngine
 
     settings = recipe.engine
     return TorchEngine(
         model,
         max_context=max_context,
+        decode=tokenizer.decode,
         max_batch=settings.max_batch,
         parked_mb=settings.parked_mb,
         threads=settings.threads,

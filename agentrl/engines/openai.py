@@ -22,6 +22,9 @@ from agentrl.episode.record import Usage, VersionSpan
 from agentrl.errors import EngineError, RecipeError
 from agentrl.task import Message, Task
 
+STOPS = 4
+"""Stop strings that an API takes at most."""
+
 TOO_LONG = ("context_length", "maximum context", "too many tokens", "prompt is too long")
 """What APIs say in the refusal of a conversation that does not fit."""
 
@@ -124,6 +127,8 @@ class OpenAIEngine:
         }
         if sampling.seed is not None:
             body["seed"] = sampling.seed & (1 << 31) - 1
+        if sampling.stop:
+            body["stop"] = list(sampling.stop[:STOPS])
         if self._definitions:
             body["tools"] = self._definitions
         try:
@@ -136,7 +141,10 @@ class OpenAIEngine:
             raise EngineError("the API gave no choice", place=self._api.all[0].url)
         choice = reply.choices[0]
         said[len(messages)] = msgspec.to_builtins(choice.message)
-        return self._completion(self._as_text(choice.message), choice.finish_reason, reply.usage)
+        text = self._as_text(choice.message)
+        if sampling.stop and not choice.message.tool_calls:
+            text = self._stopped(text, sampling.stop, choice.finish_reason)
+        return self._completion(text, choice.finish_reason, reply.usage)
 
     async def score(
         self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
@@ -192,6 +200,13 @@ class OpenAIEngine:
                 # Broken JSON stays broken: the parser tells the model what is wrong with it.
                 text += f'\n<tool_call>\n{{"name": "{call.function.name}", "arguments": {call.function.arguments}}}'
         return self._renderer.parser.format(text, calls) if calls else text
+
+    def _stopped(self, text: str, strings: Sequence[str], finish: str | None) -> str:
+        """The text up to the first stop string, with it: APIs cut it off, and some take no more than a few."""
+        ends = [at + len(string) for string in strings if (at := text.find(string)) >= 0]
+        if ends:
+            return text[: min(ends)]
+        return self._renderer.parser.completed(text) if finish == "stop" else text
 
     def _completion(self, text: str, finish: str | None, counts: _Counts | None) -> Completion:
         ids = self._renderer.demonstrate(text)

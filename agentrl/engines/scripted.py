@@ -20,6 +20,7 @@ from typing import Any
 from agentrl.chat.parser import Parser
 from agentrl.chat.renderer import Renderer
 from agentrl.engines.base import Completion, Sampling
+from agentrl.engines.stops import StopStrings, cut
 from agentrl.episode.record import VersionSpan
 from agentrl.task import Message, Task
 
@@ -59,7 +60,11 @@ class ScriptedEngine:
         self._live[session] = (self.script(task, random.Random(seed)), messages, 0)
 
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
-        """What the script says next. A script that has ended says nothing, which ends the episode."""
+        """What the script says next, up to a stop string. A script that has ended says nothing, which ends the episode.
+
+        Raises:
+            ValueError: it says more than a model could.
+        """
         script, messages, seen = self._live[session]
         try:
             said = next(script) if seen == 0 else script.send(messages[seen:])
@@ -68,9 +73,17 @@ class ScriptedEngine:
         self._live[session] = (script, messages, len(messages) + 1)
         text = self.parser.format(said.text, said.calls) if said.calls else said.text
         ids = self.renderer.demonstrate(text)
-        return Completion(
+        whole = Completion(
             token_ids=ids, logprobs=[0.0] * len(ids), finish="stop", versions=[VersionSpan(0, 0, len(ids))]
         )
+        decode = self.renderer.tokenizer.decode
+        count = StopStrings(decode, sampling.stop).first(ids) if sampling.stop else None
+        if count is None:
+            return whole
+        unsaid = decode([token for token in ids[count:] if token not in sampling.stop_token_ids]).strip()
+        if unsaid:
+            raise ValueError(f"the script goes on with {unsaid[:60]!r} where sampling ends: one call a turn")
+        return cut(whole, count)
 
     async def score(
         self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None

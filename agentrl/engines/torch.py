@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 from agentrl.engines.base import Completion, ContextOverflow, Sampling
 from agentrl.engines.batch import Batch, Request
 from agentrl.engines.graphs import CudaCapture
+from agentrl.engines.stops import StopStrings
 from agentrl.errors import AgentRLError, EngineError
 from agentrl.task import Message, Task
 
@@ -44,6 +45,7 @@ class TorchEngine:
             max_batch * (longest running episode) tokens of memory.
         parked_mb: MiB for the caches of sessions that are between two turns; the longest unused goes first and is
             computed anew when it comes back.
+        decode: token ids as text, for stop strings; None: none can be asked for.
         threads: of the worker's tensor operations. More than 1 pays for models of 100 million parameters and more,
             on cores that nothing else uses.
         cuda_graphs: on CUDA, capture decode steps and replay them (`agentrl.engines.graphs`). The running caches then
@@ -66,6 +68,7 @@ class TorchEngine:
         max_context: int | None = None,
         max_batch: int = 64,
         parked_mb: int = 1024,
+        decode: Callable[[Sequence[int]], str] | None = None,
         threads: int = 1,
         cuda_graphs: bool = True,
         batch_invariant: bool = False,
@@ -74,7 +77,8 @@ class TorchEngine:
         self.vocab_size = model.get_input_embeddings().num_embeddings
         device = next(model.parameters()).device
         capture = CudaCapture(device) if cuda_graphs and device.type == "cuda" else None
-        self._threads = threads
+        self._threads, self._decode = threads, decode
+        self._stops: dict[tuple[str, ...], StopStrings] = {}
 
         def batch() -> Batch:
             torch.set_num_threads(threads)
@@ -144,6 +148,7 @@ class TorchEngine:
             limit=min(sampling.max_tokens, self.max_context - len(prompt)),
             seed=(random.getrandbits(64) if sampling.seed is None else sampling.seed) & (1 << 64) - 1,
             done=reply,
+            stops=self._stop_strings(sampling.stop),
         )
         self._post(lambda: self._batch.waiting.append(request), reply)
         try:
@@ -202,6 +207,15 @@ class TorchEngine:
             self._closing = True
             self._work.notify()
         await asyncio.to_thread(self._thread.join)
+
+    def _stop_strings(self, strings: tuple[str, ...]) -> StopStrings | None:
+        if not strings:
+            return None
+        if self._decode is None:
+            raise AgentRLError("stop strings need a tokenizer", remedy="TorchEngine(model, decode=tokenizer.decode)")
+        if strings not in self._stops:
+            self._stops[strings] = StopStrings(self._decode, strings)
+        return self._stops[strings]
 
     def _check(self, ids: list[int], *, room: int) -> None:
         if not ids:

@@ -22,6 +22,7 @@ from agentrl.engines.http import HttpClient, Refused, back_off
 from agentrl.engines.launch import Fleet
 from agentrl.engines.replicas import Replica, Replicas
 from agentrl.engines.settings import EngineSettings
+from agentrl.engines.stops import StopStrings, cut
 from agentrl.engines.transfer import TRANSFERS, Transfer
 from agentrl.engines.vllm_check import check_server
 from agentrl.episode.record import VersionSpan
@@ -171,9 +172,13 @@ class VLLMEngine:
             )
         limit = min(sampling.max_tokens, room)
         whole = Completion(token_ids=[], logprobs=[], finish="abort", versions=[])
+        stops = StopStrings(self._tokenizer.decode, sampling.stop) if sampling.stop else None
         for attempt in range(CONTINUATIONS):
             piece = await self._sample([*token_ids, *whole.token_ids], sampling, limit - len(whole.token_ids), session)
             whole = _joined(whole, piece)
+            # Whatever the servers make of them: a string may span two pieces, and a step may give several tokens.
+            if stops is not None and (count := stops.first(whole.token_ids)) is not None:
+                return cut(whole, count)
             if piece.finish != "abort" or len(whole.token_ids) == limit:
                 break
             await back_off(attempt, most_s=2.0)
@@ -334,6 +339,8 @@ class VLLMEngine:
             "ignore_eos": True,  # The recipe's stop tokens end a turn, and no other.
             "logprobs": 0,
         }
+        if sampling.stop:
+            settings |= {"stop": list(sampling.stop), "include_stop_str_in_output": True, "skip_special_tokens": False}
         if self._settings.seeded and sampling.seed is not None:
             # Of a completion that is continued, every piece draws anew.
             settings["seed"] = (sampling.seed + len(prompt)) & (1 << 62) - 1
@@ -344,7 +351,7 @@ class VLLMEngine:
                 body: dict[str, Any] = {
                     "model": policy.model,
                     "token_ids": prompt,
-                    "sampling_params": {**settings, "detokenize": False},
+                    "sampling_params": {**settings, "detokenize": bool(sampling.stop)},
                 }
                 native = await self.replicas.post(NATIVE, body, _NativeReply, session=session)
                 completion = _from_native(native.choices[0], version)

@@ -153,6 +153,7 @@ class Recorder:
             self.voice.sampling,
             max_tokens=min(int(limit), self.voice.sampling.max_tokens),
             stop_token_ids=tuple(renderer.stop_token_ids),
+            stop=(*self.voice.sampling.stop, *parser.stops()),
             seed=derive_seed(self.voice.seed, self.name, self._asked),
         )
         started = time.perf_counter()

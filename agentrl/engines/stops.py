@@ -1,0 +1,72 @@
+"""Stop strings, exact to the token: a completion ends with the token that completes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from agentrl.engines.base import Completion
+from agentrl.episode.record import VersionSpan
+
+
+class StopStrings:
+    """Finds the token that completes a stop string. What is sampled stays whole: such a token may say more.
+
+    Args:
+        decode: token ids as text, control tokens included.
+        strings: none of them empty.
+    """
+
+    def __init__(self, decode: Callable[[Sequence[int]], str], strings: Sequence[str]) -> None:
+        self._decode, self._strings = decode, tuple(strings)
+        # A token has a byte or more, with few exceptions. Four more: the first may hold the last bytes of a letter.
+        self._window = max(len(string.encode("utf-8", "replace")) for string in strings) + 4
+        self._longest = max(map(len, strings)) + 4
+        self._ends = {string[-1] for string in strings}
+        self._may_end: dict[int, bool] = {}
+
+    def completed(self, token_ids: Sequence[int], begin: int) -> bool:
+        """Whether the last token completes a stop string in the text from token `begin` on.
+
+        None was completed before: so the last tokens are all that is looked at.
+        """
+        return self._completed(token_ids, begin, len(token_ids))
+
+    def first(self, token_ids: Sequence[int]) -> int | None:
+        """How many tokens of a completion there are up to the one that completes a stop string; None: none does."""
+        counts = range(1, len(token_ids) + 1)
+        return next((count for count in counts if self._completed(token_ids, 0, count)), None)
+
+    def _completed(self, token_ids: Sequence[int], begin: int, end: int) -> bool:
+        last = token_ids[end - 1]
+        if (may := self._may_end.get(last)) is None:
+            may = self._may_end[last] = self._holds_an_end(self._decode([last]))
+        if not may:
+            return False
+        size = self._window
+        text = self._decode(token_ids[max(begin, end - size) : end])
+        while len(text) < self._longest and end - size > begin:  # tokens that say nothing
+            size *= 2
+            text = self._decode(token_ids[max(begin, end - size) : end])
+        return any(string in text for string in self._strings)
+
+    def _holds_an_end(self, text: str) -> bool:
+        """Whether a token with this text can complete a string: it has the last letter of one, or a part of a letter.
+
+        Alone, a token may lose the space that it begins with.
+        """
+        return not text or "\ufffd" in text or any(end in text or end.isspace() for end in self._ends)
+
+
+def cut(completion: Completion, count: int) -> Completion:
+    """The first `count` tokens of a completion, which a stop string ended."""
+    if count == len(completion.token_ids):
+        spans = completion.versions
+    else:
+        spans = [VersionSpan(s.version, s.start, min(s.end, count)) for s in completion.versions if s.start < count]
+    return Completion(
+        token_ids=completion.token_ids[:count],
+        logprobs=completion.logprobs[:count],
+        finish="stop",
+        versions=spans,
+        usage=completion.usage,
+    )
