@@ -130,11 +130,15 @@ class NamespaceBackend:
             await sandbox.start(snapshot)
             if snapshot is None:
                 await sandbox.prepare()
-        except OSError as error:  # the host is out of processes, descriptors or memory
+        except BaseException as error:
             await sandbox.close()
-            raise SandboxStartFailed(f"the host could not start a sandbox: {error}") from error
-        except BaseException:
-            await sandbox.close()
+            if isinstance(error, OSError | SandboxStartFailed) and not self._host.folder.is_dir():
+                raise SandboxStartFailed(
+                    f"the backend's own files are gone: {self._host.folder}",
+                    remedy="something removed them, perhaps a cleaner of temporary files: set TMPDIR to another folder",
+                ) from error
+            if isinstance(error, OSError):  # the host is out of processes, descriptors or memory
+                raise SandboxStartFailed(f"the host could not start a sandbox: {error}") from error
             raise
         return sandbox
 

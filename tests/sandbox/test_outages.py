@@ -92,7 +92,7 @@ def test_a_namespace_backend_that_dies_stops_the_run_and_the_same_command_comple
     temporary.mkdir(mode=0o755)
     monkeypatch.setenv("TMPDIR", str(temporary))
     run = make(tmp_path, "namespace", f"rm -rf {temporary}", 5)
-    stopped_then_completed(tmp_path, 200, run, temporary.mkdir, "could not start a sandbox")
+    stopped_then_completed(tmp_path, 200, run, temporary.mkdir, "own files are gone", "set TMPDIR")
 
 
 def test_a_container_engine_that_dies_stops_the_run_and_the_same_command_completes_it(
