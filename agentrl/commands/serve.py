@@ -9,7 +9,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from agentrl.engines.launch import START_S, Servers, start_servers
-from agentrl.engines.open import named_model
+from agentrl.engines.open import named_model, serving
 from agentrl.errors import EngineError, RecipeError
 from agentrl.model import model_folder
 from agentrl.recipe_file import load_recipe
@@ -34,7 +34,7 @@ def serve(name: str, overrides: list[str], tell: Callable[[str], None]) -> None:
     ports = [urlsplit(url).port or 8000 for url in settings.urls] or [8000 + k for k in range(settings.replicas)]
     model = named_model(recipe)
     settings = settings.model_copy(update={"replicas": len(ports)})
-    servers = start_servers(settings, model_folder(model), dtype=model.dtype, max_context=None, ports=ports)
+    servers = start_servers(settings, model_folder(model), serving(recipe), ports=ports)
     tell(f"starting {len(ports)} server(s), logs in {servers.folder}")
     asyncio.run(_attend(servers, tell))
 

@@ -44,7 +44,7 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> bool
         Whether this process led. Of those that torchrun started only the first does.
     """
     with needs("train"):
-        from agentrl.engines.open import engine_of
+        from agentrl.engines.open import check_servers, engine_of
         from agentrl.scale.ranks import trainer_ranks
         from agentrl.train.async_loop import AsyncLoop
         from agentrl.train.followers import follow
@@ -59,6 +59,8 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> bool
     parts = build(recipe)
     check_training(parts)
     assert recipe.train is not None
+    if engine is None:
+        check_servers(recipe)
     engine_for = _replay(engine, recipe) if engine is not None else partial(engine_of, recipe)
 
     staleness = recipe.train.staleness

@@ -55,12 +55,14 @@ class Engine(Protocol):
         max_context: prompt and completion together hold at most so many tokens.
         checkpoint_names: whether `update` takes weights under the names of the family's checkpoints, not under those
             that transformers gives them in memory; they differ for mixtures of experts.
+        takes_adapters: whether `update` takes a LoRA adapter (`engines/adapters.py`) in place of all weights.
     """
 
     name: str
     trainable: bool
     max_context: int
     checkpoint_names: bool
+    takes_adapters: bool
 
     async def start(self) -> None:
         """Makes sure that the engine is there and fits the recipe. May be called twice.

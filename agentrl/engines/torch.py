@@ -59,7 +59,7 @@ class TorchEngine:
 
     name = "torch"
     trainable = True
-    checkpoint_names = False
+    checkpoint_names = takes_adapters = False
 
     def __init__(
         self,

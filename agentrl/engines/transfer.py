@@ -45,10 +45,7 @@ class FileTransfer:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        shared = Path("/dev/shm")
-        parent = folder or (shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir()))
-        parent.mkdir(parents=True, exist_ok=True)
-        self.path = Path(tempfile.mkdtemp(prefix="agentrl-weights-", dir=parent)) / "weights.safetensors"
+        self.path = Path(tempfile.mkdtemp(prefix="agentrl-weights-", dir=shared_parent(folder))) / "weights.safetensors"
 
     async def prepare(self, weights: Mapping[str, Tensor]) -> None:
         """Writes the file.
@@ -169,6 +166,14 @@ TRANSFERS: dict[str, Callable[[Path | None], Transfer]] = {
     "file": FileTransfer,
     "nccl": lambda folder: NcclTransfer(),
 }
+
+
+def shared_parent(folder: Path | None) -> Path:
+    """Where files for servers go: `folder`, made if need be; without one, this machine's shared memory."""
+    shared = Path("/dev/shm")
+    parent = (folder or (shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir()))).absolute()
+    parent.mkdir(parents=True, exist_ok=True)
+    return parent
 
 
 def _unshared(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

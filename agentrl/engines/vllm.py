@@ -8,15 +8,16 @@ request is under way, so that a completion has one version.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from agentrl.chat.tokenizer import Tokenizer
+from agentrl.engines.adapters import Adapter, NoAdapters, Shelf
 from agentrl.engines.base import Completion, ContextOverflow, Sampling
 from agentrl.engines.http import HttpClient, Refused, back_off
 from agentrl.engines.launch import Fleet
@@ -25,14 +26,24 @@ from agentrl.engines.settings import EngineSettings
 from agentrl.engines.stops import StopStrings, cut
 from agentrl.engines.transfer import TRANSFERS, Transfer
 from agentrl.engines.vllm_check import check_server
+from agentrl.engines.vllm_replies import NativeReply, Reply, from_completions, from_native, joined
 from agentrl.episode.record import VersionSpan
-from agentrl.errors import AgentRLError, DeadPolicy, EngineError
+from agentrl.errors import AgentRLError, EngineError
 from agentrl.task import Message, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+T = TypeVar("T")
+
 NATIVE, COMPLETIONS = "/inference/v1/generate", "/v1/completions"
+
+CLEAR = "/reset_prefix_cache?reset_running_requests=true&reset_external=true"
+
+NOTHING = type(None)
+
+UNTRAINED = "default"
+"""What a server calls the version of its model's own weights."""
 
 SCORED_AT_ONCE = 64
 """Tokens of a continuation that one request scores (vLLM takes at most 128 `logprob_token_ids`)."""
@@ -41,46 +52,12 @@ CONTINUATIONS = 16
 """A completion that the server breaks off (a pause that aborts) is continued at most so many times."""
 
 
-class _TokenLogprob(msgspec.Struct, gc=False):  # One a token: too many to be looked at by the collector.
-    token_id: int
-    logprob: float | None
+class _WeightInfo(msgspec.Struct):
+    weight_version: str
 
 
-class _Content(msgspec.Struct):
-    content: list[_TokenLogprob] | None = None
-
-
-class _Span(msgspec.Struct):
-    version: str
-    start: int
-    end: int
-
-
-class _NativeChoice(msgspec.Struct):
-    token_ids: list[int] | None = None
-    logprobs: _Content | None = None
-    finish_reason: str | None = None
-    weight_versions: list[_Span] | None = None
-
-
-class _NativeReply(msgspec.Struct):
-    choices: list[_NativeChoice]
-
-
-class _Logprobs(msgspec.Struct):
-    token_logprobs: list[float | None] = []
-    top_logprobs: list[dict[str, float] | None] = []
-
-
-class _Choice(msgspec.Struct):
-    index: int = 0
-    token_ids: list[int] | None = None
-    logprobs: _Logprobs | None = None
-    finish_reason: str | None = None
-
-
-class _Reply(msgspec.Struct):
-    choices: list[_Choice]
+class _Cleared(msgspec.Struct):
+    success: bool
 
 
 class _Policy(NamedTuple):
@@ -121,12 +98,16 @@ class VLLMEngine:
         self.version = 0
         self._client = HttpClient(timeout_s=settings.timeout_s)
         self.replicas = Replicas(urls, self._client, retries=settings.retries)
+        self.takes_adapters = not settings.merge_lora
         self._settings, self._tokenizer, self._room, self._servers = settings, tokenizer, room, servers
+        self._shared = Path(settings.weights_dir) if settings.weights_dir else None
         self._transfer: Transfer | None = None
-        self._policy = _Policy("")
+        self._shelf = Shelf(self._shared)
+        self._model, self._policy = "", _Policy("")
+        self._asleep: list[Replica] = []
         self._under_way: Counter[str] = Counter()  # Requests by the name of what they sample from.
         self._chores: set[asyncio.Task[Any]] = set()
-        self._native, self._updated = True, False
+        self._native, self._updated, self._numbered = True, False, False
         self._starting, self._updating = asyncio.Lock(), asyncio.Lock()
         self._open, self._idle = asyncio.Event(), asyncio.Event()
         self._open.set()
@@ -175,7 +156,7 @@ class VLLMEngine:
         stops = StopStrings(self._tokenizer.decode, sampling.stop) if sampling.stop else None
         for attempt in range(CONTINUATIONS):
             piece = await self._sample([*token_ids, *whole.token_ids], sampling, limit - len(whole.token_ids), session)
-            whole = _joined(whole, piece)
+            whole = joined(whole, piece)
             # Whatever the servers make of them: a string may span two pieces, and a step may give several tokens.
             if stops is not None and (count := stops.first(whole.token_ids)) is not None:
                 return cut(whole, count)
@@ -214,35 +195,61 @@ class VLLMEngine:
         # All go to one server, whose cache then holds the prefix.
         session = f"score {hash(tuple(prefix))}"
         branches = [(list(prefix[:start]), list(one)) for start, one in zip(starts, continuations, strict=True)]
+        await self._open.wait()
         try:
-            return list(await asyncio.gather(*(self._score(before, one, session) for before, one in branches)))
+            with self._sampled() as policy:
+                scored = (self._score(policy, before, one, session) for before, one in branches)
+                return list(await asyncio.gather(*scored))
         finally:
             self.replicas.end_session(session)
 
-    async def update(self, weights: Mapping[str, Tensor] | Path, version: int) -> None:
+    async def update(self, weights: Mapping[str, Tensor] | Adapter, version: int) -> None:
         """Takes new weights. Completions under way go on under them, which their spans show.
 
         Args:
-            weights: a state dict in the checkpoint's names, or the folder (absolute) of a LoRA adapter for the servers:
-                then completions under way end under the adapter that they began with.
+            weights: a state dict in the checkpoint's names, or a LoRA adapter: then completions under way end under the
+                adapter that they began with.
 
         Raises:
+            NoAdapters: the first adapter, and a server does not take it; `takes_adapters` is false from now on.
             EngineError: no server took them. A server that failed alone gets no work until an update succeeds.
         """
         await self.start()
         async with self._updating:
-            self._updated = True
-            if isinstance(weights, Path):
-                await self._load_adapter(weights, version)
+            asleep, self._asleep = self._asleep, []
+            await self._each(asleep, "/wake_up", None)
+            if isinstance(weights, Adapter):
+                await self._send_adapter(weights, version)
             else:
-                if not self._native:  # Such completions cannot tell versions apart: let them end first.
+                if not self._native or self._policy.version is not None:
+                    # Completions that cannot tell versions apart, or use an adapter on the weights that go: let them
+                    # end first.
                     self._open.clear()
                     await self._idle.wait()
                 try:
                     await self._send_weights(weights, version)
+                    self._sample_from(_Policy(self._model))
                 finally:
                     self._open.set()
-            self.version = version
+            self.version, self._updated = version, True
+
+    async def sleep(self) -> None:
+        """Has the servers give their GPUs' memory back until the next update wakes them: weights go to the machine's
+        memory, caches are dropped. Requests wait.
+
+        Raises:
+            EngineError: one does not.
+        """
+        await self.start()
+        awake = [replica for replica in self.replicas.all if replica not in self._asleep]
+        self._asleep += await self._each(awake, "/sleep?level=1&mode=keep", None)
+        for replica in awake:
+            if replica not in self._asleep:
+                raise EngineError(
+                    f"the server keeps the GPU's memory: {replica.drained}",
+                    place=replica.url,
+                    remedy="start it with --enable-sleep-mode, as agentrl serve does with engine.colocate=sleep",
+                )
 
     def end_session(self, session: str) -> None:
         """Forgets which server has the session's prefix."""
@@ -250,7 +257,10 @@ class VLLMEngine:
 
     async def close(self) -> None:
         """Closes the connections; ends the servers that this process started."""
+        if self._policy.version is not None and self._servers is None:
+            await self._unload(self._policy.model)
         await self._client.close()
+        self._shelf.close()
         if self._transfer is not None:
             await self._transfer.close()
             self._transfer = None
@@ -275,7 +285,7 @@ class VLLMEngine:
             "sampling_params": settings,
         }
         for replica in self.replicas.all:
-            reply = await self._client.post(replica.url + NATIVE, body, _NativeReply)
+            reply = await self._client.post(replica.url + NATIVE, body, NativeReply)
             spans = reply.choices[0].weight_versions or []
             if any(span.version.isdecimal() for span in spans):
                 raise EngineError(
@@ -290,7 +300,8 @@ class VLLMEngine:
         return self._servers is not None and tuple(self._servers.urls) != tuple(r.url for r in self.replicas.all)
 
     async def _meet(self) -> None:
-        """Takes new servers in, and leaves those that ended. After an update, a new one waits for the next."""
+        """Takes new servers in, and leaves those that ended. After an update, a new one waits for the next, unless it
+        was an adapter, which the new one gets at once."""
         assert self._servers is not None
         known = {replica.url: replica for replica in self.replicas.all}
         urls = list(self._servers.urls)
@@ -302,6 +313,9 @@ class VLLMEngine:
                     known[url].world_size = server.world_size
                 except EngineError as error:
                     known[url].drained = error.message
+                    continue
+                if self._policy.version is not None:
+                    await self._load([known[url]], self._policy.model)
         self.replicas.all = [known[url] for url in urls]
 
     async def _start(self) -> None:
@@ -321,16 +335,16 @@ class VLLMEngine:
                 place="sampling.max_tokens",
                 remedy="serve the model with a larger --max-model-len, or lower sampling.max_tokens",
             )
-        self._policy, self.max_context = _Policy(found[0].model), context
+        self._model, self._policy, self.max_context = found[0].model, _Policy(found[0].model), context
         self._native = all(server.native for server in found)
         for replica, server in zip(self.replicas.all, found, strict=True):
             replica.world_size = server.world_size
 
     async def _sample(self, prompt: list[int], sampling: Sampling, limit: int, session: str) -> Completion:
-        await self._open.wait()
         if self._changed:
             await self.start()
-        policy, version = self._policy, self.version
+        await self._open.wait()
+        version = self.version
         settings: dict[str, Any] = {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
@@ -344,37 +358,67 @@ class VLLMEngine:
         if self._settings.seeded and sampling.seed is not None:
             # Of a completion that is continued, every piece draws anew.
             settings["seed"] = (sampling.seed + len(prompt)) & (1 << 62) - 1
-        self._under_way[policy.model] += 1
-        self._idle.clear()
-        try:
+        with self._sampled() as policy:
             if self._native:
-                body: dict[str, Any] = {
-                    "model": policy.model,
-                    "token_ids": prompt,
-                    "sampling_params": {**settings, "detokenize": bool(sampling.stop)},
-                }
-                native = await self.replicas.post(NATIVE, body, _NativeReply, session=session)
-                completion = _from_native(native.choices[0], version)
+                params = {**settings, "detokenize": bool(sampling.stop)}
+                body: dict[str, Any] = {"token_ids": prompt, "sampling_params": params}
+                native = await self._ask(policy, NATIVE, body, NativeReply, session, self._restarted)
+                completion = from_native(native.choices[0], version)
             else:
-                body = {"model": policy.model, "prompt": prompt, "return_token_ids": True, **settings}
-                reply = await self.replicas.post(COMPLETIONS, body, _Reply, session=session)
-                completion = _from_completions(reply.choices[0], version)
-        finally:
-            self._under_way[policy.model] -= 1
-            if not self._under_way.total():
-                self._idle.set()
-            self._retire(policy)
+                body = {"prompt": prompt, "return_token_ids": True, **settings}
+                reply = await self._ask(policy, COMPLETIONS, body, Reply, session)
+                completion = from_completions(reply.choices[0], version)
         if policy.version is not None:
             spans = [VersionSpan(policy.version, 0, len(completion.token_ids))]
             return msgspec.structs.replace(completion, versions=spans)
         return completion
 
-    async def _score(self, prefix: list[int], continuation: list[int], session: str) -> list[float]:
+    @contextmanager
+    def _sampled(self) -> Iterator[_Policy]:
+        """What a request samples from, which stays on the servers as long as the block."""
+        policy = self._policy
+        self._under_way[policy.model] += 1
+        self._idle.clear()
+        try:
+            yield policy
+        finally:
+            self._under_way[policy.model] -= 1
+            if not self._under_way.total():
+                self._idle.set()
+            self._retire(policy)
+
+    async def _ask(
+        self,
+        policy: _Policy,
+        path: str,
+        body: dict[str, Any],
+        kind: type[T],
+        session: str,
+        wrong: Callable[[T], str] | None = None,
+    ) -> T:
+        """Posts a request under the policy. A server that has restarted lacks the adapter, and gets it again."""
+        body = {"model": policy.model, **body}
+        try:
+            return await self.replicas.post(path, body, kind, session=session, wrong=wrong)
+        except Refused as refused:
+            if refused.status != 404 or policy.version is None:
+                raise
+            await self._load(self.replicas.all, policy.model)
+            return await self.replicas.post(path, body, kind, session=session, wrong=wrong)
+
+    def _restarted(self, reply: NativeReply) -> str:
+        """Why a server is to be left alone: it has its model's own weights where others have those of an update."""
+        versions = [span.version for span in reply.choices[0].weight_versions or []]
+        if self._numbered and self._policy.version is None and versions[-1:] == [UNTRAINED]:
+            return "it has restarted, and holds its model's own weights until the next update"
+        self._numbered |= any(map(str.isdecimal, versions))
+        return ""
+
+    async def _score(self, policy: _Policy, prefix: list[int], continuation: list[int], session: str) -> list[float]:
         scores: list[float] = []
         for start in range(0, len(continuation), SCORED_AT_ONCE):
             wanted = continuation[start : start + SCORED_AT_ONCE]
             body = {
-                "model": self._policy.model,
                 "prompt": [prefix + continuation[: start + k] for k in range(len(wanted))],
                 "max_tokens": 1,
                 "temperature": 1.0,
@@ -382,7 +426,7 @@ class VLLMEngine:
                 "logprob_token_ids": sorted(set(wanted)),
                 "return_tokens_as_token_ids": True,
             }
-            reply = await self.replicas.post(COMPLETIONS, body, _Reply, session=session)
+            reply = await self._ask(policy, COMPLETIONS, body, Reply, session)
             for choice, token in zip(sorted(reply.choices, key=lambda choice: choice.index), wanted, strict=True):
                 listed = (choice.logprobs.top_logprobs if choice.logprobs else None) or [None]
                 score = (listed[0] or {}).get(f"token_id:{token}")
@@ -394,16 +438,16 @@ class VLLMEngine:
     async def _send_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
         """Pause, start, send, finish, resume, on all servers at once; also on those that failed before."""
         if self._transfer is None:
-            folder = Path(self._settings.weights_dir) if self._settings.weights_dir else None
-            self._transfer = TRANSFERS[self._settings.transfer](folder)
+            self._transfer = TRANSFERS[self._settings.transfer](self._shared)
         await self._transfer.prepare(weights)
-        # Clearing the cache, which is the default, has requests under way computed anew under the new weights: so
-        # every log-probability is that of one version, history included.
-        paused = await self._each(self.replicas.all, "/pause?mode=keep", None)
+        paused = await self._each(self.replicas.all, "/pause?mode=keep&clear_cache=true", None)
         started = await self._each(paused, "/start_weight_update", None)
         sent = await self._transfer.send(started, self._each)
         done = await self._each(sent, "/finish_weight_update", {"weight_version": str(version)})
-        resumed = await self._each(done, "/resume", None)
+        # Whatever a pause clears in this vLLM or that: nothing computed under the old weights stays. Requests under way
+        # are computed anew, so that every log-probability is that of one version, history included.
+        cleared = await self._each(done, CLEAR, None, kind=_Cleared)
+        resumed = await self._each(cleared, "/resume", None)
         for replica in resumed:
             replica.drained = ""
             replica.worked()
@@ -417,37 +461,91 @@ class VLLMEngine:
                 remedy="agentrl serve starts servers that can: VLLM_SERVER_DEV_MODE=1 and --weight-transfer-config",
             )
 
-    async def _load_adapter(self, folder: Path, version: int) -> None:
-        name = f"adapter-{version}"
-        body = {"lora_name": name, "lora_path": str(folder), "load_inplace": True}
-        took = await self._each(self.replicas.all, "/v1/load_lora_adapter", body)
+    async def _send_adapter(self, adapter: Adapter, version: int) -> None:
+        """A name of its own for each version: the servers keep caches by name, so that none is used under another."""
+        first = self._policy.version is None
+        if first and await self._trained_before():
+            await self._send_weights(await adapter.base(), version)
+        name = await self._shelf.put(adapter, version)
+        took = await self._load(self.replicas.all, name)
+        lacking = [replica for replica in self.replicas.all if replica not in took]
+        if first and lacking:
+            self.takes_adapters, why = False, f"{lacking[0].url}: {lacking[0].drained}"
+            for replica in lacking:
+                replica.drained = ""
+            await self._unload(name)
+            raise NoAdapters(why)
         if not took:
             raise EngineError(
-                f"no server took the adapter: {self.replicas.all[0].drained}", remedy="engine.lora_rank: its rank"
+                f"no server took the adapter of version {version}: {lacking[0].drained}",
+                place=lacking[0].url,
+                remedy="the server's log tells more; the same command goes on once it serves again",
             )
+        self._sample_from(_Policy(name, version))
+
+    async def _trained_before(self) -> bool:
+        """Whether a server holds weights that an earlier training sent it. Those that cannot tell are trusted; the
+        trainer's canary compares log-probabilities."""
+
+        async def one(replica: Replica) -> bool:
+            try:
+                info = await self._client.get(f"{replica.url}/weight_info", _WeightInfo)
+            except (EngineError, Refused):
+                return False
+            return info.weight_version != UNTRAINED
+
+        return any(await asyncio.gather(*map(one, self.replicas.all)))
+
+    async def _load(self, replicas: Sequence[Replica], name: str) -> list[Replica]:
+        """Has servers load an adapter; those that have it now. Not in place: a server would read it at every step."""
+        body = {"lora_name": name, "lora_path": str(self._shelf.folder(name))}
+        took = await self._each(replicas, "/v1/load_lora_adapter", body, done_before="already been loaded")
         for replica in took:
             replica.drained = ""
             replica.worked()
-        before, self._policy = self._policy, _Policy(name, version)
+        return took
+
+    def _sample_from(self, policy: _Policy) -> None:
+        before, self._policy = self._policy, policy
         self._retire(before)
 
     def _retire(self, policy: _Policy) -> None:
         """Unloads an adapter that was replaced and that no request uses any more."""
         if policy.version is None or policy == self._policy or self._under_way[policy.model]:
             return
-        task = asyncio.create_task(
-            self._each(self.replicas.all, "/v1/unload_lora_adapter", {"lora_name": policy.model}, needed=False)
-        )
+        task = asyncio.create_task(self._unload(policy.model))
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
 
-    async def _each(self, replicas: Sequence[Replica], path: str, body: Any, *, needed: bool = True) -> list[Replica]:
-        """Posts to servers; those that agreed. The others are drained, if the call was `needed`."""
+    async def _unload(self, name: str) -> None:
+        await self._each(self.replicas.all, "/v1/unload_lora_adapter", {"lora_name": name}, needed=False)
+        self._shelf.drop(name)
+
+    async def _each(
+        self,
+        replicas: Sequence[Replica],
+        path: str,
+        body: Any,
+        *,
+        needed: bool = True,
+        done_before: str | None = None,
+        kind: type[_Cleared] | type[None] = NOTHING,
+    ) -> list[Replica]:
+        """Posts to servers; those that agreed. The others are drained, if the call was `needed`.
+
+        Args:
+            done_before: a refusal that says this is none: nothing was left to do.
+            kind: of the reply, where one that was accepted may still tell of a failure.
+        """
 
         async def one(replica: Replica) -> bool:
             try:
-                await self._client.post(replica.url + path, body, type(None))
+                reply = await self._client.post(replica.url + path, body, kind)
+                if reply is not None and not reply.success:
+                    raise EngineError("the server could not do it")
             except (EngineError, Refused) as error:
+                if done_before is not None and done_before in error.message:
+                    return True
                 if needed:
                     replica.drained = f"{path}: {error.message}"
                 return False
@@ -455,56 +553,3 @@ class VLLMEngine:
 
         agreed = await asyncio.gather(*map(one, replicas))
         return [replica for replica, yes in zip(replicas, agreed, strict=True) if yes]
-
-
-def _from_native(choice: _NativeChoice, version: int) -> Completion:
-    content = (choice.logprobs.content if choice.logprobs else None) or []
-    ids = choice.token_ids or []
-    if [entry.token_id for entry in content] != ids:
-        raise EngineError("the server's log-probabilities belong to other tokens than it sampled")
-    completion = _completion(ids, [entry.logprob for entry in content], choice.finish_reason, version)
-    spans = [VersionSpan(_number(s.version, version), s.start, s.end) for s in choice.weight_versions or []]
-    return msgspec.structs.replace(completion, versions=spans) if spans else completion
-
-
-def _from_completions(choice: _Choice, version: int) -> Completion:
-    logprobs = choice.logprobs.token_logprobs if choice.logprobs else []
-    return _completion(choice.token_ids or [], logprobs, choice.finish_reason, version)
-
-
-def _completion(ids: list[int], logprobs: Sequence[float | None], finish: str | None, version: int) -> Completion:
-    sure = [value for value in logprobs if value is not None]
-    if len(ids) != len(logprobs):
-        raise EngineError(f"{len(ids)} tokens came with the log-probabilities {list(logprobs)[:8]}")
-    if len(sure) < len(ids) or not math.isfinite(sum(sure)):  # JSON has no NaN: a null stands for it
-        raise DeadPolicy(f"the log-probabilities of sampled tokens are not finite: {list(logprobs)[:8]}")
-    reasons: dict[str | None, Literal["stop", "length"]] = {"stop": "stop", "length": "length"}
-    return Completion(
-        token_ids=ids,
-        # The sum of rounded probabilities may exceed 1 by a little.
-        logprobs=sure if max(sure, default=0.0) <= 0.0 else [min(0.0, value) for value in sure],
-        finish=reasons.get(finish, "abort"),
-        versions=[VersionSpan(version, 0, len(ids))] if ids else [],
-    )
-
-
-def _joined(first: Completion, second: Completion) -> Completion:
-    """Two pieces of one completion."""
-    at = len(first.token_ids)
-    versions = list(first.versions)
-    for span in second.versions:
-        moved = VersionSpan(span.version, span.start + at, span.end + at)
-        if versions and versions[-1].version == moved.version:
-            moved = VersionSpan(moved.version, versions.pop().start, moved.end)
-        versions.append(moved)
-    return Completion(
-        token_ids=first.token_ids + second.token_ids,
-        logprobs=first.logprobs + second.logprobs,
-        finish=second.finish,
-        versions=versions,
-    )
-
-
-def _number(version: str, otherwise: int) -> int:
-    """A server that was never updated calls its version by a word."""
-    return int(version) if version.isdecimal() else otherwise

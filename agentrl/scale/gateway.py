@@ -145,7 +145,7 @@ class GatewayEngine:
         timeout_s: of one request.
     """
 
-    checkpoint_names = False  # the driver updates the engine
+    checkpoint_names = takes_adapters = False  # the driver updates the engine
 
     def __init__(self, url: str, token: str, *, name: str, trainable: bool, max_context: int, timeout_s: float) -> None:
         self.name, self.trainable, self.max_context = name, trainable, max_context

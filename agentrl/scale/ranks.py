@@ -200,7 +200,7 @@ async def _met(recipe: Recipe, place: Place, handles: list[Handle], following: l
     size, start_s, restarts = recipe.scale.trainer_ranks, recipe.scale.start_s, recipe.scale.restarts
     if size == 1:
         return PlacedRanks(Ranks(), [])
-    cuda = _on_cuda(recipe)
+    cuda = on_cuda(recipe)
     _speak_towards((place.host, 9))
     store = TCPStore(place.host, 0, size, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=start_s))
     try:
@@ -248,7 +248,7 @@ def _speak_towards(address: tuple[str, int]) -> None:
                     os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
 
 
-def _on_cuda(recipe: Recipe) -> bool:
+def on_cuda(recipe: Recipe) -> bool:
     """Whether the model will be on GPUs. Counted without a context, which would fix what this process sees."""
     assert recipe.model is not None
     device = recipe.model.device
@@ -257,4 +257,4 @@ def _on_cuda(recipe: Recipe) -> bool:
 
 def _gpus_each(recipe: Recipe) -> float:
     given = recipe.scale.rank_gpus
-    return float(_on_cuda(recipe)) if given is None else given
+    return float(on_cuda(recipe)) if given is None else given

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from agentrl.engines.http import back_off
-from agentrl.engines.launch import Servers, start_servers
+from agentrl.engines.launch import Servers, Serving, start_servers
 from agentrl.engines.settings import EngineSettings
 from agentrl.errors import RecipeError
 from agentrl.recipe import Recipe
@@ -34,7 +34,7 @@ class VLLMServer:
         EngineError: the interpreter has no vLLM.
     """
 
-    def __init__(self, settings: EngineSettings, model: str, dtype: str, max_context: int | None) -> None:
+    def __init__(self, settings: EngineSettings, model: str, serving: Serving) -> None:
         import ray
 
         self._host: str = ray.util.get_node_ip_address()
@@ -45,9 +45,7 @@ class VLLMServer:
                 remedy="put it there under the same path, or share it (NFS, an image that holds it)",
             )
         alone = settings.model_copy(update={"replicas": 1})
-        self._servers: Servers = start_servers(
-            alone, Path(model), dtype=dtype, max_context=max_context, host=self._host
-        )
+        self._servers: Servers = start_servers(alone, Path(model), serving, host=self._host)
 
     async def ready(self) -> str:
         """Waits until it answers (`START_S` at most); its URL.
@@ -74,17 +72,16 @@ class PlacedServers:
 
     Args:
         model: the folder, under this path on every machine.
-        max_context: as `start_servers` takes it.
+        serving: as `start_servers` takes it.
 
     Attributes:
         urls: of those that run now.
     """
 
-    def __init__(self, recipe: Recipe, model: Path, max_context: int | None) -> None:
-        assert recipe.model is not None
+    def __init__(self, recipe: Recipe, model: Path, serving: Serving) -> None:
         self.urls: Sequence[str] = ()
         self._settings, self._scale = recipe.engine, recipe.scale
-        self._server = (recipe.engine, str(model), recipe.model.dtype, max_context)
+        self._server = (recipe.engine, str(model), serving)
         self._place: Place | None = None
         self._handles: list[Handle] = []
         self._keeping: list[asyncio.Task[None]] = []

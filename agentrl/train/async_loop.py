@@ -139,7 +139,7 @@ class AsyncLoop(Loop):
             await super()._evaluate(iteration)
             return
         await self._evaluation_ends()
-        await self._update_engine(self._evaluator)
+        await self._hand_over(self._evaluator)
         self._evaluation = asyncio.create_task(self._evaluate_on(self._evaluator, iteration))
 
     async def _evaluate_again(self, iteration: int) -> None:

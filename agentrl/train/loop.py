@@ -14,6 +14,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+import torch
+
 from agentrl.build import Parts, check_training
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import HFTokenizer
@@ -21,9 +23,12 @@ from agentrl.closing import close_all
 from agentrl.credit.registry import EpisodeCredit
 from agentrl.curriculum import Curriculum, Group, Lesson
 from agentrl.curriculum.curriculum import load_parts
+from agentrl.engines.adapters import Adapter, NoAdapters
 from agentrl.engines.base import Engine
 from agentrl.engines.open import note_fallback
+from agentrl.engines.replay import ReplayEngine
 from agentrl.engines.torch import TorchEngine
+from agentrl.engines.vllm import VLLMEngine
 from agentrl.episode.record import Episode
 from agentrl.episode.runner import Plan
 from agentrl.errors import TrainError
@@ -36,11 +41,13 @@ from agentrl.seeds import derive_seed
 from agentrl.store.run_dir import RunDir
 from agentrl.task_source import load_tasks
 from agentrl.train import checkpoint
+from agentrl.train.canary import FLOAT32, HALF, ROWS, Canary
 from agentrl.train.compute_thread import ComputeThread
 from agentrl.train.demonstrations import demonstration_row, demonstration_texts
 from agentrl.train.followers import lead
 from agentrl.train.kl_reward import Penalised, with_kl_reward
 from agentrl.train.learners import wanted
+from agentrl.train.lora import save_adapters
 from agentrl.train.model_columns import ModelColumns
 from agentrl.train.ranks import Ranks
 from agentrl.train.row import Row, rows_of, silence
@@ -147,11 +154,38 @@ class Loop:
             await self._compute(self._save)
         await self._update_engine()
 
-    async def _update_engine(self, engine: Engine | None = None) -> None:
-        """Hands the policy as it is now to the engine, or to another one."""
+    async def _update_engine(self) -> None:
+        """Hands the policy as it is now to the engine, and sees whether it arrived.
+
+        Raises:
+            WeightsLost: it did not.
+        """
+        await self._hand_over(self.engine)
+        if self.canary is not None:
+            trained = await self._compute(self.canary.trained, self.trainer)
+            self.canary.check(self.iteration, await self.canary.sampled(self.engine), trained)
+
+    async def _rest(self) -> None:
+        """The trainer's turn on GPUs that it shares with servers: they sleep until the next update."""
+        if self.recipe.engine.colocate is not None and isinstance(self.engine, VLLMEngine):
+            await self.engine.sleep()
+
+    async def _hand_over(self, to: Engine) -> None:
         assert self.recipe.model is not None
-        to = engine or self.engine
-        weights = partial(self.trainer.weights, self.recipe.model.dtype, checkpoint_names=to.checkpoint_names)
+        lora, dtype, colocated = self.settings.lora, self.recipe.model.dtype, self.recipe.engine.colocate is not None
+        device = "cpu" if colocated else None  # no copy on the GPU, which the servers want back
+        weights = partial(self.trainer.weights, dtype, device, checkpoint_names=to.checkpoint_names)
+        if colocated:
+            torch.cuda.empty_cache()
+        if lora is not None and to.takes_adapters:
+            own = await self._compute(self.trainer.adapters)
+            base = partial(self._compute, partial(weights, adapters=False))
+            try:
+                return await to.update(
+                    Adapter(partial(save_adapters, weights=own, settings=lora), base), self.iteration
+                )
+            except NoAdapters as refusal:
+                self.progress.note(f"LoRA: the engine gets weights merged in {dtype}, because {refusal.message}")
         await to.update(await self._compute(weights), self.iteration)
 
     async def _use(self, loaded: LoadedModel) -> None:
@@ -175,9 +209,31 @@ class Loop:
             learners=wanted(self.settings, self.credit.needs),
         )
         self.trainer = await self._compute(make)
+        if self.settings.lora is not None and not self.engine.takes_adapters:
+            assert self.recipe.model is not None
+            self.progress.note(f"LoRA: the engine gets weights merged in {self.recipe.model.dtype}")
         if self.trainer.unpacked is not None:
             self.progress.note(f"packing: rows (no shared prefixes), because {self.trainer.unpacked}")
         self.columns = ModelColumns(self.credit, self.trainer)
+        await self._rest()
+        self.canary = self._canary()
+        if self.canary is not None:
+            self.canary.begin(await self._compute(self.canary.trained, self.trainer))
+
+    def _canary(self) -> Canary | None:
+        """None where it is turned off, and for a replay, which takes no weights."""
+        if not self.settings.canary or isinstance(self.engine, ReplayEngine):
+            return None
+        assert self.recipe.model is not None
+        half = "bfloat16" in (self.recipe.model.dtype, self.settings.precision)
+        rounded = self.settings.lora is not None and self.recipe.model.dtype == "bfloat16"
+        hint = (
+            "; merged in bfloat16, small steps of adapters are lost: model.dtype=float32, or servers that take adapters"
+        )
+        system = self.recipe.agent.system
+        opening = [] if system is None else [{"role": "system", "content": system}]
+        prompts = [self.renderer.start([*opening, *task.instruction]) for task in self.tasks.tasks[:ROWS]]
+        return Canary(prompts, self.loaded.max_context, HALF if half else FLOAT32, hint if rounded else "")
 
     async def _demonstrations(self) -> list[Episode]:
         """Demonstrations of the warm start's script, played in the real environment."""
@@ -235,7 +291,9 @@ class Loop:
                 f"iteration {self.iteration}: none of {len(self._episodes())} episodes could be scored",
                 remedy=f"agentrl show {self.run.path} lists the failures",
             )
+        await self._rest()
         rolled = time.perf_counter()
+        arrived = self.canary.metrics if self.canary is not None else {}  # of the weights that have just sampled
         metrics, update = await self._compute(self._learn, groups)
         metrics |= await self._imitate()
         trained = time.perf_counter()
@@ -249,6 +307,7 @@ class Loop:
             **metrics,
             **update,
             **self._flow(),
+            **arrived,
             "rollout_s": rolled - started,
             "train_s": trained - rolled,
         }

@@ -1,7 +1,8 @@
 """LoRA (Hu et al., 2021, arXiv:2106.09685): low-rank adapters train, the model stays; through peft.
 
-Adapters are put into the model in place, so that everything that takes the model goes on to work. Engines and
-checkpoints get merged weights under the model's own names: W + (alpha / rank) B A.
+Adapters are put into the model in place, so that everything that takes the model goes on to work. vLLM servers get the
+adapters alone, in peft's format; checkpoints, and engines that take no adapters, get merged weights under the model's
+own names: W + (alpha / rank) B A.
 """
 
 from __future__ import annotations
@@ -60,17 +61,19 @@ def merged(weights: Mapping[str, Tensor], settings: LoraSettings) -> dict[str, T
 
     Weights that are tied stay tied (the same tensor) unless an adapter changes them.
     """
-    out = {name: tensor for name, tensor in weights.items() if ".lora_" not in name and _BASE not in name}
-    scale = settings.alpha / settings.rank
+    out, scale = without_adapters(weights), settings.alpha / settings.rank
     for name, tensor in weights.items():
-        if _BASE not in name:
-            continue
-        down, up = (weights.get(name.replace(_BASE, part)) for part in (_DOWN, _UP))
-        plain = name.replace(_BASE, ".")
-        # Adapters of float32 into weights of whatever type, rounded once.
-        added = None if down is None or up is None else scale * (up.float() @ down.float())
-        out[plain] = tensor if added is None else (tensor.float() + added).to(tensor.dtype)
+        down, up = (weights.get(name.replace(_BASE, part)) for part in (_DOWN, _UP)) if _BASE in name else (None, None)
+        if down is not None and up is not None:
+            # Adapters of float32 into weights of whatever type, rounded once.
+            added = scale * (up.float() @ down.float())
+            out[name.replace(_BASE, ".")] = (tensor.float() + added).to(tensor.dtype)
     return out
+
+
+def without_adapters(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A state dict with adapters, as that of the model before it got them: what they were trained on."""
+    return {name.replace(_BASE, "."): tensor for name, tensor in weights.items() if ".lora_" not in name}
 
 
 def save_adapters(folder: Path, weights: Mapping[str, Tensor], settings: LoraSettings) -> None:

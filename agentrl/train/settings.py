@@ -79,7 +79,9 @@ class TrainSettings(BaseModel):
     head_precision: Literal["float32"] | None = Field(
         None, description="With precision: bfloat16: the output layer's product in float32 all the same."
     )
-    lora: LoraSettings | None = Field(None, description="Train low-rank adapters; engines get merged weights.")
+    lora: LoraSettings | None = Field(
+        None, description="Train low-rank adapters; vLLM servers get the adapters, the torch engine merged weights."
+    )
     trainable: Trainable | None = Field(None, description="Train a part of the model; null: all of it.")
     logits_mb: Annotated[int, MAY_CHANGE] = Field(
         512, gt=0, description="MiB of logits at a time; beyond, they come in chunks and are computed twice."

@@ -15,7 +15,7 @@ from transformers.core_model_loading import revert_weight_conversion
 from agentrl.errors import DeadPolicy, TrainError
 from agentrl.train.columns import Columns, token_columns
 from agentrl.train.learners import body_of, learner
-from agentrl.train.lora import add_adapters, merged
+from agentrl.train.lora import add_adapters, merged, without_adapters
 from agentrl.train.loss_settings import LossSettings
 from agentrl.train.losses import Objective, TokenBatch, token_weights
 from agentrl.train.packing import Floats, Pack
@@ -123,7 +123,12 @@ class Trainer:
 
     @together
     def weights(
-        self, dtype: str | None = None, device: str | None = None, *, checkpoint_names: bool = False
+        self,
+        dtype: str | None = None,
+        device: str | None = None,
+        *,
+        checkpoint_names: bool = False,
+        adapters: bool = True,
     ) -> dict[str, Tensor]:
         """The policy's state dict as a plain model has it: shards gathered (for rank 0 alone), adapters merged.
 
@@ -134,11 +139,12 @@ class Trainer:
             device: where each goes once it is gathered: "cpu" for a file, since a GPU need not have room for them all.
             checkpoint_names: under the names that the family's checkpoints have, where transformers has others in
                 memory (it fuses experts); what other programs that load checkpoints understand.
+            adapters: false: without LoRA's part, the weights that it was put on.
         """
         state = whole_state(self.model, device=device)
         if self.ranks.rank:
             return {}
-        state = self._plain(state)
+        state = self._plain(state) if adapters else without_adapters(state)
         if checkpoint_names:
             state = dict(revert_weight_conversion(self.model, state))
         return state if dtype is None else cast(state, getattr(torch, dtype))
@@ -260,6 +266,7 @@ class Trainer:
             group.update({name: value for name, value in now.items() if name != "params"})
         self.steps = int(state["steps"])
 
+    @together
     def adapters(self) -> dict[str, Tensor]:
         """LoRA's own weights; none without LoRA."""
         own = [(name, parameter) for name, parameter in self.model.named_parameters() if ".lora_" in name]

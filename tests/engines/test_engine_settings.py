@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from agentrl.engines import launch
-from agentrl.engines.launch import arguments, start_servers
+from agentrl.engines.launch import Serving, arguments, start_servers
 from agentrl.engines.settings import KEYS, EngineSettings
 from agentrl.errors import EngineError
 
@@ -39,16 +39,28 @@ def test_what_does_not_belong_is_named(given: dict[str, object], expected: str) 
 
 
 def test_settings_survive_the_run_directory() -> None:
-    settings = EngineSettings(use="vllm", urls=["http://a:1"], lora_rank=8)
+    settings = EngineSettings(use="vllm", urls=["http://a:1"], merge_lora=True)
     assert EngineSettings.model_validate(settings.model_dump()) == settings
 
 
 def test_a_server_is_started_with_what_training_needs(tmp_path) -> None:
-    settings = EngineSettings(use="vllm", lora_rank=8, tensor_parallel=2, args=["--seed", "1"])
-    line = " ".join(arguments(settings, tmp_path, "float32", 512, 8000, "10.0.0.2", cpu=False))
+    settings = EngineSettings(use="vllm", tensor_parallel=2, args=["--seed", "1"])
+    line = " ".join(arguments(settings, tmp_path, Serving("float32", 512, 8), 8000, "10.0.0.2", cpu=False))
     wanted = ["--logprobs-mode processed_logprobs", "--enable-scale-out", '{"backend": "file"}', "--max-model-len 512"]
     wanted += ["--tensor-parallel-size 2", "--max-lora-rank 8", "--seed 1"]
     assert [flag for flag in wanted if flag not in line] == []
+
+
+@pytest.mark.parametrize(("rank", "served"), [(None, None), (1, 8), (8, 8), (24, 32), (512, 512), (513, None)])
+def test_servers_take_the_ranks_that_vllm_knows(tmp_path: Path, rank: int | None, served: int | None) -> None:
+    """A larger one is merged, which the first update says."""
+    settings = EngineSettings(use="vllm")
+    line = arguments(settings, tmp_path, Serving("float32", None, rank), 8000, "h", cpu=False)
+    assert ("--enable-lora" in line) == (served is not None)
+    if served is not None:
+        assert line[line.index("--max-lora-rank") + 1] == str(served)
+    merging = settings.model_copy(update={"merge_lora": True})
+    assert "--enable-lora" not in arguments(merging, tmp_path, Serving("float32", None, rank), 8000, "h", cpu=False)
 
 
 @pytest.mark.parametrize(
@@ -67,10 +79,10 @@ def test_batch_invariance_is_refused_where_vllm_lacks_it(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     settings = EngineSettings(use="vllm", python=sys.executable, batch_invariant=True)
     with pytest.raises(EngineError, match=why):
-        start_servers(settings, tmp_path, dtype="float32", max_context=None)
+        start_servers(settings, tmp_path, Serving("float32"))
 
 
 def test_batch_invariance_reaches_the_server_by_its_environment() -> None:
     for wanted in (True, False):
         settings = EngineSettings(use="vllm", batch_invariant=wanted)
-        assert launch._environment(settings, 0, cpu=False).get("VLLM_BATCH_INVARIANT") == ("1" if wanted else None)
+        assert launch._environment(settings, ["0"]).get("VLLM_BATCH_INVARIANT") == ("1" if wanted else None)

@@ -5,28 +5,38 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
+import shutil
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.commands.train import train_into
+from agentrl.engines.adapters import Adapter, Shelf
 from agentrl.engines.base import Completion, ContextOverflow, Sampling
-from agentrl.engines.launch import Servers, start_servers
+from agentrl.engines.launch import Servers, Serving, start_servers
 from agentrl.engines.open import start_to_sample
 from agentrl.engines.replicas import Replica
 from agentrl.engines.settings import EngineSettings
+from agentrl.engines.transfer import FileTransfer
 from agentrl.engines.vllm import VLLMEngine
 from agentrl.errors import EngineError
 from agentrl.model import LoadedModel
+from agentrl.recipe_file import load_recipe
+from agentrl.store.run_dir import RunDir
+from agentrl.train.canary import WeightsLost
 from tests.commands.conftest import CODE
 
 from .conftest import plain_logprobs
 from .http_server import serving, status
-from .vllm_learning import LEARNING, learn
+from .vllm_learning import ADAPTERS, LEARNING, imitating_model, learn
 from .vllm_world import PYTHON, other_weights, row_of, small_model, tokenizer_of, worst_difference, write_adapter
 
 pytestmark = [
@@ -34,7 +44,8 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
-SETTINGS = EngineSettings(use="vllm", python=PYTHON, lora_rank=8, timeout_s=120)
+SETTINGS = EngineSettings(use="vllm", python=PYTHON, timeout_s=120)
+SERVED = Serving("float32", 1024, lora_rank=4)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +56,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[LoadedModel, Path]:
 
 @pytest.fixture(scope="module")
 def servers(model: tuple[LoadedModel, Path]) -> Iterator[Servers]:
-    servers = start_servers(SETTINGS, model[1], dtype="float32", max_context=1024)
+    servers = start_servers(SETTINGS, model[1], SERVED)
     try:
         asyncio.run(servers.ready())
         yield servers
@@ -66,6 +77,15 @@ async def engine(model: tuple[LoadedModel, Path], servers: Servers) -> AsyncIter
 def prompts(loaded: LoadedModel, count: int) -> list[list[int]]:
     tokenizer = tokenizer_of(loaded)
     return [tokenizer.encode(f"<|im_start|>user\nCount to {k}.<|im_end|>\n", special=True) for k in range(count)]
+
+
+def copied(folder: Path) -> Adapter:
+    """The adapter in a folder, for the weights that a model began with."""
+
+    async def base() -> dict[str, torch.Tensor]:
+        return load_file(folder.parent / "base.safetensors")
+
+    return Adapter(partial(shutil.copytree, folder), base)
 
 
 @pytest.mark.parametrize("native", [True, False])
@@ -119,16 +139,21 @@ async def test_an_adapter_samples_as_if_merged_and_those_under_way_keep_theirs(
     loaded = model[0]
     assert engine._native
     plain = copy.deepcopy(loaded.model)
+    save_file({k: v for k, v in plain.state_dict().items() if k != "lm_head.weight"}, tmp_path / "base.safetensors")
+    # The server holds the weights of some training: the adapter is for others, which it gets first.
+    await engine.update(other_weights(plain, 6), 6)
     adapted = {7: write_adapter(tmp_path / "seven", plain, seed=7), 8: write_adapter(tmp_path / "eight", plain, seed=8)}
-    await engine.update(tmp_path / "seven", 7)
+    await engine.update(copied(tmp_path / "seven"), 7)
     prompt = prompts(loaded, 3)[2]
     running = asyncio.create_task(engine.generate(prompt, Sampling(max_tokens=300), "early"))
     await asyncio.sleep(0.3)
-    await engine.update(tmp_path / "eight", 8)
+    await engine.update(copied(tmp_path / "eight"), 8)
     late = await engine.generate(prompt, Sampling(max_tokens=20), "late")
     early = await running
     assert [s.version for s in early.versions] == [7]
     assert [s.version for s in late.versions] == [8]
+    scored = await engine.score(prompt, [late.token_ids])
+    assert_close(torch.tensor(scored[0]), torch.tensor(late.logprobs), atol=1e-4, rtol=0)
     for said, version in ((early, 7), (late, 8)):
         row = row_of(prompt, said, 1.0)
         assert worst_difference(plain, {version: adapted[version]}, [row], [said]) < 1e-4
@@ -137,7 +162,7 @@ async def test_an_adapter_samples_as_if_merged_and_those_under_way_keep_theirs(
 async def test_who_samples_is_told_that_a_server_holds_a_trainings_weights(model) -> None:
     """A server of its own, so that nothing has updated it before."""
     tokenizer = tokenizer_of(model[0])
-    servers = start_servers(SETTINGS, model[1], dtype="float32", max_context=1024)
+    servers = start_servers(SETTINGS, model[1], SERVED)
     try:
         await servers.ready()
         engine = VLLMEngine(SETTINGS, servers.urls, tokenizer=tokenizer)
@@ -183,6 +208,67 @@ async def test_a_server_that_misses_an_update_gets_no_work_until_it_has_one(mode
         )
         assert {span.version for one in said for span in one.versions} == {5}
         await engine.close()
+
+
+def test_adapters_are_trained_without_a_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten steps of `agentrl train` on a server of its own, which keeps its model's weights throughout."""
+    monkeypatch.setattr(VLLMEngine, "_send_weights", never)
+    lines = train_adapters(tmp_path)
+    rewards = [line["reward"] for line in lines]
+    gaps = [line["canary_gap"] for line in lines]
+    arrived = [line["canary_arrived"] for line in lines if "canary_arrived" in line]
+    print("\nreward by step:", " ".join(f"{reward:.2f}" for reward in rewards))
+    print("canary: gap", " ".join(f"{gap:.1e}" for gap in gaps), "| arrived", " ".join(f"{a:.4f}" for a in arrived))
+    print(f"worst mismatch {max(line['mismatch_max'] for line in lines):.1e}")
+    assert len(rewards) == 10
+    assert max(line["mismatch_max"] for line in lines) < 1e-3
+    assert max(gaps) < 1e-4
+    assert len(arrived) >= 8
+    assert all(abs(share - 1) < 0.01 for share in arrived)
+    assert np.mean(rewards[-3:]) > np.mean(rewards[:3])
+
+
+@pytest.mark.parametrize("merged", [False, True], ids=["adapter", "weights"])
+def test_an_update_that_is_lost_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, merged: bool) -> None:
+    """The server agrees to version 3 and goes on with version 2: its file, or its adapter, is the earlier one."""
+    transferred, put = FileTransfer._write, Shelf.put
+    kept: dict[str, Any] = {}
+
+    def write(self: FileTransfer, weights: Any) -> None:
+        version = kept["version"] = kept.get("version", -1) + 1
+        if version < 3:
+            kept["weights"] = {name: tensor.clone() for name, tensor in weights.items()}
+        transferred(self, kept["weights"])
+
+    async def shelved(self: Shelf, adapter: Adapter, version: int) -> str:
+        if version < 3:
+            kept["name"] = await put(self, adapter, version)
+            shutil.copytree(self.folder(kept["name"]), tmp_path / f"{version}")
+            return kept["name"]
+        return await put(self, Adapter(partial(shutil.copytree, tmp_path / "2"), adapter.base), version)
+
+    monkeypatch.setattr(FileTransfer, "_write", write)
+    monkeypatch.setattr(Shelf, "put", shelved)
+    with pytest.raises(WeightsLost, match="version 3 did not arrive: since version 2") as told:
+        train_adapters(tmp_path, *(["engine.merge_lora=true"] if merged else []))
+    print(f"\n{told.value}")
+
+
+def train_adapters(folder: Path, *more: str) -> list[dict[str, Any]]:
+    """Trains adapters by the command's own loop; the metrics of its iterations."""
+    (folder / "task.py").write_text(CODE)
+    (folder / "recipe.yaml").write_text(ADAPTERS)
+    asyncio.run(imitating_model(folder))
+    train_into(
+        folder / "run",
+        load_recipe(str(folder), [f"model={{path: {folder / 'model'}}}", f"engine.python={PYTHON}", *more]),
+    )
+    with RunDir.read(folder / "run") as run:
+        return run.metrics()
+
+
+async def never(*_: Any) -> None:
+    raise AssertionError("whole weights were sent")
 
 
 async def test_episodes_with_tools_are_trained_with_updates_in_flight(tmp_path: Path) -> None:

@@ -21,9 +21,12 @@ from agentrl.recipe_file import load_recipe
 from agentrl.task_source import load_tasks
 from agentrl.train.demonstrations import demonstration_row, demonstration_texts
 from agentrl.train.row import Row, rows_of
+from agentrl.train.settings import TrainSettings
 from agentrl.train.trainer import Trainer
 
 STEPS, GROUPS, SIZE = 20, 8, 8
+
+LEARNING_MODEL = "model={scratch: {hidden: 64, layers: 2, heads: 2, vocab_size: 320, max_context: 256}}"
 
 LEARNING = """\
 name: counting
@@ -37,6 +40,20 @@ model: {scratch: {hidden: 64, layers: 2, heads: 2, vocab_size: 320, max_context:
 engine: {use: vllm}
 credit: {estimator: grpo}
 train: {lr: 1.0e-3, minibatch: 32, iterations: 1}
+concurrency: 128
+"""
+
+ADAPTERS = """\
+name: counting
+tasks: ./task.py:counts
+tools: [./task.py:Counter]
+agent: {format: tags, describe_tools: false, max_turns: 8}
+rewards: {exact: ./task.py:exact}
+scripts: {hasty: ./task.py:hasty}
+sampling: {max_tokens: 16}
+engine: {use: vllm}
+credit: {estimator: grpo}
+train: {lora: {rank: 8, alpha: 16}, lr: 5.0e-3, groups: 8, group_size: 8, minibatch: 32, iterations: 10}
 concurrency: 128
 """
 
@@ -124,3 +141,17 @@ def worst_ratio(referee: Trainer, snapshots: dict[int, dict], rows: list[Row]) -
                     part = slice(span.start, span.end)
                     worst = max(worst, float(np.abs(np.expm1(logprobs[part] - row.logprobs[part])).max()))
     return worst
+
+
+async def imitating_model(folder: Path) -> None:
+    """A small model that has learned from demonstrations, which is what adapters go on; in `folder`/model."""
+    recipe = load_recipe(str(folder), [LEARNING_MODEL])
+    parts = build(recipe)
+    tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
+    demos = [e async for e in demonstrations(parts, tasks)]
+    loaded = load_model(recipe.model, texts=demonstration_texts(demos), seed=0)
+    renderer = parts.renderer(HFTokenizer(loaded.tokenizer))
+    trainer = Trainer(loaded.model, TrainSettings())
+    trainer.sft([demonstration_row(demo, renderer) for demo in demos], steps=250, batch=16, lr=2e-3, seed=0)
+    loaded.model.save_pretrained(folder / "model")
+    loaded.tokenizer.save_pretrained(folder / "model")

