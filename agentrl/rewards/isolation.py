@@ -14,7 +14,7 @@ import re
 import secrets
 import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import PurePosixPath
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentrl.errors import RecipeError
 from agentrl.paths import data_path
+from agentrl.sandbox.contract import SandboxLost
 
 if TYPE_CHECKING:
     from agentrl.sandbox.contract import ExecResult, Process, Sandbox
@@ -104,6 +105,7 @@ async def apart(
 
     Raises:
         OSError: the files do not fit a sandbox.
+        SandboxLost: that of the code is gone at the end, so that what the tests said is no verdict.
     """
     code, judge = await _both(open_sandbox(), open_sandbox())
     stubs: dict[str, str | bytes] = {}
@@ -125,6 +127,8 @@ async def apart(
     carriers = [asyncio.create_task(_carry(relay, server, ready)), asyncio.create_task(_carry(server, relay))]
     try:
         yield judge
+        if loss := (await code.health()).loss:
+            raise loss
     finally:
         for carrier in carriers:
             carrier.cancel()
@@ -141,15 +145,14 @@ async def _both(one: Awaitable[T], other: Awaitable[T]) -> tuple[T, T]:
 
 
 async def _carry(source: Process, sink: Process, data: bytes = b"") -> None:
-    """Bytes from one side to the other, until one of them ends; then the other is told."""
+    """Bytes from one side to the other, until one of them ends or is lost; then the other is told."""
     carried = 0
-    try:
-        while (data := data or await source.read(size=1 << 18)) and carried < _MOST:
-            await sink.write(data)
-            carried, data = carried + len(data), b""
+    with suppress(OSError):  # nobody reads there any more
+        with suppress(SandboxLost):
+            while (data := data or await source.read(size=1 << 18)) and carried < _MOST:
+                await sink.write(data)
+                carried, data = carried + len(data), b""
         await sink.close_stdin()
-    except OSError:
-        return  # nobody reads there any more
 
 
 async def passes(

@@ -161,3 +161,41 @@ CHEATS: dict[str, str] = {
     "never ends": "while True: pass",
     "no syntax": "def double(",
 }
+
+_ZERO = """
+class Z(int): pass
+class X:
+    def __sub__(self, o): return Z(0)
+    __rsub__ = __add__ = __mul__ = __sub__
+    def __truediv__(self, o): return Z(1)
+def double(x): return X()
+"""
+
+_JUDGES = """
+def isclose(*a, **k): return True
+def check(*a): return True
+class np: allclose = staticmethod(lambda *a, **k: True)
+__all__ = ['isclose', 'check', 'np', 'double']
+def double(x): return 'nonsense'
+"""
+
+PARTICULAR: dict[str, tuple[str, str]] = {
+    "difference that is 0": (_ZERO, "from solution import double\nassert double(2) - 4 == 0"),
+    "difference in bounds": (_ZERO, "from solution import double\nassert -1e-6 < double(2) - 4 < 1e-6"),
+    "difference from the right": (_ZERO, "from solution import double\nassert 4 - double(2) in (0, 0.0)"),
+    "square of a difference": (_ZERO, "from solution import double\nassert (double(2) - 4) ** 2 < 1e-9"),
+    "product of differences": (_ZERO, "from solution import double\nd = double(2) - 4\nassert d * d == 0"),
+    "sum of differences": (_ZERO, "from solution import double\nassert sum(double(x) - 2 * x for x in (2, 3)) == 0"),
+    "sum of squares": (
+        _ZERO,
+        "from solution import double\nassert sum((double(x) - 2 * x) ** 2 for x in (2, 3)) < 1e-9",
+    ),
+    "quotient": (_ZERO, "from solution import double\nassert double(2) / 4 == 1"),
+    "imported before": (_JUDGES, "from math import isclose\nfrom solution import *\nassert isclose(double(2), 4)"),
+    "module imported before": (
+        _JUDGES,
+        "import math as np\nnp.allclose = lambda a, b: a == b\nfrom solution import *\nassert np.allclose(double(2), 4)",
+    ),
+    "defined before": (_JUDGES, "def check(a, b): assert a == b\nfrom solution import *\ncheck(double(2), 4)"),
+}
+"""What passes a test of a particular form only: the wrong solution, and the test."""

@@ -196,4 +196,43 @@ HONEST: dict[str, tuple[str, str]] = {
         "try: Shape()\nexcept TypeError: pass\nelse: raise AssertionError\ns = Stack(); s.push(1); s.push('a')\n"
         "assert len(s) == 2 and s.pop() == 'a' and s.items == [1]\nassert groups(['a', 'bb', 'c']) == {1: ['a', 'c'], 2: ['bb']}\n",
     ),
+    "derived from plain data": (
+        "import collections, enum, typing\nclass V(typing.NamedTuple):\n    x: int\n    y: int\n"
+        "    def __add__(self, o): return V(self.x + o.x, self.y + o.y)\n    def __mul__(self, k): return V(self.x * k, self.y * k)\n"
+        "    __rmul__ = __mul__\n    def __neg__(self): return V(-self.x, -self.y)\n"
+        "class Stack(list):\n    def push(self, x): self.append(x)\nclass Mode(enum.IntFlag):\n    R = 4\n    W = 2\n"
+        "class Window(collections.abc.Sequence):\n    def __init__(self, *items): self.items = items\n"
+        "    def __len__(self): return len(self.items)\n    def __getitem__(self, k): return self.items[k]\n"
+        "def key(k): return slice(k, None)\n",
+        "from solution import V, Stack, Mode, Window, key\nassert V(1, 2) + V(3, 4) == V(4, 6) == (4, 6) and -V(1, 2) == (-1, -2)\n"
+        "assert V(1, 2) * 3 == V(3, 6) == 3 * V(1, 2) and V(1, 2) < (1, 3) and V(1, 2)._asdict() == {'x': 1, 'y': 2}\n"
+        "s = Stack(); s.push(1); s.push(2); assert s == [1, 2] and s + [3] == [1, 2, 3] and s[-1:] == [2] and 2 in s\n"
+        "assert Mode.R | Mode.W == 6 and Mode.R | 1 == 5 and not Mode.R & 1\n"
+        "w = Window(1, 2, 3); assert w[1:] == (2, 3) and w[::-1] == (3, 2, 1) and w.index(2) == 1 and key(2) == slice(2, None)\n",
+    ),
+    "zones of time": (
+        "import datetime as d\ndef noon(): return d.datetime(2020, 1, 1, 12, tzinfo=d.timezone.utc)\n"
+        "def zone(h): return d.timezone(d.timedelta(hours=h))\n",
+        "import datetime as d\nfrom solution import noon, zone\nassert noon() == d.datetime(2020, 1, 1, 12, tzinfo=d.timezone.utc)\n"
+        "assert noon().tzinfo == d.timezone.utc and noon().astimezone(zone(2)).hour == 14 and zone(2) == d.timezone(d.timedelta(hours=2))\n",
+    ),
+    "the same object": (
+        "def sort(a): a.sort(); return a\ndef copied(a): return list(a)\ndef merged(into, more): into.update(more); return into\n",
+        "from solution import sort, copied, merged\na = [2, 1]\nassert sort(a) is a and a == [1, 2] and copied(a) is not a and copied(a) == a\n"
+        "d = {}; assert merged(into=d, more={1: 2}) is d and d == {1: 2}\n",
+    ),
+    "threads": (
+        "import concurrent.futures, threading\ndef each(f, xs):\n    with concurrent.futures.ThreadPoolExecutor(4) as pool: return list(pool.map(f, xs))\n"
+        "class Count:\n    def __init__(self): self.n, self.lock = 0, threading.Lock()\n"
+        "    def up(self):\n        with self.lock: self.n += 1\n",
+        "import threading\nfrom solution import each, Count\nassert each(lambda x: x * 2, range(100)) == [2 * x for x in range(100)]\n"
+        "c = Count(); ts = [threading.Thread(target=lambda: [c.up() for _ in range(20)]) for _ in range(4)]\n"
+        "for t in ts: t.start()\nfor t in ts: t.join()\nassert c.n == 80\n",
+    ),
+    "names that a test has already": (
+        "from typing import List\nfrom collections import Counter\nLIMIT = 3\ndef words(text: str) -> List[str]: return text.split()\n",
+        "from collections import Counter\nfrom typing import List\nfrom solution import *\nfrom solution import *\n"
+        "assert Counter(words('a b a')) == Counter(a=2, b=1) and isinstance(Counter(), Counter) and LIMIT == 3\n"
+        "class Mine(Counter): pass\nassert Mine('aa') == {'a': 2}\n",
+    ),
 }

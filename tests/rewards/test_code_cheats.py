@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
+import signal
 import tarfile
 from collections.abc import AsyncIterator
 from importlib.util import find_spec
@@ -13,10 +15,11 @@ from typing import Any
 import pytest
 
 from agentrl.rewards.code import code_tests
-from agentrl.sandbox.contract import Sandbox, SandboxSpec
+from agentrl.rewards.isolation import passes
+from agentrl.sandbox.contract import Sandbox, SandboxLost, SandboxSpec
 from agentrl.sandbox.namespace import NamespaceBackend
 from agentrl.task import Task
-from tests.rewards.cheats import CHEATS
+from tests.rewards.cheats import CHEATS, PARTICULAR
 from tests.rewards.honest import HONEST
 from tests.rewards.make import make_episode
 
@@ -74,6 +77,7 @@ class Bench:
 
     def __init__(self, backend: NamespaceBackend, site: bytes) -> None:
         self.backend, self.site, self.turn = backend, site, asyncio.Semaphore(2)
+        self.boxes: list[Any] = []
 
     async def score(self, answer: str, tests: Any, **settings: Any) -> Any:
         boxes: list[Sandbox] = []
@@ -83,6 +87,7 @@ class Bench:
             spec = SandboxSpec(env={"PYTHONPATH": SITE, "PYTHONDONTWRITEBYTECODE": "1"} if pytest_too else {})
             box = await self.backend.create(spec)
             boxes.append(box)
+            self.boxes.append(box)
             if pytest_too:
                 unpack = f"mkdir -p {SITE} && tar -C {SITE} -xf -"
                 assert (await box.exec(unpack, stdin=self.site)).ok
@@ -114,6 +119,31 @@ async def test_no_trick_is_taken_for_a_solution(bench, kind):
     )
     rewarded = [name for name, one in zip(CHEATS, scored, strict=True) if one.value != 0.0]
     assert not rewarded
+
+
+@pytest.mark.parametrize("form", ["script", "statements"])
+async def test_no_form_of_a_test_helps_a_wrong_solution(bench, form):
+    def tests(text: str) -> Any:
+        files = {"files": {"check.py": text}, "command": "python3 check.py"}
+        return files if form == "script" else [text]
+
+    texts = {text for _, text in PARTICULAR.values()}
+    right = await asyncio.gather(*(bench.score(RIGHT, tests(text), timeout_s=60) for text in texts))
+    assert all(one.value == 1.0 for one in right), "the honest ones"
+    wrong = await asyncio.gather(*(bench.score(code, tests(text), timeout_s=60) for code, text in PARTICULAR.values()))
+    assert [name for name, one in zip(PARTICULAR, wrong, strict=True) if one.value != 0.0] == []
+
+
+@pytest.mark.parametrize("whose", ["code", "tests"])
+async def test_a_sandbox_that_is_killed_from_outside_is_no_verdict(bench, whose, monkeypatch):
+    async def harmed(judge: Any, *arguments: Any, **settings: Any) -> Any:
+        victims = [box for box in bench.boxes if (box is judge) == (whose == "tests")]
+        os.kill(victims[0]._tree.init_pid, signal.SIGKILL)
+        return await passes(judge, *arguments, **settings)
+
+    monkeypatch.setattr("agentrl.rewards.code.passes", harmed)
+    with pytest.raises(SandboxLost):
+        await bench.score(RIGHT, ["assert double(2) == 4"], timeout_s=60)
 
 
 @pytest.mark.parametrize("name", HONEST)

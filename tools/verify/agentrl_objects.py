@@ -163,12 +163,15 @@ class _Forward:
 class Remote(_Forward, metaclass=RemoteMeta):
     """An object of the code."""
 
+    _agentrl_own = frozenset()  # special methods that its class has in place of those of the plain data that it holds
+
     __slots__ = ("__weakref__", "_agentrl_ahead", "_agentrl_end", "_agentrl_number", "_agentrl_run", "_agentrl_tainted")
 
     def __eq__(self, other):
         if ours(other) or code().trust:
             return code().special(reference(self), "__eq__", other)
-        return plain_of(self)[0] == other if plain_of(self) else NotImplemented
+        plain = plain_of(self)
+        return plain[0] == other if plain else NotImplemented
 
     def __hash__(self):
         return code().special(reference(self), "__hash__")
@@ -211,8 +214,11 @@ class Exit(SystemExit):
 
 
 def plain_of(handle):
-    """The plain data that an object of a subclass of int, str, list, ... holds; empty for others."""
-    return code().request("plain", reference(handle))
+    """The plain data that an object of a subclass of int, str, list, ... holds; empty for others.
+
+    Also empty for what came of an operator that told the code what the test has: the code chose it after that.
+    """
+    return [] if own(handle, "tainted") else code().request("plain", reference(handle))
 
 
 # Special methods, by what may be told to the code.
@@ -241,21 +247,24 @@ def _unary(name):
 
 
 def _binary(name):
-    """With objects of the code: sent. With plain data: only what makes an object of the code again (vector * 3)."""
+    """With objects of the code: sent. With plain data: only what makes an object of the code again (vector * 3).
+
+    An object that holds plain data is that in arithmetic, unless its class says otherwise (a vector of namedtuples).
+    """
 
     def method(self, other, *rest):
-        if ours(other) or code().trust:
-            return code().special(reference(self), name, other, *rest)
-        plain = plain_of(self)
+        plain = [] if ours(other) or code().trust or name in type(self)._agentrl_own else plain_of(self)
         if plain:
             return getattr(type(plain[0]), name, lambda *_: NotImplemented)(plain[0], other, *rest)
         result = code().special(reference(self), name, other, *rest)
-        if isinstance(result, Remote) and name == "__radd__" and type(other) is int and other == 0:
-            return result  # the start of `sum`
-        if isinstance(result, Remote):
+        if code().trust or result is NotImplemented:
+            return result
+        starts_sum = name == "__radd__" and type(other) is int and other == 0
+        told = not (ours(other) or starts_sum) or (isinstance(other, Remote) and own(other, "tainted"))
+        if told or own(self, "tainted"):
+            if not isinstance(result, Remote):
+                raise TypeError(REFUSED)
             object.__setattr__(result, "_agentrl_tainted", True)  # it may know what the test wants to hear
-        elif result is not NotImplemented:
-            raise TypeError(REFUSED)
         return result
 
     return method
@@ -320,6 +329,17 @@ for _names, _kind in ((UNARY, _unary), (BINARY, _binary), (OTHER, _any)):
 
 class Module(types.ModuleType):
     """A module of the code."""
+
+    @property
+    def __all__(self):
+        """What `import *` takes: no name that the importing module has, unless an earlier one of these gave it."""
+        names, frame = self.__dict__.get("_agentrl_public", ()), sys._getframe(1)
+        if frame.f_locals is not frame.f_globals:  # not a module that imports
+            return list(names)
+        known, given = frame.f_globals, code().given.setdefault(id(frame.f_globals), set())
+        taken = [name for name in names if name not in known or name in given]
+        given.update(taken)
+        return taken
 
     def __getattr__(self, name):
         return forwarded(self, name)

@@ -54,6 +54,7 @@ _RICH = {
     ("datetime", "datetime"): (lambda v: v.isoformat(), lambda kind, text: kind.fromisoformat(text)),
     ("datetime", "date"): (lambda v: v.isoformat(), lambda kind, text: kind.fromisoformat(text)),
     ("datetime", "time"): (lambda v: v.isoformat(), lambda kind, text: kind.fromisoformat(text)),
+    ("datetime", "timezone"): (lambda v: list(v.__getinitargs__()), lambda kind, parts: kind(*parts)),
     ("datetime", "timedelta"): (lambda v: [v.days, v.seconds, v.microseconds], lambda kind, parts: kind(*parts)),
     ("pathlib", "PosixPath"): (str, lambda kind, text: kind(text)),
     ("pathlib", "PurePosixPath"): (str, lambda kind, text: kind(text)),
@@ -91,6 +92,8 @@ class Codec:
             return ["Z", value.real, value.imag]
         if kind is range:
             return ["R", *(self.encode(end) for end in (value.start, value.stop, value.step))]
+        if kind is slice:
+            return ["SL", *(self.encode(end, depth + 1) for end in (value.start, value.stop, value.step))]
         if kind is deque:
             return ["Q", self._items(list(value), depth + 1), value.maxlen]
         if kind is type and BUILT_IN.get(value.__name__) is value:
@@ -173,6 +176,7 @@ _DECODERS = {
     "BA": lambda codec, text: bytearray(_text(text).encode("latin-1")),
     "Z": lambda codec, real, imag: complex(real, imag),
     "R": lambda codec, *ends: range(*map(codec.decode, ends)),
+    "SL": lambda codec, *ends: slice(*map(codec.decode, ends)),
     "Q": lambda codec, items, most: deque(codec._decoded(items), most),
     "Y": lambda codec, name: BUILT_IN[_text(name)],
     "X": lambda codec, name: ERRORS[_text(name)],

@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter, OrderedDict, defaultdict, deque
 from contextlib import suppress
 
 from agentrl_mux import Mux
@@ -30,6 +31,7 @@ SHOWN = 1 << 20
 MUTABLE = ("L", "T", "S", "D", "DO", "DC", "Q", "BA")
 """Tags of arguments that a call may change; a tuple may hold what changes."""
 
+_CHANGING = {list, set, dict, OrderedDict, defaultdict, Counter, deque, bytearray}
 _BASES = (bool, int, float, complex, str, bytes, bytearray, list, tuple, set, frozenset, dict)
 
 
@@ -83,7 +85,7 @@ class Server:
         self.sock, self.root = sock, root
         self.codec = Codec(self.refer, self.resolve)
         self.objects, self.numbers, self.classes, self.passed = {}, {}, set(), {}
-        self.loop = None
+        self.loop, self.asking = None, threading.RLock()
 
     # The conversation
 
@@ -105,15 +107,16 @@ class Server:
         return answer
 
     def ask(self, operation, *arguments):
-        """Asks the tests, in the midst of a request of theirs."""
-        send(self.sock, [operation, *map(self.codec.encode, arguments)])
-        while True:
-            kind, *rest = receive(self.sock)
-            if kind == "ok":
-                return self.codec.decode(rest[0])
-            if kind == "raise":
-                raise self.passed_error(*rest)
-            send(self.sock, self.answer(kind, rest))
+        """Asks the tests, in the midst of a request of theirs. Threads of the code ask one after the other."""
+        with self.asking:
+            send(self.sock, [operation, *map(self.codec.encode, arguments)])
+            while True:
+                kind, *rest = receive(self.sock)
+                if kind == "ok":
+                    return self.codec.decode(rest[0])
+                if kind == "raise":
+                    raise self.passed_error(*rest)
+                send(self.sock, self.answer(kind, rest))
 
     def passed_error(self, token, name, args, text):
         """An exception that a function of the tests raised."""
@@ -131,6 +134,8 @@ class Server:
     def refer(self, value):
         if type(value) is Method:
             return ["M", value.target, value.name]
+        if type(value) is Argument:
+            return ["=", value.key]
         if isinstance(value, Passed):
             return ["P", value._token]
         if inspect.ismodule(value):
@@ -157,7 +162,7 @@ class Server:
         self.classes.add(number)
         own = {name for base in kind.__mro__ if base is not object for name in vars(base)}
         bases = [self.codec.encode(base) for base in kind.__bases__ if base is not object]
-        about = [kind.__module__, kind.__qualname__, bases, sorted(own & SPECIAL_METHODS)]
+        about = [kind.__module__, kind.__qualname__, bases, sorted(own & SPECIAL_METHODS), sorted(overridden(kind))]
         return ["K", number, *about]
 
     def resolve(self, data):
@@ -284,7 +289,11 @@ class Server:
             {k: self.codec.decode(v) for k, v in kwargs.items()},
         )
         try:
-            return function(*positional, **named)
+            value = function(*positional, **named)
+            for key, given in (*enumerate(positional), *named.items()):
+                if value is given and type(given) in _CHANGING:
+                    return Argument(key)
+            return value
         finally:
             for key, value, before in [
                 *((k, positional[k], args[k]) for k in range(len(args))),
@@ -341,6 +350,20 @@ class Server:
             stream.join()
         tell("exit", code)
         os._exit(0)
+
+
+class Argument:
+    """What the tests gave a call by this index or name, and it returns: for them, the same object."""
+
+    def __init__(self, key):
+        self.key = key
+
+
+def overridden(kind):
+    """Special methods that a class derived from plain data has in place of that data's; those of enum do the same."""
+    plain = next((k for k, base in enumerate(kind.__mro__) if base in _BASES), 0)
+    own = {name: value for base in kind.__mro__[:plain] for name, value in vars(base).items()}
+    return {name for name in own.keys() & SPECIAL_METHODS if getattr(own[name], "__module__", "") != "enum"}
 
 
 class Method:

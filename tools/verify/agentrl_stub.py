@@ -48,6 +48,7 @@ class Code:
         self.lock, self.pid, self.trust = threading.RLock(), os.getpid(), os.path.exists(TRUST)
         self.handles, self.classes, self.modules = {}, {}, {}
         self.passed, self.tokens = [], {}
+        self.given = {}  # names that `import *` gave, by module
         self.sock = socket.socket(socket.AF_UNIX)
         try:
             self.sock.connect(SOCKET)
@@ -75,7 +76,12 @@ class Code:
                 self.show(out, err)
                 if changed:
                     self.carry_over(changed, dict(local))
-                value = self.error_of(value) if kind == "raise" else self.codec.decode(value)
+                if kind == "raise":
+                    value = self.error_of(value)
+                elif type(value) is list and value[:1] == ["="]:
+                    value = dict(local)[value[1]]
+                else:
+                    value = self.codec.decode(value)
             except OSError as error:
                 lost(error)
             except (Malformed, KeyError, TypeError, ValueError, IndexError, RecursionError, OverflowError) as error:
@@ -197,12 +203,12 @@ class Code:
                 error = kind.__new__(kind)
                 error.args = tuple(args)
             if issubclass(kind, RemoteError):
-                vars(error).update(_agentrl_number=number, _agentrl_text=str(text))
+                vars(error).update(_agentrl_number=number, _agentrl_text=str(text), _agentrl_tainted=False)
         if not isinstance(error, BaseException):
             raise Malformed("no exception")
         return error
 
-    def make_class(self, number, module, name, bases, special):
+    def make_class(self, number, module, name, bases, special, own):
         bases = [self.codec.decode(base) for base in bases]
         if any(issubclass(base, BaseException) for base in bases):
             if module in ERROR_MODULES:
@@ -215,7 +221,7 @@ class Code:
         else:
             roots = [base for base in bases if type(base) is RemoteMeta] or [Remote]
         about = {key: SPECIAL[key] for key in special if key in SPECIAL}
-        about.update(_agentrl_class=number, __module__=str(module), __slots__=())
+        about.update(_agentrl_class=number, _agentrl_own=frozenset(own), __module__=str(module), __slots__=())
         name = str(name).rpartition(".")[2]
         try:
             return RemoteMeta.make(name, tuple(roots), about)
@@ -255,7 +261,9 @@ def become(name, path):
     module.__dict__["_agentrl_number"] = number
     # `import *` must not replace what the tests judge with.
     known = {*vars(builtins), *RUNNERS, *getattr(sys, "stdlib_module_names", sys.builtin_module_names)}
-    module.__dict__["__all__"] = [key for key in public if type(key) is str and key not in known and key.isidentifier()]
+    module.__dict__["_agentrl_public"] = [
+        key for key in public if type(key) is str and key not in known and key.isidentifier()
+    ]
 
 
 def program(path, module):
