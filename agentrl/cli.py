@@ -16,7 +16,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from agentrl.commands.sandbox import app as sandboxes
-from agentrl.errors import AgentRLError, RankDied
+from agentrl.errors import AgentRLError, RankDied, raised_by
 from agentrl.view.terminal import visible
 
 
@@ -325,6 +325,12 @@ def main() -> None:
         app()
     except AgentRLError as error:
         print(f"error: {visible(str(error))}", file=sys.stderr)
+        sys.exit(1)
+    except SystemExit as error:
+        if not (place := raised_by(error)):
+            raise
+        # User code that belongs to no episode: a curriculum, credit, a loss. Nothing that it cut off may look done.
+        print(visible(f"error: {place}: sys.exit({error.code!r})\n  -> raise an exception instead"), file=sys.stderr)
         sys.exit(1)
     except OSError as error:
         if error.filename is None:

@@ -56,10 +56,17 @@ _NOT_THE_USERS = (*(f"{folder}{os.sep}" for folder in (Path(__file__).parent, *_
 def place_of(error: BaseException | None) -> str:
     """Innermost `file:line in function` of user code that an exception, or one that led to it, came through."""
     while error is not None:
-        for frame in reversed(traceback.extract_tb(error.__traceback__)):
-            if not frame.filename.startswith(_NOT_THE_USERS):
-                return f"{frame.filename}:{frame.lineno} in {frame.name}"
+        if place := raised_by(error):
+            return place
         error = error.__cause__ or error.__context__
+    return ""
+
+
+def raised_by(error: BaseException) -> str:
+    """As `place_of`, of this exception alone."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(_NOT_THE_USERS):
+            return f"{frame.filename}:{frame.lineno} in {frame.name}"
     return ""
 
 

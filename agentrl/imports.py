@@ -111,7 +111,7 @@ def _load_file(path: Path, ref: str) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script that ends in main() without asking for __name__
         del sys.modules[name]
         raise RecipeError(f"{ref!r}: {path} cannot be imported: {_described(error)}") from error
     return module
@@ -127,11 +127,11 @@ def _load_module(target: str, ref: str) -> ModuleType:
                 remedy="install it, or name a file: ./task.py:Name",
             ) from None
         raise RecipeError(f"{ref!r}: importing {target} failed: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script that ends in main() without asking for __name__
         raise RecipeError(f"{ref!r}: importing {target} failed: {_described(error)}") from error
 
 
-def _described(error: Exception) -> str:
+def _described(error: BaseException) -> str:
     where = "" if isinstance(error, SyntaxError) else place_of(error)  # that one's message has the line
     return described(type(error).__name__, str(error), where)
 

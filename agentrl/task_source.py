@@ -98,7 +98,7 @@ def _calling(source: str, function: Any, args: dict[str, Any]) -> Iterator[Any]:
         yield from function(**args)
     except AgentRLError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         text = "".join(traceback.format_exception(error)[-2:])
         raise TaskError(
             f"{type(error).__name__}: {error}\n{text}", place=source, remedy="fix the task source"

@@ -129,11 +129,12 @@ def require_whole(path: Path) -> None:
         if trains
         else "mend that and run the same command again: it adds what is missing"
     )
+    own = str(last.get("message", "")).partition("\n  -> ")[2] if last is not None else ""
     raise EpisodesMissing(
         f"{len(lost)} of {len(wanted)} episodes ({len(lost) / len(wanted):.0%}) are missing: {causes}"
         + (f"; the last: {failure_line(last)}" if last is not None else ""),
         place=f"{path}, episode {last['episode']}, stage {last['stage']}" if last is not None else str(path),
-        remedy=again,
+        remedy=f"{own}\n     {again}" if own else again,
     )
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from agentrl.engines.base import ContextOverflow
 from agentrl.episode.record import ErrorRecord, Status
-from agentrl.errors import InfraError, place_of
+from agentrl.errors import AgentRLError, InfraError, place_of
 from agentrl.sandbox.contract import Sandbox, SandboxBroken, SandboxExpired, SandboxLost
 from agentrl.values import said, text
 
@@ -63,12 +65,42 @@ async def check_answers(sandbox: Sandbox | None) -> None:
 
 
 def asked_to_stop(error: BaseException) -> bool:
-    """Whether the error is a cancellation of the current task, which must go on its way.
+    """Whether the error must go on its way: a Ctrl-C, the closing of a coroutine, a cancellation of the current task.
 
-    Other CancelledErrors come from user code that awaited what it had cancelled itself: a bug like any other.
+    Everything else is user code's, and no reason to end others' episodes: also its `sys.exit()`, exceptions of test
+    frameworks (which derive from BaseException), and CancelledErrors of what it had cancelled itself.
     """
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, KeyboardInterrupt | GeneratorExit)
+
+
+class TookTooLong(AgentRLError):
+    """User code did not end within the limit of its stage."""
+
+
+@asynccontextmanager
+async def within(seconds: float, what: str, limit: str, sandbox: Sandbox | None) -> AsyncIterator[None]:
+    """A deadline for user code. A TimeoutError of its own is not taken for it.
+
+    Args:
+        what: ran, in words.
+        limit: the field of `Limits` that holds the `seconds`.
+        sandbox: that it may have waited for.
+
+    Raises:
+        TookTooLong: it has passed.
+        SandboxLost: it has passed, and the sandbox does not answer.
+    """
+    try:
+        async with asyncio.timeout(seconds) as deadline:
+            yield
+    except TimeoutError as error:
+        if not deadline.expired():
+            raise
+        await check_answers(sandbox)
+        raise TookTooLong(f"{what} took longer than {seconds:g} s", remedy=f"raise limits.{limit}") from error
 
 
 _LONGEST = 8000  # characters: an exception may carry a whole file

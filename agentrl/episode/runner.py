@@ -22,7 +22,7 @@ from agentrl.credit.gain import GoldScorer
 from agentrl.engines.base import Engine, Sampling
 from agentrl.episode.budgets import Budgets
 from agentrl.episode.collector import rare_collections
-from agentrl.episode.failures import Verdict, asked_to_stop, check_answers, describe, verdict
+from agentrl.episode.failures import TookTooLong, Verdict, asked_to_stop, check_answers, describe, verdict, within
 from agentrl.episode.limits import Limits
 from agentrl.episode.outage import Outage
 from agentrl.episode.record import Episode, ErrorRecord
@@ -172,13 +172,13 @@ class Runner:
         try:
             try:
                 await play.run()
-            except (Exception, asyncio.CancelledError) as error:
+            except BaseException as error:
                 if asked_to_stop(error):
                     raise
                 judged = play.judge(error)
             if judged.status in ("done", "truncated"):
                 await play.score()
-        except (Exception, asyncio.CancelledError) as error:
+        except BaseException as error:
             if asked_to_stop(error):
                 raise
             judged = play.judge(error)
@@ -223,7 +223,7 @@ class _Attempt:
             self._enter("sandbox")
             self.sandbox = await self._start(harness.backend, harness.sandbox_spec, self.plan.id)
         self._enter("open")
-        async with asyncio.timeout(limits.open_s):
+        async with within(limits.open_s, "opening the tools", "open_s", self.sandbox):
             for tool in self.tools:
                 self.opened.append(tool)
                 await tool.open(task, self.sandbox)
@@ -266,12 +266,11 @@ class _Attempt:
         self._enter("score")
         # Components see the episode as it will be stored, only without its reward.
         try:
-            async with asyncio.timeout(self.harness.limits.score_s):
+            async with within(self.harness.limits.score_s, "scoring", "score_s", self.sandbox):
                 self.scored = await self.harness.rewards.score(
                     self.plan.task.copied(), self.episode(), self.sandbox, self._verifier_sandbox
                 )
-        except TimeoutError:
-            await check_answers(self.sandbox)
+        except TookTooLong:
             if self.harness.outage.lasts:
                 raise SandboxUnavailable("the sandbox backend was away until the rewards' deadline") from None
             raise
@@ -318,9 +317,11 @@ class _Attempt:
             closers.append(self.sandbox.close())
         for closer in closers:
             try:
-                async with asyncio.timeout(self.harness.limits.close_s):
+                async with within(self.harness.limits.close_s, "closing", "close_s", None):
                     await closer
-            except Exception as error:
+            except BaseException as error:
+                if asked_to_stop(error):
+                    raise
                 self.close_errors.append(describe(error, "close"))
         self._enter("end")
 

@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -279,24 +279,26 @@ class Session:
             result = ToolResult(f"Error: there is no tool {call.name!r}; tools: {', '.join(self.methods)}")
         else:
             try:
-                async with asyncio.timeout(method.owner.timeout_s):
+                async with asyncio.timeout(method.owner.timeout_s) as deadline:
                     result = await method.call(call.arguments)
-            except TimeoutError:
-                await check_answers(self.sandbox)
-                outcome = "timeout"
-                result = ToolResult(f"Error: {call.name} took longer than {method.owner.timeout_s:g} s")
             except ToolError as error:
                 outcome, result = "error", ToolResult(f"Error: {values.said(error)}")
             except InfraError:
                 raise
-            except (Exception, asyncio.CancelledError) as error:
+            except BaseException as error:
                 if asked_to_stop(error):
                     raise
-                kind, message = type(error).__name__, values.said(error)
-                outcome, result = "raised", ToolResult(f"Error: {call.name}: {kind}: {message}")
-                raised = described(kind, message, place_of(error))
+                if isinstance(error, TimeoutError) and deadline.expired():
+                    await check_answers(self.sandbox)
+                    outcome, message = "timeout", f"took longer than {method.owner.timeout_s:g} s"
+                    result = ToolResult(f"Error: {call.name} {message}")
+                else:
+                    kind, message = type(error).__name__, values.said(error)
+                    outcome, result = "raised", ToolResult(f"Error: {call.name}: {kind}: {message}")
+                    raised = described(kind, message, place_of(error))
             if result.rewards is not None:
-                result = replace(result, rewards=values.rewards(result.rewards, method.place))
+                given = values.rewards(result.rewards, method.place)
+                result = ToolResult(result.text, result.done, result.answer, given)  # a subclass may be built otherwise
         text, dropped = cut_middle(result.text, self.limits.observation_chars)
         blob = self._put_blob(result.text.encode(errors="replace")) if dropped and self._put_blob else None
         record = CallRecord(

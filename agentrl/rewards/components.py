@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, get_origin
 import msgspec
 from pydantic import TypeAdapter, ValidationError
 
+from agentrl.episode.failures import asked_to_stop
 from agentrl.episode.record import Episode, GateVerdict
 from agentrl.errors import AgentRLError, RecipeError, TaskError, place_of
 from agentrl.rewards.declare import About, Cost, Scored, about
@@ -174,7 +175,9 @@ class Component:
         except AgentRLError as error:
             error.add_note(f"in reward component {self.name!r}")
             raise
-        except Exception as error:
+        except BaseException as error:
+            if asked_to_stop(error):
+                raise
             if sandbox is not None and _left_behind(error, sandbox):
                 zero: Values = [0.0] * len(episode.turns) if "turn" in self.wants else 0.0
                 return apply(self.steps, zero), f"what the agent left: {error}"
@@ -215,7 +218,7 @@ class Component:
         )
 
 
-def _left_behind(error: Exception, sandbox: Sandbox) -> bool:
+def _left_behind(error: BaseException, sandbox: Sandbox) -> bool:
     """Whether the sandbox of the agent raised it, of what is there or of a name that cannot be."""
     if not isinstance(error, OSError | UnicodeError | NulByte):
         return False

@@ -45,6 +45,7 @@ class ToolResult:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", values.text(self.text))
+        object.__setattr__(self, "done", bool(self.done))
         if self.answer is not None:
             object.__setattr__(self, "answer", values.text(self.answer))
 

@@ -104,6 +104,33 @@ def test_a_failed_episode_runs_again_when_its_cause_is_mended(counting: Path) ->
     assert agentrl("check", "run", cwd=here).returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("line", "exits", "said"),
+    [
+        ("import asyncio", "import asyncio, sys; sys.exit(0)", "task.py cannot be imported: SystemExit: 0 at "),
+        ("    for k in", "    import sys; sys.exit(0)\n    for k in", "SystemExit: 0"),
+        ("    said = [", "    import sys; sys.exit(0); said = [", "6 of 6 episodes (100%) are missing: 6 RewardError"),
+    ],
+)
+def test_user_code_that_exits_with_0_does_not_look_done(counting: Path, line: str, exits: str, said: str) -> None:
+    code = (counting / "task.py").read_text()
+    (counting / "task.py").write_text(code.replace(line, exits, 1))
+    ended = agentrl(
+        "rollout", "counting", "--n", "6", "--agent", "oracle", "--out", "run", cwd=counting.parent, ok=False
+    )
+    assert ended.returncode == 1
+    assert said in ended.stderr
+
+
+def test_an_estimator_that_exits_with_0_does_not_look_done(counting: Path) -> None:
+    here = counting.parent
+    agentrl("rollout", "counting", "--n", "2", "--agent", "oracle", "--out", "run", cwd=here)
+    (counting / "mine.py").write_text("import sys\n\ndef mine(table):\n    sys.exit(0)\n")
+    ended = agentrl("credit", "run", "--estimator", "./mine.py:mine", cwd=here, ok=False)
+    assert ended.returncode == 1
+    assert f"error: {counting / 'mine.py'}:4 in mine: sys.exit(0)" in ended.stderr
+
+
 def test_a_run_that_misses_episodes_says_how_many_and_why(counting: Path) -> None:
     here = counting.parent
     code = (counting / "task.py").read_text()

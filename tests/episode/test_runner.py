@@ -13,9 +13,10 @@ from agentrl.agent import Agent
 from agentrl.engines.scripted import Say
 from agentrl.episode.budgets import TooManyUserErrors
 from agentrl.episode.record import Episode
-from agentrl.episode.runner import Runner
+from agentrl.episode.runner import Plan, Runner
 from agentrl.errors import EngineError
 from agentrl.play import summary
+from agentrl.task import Task
 from agentrl.train.row import rows_of
 from tests.episode.world import Bench, FlakyEngine, collect, make_harness, make_parts, plans, play_one
 
@@ -135,7 +136,101 @@ async def test_a_reward_that_awaits_what_it_cancelled_is_a_user_error(tmp_path: 
     episode = await play_one(make_harness(make_parts(tmp_path, rewards={"bad": "./trips.py:bad"}), calls()))
     assert episode.status == "user_error"
     assert episode.error is not None
-    assert (episode.error.kind, episode.error.stage) == ("CancelledError", "score")
+    assert (episode.error.kind, episode.error.stage) == ("RewardError", "score")
+    assert "reward component 'bad' raised CancelledError" in episode.error.message
+
+
+ENDING = """
+import asyncio, sys
+from agentrl import Agent, Tool, tool
+
+class FromAbove(BaseException): pass  # as test frameworks raise
+
+def end(task, place):
+    if task.data.get("place") == place:
+        raise {"exit": SystemExit(0), "above": FromAbove("skipped")}[task.data["how"]]
+
+class Ends(Tool):
+    async def open(self, task, sandbox):
+        self.task = task
+        end(task, "open")
+    async def close(self):
+        end(self.task, "close")
+    @tool
+    async def act(self) -> str:
+        end(self.task, "tool")
+        return "ok"
+
+class Runs(Agent):
+    async def run(self, session):
+        end(session.task, "agent")
+        await session.run_tools(await session.generate())
+        session.finish("answer", "bye")
+
+def scored(task):
+    end(task, "score")
+    return 1.0
+"""
+
+
+@pytest.mark.parametrize("how", ["exit", "above"])
+async def test_user_code_that_exits_ends_its_episode_and_not_the_run(tmp_path: Path, how: str) -> None:
+    (tmp_path / "ends.py").write_text(ENDING)
+    parts = make_parts(
+        tmp_path, tools=["./ends.py:Ends"], agent={"use": "./ends.py:Runs"}, rewards={"scored": "./ends.py:scored"}
+    )
+    tasks = [
+        Task.of(place, "Go.", place=place, how=how) for place in ("open", "agent", "tool", "score", "close", "none")
+    ]
+
+    def acts(task: Any, rng: Any) -> Any:
+        yield Say(calls=[("act", {})])
+
+    failures: list[dict[str, Any]] = []
+    runner = Runner(make_harness(parts, acts), concurrency=3, on_failure=failures.append)
+    found = {e.id: e for e in await collect(runner.run([Plan(task.id, task.id, task) for task in tasks]))}
+    lost = {"open", "agent", "score"}
+    assert {id: e.status for id, e in found.items()} == {id: "user_error" if id in lost else "done" for id in found}
+    assert found["tool"].turns[0].calls[0].outcome == "raised"
+    assert {failure["episode"] for failure in failures} == lost | {"close"}
+    assert all(str(tmp_path / "ends.py") in failure["place"] for failure in failures)
+
+
+async def test_a_tool_s_own_timeout_is_not_taken_for_its_deadline(tmp_path: Path) -> None:
+    code = "from agentrl import Tool, tool\n\nclass Asks(Tool):\n    @tool\n    async def ask(self) -> str:\n"
+    (tmp_path / "asks.py").write_text(f"{code}        raise TimeoutError('the server did not answer')\n")
+    parts = make_parts(tmp_path, tools=["tests.episode.world:Bench", "./asks.py:Asks"])
+    (call,) = (await play_one(make_harness(parts, calls("ask")))).turns[0].calls
+    assert (call.outcome, call.result) == ("raised", "Error: ask: TimeoutError: the server did not answer")
+
+
+@pytest.mark.parametrize(
+    ("limit", "tools", "rewards", "said"),
+    [
+        ("open_s", ["./slow.py:Slow"], {}, "opening the tools took longer than 0.05 s"),
+        ("score_s", ["tests.episode.world:Bench"], {"slow": "./slow.py:slow"}, "scoring took longer than 0.05 s"),
+    ],
+)
+async def test_a_deadline_of_user_code_names_its_limit(
+    tmp_path: Path, limit: str, tools: list[str], rewards: dict[str, str], said: str
+) -> None:
+    code = "import asyncio\nfrom agentrl import Tool\n\nasync def slow(task):\n    await asyncio.sleep(60)\n\n"
+    code += "class Slow(Tool):\n    async def open(self, task, sandbox):\n        await asyncio.sleep(60)\n"
+    (tmp_path / "slow.py").write_text(code)
+    parts = make_parts(tmp_path, tools=tools, rewards=rewards, limits={limit: 0.05})
+    episode = await play_one(make_harness(parts, calls()))
+    assert episode.status == "user_error"
+    assert episode.error is not None
+    assert episode.error.message == f"{said}\n  -> raise limits.{limit}"
+    assert "slow.py" in episode.error.place
+
+
+async def test_a_tool_may_return_a_result_of_its_own_class(tmp_path: Path) -> None:
+    code = "from agentrl import Tool, ToolResult, tool\n\nclass Hit(ToolResult):\n    def __init__(self):\n"
+    code += "        super().__init__('hit', rewards={'hit': True})\n\nclass Gun(Tool):\n    @tool\n"
+    (tmp_path / "gun.py").write_text(f"{code}    async def shoot(self):\n        return Hit()\n")
+    parts = make_parts(tmp_path, tools=["tests.episode.world:Bench", "./gun.py:Gun"])
+    assert (await play_one(make_harness(parts, calls("shoot")))).turns[0].rewards == {"hit": 1.0}
 
 
 async def test_user_errors_have_a_budget(tmp_path: Path) -> None:
