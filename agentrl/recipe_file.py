@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +144,15 @@ def _spelled_out(path: tuple[str, ...], value: Any, root: type[BaseModel] | None
 
 
 def _validate(tree: Any, path: Path, given: dict[tuple[str, ...], str]) -> Recipe:
+    plain = _plain(tree)
+    for loc, value in _strangers(plain):
+        raise RecipeError(
+            f"{'.'.join(map(str, loc))}: {value!r} is no value that a run could keep",
+            place=_place(tree, loc, path, given),
+            remedy="write a finite number" if isinstance(value, float) else f"write it in quotes: '{value}'",
+        )
     try:
-        recipe = Recipe.model_validate(_plain(tree))
+        recipe = Recipe.model_validate(plain)
     except ValidationError as error:
         raise _explain(error, tree, path, given) from None
     recipe._base = path.resolve().parent
@@ -164,6 +172,16 @@ def _plain(node: Any) -> Any:
         if isinstance(node, kind):
             return kind(node)
     return node
+
+
+def _strangers(node: Any, loc: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Values that YAML has and JSON has not (infinities, dates, sets), and where: they would not come back from a run's
+    record as they were given."""
+    if isinstance(node, dict | list):
+        for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+            yield from _strangers(value, (*loc, key))
+    elif (isinstance(node, float) and not math.isfinite(node)) or not isinstance(node, str | int | float | None):
+        yield loc, node
 
 
 def _explain(error: ValidationError, tree: Any, path: Path, given: dict[tuple[str, ...], str]) -> RecipeError:

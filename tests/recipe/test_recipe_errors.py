@@ -192,6 +192,8 @@ def test_an_override_cannot_reach_into_what_is_no_short_form(folder: Path) -> No
         (("rewards:", "sandbox: {spec: {memory: 5}}\nrewards:"), ["recipe.yaml:6", "memory", "memory_mb"]),
         (("max_turns: 4", "format: hermis"), ["hermis", "hermes"]),
         (("rewards:", "warm_start: {script: me}\nrewards:"), ["warm_start.script", "'me'"]),
+        (("rewards:", "limits: {episode_s: .inf}\nrewards:"), ["recipe.yaml:6", "limits.episode_s: inf", "finite"]),
+        (("max_turns: 4", "args: {since: 2024-05-01}"), ["agent.args.since", "write it in quotes: '2024-05-01'"]),
     ],
 )
 def test_each_mistake_is_explained(folder: Path, change: tuple[str, str], expected: list[str]) -> None:
@@ -209,6 +211,7 @@ def test_each_mistake_is_explained(folder: Path, change: tuple[str, str], expect
         ("tools.7.use=x", ["no index"]),
         ("name.first=x", ["name"]),
         ("train.lr=[", ["not a YAML value"]),
+        ("train.lr=.inf", ["--set train.lr=.inf", "a finite number"]),
     ],
 )
 def test_bad_overrides(folder: Path, override: str, expected: list[str]) -> None:
