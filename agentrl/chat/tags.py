@@ -10,7 +10,7 @@ from typing import Any
 
 from agentrl.chat.parser import Call, Found, ParsedCall, ParseFault, Parser, read_json, signature_lines
 
-_TAG = re.compile(r"<\s?(/?)\s?([A-Za-z_][\w.-]*)[^<>]*>")
+_TAG = re.compile(r"<\s?(/?)\s?([A-Za-z_][\w.-]*+)[^<>]*+>")
 
 
 class TagsParser(Parser):

@@ -12,7 +12,7 @@ from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.verifiers import METRICS, Metric
 from agentrl.task import Task
 
-CONFIDENCE = r"<confidence>\s*([0-9.]+)\s*(%?)\s*</confidence>"
+CONFIDENCE = r"<confidence>\s*([0-9.]+)\s*(?:(%)\s*)?</confidence>"
 
 
 @reward(source="RLCR, damanimehul/RLCR@8904bed; weights there: 0.5 format, 0.5 correct, 0.5 brier")

@@ -353,6 +353,7 @@ def test_long_hostile_text_is_read_in_linear_time(format: str, fragment: str) ->
     """A quadratic scan takes minutes here, and the test run's time limit ends it."""
     parse(format, fragment * (200_000 // len(fragment)))
     parse(format, fragment + " " * 200_000 + "x")
+    parse(format, fragment + "a" * 200_000)
 
 
 UNICODE = st.text(st.characters(exclude_categories=["Cs"]))

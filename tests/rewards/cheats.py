@@ -163,7 +163,8 @@ CHEATS: dict[str, str] = {
 }
 
 _ZERO = """
-class Z(int): pass
+class Z(int):
+    def __format__(self, form): return "0.00"
 class X:
     def __sub__(self, o): return Z(0)
     __rsub__ = __add__ = __mul__ = __sub__
@@ -191,6 +192,7 @@ PARTICULAR: dict[str, tuple[str, str]] = {
         "from solution import double\nassert sum((double(x) - 2 * x) ** 2 for x in (2, 3)) < 1e-9",
     ),
     "quotient": (_ZERO, "from solution import double\nassert double(2) / 4 == 1"),
+    "difference, printed": (_ZERO, "from solution import double\nassert f'{double(2) - 4:.2f}' == '0.00'"),
     "imported before": (_JUDGES, "from math import isclose\nfrom solution import *\nassert isclose(double(2), 4)"),
     "module imported before": (
         _JUDGES,

@@ -292,6 +292,7 @@ def test_gui_actions():
     ("Paris <confidence>8</confidence>", 0.0),
     ("Paris <confidence>.</confidence>", 0.0),
     ("Paris", 0.0),
+    ("<confidence>1" + " " * 1_000_000 + "x", 0.0),  # a quadratic scan takes hours
     (None, 0.0),
 ])  # fmt: skip
 def test_brier(answer, expected):

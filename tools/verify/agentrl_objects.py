@@ -183,6 +183,8 @@ class Remote(_Forward, metaclass=RemoteMeta):
         return str(code().special(reference(self), "__str__"))
 
     def __format__(self, form):
+        if form and own(self, "tainted"):  # a form is for numbers
+            raise TypeError(REFUSED)
         return str(code().special(reference(self), "__format__", form))
 
     def __reduce_ex__(self, protocol):
