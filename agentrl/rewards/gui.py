@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -65,10 +66,8 @@ def _right(call: CallRecord, wanted: Mapping[str, Any], radius: float, text_f1: 
         x0, y0, x1, y1 = wanted["box"]
         if point is None or not (x0 <= point[0] <= x1 and y0 <= point[1] <= y1):
             return False
-    if "point" in wanted:
-        x, y = wanted["point"]
-        if point is None or (point[0] - x) ** 2 + (point[1] - y) ** 2 > radius**2:
-            return False
+    if "point" in wanted and (point is None or math.dist(point, wanted["point"]) > radius):
+        return False
     if "text" in wanted:
         said = str(call.arguments.get("text", ""))
         return said == str(wanted["text"]) or word_f1(said, str(wanted["text"])) >= text_f1
@@ -79,6 +78,7 @@ def _point(arguments: Mapping[str, object]) -> tuple[float, float] | None:
     given: Any = arguments.get("point") or arguments.get("coordinate") or (arguments.get("x"), arguments.get("y"))
     try:
         x, y = given
-        return float(x), float(y)
-    except (TypeError, ValueError):
+        point = float(x), float(y)
+    except (TypeError, ValueError, OverflowError):
         return None
+    return point if all(map(math.isfinite, point)) else None  # NaN is nowhere, and so never too far away

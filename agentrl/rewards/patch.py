@@ -78,7 +78,7 @@ def _ratio(said: str | None, wanted: str | None) -> float:
     return 1.0 if said == wanted else difflib.SequenceMatcher(None, said, wanted, autojunk=False).ratio()
 
 
-_HUNK = re.compile(r"@@ -\d+(?:,(?P<old>\d+))? \+\d+(?:,(?P<new>\d+))? @@")
+_HUNK = re.compile(r"@@ -\d+(?:,(?P<old>\d{1,9}))? \+\d+(?:,(?P<new>\d{1,9}))? @@")
 
 
 def _path(line: str) -> str:

@@ -143,6 +143,12 @@ GOLD = """diff --git a/a.py b/a.py
 """
 
 
+async def test_a_patch_with_a_number_that_python_does_not_read_is_malformed():
+    task, nines = Task.of("t", "", patch=GOLD), "9" * 5000
+    answer = f"--- a/x\n+++ b/x\n@@ -1,{nines} +1,{nines} @@\n+x\n"
+    assert (await patch_similarity(task, make_episode(task, answer=answer))).value == -1.0
+
+
 async def test_patch_similarity():
     task = Task.of("t", "", patch=GOLD)
     assert (await patch_similarity(task, make_episode(task, answer=GOLD))) == 1.0
@@ -283,6 +289,13 @@ def test_gui_actions():
     assert gui_action(task, episode, radius=5.0, text_f1=0.9, type_weight=0.25)[:3] == [1.0, 1.0, 0.25]
     with pytest.raises(TaskError, match="task t: no gold actions"):
         gui_action(Task.of("t", ""), episode)
+
+
+@pytest.mark.parametrize("point", [["nan", "nan"], [float("nan"), 5], [1e200, 5], [10**400, 5], ["-inf", 5]], ids=repr)
+@pytest.mark.parametrize("gold", [{"point": [5, 5]}, {"box": [0, 0, 9, 9]}], ids=["point", "box"])
+def test_a_point_that_is_nowhere_is_not_the_right_one(point, gold):
+    task = Task.of("t", "", actions=[{"type": "click", **gold}])
+    assert gui_action(task, make_episode(task, turn(call("click", point=point)))) == [0.5]
 
 
 @pytest.mark.parametrize(("answer", "expected"), [
