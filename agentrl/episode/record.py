@@ -227,6 +227,21 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Names of the components that a gate zeroed."""
         return {name for gate in self.gates if not gate.open for name in gate.shuts}
 
+    def copied(self) -> Episode:
+        """This episode with lists and dicts of its own: what user code does to them stays there."""
+        nodes = [
+            msgspec.structs.replace(
+                node,
+                token_ids=[*node.token_ids],
+                logprobs=None if node.logprobs is None else [*node.logprobs],
+                versions=[*node.versions],
+            )
+            for node in self.nodes
+        ]
+        rest = msgspec.structs.replace(self, task=Task(id="", instruction=[]), nodes=[])
+        own = msgspec.convert(msgspec.to_builtins(rest), Episode)
+        return msgspec.structs.replace(own, task=self.task.copied(), nodes=nodes)
+
     def leaves(self) -> list[int]:
         """Indices of the nodes that no other node extends: one branch each, in order of creation."""
         parents = {node.parent for node in self.nodes}

@@ -268,7 +268,7 @@ class _Attempt:
         try:
             async with within(self.harness.limits.score_s, "scoring", "score_s", self.sandbox):
                 self.scored = await self.harness.rewards.score(
-                    self.plan.task.copied(), self.episode(), self.sandbox, self._verifier_sandbox
+                    self.plan.task, self.episode(), self.sandbox, self._verifier_sandbox
                 )
         except TookTooLong:
             if self.harness.outage.lasts:

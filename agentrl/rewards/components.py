@@ -145,7 +145,9 @@ class Component:
         What the agent's sandbox raises of its files and processes (OSError: no file, a folder, too large, ...) and the
         function lets through is no bug of the function: it scores 0.
         """
-        given: dict[str, Any] = {"task": task, "episode": episode, "sandbox": sandbox, "component": self.name}
+        own = episode.copied()  # the record is not a function's to change, nor are other functions to see that
+        own_task = own.task if task is episode.task else task.copied()
+        given: dict[str, Any] = {"task": own_task, "episode": own, "sandbox": sandbox, "component": self.name}
         fresh: list[Sandbox] = []
         found: Any
         value: Any
@@ -161,7 +163,7 @@ class Component:
             if "fresh_sandbox" in self.wants:
                 given["fresh_sandbox"] = await open_fresh()
             if "turn" in self.wants:
-                found = [await self._call({**given, "turn": turn}) for turn in episode.turns]
+                found = [await self._call({**given, "turn": turn}) for turn in own.turns]
                 notes = [f"turn {k}: {item.note}" for k, item in enumerate(found) if _note(item)]
                 value, note = [item.value if isinstance(item, Scored) else item for item in found], "; ".join(notes)
             else:

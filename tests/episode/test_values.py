@@ -21,7 +21,7 @@ from agentrl.errors import RecipeError, TaskError
 from agentrl.store import RunDir, check
 from agentrl.task import Task
 from agentrl.tools.base import Tool, ToolResult, tool
-from tests.episode.world import collect, make_harness, make_parts
+from tests.episode.world import collect, make_harness, make_parts, play_one
 
 torch = pytest.importorskip("torch")
 
@@ -258,6 +258,42 @@ async def test_what_a_tool_does_to_its_task_stays_in_its_episode(tmp_path: Path)
     episodes = await collect(Runner(make_harness(parts, script), concurrency=1).run(plans))
     assert [episode.turns[0].calls[0].result for episode in episodes] == ["3"] * 3
     assert [episode.task.data for episode in episodes] == [{"items": [1, 2, 3]}] * 3
+
+
+MEDDLING = """
+def meddle(task, episode):
+    turn = episode.turns[0]
+    turn.calls[0].arguments["text"] = "another"
+    turn.rewards["won"] = 9.0
+    turn.observations.clear()
+    episode.nodes[-1].token_ids.clear()
+    episode.nodes.pop()
+    episode.turns.clear()
+    episode.task.data["answer"] = task.data["answer"] = "wrong"
+    return 1.0
+
+def judge(task, episode):
+    return float(task.data["answer"] == episode.task.data["answer"] == episode.answer and len(episode.turns) == 2)
+"""
+
+
+async def test_what_a_reward_does_to_its_episode_stays_there(tmp_path: Path) -> None:
+    """Else it would change what is trained: the others' view of it, the record, the task of the whole group."""
+    (tmp_path / "rewards.py").write_text(MEDDLING)
+
+    def script(task: Task, rng: Any) -> Any:
+        yield Say(calls=[("echo", {"text": "hello"})])
+        yield Say(calls=[("end", {"answer": task.data["answer"]})])
+
+    def told(episode: Episode) -> Any:
+        turns = [(t.calls[0].arguments, t.calls[0].result, t.rewards, t.observations) for t in episode.turns]
+        return episode.task, episode.nodes, turns, episode.answer
+
+    rewards = {name: f"./rewards.py:{name}" for name in ("meddle", "judge")}
+    left = await play_one(make_harness(make_parts(tmp_path), script))
+    meddled = await play_one(make_harness(make_parts(tmp_path, rewards=rewards), script))
+    assert meddled.components == {"meddle": 1.0, "judge": 1.0}
+    assert told(meddled) == told(left)
 
 
 async def test_a_record_that_cannot_be_stored_is_a_user_error_whatever_made_it_so(tmp_path: Path) -> None:
