@@ -111,25 +111,52 @@ def _from_jsonl(settings: TaskSettings, base: Path) -> Iterator[Task]:
     path = (base / settings.jsonl).resolve()
     if not path.is_file():
         raise TaskError(f"there is no file {path}", place="tasks.jsonl", remedy="paths are relative to the recipe")
-    fields = [name for _, name, _, _ in string.Formatter().parse(settings.prompt) if name]
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
+    fields = _fields(settings.prompt)
+    with path.open("rb") as lines:
+        for number, written in enumerate(lines, 1):
+            place = f"{path}:{number}"
+            line = _text(written, place)
             if not line.strip():
                 continue
-            place = f"{path}:{number}"
             row = _row(line, place)
             for name in [*fields, *([settings.id] if settings.id else [])]:
                 if name not in row:
                     raise TaskError(
                         f"the row has no field {name!r}",
                         place=place,
-                        remedy=f"it has: {', '.join(row)}; the prompt is {settings.prompt!r}",
+                        remedy=f"it has: {', '.join(row)}; the prompt is {settings.prompt!r} ({_BRACES})",
                     )
             id = str(row[settings.id]) if settings.id else f"{path.stem}-{number}"
             try:
                 yield Task.of(id, settings.prompt.format(**row), **row)
             except TaskError as error:
                 raise TaskError(error.message, place=place, remedy=error.remedy) from None
+            except ValueError as error:  # {price:d} of what is no number
+                raise TaskError(f"does not fit the prompt {settings.prompt!r}: {error}", place=place) from None
+
+
+_BRACES = "{field} is replaced by the row's, braces of the text are written {{ and }}"
+
+
+def _fields(prompt: str) -> list[str]:
+    try:
+        fields = [name for _, name, _, _ in string.Formatter().parse(prompt) if name is not None]
+    except ValueError as error:
+        raise TaskError(f"{prompt!r}: {error}", place="tasks.prompt", remedy=_BRACES) from None
+    if "" in fields:
+        raise TaskError(f"{prompt!r} has a {{}} without a name", place="tasks.prompt", remedy=_BRACES)
+    return fields
+
+
+def _text(line: bytes, place: str) -> str:
+    try:
+        return line.decode("utf-8-sig" if place.endswith(":1") else "utf-8")
+    except UnicodeDecodeError as error:
+        raise TaskError(
+            f"not UTF-8 text: {error}",
+            place=place,
+            remedy="tasks.jsonl is text, a JSON object a line; tasks.source names a function that reads other files",
+        ) from None
 
 
 def _row(line: str, place: str) -> dict[str, Any]:

@@ -193,6 +193,18 @@ def _method(owner: Tool, function: Callable[..., Any]) -> ToolMethod:
 
 
 def _describe(function: Callable[..., Any]) -> tuple[str, dict[str, Any], TypeAdapter[Any]]:
+    try:
+        return _described_by_hints(function)
+    except RecipeError:
+        raise
+    except Exception as error:  # of Python, of pydantic: for what is no type, or none that JSON has
+        raise RecipeError(
+            f"tool {function.__qualname__}: its arguments cannot be shown to a model: {str(error).splitlines()[0]}",
+            remedy="take str, int, float, bool, list, dict, Literal, enums or pydantic models, under plain names",
+        ) from error
+
+
+def _described_by_hints(function: Callable[..., Any]) -> tuple[str, dict[str, Any], TypeAdapter[Any]]:
     hints = typing.get_type_hints(function, include_extras=True)
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
@@ -200,6 +212,11 @@ def _describe(function: Callable[..., Any]) -> tuple[str, dict[str, Any], TypeAd
             continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise RecipeError(f"tool {function.__qualname__}: *{parameter.name} cannot be shown to a model")
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise RecipeError(
+                f"tool {function.__qualname__}: {parameter.name!r} is positional only; models give arguments by name",
+                remedy="remove the / of its signature",
+            )
         if parameter.name not in hints:
             raise RecipeError(
                 f"tool {function.__qualname__}: argument {parameter.name!r} has no type hint",

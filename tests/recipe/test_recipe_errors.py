@@ -51,6 +51,18 @@ class Nothing(Tool): pass
 
 def broken():
     return 1 / 0
+
+@tool
+async def calls(back: type) -> str:
+    return ""
+
+@tool
+async def hidden(_how: int) -> str:
+    return ""
+
+@tool
+async def ordered(how: int, /) -> str:
+    return ""
 """
 
 
@@ -182,6 +194,9 @@ def test_an_override_cannot_reach_into_what_is_no_short_form(folder: Path) -> No
         (("[./task.py:Door]", "[{./task.py:Door: {height: 2}}]"), ["tools.0", "height", "its settings: width"]),
         (("[./task.py:Door]", "[./task.py:Door, ./task.py:open_door]"), ["open_door", "both Door and open_door"]),
         (("[./task.py:Door]", "[./task.py:untyped]"), ["untyped", "no type hint"]),
+        (("[./task.py:Door]", "[./task.py:calls]"), ["calls", "Cannot generate a JsonSchema", "-> take str, int"]),
+        (("[./task.py:Door]", "[./task.py:hidden]"), ["hidden", "leading underscores", "plain names"]),
+        (("[./task.py:Door]", "[./task.py:ordered]"), ["ordered: 'how' is positional only", "remove the /"]),
         (("[./task.py:Door]", "[./task.py:Nothing]"), ["Nothing", "no @tool method"]),
         (("{exact_match: {}}", "{exact_mtch: {}}"), ["exact_mtch", "exact_match"]),
         (("rewards:", "credit: {estimator: gippo}\nrewards:"), ["gippo", "gigpo"]),
@@ -257,6 +272,31 @@ def test_bad_data(folder: Path, rows: str, expected: list[str]) -> None:
     message = fails(folder, JSONL)
     for part in expected:
         assert part in message, message
+
+
+@pytest.mark.parametrize(
+    ("prompt", "row", "expected"),
+    [
+        ("{question", b'{"question": "a"}', ["tasks.prompt", "expected '}'", "written {{ and }}"]),
+        ("{} {question}", b'{"question": "a"}', ["tasks.prompt", "{} without a name"]),
+        ('Write {"a": 1}: {question}', b'{"question": "a"}', ["data.jsonl:1", "no field '\"a\"'", "written {{ and }}"]),
+        ("{question:d}", b'{"question": "a"}', ["data.jsonl:1", "does not fit the prompt", "format code 'd'"]),
+        ("{question}", '{"question": "ä"}'.encode("latin-1"), ["data.jsonl:1", "not UTF-8", "tasks.source"]),
+        ("{question}", b"PAR1\x15\xff", ["data.jsonl:1", "not UTF-8", "tasks.source"]),
+    ],
+)
+def test_rows_that_do_not_become_a_prompt(folder: Path, prompt: str, row: bytes, expected: list[str]) -> None:
+    (folder / "data.jsonl").write_bytes(row)
+    message = fails(folder, GOOD.replace("tasks: ./task.py:tasks", f"tasks: {{jsonl: data.jsonl, prompt: '{prompt}'}}"))
+    for part in expected:
+        assert part in message, message
+
+
+def test_a_byte_order_mark_is_no_data(folder: Path) -> None:
+    (folder / "data.jsonl").write_bytes(b'\xef\xbb\xbf{"key": 7, "question": "why?"}\n')
+    (folder / "recipe.yaml").write_text(JSONL)
+    recipe = load_recipe(str(folder))
+    assert load_tasks(recipe.tasks, recipe.base, 0).at(0).id == "7"
 
 
 def test_missing_data(folder: Path) -> None:
