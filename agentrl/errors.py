@@ -140,11 +140,12 @@ class InfraError(AgentRLError):
     """The machinery failed, not the model: the episode is retried from the start and never scored.
 
     Attributes:
-        cause: which part failed, a key of `episode.budgets.BUDGETS`. "": one that no budget counts.
+        cause: which part failed, a key of `episode.budgets.BUDGETS`: "service", what user code asks (a simulated
+            user, an API), unless a subclass says otherwise. "": one that no budget counts.
         retried: whether a fresh attempt can help.
     """
 
-    cause: ClassVar[str] = ""
+    cause: ClassVar[str] = "service"
     retried: ClassVar[bool] = True
 
 

@@ -23,6 +23,10 @@ class SandboxDown(AgentRLError):
     """No sandbox lived, episode after episode. What ran is stored; the same command adds the rest."""
 
 
+class ServiceDown(AgentRLError):
+    """What user code asks failed, episode after episode. What ran is stored; the same command adds the rest."""
+
+
 @dataclass(frozen=True)
 class Budget:
     """What a run bears of one cause.
@@ -72,6 +76,12 @@ BUDGETS: dict[str, Budget] = {
         f"look after the sandbox backend {_GO_ON}",
         "sandbox_failures",
     ),
+    "service": Budget(
+        ServiceDown,
+        "what tools, agents or rewards ask failed {number} episodes in a row",
+        f"look after that {_GO_ON}",
+        "service_failures",
+    ),
 }
 """By cause: `InfraError.cause`, or `user`. A dead policy has none: the first episode that shows it stops the run."""
 
@@ -87,7 +97,7 @@ class Budgets:
         """Counts an episode that ended. One that failed by a cause says nothing about the others.
 
         Raises:
-            TooManyUserErrors, EngineDown, SandboxDown: it was one too many.
+            TooManyUserErrors, EngineDown, SandboxDown, ServiceDown: it was one too many.
             DeadPolicy: the policy is dead.
         """
         if episode.error is None:

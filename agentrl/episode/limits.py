@@ -39,3 +39,9 @@ class Limits(BaseModel):
         gt=0,
         description="The run stops when so many episodes in a row were given up because their sandboxes failed.",
     )
+    service_failures: int = Field(
+        8,
+        gt=0,
+        description="The run stops when so many episodes in a row were given up because tools, the agent or rewards "
+        "raised InfraError.",
+    )

@@ -115,8 +115,8 @@ class Runner:
         """Yields every planned episode once, in order of completion.
 
         Raises:
-            TooManyUserErrors, EngineDown, SandboxDown, DeadPolicy: after the episode that spent the budget of its cause
-                was yielded, and all that had ended before.
+            TooManyUserErrors, EngineDown, SandboxDown, ServiceDown, DeadPolicy: after the episode that spent the
+                budget of its cause was yielded, and all that had ended before.
         """
         waiting = iter(plans)
         running: set[asyncio.Task[Episode]] = set()

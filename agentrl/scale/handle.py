@@ -29,6 +29,8 @@ Reply = tuple[Exception | None, Any]
 class WorkerDied(InfraError):
     """What held the object is gone: its process, its machine, or the way there. Its calls did not end."""
 
+    cause = ""  # its crew counts
+
 
 class RemoteError(AgentRLError):
     """A method raised something that cannot travel; the message says what."""

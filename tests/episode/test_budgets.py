@@ -11,7 +11,7 @@ import pytest
 
 from agentrl.engines.scripted import Say
 from agentrl.episode import outage
-from agentrl.episode.budgets import Budgets, EngineDown, SandboxDown, TooManyUserErrors
+from agentrl.episode.budgets import Budgets, EngineDown, SandboxDown, ServiceDown, TooManyUserErrors
 from agentrl.episode.limits import Limits
 from agentrl.episode.record import Episode, ErrorRecord
 from agentrl.episode.runner import Harness, Runner
@@ -26,11 +26,12 @@ def failed(cause: str, status: str = "infra_error") -> Episode:
     return make_episode("e", status=status, error=error)
 
 
-LIMITS = Limits(engine_failures=3, sandbox_failures=2, user_errors=1)
+LIMITS = Limits(engine_failures=3, sandbox_failures=2, service_failures=2, user_errors=1)
 SPENT = [
     ("engine", 3, EngineDown, r"failed 3 episodes in a row[\s\S]*do this[\s\S]*limits.engine_failures"),
     ("refusal", 3, EngineDown, r"refused 3 episodes in a row[\s\S]*limits.engine_failures"),
     ("sandbox", 2, SandboxDown, r"2 episodes in a row failed[\s\S]*do this[\s\S]*limits.sandbox_failures"),
+    ("service", 2, ServiceDown, r"agents or rewards ask failed 2 episodes in a row[\s\S]*limits.service_failures"),
     ("user", 2, TooManyUserErrors, r"2 episodes failed by a bug[\s\S]*limits.user_errors"),
     ("policy", 1, DeadPolicy, "why"),
 ]
@@ -149,3 +150,28 @@ async def test_a_sandbox_that_does_not_start_is_not_waited_for(tmp_path: Path, m
     backend = Flaky(iter([SandboxStartFailed("setup failed"), None]))
     (episode,) = await collect(Runner(harness_on(backend, tmp_path), concurrency=1).run(plans(1)))
     assert (episode.status, episode.attempt, clock.now) == ("done", 1, 0.0)
+
+
+SIMULATED = """
+from agentrl import Agent, InfraError
+
+class Talks(Agent):
+    async def run(self, session):
+        await session.generate()
+        raise InfraError("the simulated user is down")
+"""
+
+
+async def test_a_service_that_user_code_asks_stops_the_run_when_it_is_down(tmp_path: Path) -> None:
+    (tmp_path / "talks.py").write_text(SIMULATED)
+    limits = {"backoff_s": 0.0, "service_failures": 2}
+    parts = make_parts(tmp_path, agent={"use": "./talks.py:Talks"}, limits=limits)
+    found: list[Episode] = []
+    with pytest.raises(ServiceDown, match="the simulated user is down"):
+        async for episode in Runner(make_harness(parts, speaks), concurrency=1).run(plans(8)):
+            found.append(episode)
+    assert [episode.status for episode in found] == ["infra_error"] * 2
+
+
+def speaks(task: Any, rng: Any) -> Any:
+    yield Say("hello")
