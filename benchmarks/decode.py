@@ -5,12 +5,21 @@ graphs are captured, the second only replays them. Random weights of the shapes 
 a tiny model, eagerly only (a smoke test). `gb_per_s` is what a step must read, the weights and the stored keys and
 values, by its time: on a GPU, compare it with the memory's bandwidth. `draw_ms` is the part of drawing tokens, by
 itself. Wall time. The last line is JSON.
+
+`--baseline PATH` compares the decode step on a CPU with that of another checkout instead: a bf16 model of the shapes of
+SmolLM2-135M, 32 rows, one thread, in processor time; a process for each, in turn (`benchmarks/decode_arm.py`). `ratio`
+is that of the best rounds.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -77,6 +86,19 @@ def measure(model: Any, rows: int, context: int, steps: int, *, graphs: bool) ->
     return found
 
 
+def compare(baseline: Path, rounds: int) -> dict[str, Any]:
+    """Processor milliseconds of the decode step here and there, by round, and the ratio of the best."""
+    arm = Path(__file__).with_name("decode_arm.py")
+    found: dict[str, list[float]] = {"here": [], "baseline": []}
+    for _ in range(rounds):
+        for name, tree in (("here", arm.parent.parent), ("baseline", baseline.resolve())):
+            environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"}
+            run = subprocess.run([sys.executable, arm], stdout=subprocess.PIPE, text=True, check=True, env=environment)
+            found[name].append(json.loads(run.stdout.splitlines()[-1])["ms"])
+            print(name, found[name][-1], file=sys.stderr, flush=True)
+    return {**found, "ratio": round(min(found["here"]) / min(found["baseline"]), 3)}
+
+
 def main() -> None:
     gpu = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description=__doc__)
@@ -85,7 +107,12 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=1024 if gpu else 64)
     parser.add_argument("--steps", type=int, default=256 if gpu else 16)
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16" if gpu else "float32")
+    parser.add_argument("--baseline", type=Path, metavar="PATH", help="of another checkout of this repository")
+    parser.add_argument("--rounds", type=int, default=2, help="with --baseline: processes for each checkout")
     given = parser.parse_args()
+    if given.baseline is not None:
+        print(json.dumps(compare(given.baseline, given.rounds)))
+        return
     results = []
     for size in given.models:
         model = random_model(size, getattr(torch, given.dtype), "cuda" if gpu else "cpu")
@@ -95,6 +122,7 @@ def main() -> None:
                     found = measure(model, rows, given.context, given.steps, graphs=graphs)
                 results.append({"model": size, "rows": rows, "graphs": graphs, **found})
                 print(results[-1], flush=True)
+    del given.baseline, given.rounds
     print(last_line(given, results))
 
 

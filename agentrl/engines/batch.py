@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,11 +20,13 @@ from agentrl.engines.cached_model import Fill, RowModel
 from agentrl.engines.decode import Decoder
 from agentrl.engines.graphs import Capture, Graphs
 from agentrl.engines.kv_cache import Arena, Parked, ParkingLot, common_prefix
+from agentrl.engines.malloc import keep_freed_memory
 from agentrl.engines.native import cached_model
 from agentrl.engines.stops import StopStrings
 from agentrl.engines.tiles import TiledModel
+from agentrl.engines.weights import Weights
 from agentrl.episode.record import VersionSpan
-from agentrl.errors import DeadPolicy, EngineError
+from agentrl.errors import DeadPolicy
 
 WORTH_SHARING = 16
 """A prefix is worth waiting for or looking for in other sessions if it saves more tokens than this."""
@@ -102,9 +104,13 @@ class Batch:
             self._cached = TiledModel(model)
         else:
             self._cached, self.one_by_one = cached_model(model, settled=capture is not None)
+        self._weights = Weights(model)
+        self._weights.pack(self._cached.prove)
         if self.one_by_one is not None:
             capture = None  # native caches move at every step
         self.device = self._cached.device
+        if self.device.type == "cpu":
+            keep_freed_memory()
         self.arena: Arena = self._cached.arena
         self.graphs = Graphs(capture) if capture is not None else None
         self._decoder = Decoder(self._cached, max_batch, self.graphs)
@@ -146,26 +152,16 @@ class Batch:
             if request.session == session:
                 request.keep = False
 
-    def update(self, weights: dict[str, Tensor], version: int) -> None:
+    def update(self, weights: Mapping[str, Tensor], version: int, *, whole: bool = True) -> None:
         """Copies new weights into the model. Running requests go on under them, their caches computed anew.
+
+        Args:
+            whole: all weights have to be there; else those that are not stay.
 
         Raises:
             EngineError: names or shapes do not fit; the old weights stay.
         """
-        own = self.model.state_dict()
-        missing, unknown = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
-        # Tied weights share memory: a file may hold one name of the two.
-        present = {own[name].data_ptr() for name in weights.keys() & own.keys()}
-        missing = [name for name in missing if own[name].data_ptr() not in present]
-        wrong = [name for name in weights.keys() & own.keys() if weights[name].shape != own[name].shape]
-        for problem, names in (("lack", missing), ("have unknown", unknown), ("have other shapes for", wrong)):
-            if names:
-                raise EngineError(
-                    f"the new weights {problem} {names[0]!r} ({len(names)} in all)",
-                    remedy="pass the state_dict of a model of the same configuration",
-                )
-        for name, value in weights.items():
-            own[name].copy_(value)
+        self._weights.take(weights, whole=whole)
         self.version = version
         self.arena.forget()
         self.parked.clear()

@@ -69,6 +69,14 @@ class RowModel(Protocol):
         """
         ...
 
+    def prove(self) -> None:
+        """Compares what it computes with what it should; drops what is stored.
+
+        Raises:
+            EngineError: it computes something else.
+        """
+        ...
+
 
 class CachedModel:
     """A causal language model whose keys and values lie in the rows of an arena.

@@ -44,7 +44,7 @@ class TiledModel(CachedModel):
         super().__init__(model)
         if self.device.type != "cpu":
             raise _refused(f"in the embedded engine it is proven on CPUs only, and the model is on {self.device}")
-        self._prove()
+        self.prove()
 
     def _attend(self) -> int:
         config: Any = self.model.config.get_text_config()
@@ -109,8 +109,12 @@ class TiledModel(CachedModel):
         logits: Tensor = output.logits
         return logits[:, -1] if keep else logits
 
-    def _prove(self) -> None:
-        """That all places of a tile give a token the same bits. A sequence of two tokens in every place of a tile."""
+    def prove(self) -> None:
+        """That all places of a tile give a token the same bits. A sequence of two tokens in every place of a tile.
+
+        Raises:
+            EngineError: they do not.
+        """
         try:
             with torch.no_grad():
                 for slot in range(2):
