@@ -88,10 +88,10 @@ def temperature_of(logits: Tensor, entropy: float) -> float:
     return middle
 
 
-def flips(model: Any, draws: int) -> list[dict[str, Any]]:
+def flips(model: Any, count: int, draws: int) -> list[dict[str, Any]]:
     """A line for each entropy: flips per million tokens for each way to draw."""
     vocabulary, rng = model.config.vocab_size, random.Random(0)
-    lengths = sorted(rng.randint(20, 200) for _ in range(8 * ROWS))
+    lengths = sorted(rng.randint(20, 200) for _ in range(count))
     sequences = [[rng.randrange(vocabulary) for _ in range(length)] for length in lengths]
     plain = CachedModel(model)
     together, few, alone = (logits_of(plain, sequences, rows) for rows in (ROWS, 5, 1))
@@ -104,21 +104,21 @@ def flips(model: Any, draws: int) -> list[dict[str, Any]]:
     for entropy in ENTROPIES:
         temperature = temperature_of(together, entropy)
         scales = torch.full((len(sequences),), temperature)
-        count = dict.fromkeys(("inverse_cdf", "gumbel", "gumbel_recheck", "batch_invariant", "redrawn"), 0)
+        flipped = dict.fromkeys(("inverse_cdf", "gumbel", "gumbel_recheck", "batch_invariant", "redrawn"), 0)
         generator = torch.Generator().manual_seed(0)
         for _ in range(times):
             keys = torch.randint(-(2**63), 2**63 - 1, (len(sequences),), generator=generator)
             a, b = (invert(logits / temperature, keys).tokens for logits in (together, few))
-            count["inverse_cdf"] += int((a != b).sum())
+            flipped["inverse_cdf"] += int((a != b).sum())
             x, y, canonical = (draw(logits, keys, temperature=scales) for logits in (together, few, alone))
-            count["gumbel"] += int((x.tokens != y.tokens).sum())
+            flipped["gumbel"] += int((x.tokens != y.tokens).sum())
             x_final, y_final = (torch.where(d.margins < decode.CLOSE, canonical.tokens, d.tokens) for d in (x, y))
-            count["gumbel_recheck"] += int((x_final != y_final).sum())
-            count["redrawn"] += int((x.margins < decode.CLOSE).sum())
+            flipped["gumbel_recheck"] += int((x_final != y_final).sum())
+            flipped["redrawn"] += int((x.margins < decode.CLOSE).sum())
             s, t = (draw(logits, keys, temperature=scales) for logits in invariant)
-            count["batch_invariant"] += int((s.tokens != t.tokens).sum() + (s.logprobs != t.logprobs).sum())
+            flipped["batch_invariant"] += int((s.tokens != t.tokens).sum() + (s.logprobs != t.logprobs).sum())
         total = times * len(sequences)
-        per_million = {way: round(1e6 * n / total, 2) for way, n in count.items()}
+        per_million = {way: round(1e6 * n / total, 2) for way, n in flipped.items()}
         found.append({"entropy": entropy, "draws": total, "per_million": per_million})
         print(found[-1], flush=True)
     return found
@@ -196,7 +196,8 @@ def trainings(count: int, iterations: int, most_s: float, overrides: list[str]) 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=["quickstart", "135m"], default="quickstart")
-    parser.add_argument("--draws", type=int, default=2_000_000, help="for each entropy")
+    parser.add_argument("--sequences", type=int, help="to draw after; default 256, and 32 of the large model")
+    parser.add_argument("--draws", type=int, help="for each entropy; default 1,000,000, and 10,000 of the large model")
     parser.add_argument("--context", type=int, default=150, help="tokens of a row, where cost is measured")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--trainings", type=int, default=0)
@@ -211,7 +212,9 @@ def main() -> None:
     torch.set_num_threads(1)
     model = llama(given.model)
     with torch.no_grad():
-        found = flips(model, given.draws)
+        small = given.model == "quickstart"
+        sequences, draws = given.sequences or (256 if small else 32), given.draws or (1_000_000 if small else 10_000)
+        found = flips(model, sequences, draws)
         cost = costs(model, given.context, given.steps)
     print(json.dumps({"model": given.model, "torch": torch.__version__, "flips": found, "cost": cost}))
 
