@@ -215,6 +215,11 @@ class CachedModel:
             found[kind] = fold(additive, self._groups)
         return found if len(found) > 1 else next(iter(found.values()))
 
+    @property
+    def allowed(self) -> float:
+        """By how much logits may differ from the model's own, as a share of the largest."""
+        return 1e-3 if self.dtype == torch.float32 else 0.1
+
     def prove(self) -> None:
         """Compares two ragged rows, prefilled in two parts and decoded, with the model's own passes.
 
@@ -233,8 +238,9 @@ class CachedModel:
         self.arena.clear()
         theirs = torch.stack([output.logits[0, -1] for output in own]).float()
         difference = (ours - theirs).abs().max().item()
-        allowed = 1e-3 if self.dtype == torch.float32 else 0.1
-        if difference > allowed * max(1.0, theirs.abs().max().item()):  # a dead policy's are not finite, and told later
+        if difference > self.allowed * max(
+            1.0, theirs.abs().max().item()
+        ):  # a dead policy's are not finite, and told later
             raise EngineError(f"its cached logits would differ by {difference:.3g} from the model's own")
 
 

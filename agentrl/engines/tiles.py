@@ -110,7 +110,8 @@ class TiledModel(CachedModel):
         return logits[:, -1] if keep else logits
 
     def prove(self) -> None:
-        """That all places of a tile give a token the same bits. A sequence of two tokens in every place of a tile.
+        """That all places of a tile give a token the same bits, and those the model's own logits but for rounding. A
+        sequence of two tokens in every place of a tile.
 
         Raises:
             EngineError: they do not.
@@ -120,11 +121,16 @@ class TiledModel(CachedModel):
                 for slot in range(2):
                     places = [(row, slot, slot + 1) for row in range(TILE)]
                     logits = self._forward(*self._places(places, TILE), keep=True)
+                own = self.model(input_ids=torch.tensor([[1, 2]]), use_cache=False).logits[0, -1]
         except (RuntimeError, TypeError) as error:  # a family that does not hand `arena_rows` on, say
             raise _refused(f"{type(self.model).__name__} does not forward a tile: {error}") from error
         self.arena.clear()
+        logits = logits.nan_to_num()  # broken weights are told later
         if not torch.equal(logits, logits[:1].expand_as(logits)):
             raise _refused("this machine computes the rows of one matrix product in different ways")
+        difference = (logits[0] - own).abs().max().item()
+        if difference > self.allowed * max(1.0, own.abs().max().item()):
+            raise _refused(f"the logits of {type(self.model).__name__} would differ by {difference:.3g} from its own")
 
 
 def tiled_attention_forward(
@@ -164,7 +170,8 @@ def tiled_attention_forward(
     kv_heads = key.shape[1]
     scale = width**-0.5 if scaling is None else scaling
     queries = query.float().reshape(tokens * kv_heads, heads // kv_heads, width) * scale
-    highest = queries.new_full((*queries.shape[:2], 1), -torch.inf)
+    # Not -inf: a window may hide a token's first blocks.
+    highest = queries.new_full((*queries.shape[:2], 1), torch.finfo(queries.dtype).min)
     total, attended = torch.zeros_like(highest), queries.new_zeros((*queries.shape[:2], value.shape[-1]))
     mask = attention_mask.expand(-1, kv_heads, 1, -1).reshape(tokens * kv_heads, 1, -1)
     for start in range(0, mask.shape[-1], BLOCK):

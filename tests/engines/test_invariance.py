@@ -105,6 +105,29 @@ def test_tiles_compute_what_the_plain_model_does() -> None:
 
 
 @torch.no_grad()
+def test_a_window_that_hides_whole_blocks() -> None:
+    model = of_family("mistral", vocab_size=VOCAB, head_dim=16, sliding_window=40, initializer_range=0.2).eval()
+    found = []
+    for way in ("alone", "all"):
+        batch = Batch(model, **WAYS[way], invariant=True)
+        asked = [Request(f"{k}", [k] * (3 * BLOCK - k), Sampling(), 9, k, lambda *_: None) for k in range(4)]
+        batch.waiting.extend(asked)
+        while batch.waiting or batch.running:
+            batch.step()
+        found.append([(request.token_ids, request.logprobs) for request in asked])
+    assert found[0] == found[1]
+    for token_ids, logprobs in found[0]:
+        assert_close(torch.tensor(logprobs), plain_logprobs(model, token_ids)[-9:], atol=1e-5, rtol=0)
+
+
+def test_logits_that_are_not_the_model_s_own_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = torch.bmm
+    monkeypatch.setattr(torch, "bmm", lambda a, b: plain(a, b) * 2)
+    with pytest.raises(EngineError, match="would differ by"):
+        TiledModel(make_model())
+
+
+@torch.no_grad()
 def test_scores_in_tiles_do_not_depend_on_what_else_is_scored() -> None:
     rng = random.Random(0)
     prefix = [rng.randrange(VOCAB) for _ in range(150)]
