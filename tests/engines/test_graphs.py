@@ -16,6 +16,7 @@ import torch
 from torch.testing import assert_close
 
 from agentrl.engines import kv_cache
+from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.engines import torch as torch_engine
 from agentrl.engines.base import Sampling
 from agentrl.engines.batch import Batch, Request
@@ -437,7 +438,7 @@ def test_the_recipe_s_key_reaches_the_engine(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch_engine, "TorchEngine", lambda model, **settings: made.append(settings))
     for engine in ({}, {"cuda_graphs": False}):
         recipe = Recipe.model_validate({"name": "r", "tasks": {"jsonl": "t", "prompt": "{q}"}, "engine": engine})
-        _torch(recipe, None, 10)
+        _torch(recipe, None, 10, ByteTokenizer())
     assert [settings["cuda_graphs"] for settings in made] == [True, False]
     with pytest.raises(ValueError, match="'cuda_graphs' belongs to torch"):
         EngineSettings(use="vllm", cuda_graphs=False)
