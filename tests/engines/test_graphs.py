@@ -15,8 +15,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from agentrl.engines import kv_cache
 from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.engines import kv_cache
 from agentrl.engines import torch as torch_engine
 from agentrl.engines.base import Sampling
 from agentrl.engines.batch import Batch, Request
