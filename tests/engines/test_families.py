@@ -43,7 +43,15 @@ IN_BATCHES: dict[str, dict[str, Any]] = {
 ONE_BY_ONE: dict[str, dict[str, Any]] = {
     "qwen3_5_text": LINEAR,
     "lfm2": {"layer_types": ["conv", "full_attention"] * 2},
-    "nemotron_h": {},
+    "nemotron_h": dict(
+        mamba_num_heads=4,
+        mamba_head_dim=8,
+        ssm_state_size=8,
+        n_groups=2,
+        head_dim=8,
+        moe_intermediate_size=16,
+        moe_shared_expert_intermediate_size=16,
+    ),
 }
 
 

@@ -129,9 +129,11 @@ async def test_no_episode_of_a_policy_that_breaks_sandboxes_vanishes(tmp_path: P
         each.id: ("done", 1.0) for each in honest
     }
     assert {name: e.reward for name, e in episodes.items() if "honest" not in name} == {each.id: 0.0 for each in losing}
-    broken = episodes[FATAL]
-    assert (broken.status, broken.stop) == ("truncated", "sandbox_broken")
-    assert "its programs took all its memory" in broken.notes["solved"]
+    # On a busy machine the shell's deadline may end an attack before it is fatal.
+    fatal = [e for name, e in episodes.items() if name == FATAL or name.startswith("again")]
+    broken = [e for e in fatal if (e.status, e.stop) == ("truncated", "sandbox_broken")]
+    assert broken, [(e.status, e.stop) for e in fatal]
+    assert all("its programs took all its memory" in e.notes["solved"] for e in broken)
 
 
 @pytest.mark.parametrize("kind", HARMS)
