@@ -53,6 +53,9 @@ class TorchEngine:
         batch_invariant: log-probabilities, too, are the same bits whatever else is in the batch, and whatever the
             model's type; slower (`agentrl.engines.tiles`).
 
+    Attributes:
+        complete: whether an update has brought all weights: a later one need only bring those that have changed since.
+
     Raises:
         EngineError: this model or machine cannot compute batch-invariantly.
     """
@@ -78,6 +81,7 @@ class TorchEngine:
         device = next(model.parameters()).device
         capture = CudaCapture(device) if cuda_graphs and device.type == "cuda" else None
         self._threads, self._decode = threads, decode
+        self.complete = False
         self._stops: dict[tuple[str, ...], StopStrings] = {}
 
         def batch() -> Batch:
@@ -184,17 +188,21 @@ class TorchEngine:
         scores: list[list[float]] = await self._call(lambda: self._batch.score(shared, branches, starts))
         return scores
 
-    async def update(self, weights: nn.Module | Mapping[str, torch.Tensor], version: int) -> None:
+    async def update(
+        self, weights: nn.Module | Mapping[str, torch.Tensor], version: int, *, whole: bool = True
+    ) -> None:
         """Takes new weights between two steps. Completions under way go on under them, which their spans show.
 
         Args:
             weights: a state dict, or a module that has one. Must not change until this returns.
+            whole: all weights have to be there; else those that are not stay as they are.
 
         Raises:
             EngineError: names or shapes do not fit; the engine keeps its old weights.
         """
         state = weights.state_dict() if isinstance(weights, nn.Module) else dict(weights)
-        await self._call(lambda: self._batch.update(state, version))
+        await self._call(lambda: self._batch.update(state, version, whole=whole))
+        self.complete = self.complete or whole
 
     def end_session(self, session: str) -> None:
         """Frees what is kept for a session."""

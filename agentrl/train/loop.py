@@ -186,7 +186,10 @@ class Loop:
                 )
             except NoAdapters as refusal:
                 self.progress.note(f"LoRA: the engine gets weights merged in {dtype}, because {refusal.message}")
-        await to.update(await self._compute(weights), self.iteration)
+        if lora is None and self.settings.trainable is not None and isinstance(to, TorchEngine) and to.complete:
+            await to.update(await self._compute(partial(weights, frozen=False)), self.iteration, whole=False)
+        else:
+            await to.update(await self._compute(weights), self.iteration)
 
     async def _use(self, loaded: LoadedModel) -> None:
         self.loaded = loaded

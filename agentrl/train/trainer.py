@@ -129,6 +129,7 @@ class Trainer:
         *,
         checkpoint_names: bool = False,
         adapters: bool = True,
+        frozen: bool = True,
     ) -> dict[str, Tensor]:
         """The policy's state dict as a plain model has it: shards gathered (for rank 0 alone), adapters merged.
 
@@ -140,10 +141,16 @@ class Trainer:
             checkpoint_names: under the names that the family's checkpoints have, where transformers has others in
                 memory (it fuses experts); what other programs that load checkpoints understand.
             adapters: false: without LoRA's part, the weights that it was put on.
+            frozen: false: without those that never change, because no gradient reaches them. Not with LoRA, which
+                changes them when it is merged, nor with `checkpoint_names`.
         """
         state = whole_state(self.model, device=device)
         if self.ranks.rank:
             return {}
+        if not frozen:
+            parameters = self.model.named_parameters(remove_duplicate=False)
+            fixed = {name for name, parameter in parameters if not parameter.requires_grad}
+            state = {name: tensor for name, tensor in state.items() if name not in fixed}
         state = self._plain(state) if adapters else without_adapters(state)
         if checkpoint_names:
             state = dict(revert_weight_conversion(self.model, state))

@@ -45,9 +45,9 @@ def drop(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     """The engine says that it took that version, and keeps the weights that it had."""
     update = TorchEngine.update
 
-    async def dropping(self: TorchEngine, weights: Any, number: int) -> None:
+    async def dropping(self: TorchEngine, weights: Any, number: int, **how: Any) -> None:
         state = {k: v.clone() for k, v in self._batch.model.state_dict().items()} if number == version else weights
-        await update(self, state, number)
+        await update(self, state, number, **how)
 
     monkeypatch.setattr(TorchEngine, "update", dropping)
 
@@ -58,6 +58,21 @@ def test_weights_that_arrive_are_seen_to(folder: Path, more: list[str]) -> None:
     assert len(lines) == 3
     assert all(line["canary_gap"] < 1e-5 for line in lines)
     assert [line["canary_arrived"] for line in lines] == pytest.approx([1, 1, 1], abs=1e-3)
+
+
+@IN_TURNS_AND_ASIDE
+def test_frozen_layers_are_handed_over_once(folder: Path, monkeypatch: pytest.MonkeyPatch, more: list[str]) -> None:
+    update, brought = TorchEngine.update, []
+
+    async def seen(self: TorchEngine, weights: Any, version: int, **how: Any) -> None:
+        brought.append((version, "model.embed_tokens.weight" in weights, len(weights)))
+        await update(self, weights, version, **how)
+
+    monkeypatch.setattr(TorchEngine, "update", seen)
+    scratch = "{hidden: 32, layers: 2, heads: 2, vocab_size: 300, max_context: 256}"
+    lines = train(folder, f"model.scratch={scratch}", "train.trainable={top_layers: 1}", "train.lr=1e-2", *more)
+    assert all(line["canary_gap"] < 1e-5 for line in lines)
+    assert sorted(brought) == [(0, True, brought[0][2]), *((version, False, 10) for version in (1, 2, 3))]
 
 
 @IN_TURNS_AND_ASIDE

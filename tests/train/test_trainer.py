@@ -355,3 +355,14 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights_alone():
 def test_nothing_to_train_on_is_an_error():
     with pytest.raises(TrainError, match="no token to train on"):
         Trainer(llama(), settings()).update([], 0)
+
+
+def test_weights_without_the_frozen_ones_are_those_that_training_changes():
+    trainer = Trainer(llama(), TrainSettings(lr=1e-2, trainable={"top_layers": 1}))
+    before = {name: tensor.clone() for name, tensor in trainer.weights().items()}
+    trainer.update(make_rows(), seed=0)
+    after = trainer.weights()
+    changed = {name for name in after if not torch.equal(after[name], before[name])}
+    trained = trainer.weights("bfloat16", frozen=False)
+    assert trained.keys() == changed
+    assert {tensor.dtype for tensor in trained.values()} == {torch.bfloat16}
