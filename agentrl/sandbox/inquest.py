@@ -54,6 +54,8 @@ class Inquest:
         kills = self._group.oom_kills() if self._group is not None else None
         if self._group is not None and kills is not None:
             dead = kills > self._kills and self._group.was_full()
+        elif self._kills:
+            dead = False  # the engine tells of any kill since the start, also of those that the toolbox outlived
         else:
             dead = self._killed_for_memory is not None and await self._killed_for_memory()
         return "its programs took all its memory, and the kernel killed the toolbox" if dead else ""
