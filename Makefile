@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup quickstart test lint clean vllm-cpu test-vllm
+.PHONY: setup quickstart test lint clean vllm-cpu test-vllm test-models
 
 setup: $(VENV)/.installed
 
@@ -51,6 +51,10 @@ $(VLLM)/.installed: constraints.txt
 # with weights (docs/engines.md).
 test-vllm: setup vllm-cpu
 	AGENTRL_TEST_VLLM=1 $(BIN)/python -m pytest -q -s tests/engines/test_vllm.py tests/scale/test_servers.py
+
+# Trains a tiny model of every family, tries vLLM with each, and writes docs/models.md; about an hour.
+test-models: setup vllm-cpu
+	AGENTRL_TEST_MODELS=1 $(BIN)/python -m pytest -q -s tests/models
 
 lint: setup
 	$(BIN)/ruff check .

