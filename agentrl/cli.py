@@ -16,7 +16,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from agentrl.commands.sandbox import app as sandboxes
-from agentrl.errors import AgentRLError, RankDied, raised_by
+from agentrl.types.errors import AgentRLError, RankDied, raised_by
 from agentrl.view.terminal import visible
 
 
@@ -286,7 +286,7 @@ def recipe_check(recipe: RecipeName, overrides: Set = []) -> None:  # noqa: B006
 @recipes.command("show")
 def recipe_show(recipe: RecipeName, overrides: Set = []) -> None:  # noqa: B006
     """Print the fully resolved recipe."""
-    from agentrl.recipe_file import dump_recipe, load_recipe
+    from agentrl.config.loader import dump_recipe, load_recipe
 
     print(dump_recipe(load_recipe(recipe, overrides)), end="")
 
@@ -294,7 +294,7 @@ def recipe_show(recipe: RecipeName, overrides: Set = []) -> None:  # noqa: B006
 @recipes.command("schema")
 def recipe_schema() -> None:
     """Print the JSON schema of recipes."""
-    from agentrl.recipe import Recipe
+    from agentrl.config.recipe import Recipe
 
     print(json.dumps(Recipe.model_json_schema(), indent=1))
 

@@ -24,10 +24,10 @@ from typing import Any
 
 import torch
 
-from agentrl.engines.base import Sampling
-from agentrl.engines.batch import Batch, Request
-from agentrl.engines.draw import draw
-from agentrl.engines.graphs import CudaCapture
+from agentrl.engines.embedded.batch import Batch, Request
+from agentrl.engines.embedded.draw import draw
+from agentrl.engines.embedded.graphs import CudaCapture
+from agentrl.types.engine import Sampling
 from benchmarks.random_models import SIZES, last_line, random_model
 
 

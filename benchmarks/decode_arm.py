@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from agentrl.engines.base import Sampling
-from agentrl.engines.batch import Batch, Request
+from agentrl.engines.embedded.batch import Batch, Request
+from agentrl.types.engine import Sampling
 
 SHAPES = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
           "num_key_value_heads": 3, "vocab_size": 49152}  # fmt: skip

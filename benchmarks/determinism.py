@@ -32,12 +32,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agentrl.engines import decode
-from agentrl.engines.base import Sampling
-from agentrl.engines.batch import Batch, Request
-from agentrl.engines.cached_model import CachedModel, Fill
-from agentrl.engines.draw import Drawn, draw
-from agentrl.engines.tiles import TiledModel
+from agentrl.engines.embedded import decode
+from agentrl.engines.embedded.batch import Batch, Request
+from agentrl.engines.embedded.cached_model import CachedModel, Fill
+from agentrl.engines.embedded.draw import Drawn, draw
+from agentrl.engines.embedded.tiles import TiledModel
+from agentrl.types.engine import Sampling
 from benchmarks.random_models import llama
 from benchmarks.trainings import HIGH_ENTROPY, delayed_quickstart, differences, train
 

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from agentrl.engines.base import Sampling
-from agentrl.engines.torch import TorchEngine
+from agentrl.engines.embedded.engine import TorchEngine
+from agentrl.types.engine import Sampling
 
 TURNS, PROMPT, SAMPLED, OBSERVED, ANSWER = 10, 200, 40, 120, 16
 

@@ -21,9 +21,9 @@ from typing import Any
 
 import torch
 
-from agentrl.train.packing import Pack, pack
-from agentrl.train.policy import Policy, choose_layout
-from agentrl.train.row import Row
+from agentrl.train.model.packing import Pack, pack
+from agentrl.train.model.policy import Policy, choose_layout
+from agentrl.types.sample import Row
 from benchmarks.packing import GROUP, episodes, loss, padded
 from benchmarks.random_models import SIZES, last_line, random_model
 

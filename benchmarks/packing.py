@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from agentrl.train.packing import pack
-from agentrl.train.policy import Policy
-from agentrl.train.row import Row
+from agentrl.train.model.packing import pack
+from agentrl.train.model.policy import Policy
+from agentrl.types.sample import Row
 
 GROUP = 8
 Layout = Callable[[Any, Sequence[Row]], int]

@@ -21,8 +21,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from agentrl.errors import AgentRLError
-from agentrl.sandbox.contract import SandboxSpec
+from agentrl.types.errors import AgentRLError
+from agentrl.types.sandbox import SandboxSpec
 from benchmarks.sandbox_arms import Arm, DockerExec, Missing, Ours, SweRex
 
 ONCE_A_ROUND = ("create", "first exec")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agentrl.sandbox import open_backend
-from agentrl.sandbox.contract import Backend, Sandbox, SandboxSpec
 from agentrl.sandbox.pool import Pool
+from agentrl.types.sandbox import Backend, Sandbox, SandboxSpec
 
 SWEREX = ("swe-rex==1.4.0", "aiohttp")  # its client needs aiohttp and does not say so
 BLOB = b"x" * (64 << 10)

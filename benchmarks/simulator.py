@@ -23,21 +23,21 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from agentrl.build import build
 from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.commands.runs import open_run
+from agentrl.config.loader import load_recipe
 from agentrl.curriculum import Group
-from agentrl.engines.base import Completion, Sampling
-from agentrl.episode.record import VersionSpan
-from agentrl.model import LoadedModel
-from agentrl.recipe_file import load_recipe
-from agentrl.scale.crew import crewed
-from agentrl.scale.pipeline import EngineCosts, Pipeline
-from agentrl.scale.simulator import predict
-from agentrl.seeds import derive_seed
-from agentrl.task import Message, Task
+from agentrl.distributed.crew import crewed
+from agentrl.models.load import LoadedModel
+from agentrl.rollout.builder import build
+from agentrl.simulate.pipeline import EngineCosts, Pipeline
+from agentrl.simulate.simulator import predict
 from agentrl.train.async_loop import AsyncLoop
 from agentrl.train.loop import Loop
+from agentrl.types.engine import Completion, Sampling
+from agentrl.types.episode import VersionSpan
+from agentrl.types.seeds import derive_seed
+from agentrl.types.task import Message, Task
 from agentrl.view.progress import Progress
 from benchmarks.pipeline import task
 

@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentrl.errors import SandboxError
 from agentrl.sandbox import open_backend
-from agentrl.sandbox.contract import Backend, SandboxSpec
 from agentrl.sandbox.pool import Pool
+from agentrl.types.errors import SandboxError
+from agentrl.types.sandbox import Backend, SandboxSpec
 
 GROWTH_MIB = 8.0
 """What the driver's memory may grow by between a quarter of the cycles and all of them."""

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agentrl.paths import data_path
 from agentrl.store.run_dir import RunDir
+from agentrl.types.paths import data_path
 
 MEASURED = ("rollout_s", "train_s", "at")
 """Metrics that are times."""

@@ -26,13 +26,13 @@ from typing import Any
 
 import torch
 
-from agentrl.build import build
 from agentrl.commands.runs import open_run
+from agentrl.config.loader import load_recipe
+from agentrl.config.recipe import Recipe
+from agentrl.curriculum.task_source import load_tasks
 from agentrl.engines.open import engine_of
-from agentrl.model import no_progress_bars
-from agentrl.recipe import Recipe
-from agentrl.recipe_file import load_recipe
-from agentrl.task_source import load_tasks
+from agentrl.models.load import no_progress_bars
+from agentrl.rollout.builder import build
 from agentrl.train.loop import Loop
 from agentrl.view.progress import Progress
 
@@ -122,7 +122,7 @@ def theirs(weights: Path, steps: int, seed: int) -> dict[str, list[float]]:
     from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
 
-    from agentrl.train.policy import train_top_layers
+    from agentrl.train.model.policy import train_top_layers
 
     recipe = load_recipe("lookup-llm", [f"seed={seed}"])
     system = {"role": "system", "content": recipe.agent.system}

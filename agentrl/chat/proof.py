@@ -15,8 +15,8 @@ from agentrl.chat.samples import sample_conversations
 from agentrl.chat.stand_ins import STAND_IN, USER
 from agentrl.chat.template import KEEP_TURNS
 from agentrl.chat.tokenizer import Tokenizer
-from agentrl.errors import RenderError
-from agentrl.task import Message
+from agentrl.types.errors import RenderError
+from agentrl.types.task import Message
 
 if TYPE_CHECKING:
     from agentrl.chat.renderer import Renderer

@@ -8,12 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agentrl.chat.parser import Parser
-from agentrl.chat.parsers import AUTO, PARSERS, make_parser, parser_class
+from agentrl.chat.formats.parser import Parser
+from agentrl.chat.formats.registry import AUTO, PARSERS, make_parser, parser_class
 from agentrl.chat.stand_ins import STAND_IN, USER
 from agentrl.chat.tokenizer import Tokenizer
-from agentrl.errors import RenderError
-from agentrl.task import Message
+from agentrl.types.errors import RenderError
+from agentrl.types.task import Message
 
 TOOL: dict[str, Any] = {
     "type": "function",

@@ -13,14 +13,14 @@ import secrets
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from agentrl.chat.parser import Parser
+from agentrl.chat.formats.parser import Parser
 from agentrl.chat.proof import prove, thoughts_note
 from agentrl.chat.recognise import called_message, writes_calls_of
 from agentrl.chat.stand_ins import PROBE, REPLY, STAND_IN, USER, result
 from agentrl.chat.template import KEEP_TURNS
 from agentrl.chat.tokenizer import CALL_ENDS, Tokenizer, break_up, control_pattern
-from agentrl.errors import RecipeError, RenderError
-from agentrl.task import Message
+from agentrl.types.errors import RecipeError, RenderError
+from agentrl.types.task import Message
 
 # Put where the text is cut before it is tokenised. Letters and digits, so that every template lets it pass (trimmed,
 # JSON-quoted or not); random, so that no observation can contain it.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentrl.chat.parser import Parser
-from agentrl.task import Message
+from agentrl.chat.formats.parser import Parser
+from agentrl.types.task import Message
 
 
 def sample_conversations(parser: Parser, controls: Sequence[str]) -> list[list[Message]]:

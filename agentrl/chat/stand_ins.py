@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentrl.task import Message
+from agentrl.types.task import Message
 
 STAND_IN = "reply-4f1d9c"
 PROBE = "probe-7be2a0"

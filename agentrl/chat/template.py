@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agentrl.errors import RecipeError, nearest
+from agentrl.types.errors import RecipeError, nearest
 
 FOLDER = Path(__file__).parent / "templates"
 SHIPPED = {path.stem: path for path in sorted(FOLDER.glob("*.jinja"))}

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from agentrl.errors import MissingExtra, RenderError
-from agentrl.task import Message
+from agentrl.types.errors import MissingExtra, RenderError
+from agentrl.types.task import Message
 
 
 class Tokenizer(Protocol):

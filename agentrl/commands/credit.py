@@ -14,12 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl.commands.runs import recipe_of
+from agentrl.config.loader import settings_of
 from agentrl.credit.registry import BUILT_IN, Credit, CreditSettings, EpisodeCredit
-from agentrl.episode.record import Episode, Turn
-from agentrl.errors import StoreError
-from agentrl.recipe_file import settings_of
 from agentrl.store.rescored import load, rescored
 from agentrl.store.run_dir import RunDir
+from agentrl.types.episode import Episode, Turn
+from agentrl.types.errors import StoreError
 from agentrl.view.show import signed_bar
 from agentrl.view.terminal import Visible
 

@@ -86,7 +86,7 @@ def _engine() -> Finding:
 
 def _limits() -> Finding:
     """Whether the memory, processes and processor time of a whole sandbox can be limited."""
-    from agentrl.sandbox.cgroups import found_family
+    from agentrl.sandbox.linux.cgroups import found_family
     from agentrl.sandbox.owner import new_label
 
     what = "limits of whole sandboxes (namespace sandbox)"
@@ -100,7 +100,7 @@ def _limits() -> Finding:
 
 def _seccomp() -> Finding:
     """Whether system calls can be filtered."""
-    from agentrl.sandbox.seccomp import filter_program
+    from agentrl.sandbox.linux.seccomp import filter_program
 
     found = filter_program() is not None
     fix = "" if found else install_command().replace("bubblewrap", "libseccomp2")

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from aiohttp import web
 
-from agentrl.build import build
-from agentrl.closing import close_all
 from agentrl.commands.runs import open_run
-from agentrl.engines.base import Sampling
+from agentrl.config.loader import load_recipe
 from agentrl.engines.open import open_engine, start_to_sample
-from agentrl.errors import RecipeError
 from agentrl.proxy.recorder import Voice
 from agentrl.proxy.server import Proxy
-from agentrl.recipe_file import load_recipe
+from agentrl.rollout.builder import build
+from agentrl.types.closing import close_all
+from agentrl.types.engine import Sampling
+from agentrl.types.errors import RecipeError
 
 
 def proxy(

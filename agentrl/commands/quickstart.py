@@ -19,10 +19,10 @@ from rich.text import Text
 
 from agentrl.commands.runs import require_whole
 from agentrl.commands.train import train_into
-from agentrl.episode.record import Episode
-from agentrl.errors import AgentRLError
-from agentrl.recipe_file import load_recipe
+from agentrl.config.loader import load_recipe
 from agentrl.store.run_dir import RunDir
+from agentrl.types.episode import Episode
+from agentrl.types.errors import AgentRLError
 
 INTRO = """[b]agentrl quickstart[/b]: a tiny policy, built on the spot, learns to find a flag in mazes of real folders.
 A real shell in a sandbox without network runs its tool calls ([b]cd[/b], [b]look[/b]); the reward is 1 in the flag's

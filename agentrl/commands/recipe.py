@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 
-from agentrl.build import build, check_training
-from agentrl.cautions import cautions
 from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.config.loader import load_recipe
 from agentrl.curriculum.curriculum import Curriculum, load_parts
-from agentrl.recipe_file import load_recipe
+from agentrl.curriculum.task_source import load_tasks
 from agentrl.rewards.components import Component
-from agentrl.task_source import load_tasks
+from agentrl.rollout.builder import build, check_training
+from agentrl.train.lint import cautions
 
 
 def check(name: str, overrides: list[str]) -> str:
@@ -42,7 +42,7 @@ def check(name: str, overrides: list[str]) -> str:
     if recipe.model is not None:
         model = "from scratch" if recipe.model.scratch is not None else str(recipe.model.path)
         if recipe.model.scratch is None and importlib.util.find_spec("transformers") is not None:
-            from agentrl.model import find_model
+            from agentrl.models.load import find_model
 
             model = str(find_model(str(recipe.model.path)))
     tools = ", ".join(definition["function"]["name"] for definition in parts.definitions) or "none"

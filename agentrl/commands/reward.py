@@ -15,23 +15,23 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from agentrl.closing import close_all, to_stderr
 from agentrl.commands.runs import EpisodesMissing, recipe_of
-from agentrl.episode.budgets import Budgets
-from agentrl.episode.failures import describe
-from agentrl.episode.outage import Outage
-from agentrl.episode.record import Episode
-from agentrl.errors import REMEDY, InfraError, RecipeError, StoreError
-from agentrl.recipe import Recipe
-from agentrl.recipe_file import load_recipe
+from agentrl.config.loader import load_recipe
+from agentrl.config.recipe import Recipe
 from agentrl.rewards.components import Component, RewardSet
 from agentrl.rewards.declare import about
 from agentrl.rewards.registry import BUILT_IN, GIVEN, signature_of
 from agentrl.rewards.steps import Values
+from agentrl.rollout.budgets import Budgets
+from agentrl.rollout.failures import describe
+from agentrl.rollout.outage import Outage
 from agentrl.sandbox import open_backend
-from agentrl.sandbox.contract import Backend, Sandbox
 from agentrl.store.rescored import Rescore, add, begin
 from agentrl.store.run_dir import RunDir
+from agentrl.types.closing import close_all, to_stderr
+from agentrl.types.episode import Episode
+from agentrl.types.errors import REMEDY, InfraError, RecipeError, StoreError
+from agentrl.types.sandbox import Backend, Sandbox
 
 
 def rescore(path: Path, recipe_name: str | None, overrides: list[str], *, name: str) -> dict[str, Any]:

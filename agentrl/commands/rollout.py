@@ -6,23 +6,23 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from agentrl.build import Parts, build
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import Tokenizer
-from agentrl.closing import close_all
 from agentrl.commands.runs import closing, free_folder, open_run, recipe_of
-from agentrl.engines.base import Engine
+from agentrl.config.loader import load_recipe, with_overrides
+from agentrl.config.recipe import EvalSettings, Recipe
+from agentrl.curriculum.task_source import TaskSource, load_tasks
+from agentrl.distributed.crew import crewed
 from agentrl.engines.open import open_engine, start_to_sample
-from agentrl.episode.runner import Plan
-from agentrl.errors import RecipeError
-from agentrl.plans import missing, rollout_plans
-from agentrl.play import evaluate, play
-from agentrl.recipe import EvalSettings, Recipe
-from agentrl.recipe_file import load_recipe, with_overrides
+from agentrl.rollout.builder import Parts, build
+from agentrl.rollout.plans import missing, rollout_plans
+from agentrl.rollout.play import evaluate, play
+from agentrl.rollout.runner import Plan
 from agentrl.sandbox.pool import Pool
-from agentrl.scale.crew import crewed
 from agentrl.store.run_dir import RunDir
-from agentrl.task_source import TaskSource, load_tasks
+from agentrl.types.closing import close_all
+from agentrl.types.engine import Engine
+from agentrl.types.errors import RecipeError
 from agentrl.view.progress import Progress
 
 
@@ -171,7 +171,7 @@ def named_engine(parts: Parts, agent: str | None, engine: str | None) -> tuple[E
 def _tokenizer_of(run: RunDir) -> Tokenizer:
     """The tokenizer that a stored run's prompts were rendered with."""
     from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
-    from agentrl.model import load_tokenizer
+    from agentrl.models.load import load_tokenizer
 
     if run.info.get("agent") is not None:
         return ByteTokenizer()

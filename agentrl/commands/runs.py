@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agentrl.errors import AgentRLError, StoreError
-from agentrl.plans import planned_id
-from agentrl.recipe import Recipe, recipe_from_run
-from agentrl.sections import may_change
+from agentrl.config.recipe import Recipe, recipe_from_run
+from agentrl.config.sections import may_change
+from agentrl.rollout.plans import planned_id
 from agentrl.store.run_dir import RunDir
+from agentrl.types.errors import AgentRLError, StoreError
 from agentrl.view.summary import failure_line
 
 # By section: what would be mixed if a run went on with another one. Settings that may change are marked where they are

@@ -13,10 +13,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from agentrl.errors import AgentRLError, MissingExtra, RecipeError, nearest
 from agentrl.sandbox import BACKENDS, images, open_backend
 from agentrl.sandbox.conformance import Arena, Finding, checks, run_check
-from agentrl.sandbox.contract import SandboxSpec
+from agentrl.types.errors import AgentRLError, MissingExtra, RecipeError, nearest
+from agentrl.types.sandbox import SandboxSpec
 
 app = typer.Typer(no_args_is_help=True, help="Prove, try, build and clean up sandboxes.")
 

@@ -8,11 +8,11 @@ import signal
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from agentrl.engines.launch import START_S, Servers, start_servers
+from agentrl.config.loader import load_recipe
 from agentrl.engines.open import named_model, serving
-from agentrl.errors import EngineError, RecipeError
-from agentrl.model import model_folder
-from agentrl.recipe_file import load_recipe
+from agentrl.engines.vllm.launch import START_S, Servers, start_servers
+from agentrl.models.load import model_folder
+from agentrl.types.errors import EngineError, RecipeError
 
 
 def serve(name: str, overrides: list[str], tell: Callable[[str], None]) -> None:

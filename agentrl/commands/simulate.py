@@ -12,10 +12,10 @@ from rich.table import Table
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
-from agentrl.errors import RecipeError, nearest
-from agentrl.recipe_file import settings_of
-from agentrl.scale.pipeline import Pipeline
-from agentrl.scale.simulator import Prediction, predict
+from agentrl.config.loader import settings_of
+from agentrl.simulate.pipeline import Pipeline
+from agentrl.simulate.simulator import Prediction, predict
+from agentrl.types.errors import RecipeError, nearest
 
 SHOWN = {
     "gpus": "GPUs",

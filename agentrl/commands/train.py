@@ -8,23 +8,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentrl.build import build, check_training
-from agentrl.cautions import cautions
 from agentrl.commands.runs import closing, open_run
+from agentrl.config.loader import load_recipe
+from agentrl.config.recipe import Recipe
 from agentrl.curriculum.curriculum import Curriculum, load_parts
-from agentrl.engines.base import Engine
-from agentrl.episode.runner import Plan
-from agentrl.errors import RecipeError, needs
-from agentrl.plans import iteration_plans
-from agentrl.recipe import Recipe
-from agentrl.recipe_file import load_recipe
-from agentrl.scale.crew import crewed
+from agentrl.curriculum.task_source import load_tasks
+from agentrl.distributed.crew import crewed
+from agentrl.rollout.builder import build, check_training
+from agentrl.rollout.plans import iteration_plans
+from agentrl.rollout.runner import Plan
 from agentrl.store.run_dir import RunDir
-from agentrl.task_source import load_tasks
+from agentrl.train.lint import cautions
+from agentrl.types.engine import Engine
+from agentrl.types.errors import RecipeError, needs
 from agentrl.view.progress import Progress
 
 if TYPE_CHECKING:
-    from agentrl.model import LoadedModel
+    from agentrl.models.load import LoadedModel
 
 
 def train(name: str, overrides: list[str], *, out: Path | None, engine: str | None) -> Path | None:
@@ -44,12 +44,12 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> bool
         Whether this process led. Of those that torchrun started only the first does.
     """
     with needs("train"):
+        from agentrl.distributed.ranks import trainer_ranks
         from agentrl.engines.open import check_servers, engine_of
-        from agentrl.scale.ranks import trainer_ranks
         from agentrl.train.async_loop import AsyncLoop
         from agentrl.train.followers import follow
         from agentrl.train.loop import Loop
-        from agentrl.train.ranks import Ranks
+        from agentrl.train.parallel.ranks import Ranks
     from agentrl.view.curves import learning_curve
 
     joined = Ranks.joined()

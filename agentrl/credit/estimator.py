@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from agentrl.credit.table import CreditTable
-from agentrl.errors import CreditError
+from agentrl.types.errors import CreditError
 
 Granularity = Literal["trajectory", "turn", "token"]
 Certainty = Literal["A", "B", "C"]

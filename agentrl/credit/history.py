@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from agentrl.episode.record import Episode
+from agentrl.types.episode import Episode
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from agentrl.credit.table import Weighting
-from agentrl.errors import CreditError
+from agentrl.types.errors import CreditError
 
 Std = Literal["sample", "population", "none"]
 Singleton = Literal["zero", "raw", "error"]

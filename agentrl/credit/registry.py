@@ -14,36 +14,36 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.json_schema import SkipJsonSchema
 
-from agentrl.credit.baselines import asymre, gpg, opmd, opo, rloo
-from agentrl.credit.bnpo import bnpo
-from agentrl.credit.canon import canon
-from agentrl.credit.capo import capo
-from agentrl.credit.copo import copo
-from agentrl.credit.entropy import high_entropy
+from agentrl.config.sections import Short, named
 from agentrl.credit.estimator import Advantages, Estimator, Need, Reward, estimator
-from agentrl.credit.gae import bi_level_gae, gae, turn_gae
-from agentrl.credit.gigpo import gigpo
-from agentrl.credit.grpo import dr_grpo, grpo
-from agentrl.credit.igpo import igpo
-from agentrl.credit.implicit_prm import implicit_prm
-from agentrl.credit.mt_grpo import mt_grpo
-from agentrl.credit.pass_at_k import pass_at_k
-from agentrl.credit.pref_grpo import pref_grpo
-from agentrl.credit.process import ppr, spa
-from agentrl.credit.reinforce import nsr, reinforce_pp, reinforce_pp_baseline, w_reinforce
-from agentrl.credit.returns import returns
-from agentrl.credit.riskpo import riskpo
-from agentrl.credit.roles import mars, role_grpo
-from agentrl.credit.salt import salt
-from agentrl.credit.step_grpo import flow_grpo, step_grpo
+from agentrl.credit.estimators.outcome.baselines import asymre, gpg, opmd, opo, rloo
+from agentrl.credit.estimators.outcome.bnpo import bnpo
+from agentrl.credit.estimators.outcome.canon import canon
+from agentrl.credit.estimators.outcome.copo import copo
+from agentrl.credit.estimators.outcome.entropy import high_entropy
+from agentrl.credit.estimators.outcome.grpo import dr_grpo, grpo
+from agentrl.credit.estimators.outcome.pass_at_k import pass_at_k
+from agentrl.credit.estimators.outcome.pref_grpo import pref_grpo
+from agentrl.credit.estimators.outcome.reinforce import nsr, reinforce_pp, reinforce_pp_baseline, w_reinforce
+from agentrl.credit.estimators.outcome.riskpo import riskpo
+from agentrl.credit.estimators.outcome.unlikeliness import unlikeliness
+from agentrl.credit.estimators.turn.capo import capo
+from agentrl.credit.estimators.turn.gae import bi_level_gae, gae, turn_gae
+from agentrl.credit.estimators.turn.gigpo import gigpo
+from agentrl.credit.estimators.turn.igpo import igpo
+from agentrl.credit.estimators.turn.implicit_prm import implicit_prm
+from agentrl.credit.estimators.turn.mt_grpo import mt_grpo
+from agentrl.credit.estimators.turn.process import ppr, spa
+from agentrl.credit.estimators.turn.returns import returns
+from agentrl.credit.estimators.turn.roles import mars, role_grpo
+from agentrl.credit.estimators.turn.salt import salt
+from agentrl.credit.estimators.turn.step_grpo import flow_grpo, step_grpo
+from agentrl.credit.estimators.turn.tempo import tempo
+from agentrl.credit.estimators.turn.treepo import treepo
 from agentrl.credit.table import CreditTable, immediate
-from agentrl.credit.tempo import tempo
-from agentrl.credit.treepo import treepo
-from agentrl.credit.unlikeliness import unlikeliness
-from agentrl.episode.record import Episode
-from agentrl.errors import CreditError, nearest
-from agentrl.imports import is_reference, load_object
-from agentrl.sections import Short, named
+from agentrl.registry.references import is_reference, load_object
+from agentrl.types.episode import Episode
+from agentrl.types.errors import CreditError, nearest
 
 _TRAJECTORY = (
     *(grpo, dr_grpo, rloo, opo, gpg, asymre, opmd, bnpo, pass_at_k, canon, riskpo, copo, unlikeliness, pref_grpo),

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from agentrl.credit.discount import discounted
 from agentrl.credit.history import History, history_of
-from agentrl.episode.record import Episode, Turn
-from agentrl.errors import CreditError
+from agentrl.types.episode import Episode, Turn
+from agentrl.types.errors import CreditError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

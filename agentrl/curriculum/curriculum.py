@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.curriculum.parts import Context, Filter, Group, GroupPlan, Lesson, Part, Sampler, Schedule
-from agentrl.curriculum.settings import CurriculumPart
-from agentrl.episode.record import Episode
-from agentrl.errors import RecipeError
-from agentrl.seeds import derive_seed
-from agentrl.task import Task
-from agentrl.task_source import TaskSource
+from agentrl.curriculum.registry import CurriculumPart
+from agentrl.curriculum.task_source import TaskSource
+from agentrl.types.episode import Episode
+from agentrl.types.errors import RecipeError
+from agentrl.types.seeds import derive_seed
+from agentrl.types.task import Task
 
 
 class Curriculum:

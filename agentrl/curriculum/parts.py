@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from agentrl.credit.registry import EpisodeCredit
-from agentrl.episode.record import Episode
-from agentrl.errors import TaskError
-from agentrl.task import Task
-from agentrl.task_source import TaskSource
+from agentrl.curriculum.task_source import TaskSource
+from agentrl.types.episode import Episode
+from agentrl.types.errors import TaskError
+from agentrl.types.task import Task
 
 
 class NoSettings(BaseModel):

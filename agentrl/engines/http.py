@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import aiohttp
 import msgspec
 
-from agentrl.errors import EngineError, InfraError
+from agentrl.types.errors import EngineError, InfraError
 
 T = TypeVar("T")
 

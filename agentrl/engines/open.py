@@ -11,14 +11,14 @@ import msgspec
 
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
-from agentrl.engines.base import Engine
-from agentrl.errors import RecipeError, needs
-from agentrl.model import LoadedModel, ModelSettings, load_model, load_tokenizer, model_folder
-from agentrl.recipe import Recipe
+from agentrl.config.recipe import Recipe
+from agentrl.models.load import LoadedModel, ModelSettings, load_model, load_tokenizer, model_folder
+from agentrl.types.engine import Engine
+from agentrl.types.errors import RecipeError, needs
 
 if TYPE_CHECKING:
-    from agentrl.build import Parts
-    from agentrl.engines.launch import Serving
+    from agentrl.engines.vllm.launch import Serving
+    from agentrl.rollout.builder import Parts
 
 
 def open_engine(parts: Parts) -> tuple[Engine, Renderer]:
@@ -53,7 +53,7 @@ async def start_to_sample(engine: Engine, note: Callable[[str], None] = lambda l
     Raises:
         EngineError: as `start`; or its servers hold what a training left there.
     """
-    from agentrl.engines.vllm import VLLMEngine
+    from agentrl.engines.vllm.engine import VLLMEngine
 
     await engine.start()
     note_fallback(engine, note)
@@ -73,7 +73,7 @@ def attach(recipe: Recipe, urls: Sequence[str], renderer: Renderer, definitions:
         from agentrl.engines.openai import OpenAIEngine
 
         return OpenAIEngine(recipe.engine, renderer, definitions)
-    from agentrl.engines.vllm import VLLMEngine
+    from agentrl.engines.vllm.engine import VLLMEngine
 
     return VLLMEngine(recipe.engine, urls, tokenizer=renderer.tokenizer, room=recipe.sampling.max_tokens)
 
@@ -84,7 +84,7 @@ def serving(recipe: Recipe, *, trains: bool = False) -> Serving:
     Args:
         trains: this process starts them to train with, and may have GPUs of its own.
     """
-    from agentrl.engines.launch import Serving
+    from agentrl.engines.vllm.launch import Serving
 
     assert recipe.model is not None
     lora = recipe.train.lora if recipe.train is not None else None
@@ -100,7 +100,7 @@ def check_servers(recipe: Recipe) -> None:
     Raises:
         EngineError: the interpreter has no vLLM, or GPUs are not there, too few, or the trainer's.
     """
-    from agentrl.engines.launch import Serving, prepare
+    from agentrl.engines.vllm.launch import Serving, prepare
 
     if recipe.engine.use == "vllm" and not recipe.engine.urls and not recipe.places_servers:
         assert recipe.model is not None
@@ -117,8 +117,8 @@ def needed_context(recipe: Recipe) -> int | None:
     """
     if recipe.agent.use is not None or recipe.curriculum:
         return None
-    from agentrl.build import build
-    from agentrl.task_source import load_tasks
+    from agentrl.curriculum.task_source import load_tasks
+    from agentrl.rollout.builder import build
 
     sources = [recipe.tasks, recipe.eval.tasks if recipe.eval is not None else None]
     tasks = [task for each in sources if each is not None for task in load_tasks(each, recipe.base, recipe.seed).tasks]
@@ -140,7 +140,7 @@ def _allowed_context(model: ModelSettings) -> int | None:
 def _trainer_gpus(recipe: Recipe) -> int:
     """GPUs of this machine that the training computes on: the first ones, one a rank."""
     with needs("train"):
-        from agentrl.scale.ranks import on_cuda
+        from agentrl.distributed.ranks import on_cuda
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return max(ranks, recipe.scale.trainer_ranks) if on_cuda(recipe) else 0
 
@@ -193,7 +193,7 @@ OPENERS: dict[str, Callable[[Parts], tuple[Engine, Renderer]]] = {
 
 
 def _torch(recipe: Recipe, model: object, max_context: int, tokenizer: Tokenizer) -> Engine:
-    from agentrl.engines.torch import TorchEngine
+    from agentrl.engines.embedded.engine import TorchEngine
 
     settings = recipe.engine
     return TorchEngine(
@@ -210,15 +210,15 @@ def _torch(recipe: Recipe, model: object, max_context: int, tokenizer: Tokenizer
 
 def _vllm(recipe: Recipe, loaded: LoadedModel | None, tokenizer: Tokenizer) -> Engine:
     """Attached to the servers of the recipe, or with servers of its own."""
-    from agentrl.engines.launch import start_servers
-    from agentrl.engines.vllm import VLLMEngine
+    from agentrl.engines.vllm.engine import VLLMEngine
+    from agentrl.engines.vllm.launch import start_servers
 
     settings, room = recipe.engine, recipe.sampling.max_tokens
     if settings.urls:
         return VLLMEngine(settings, settings.urls, tokenizer=tokenizer, room=room)
     what = serving(recipe, trains=loaded is not None)
     if recipe.places_servers:
-        from agentrl.scale.servers import PlacedServers
+        from agentrl.distributed.servers import PlacedServers
 
         placed = PlacedServers(recipe, model_folder(named_model(recipe)), what)
         return VLLMEngine(settings, (), tokenizer=tokenizer, room=room, servers=placed)

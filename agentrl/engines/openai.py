@@ -12,15 +12,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from agentrl.chat.parser import read_json
+from agentrl.chat.formats.parser import read_json
 from agentrl.chat.renderer import Renderer
-from agentrl.engines.base import Completion, ContextOverflow, Sampling
+from agentrl.config.engine import EngineSettings
 from agentrl.engines.http import HttpClient, Refused
 from agentrl.engines.replicas import Replicas
-from agentrl.engines.settings import EngineSettings
-from agentrl.episode.record import Usage, VersionSpan
-from agentrl.errors import EngineError, RecipeError
-from agentrl.task import Message, Task
+from agentrl.types.engine import Completion, ContextOverflow, Sampling
+from agentrl.types.episode import Usage, VersionSpan
+from agentrl.types.errors import EngineError, RecipeError
+from agentrl.types.task import Message, Task
 
 STOPS = 4
 """Stop strings that an API takes at most."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from agentrl.engines.base import Completion, ContextOverflow, Sampling
-from agentrl.episode.record import Episode
-from agentrl.errors import StoreError
-from agentrl.plans import planned_id
+from agentrl.rollout.plans import planned_id
 from agentrl.store.run_dir import RunDir
-from agentrl.task import Message, Task
+from agentrl.types.engine import Completion, ContextOverflow, Sampling
+from agentrl.types.episode import Episode
+from agentrl.types.errors import StoreError
+from agentrl.types.task import Message, Task
 
 
 class ReplayEngine:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from agentrl.engines.http import HttpClient, Refused
-from agentrl.errors import EngineError
+from agentrl.types.errors import EngineError
 
 T = TypeVar("T")
 

@@ -17,12 +17,12 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentrl.chat.parser import Parser
+from agentrl.chat.formats.parser import Parser
 from agentrl.chat.renderer import Renderer
-from agentrl.engines.base import Completion, Sampling
 from agentrl.engines.stops import StopStrings, cut
-from agentrl.episode.record import VersionSpan
-from agentrl.task import Message, Task
+from agentrl.types.engine import Completion, Sampling
+from agentrl.types.episode import VersionSpan
+from agentrl.types.task import Message, Task
 
 
 @dataclass(frozen=True)

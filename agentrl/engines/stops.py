@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from agentrl.engines.base import Completion
-from agentrl.episode.record import VersionSpan
+from agentrl.types.engine import Completion
+from agentrl.types.episode import VersionSpan
 
 
 class StopStrings:

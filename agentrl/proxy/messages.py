@@ -7,10 +7,10 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from agentrl.chat.parser import Parser, Reply, read_json
-from agentrl.errors import AgentRLError
-from agentrl.task import Message
-from agentrl.values import text
+from agentrl.chat.formats.parser import Parser, Reply, read_json
+from agentrl.types.errors import AgentRLError
+from agentrl.types.task import Message
+from agentrl.types.values import text
 
 
 class BadRequest(AgentRLError):

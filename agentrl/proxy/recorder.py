@@ -20,15 +20,15 @@ from typing import Any
 
 import msgspec
 
-from agentrl.chat.parser import Parser
+from agentrl.chat.formats.parser import Parser
 from agentrl.chat.recognise import parser_for
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import Tokenizer
-from agentrl.engines.base import Completion, ContextOverflow, Engine, Sampling
-from agentrl.episode.record import CallRecord, Drift, Episode, Node, Turn
 from agentrl.proxy.messages import BadRequest, as_ours, as_theirs, key_of
-from agentrl.seeds import derive_seed
-from agentrl.task import Message, Task
+from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling
+from agentrl.types.episode import CallRecord, Drift, Episode, Node, Turn
+from agentrl.types.seeds import derive_seed
+from agentrl.types.task import Message, Task
 
 
 @dataclass

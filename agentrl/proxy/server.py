@@ -19,14 +19,14 @@ from typing import Any
 
 from aiohttp import web
 
-from agentrl.engines.base import ContextOverflow
 from agentrl.engines.http import Refused
-from agentrl.episode.record import Episode
-from agentrl.errors import InfraError, RenderError
 from agentrl.proxy.messages import BadRequest
 from agentrl.proxy.recorder import Recorder, Said, Voice
-from agentrl.values import ValueRefused, number, text
-from agentrl.values import rewards as checked_rewards
+from agentrl.types.engine import ContextOverflow
+from agentrl.types.episode import Episode
+from agentrl.types.errors import InfraError, RenderError
+from agentrl.types.values import ValueRefused, number, text
+from agentrl.types.values import rewards as checked_rewards
 
 STATUS: dict[type[Exception], tuple[int, str]] = {
     ContextOverflow: (400, "context_length_exceeded"),

@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any, get_origin
 import msgspec
 from pydantic import TypeAdapter, ValidationError
 
-from agentrl.episode.failures import asked_to_stop
-from agentrl.episode.record import Episode, GateVerdict
-from agentrl.errors import AgentRLError, RecipeError, TaskError, place_of
 from agentrl.rewards.declare import About, Cost, Scored, about
 from agentrl.rewards.gate import Gate, check_gates, judge_gates
 from agentrl.rewards.registry import GIVEN, check_settings, find_reward, signature_of
 from agentrl.rewards.steps import Step, Values, apply
-from agentrl.sandbox.contract import SandboxBroken, SandboxExpired
-from agentrl.sandbox.wire import NulByte
-from agentrl.task import Task
-from agentrl.values import ValueRefused, number, text
+from agentrl.rollout.failures import asked_to_stop
+from agentrl.sandbox.toolbox.wire import NulByte
+from agentrl.types.episode import Episode, GateVerdict
+from agentrl.types.errors import AgentRLError, RecipeError, TaskError, place_of
+from agentrl.types.sandbox import SandboxBroken, SandboxExpired
+from agentrl.types.task import Task
+from agentrl.types.values import ValueRefused, number, text
 
 if TYPE_CHECKING:
-    from agentrl.sandbox.contract import Sandbox
+    from agentrl.types.sandbox import Sandbox
 
 OpenSandbox = Callable[[], Awaitable["Sandbox"]]
 """Starts a sandbox that the agent never saw."""

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from agentrl.episode.record import GateVerdict
-from agentrl.errors import RecipeError, nearest
+from agentrl.types.episode import GateVerdict
+from agentrl.types.errors import RecipeError, nearest
 
 
 class Gate(BaseModel):

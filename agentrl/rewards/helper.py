@@ -24,7 +24,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from agentrl.errors import AgentRLError
+from agentrl.types.errors import AgentRLError
 
 _START_S = 120.0  # importing an algebra system on a busy machine
 _PATIENCE = 20.0  # wall time that processor time may take, as a multiple, and

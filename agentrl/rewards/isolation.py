@@ -20,12 +20,12 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agentrl.errors import RecipeError
-from agentrl.paths import data_path
-from agentrl.sandbox.contract import SandboxLost
+from agentrl.types.errors import RecipeError
+from agentrl.types.paths import data_path
+from agentrl.types.sandbox import SandboxLost
 
 if TYPE_CHECKING:
-    from agentrl.sandbox.contract import ExecResult, Process, Sandbox
+    from agentrl.types.sandbox import ExecResult, Process, Sandbox
 
 T = TypeVar("T")
 

@@ -10,22 +10,22 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from agentrl.errors import RecipeError, nearest
-from agentrl.imports import is_reference, load_object, wrong_kind
-from agentrl.rewards.calibration import brier
-from agentrl.rewards.code import code_tests
-from agentrl.rewards.cost import frugal_search, router_cost, search_planning
-from agentrl.rewards.feedback import unary_feedback
-from agentrl.rewards.gui import gui_action
-from agentrl.rewards.judge import pairwise_judge, rubric_judge
-from agentrl.rewards.length import laser, overlong
-from agentrl.rewards.maths import maths
-from agentrl.rewards.patch import patch_similarity
-from agentrl.rewards.reseek import evidence_judgement
-from agentrl.rewards.retrieval import retrieval_recall, retrieval_utility
-from agentrl.rewards.sql import sql_execution, sql_partial
-from agentrl.rewards.state import state_check
-from agentrl.rewards.verifiers import exact_match, f1, format, numeric, tool_reward, tool_success, turn_format
+from agentrl.registry.references import is_reference, load_object, wrong_kind
+from agentrl.rewards.functions.calibration import brier
+from agentrl.rewards.functions.code import code_tests
+from agentrl.rewards.functions.cost import frugal_search, router_cost, search_planning
+from agentrl.rewards.functions.feedback import unary_feedback
+from agentrl.rewards.functions.gui import gui_action
+from agentrl.rewards.functions.judge import pairwise_judge, rubric_judge
+from agentrl.rewards.functions.length import laser, overlong
+from agentrl.rewards.functions.maths import maths
+from agentrl.rewards.functions.patch import patch_similarity
+from agentrl.rewards.functions.reseek import evidence_judgement
+from agentrl.rewards.functions.retrieval import retrieval_recall, retrieval_utility
+from agentrl.rewards.functions.sql import sql_execution, sql_partial
+from agentrl.rewards.functions.state import state_check
+from agentrl.rewards.functions.verifiers import exact_match, f1, format, numeric, tool_reward, tool_success, turn_format
+from agentrl.types.errors import RecipeError, nearest
 
 GIVEN = ("task", "episode", "turn", "sandbox", "fresh_sandbox", "open_sandbox", "component")
 """What a reward function may ask for by the names of its parameters; all others are settings.

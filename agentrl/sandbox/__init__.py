@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agentrl.errors import RecipeError, nearest
-from agentrl.imports import is_reference, load_object
-from agentrl.sandbox.contract import Backend
-from agentrl.sandbox.namespace import NamespaceBackend
+from agentrl.registry.references import is_reference, load_object
+from agentrl.sandbox.namespace.backend import NamespaceBackend
+from agentrl.types.errors import RecipeError, nearest
+from agentrl.types.sandbox import Backend
 
 
 def _docker(**settings: Any) -> Backend:
-    from agentrl.sandbox.docker import DockerBackend  # the package `docker` is an extra
+    from agentrl.sandbox.docker.backend import DockerBackend  # the package `docker` is an extra
 
     return DockerBackend(**settings)
 

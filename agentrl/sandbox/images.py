@@ -20,9 +20,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentrl.errors import nearest, needs
-from agentrl.paths import data_path
-from agentrl.sandbox.contract import SandboxUnavailable
+from agentrl.types.errors import nearest, needs
+from agentrl.types.paths import data_path
+from agentrl.types.sandbox import SandboxUnavailable
 
 MIRROR = "http://deb.debian.org/debian"
 REPOSITORY = "agentrl/"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, cast
 
-from agentrl.sandbox.contract import (
+from agentrl.types.sandbox import (
     Backend,
     Capabilities,
     Health,

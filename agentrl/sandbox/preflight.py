@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterable
 
-from agentrl.sandbox.contract import CapabilityMissing, SandboxSpec, SandboxUnavailable
+from agentrl.types.sandbox import CapabilityMissing, SandboxSpec, SandboxUnavailable
 
 Want = tuple[bool, str, str, str]
 """Whether a spec wants what there is not; the field; what the backend does instead; the remedy."""

@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from agentrl.episode.record import Episode, Node
 from agentrl.store.codec import decode_credit, decode_episode
 from agentrl.store.index import blobs_of, row_of
 from agentrl.store.lock import is_held
 from agentrl.store.run_dir import RunDir
 from agentrl.store.shards import Shards
-from agentrl.train.row import rows_of
+from agentrl.types.episode import Episode, Node
+from agentrl.types.sample import rows_of
 
 FIRST = 5
 """So many offenders are named for each invariant."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from agentrl.episode.record import Episode
-from agentrl.errors import StoreError
-from agentrl.values import scrubbed, text
+from agentrl.types.episode import Episode
+from agentrl.types.errors import StoreError
+from agentrl.types.values import scrubbed, text
 
 
 class Credit(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,9 +14,9 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from agentrl.episode.record import Episode
 from agentrl.store.codec import Credit
 from agentrl.store.shards import Location
+from agentrl.types.episode import Episode
 
 FORMAT = 3
 """Raised when a column changes; an index of another format is built anew."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from agentrl.errors import StoreError
-from agentrl.values import scrubbed
+from agentrl.types.errors import StoreError
+from agentrl.types.values import scrubbed
 
 
 def append_line(path: Path, entry: dict[str, Any]) -> None:

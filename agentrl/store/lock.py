@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from agentrl.errors import StoreError
+from agentrl.types.errors import StoreError
 
 
 class Lock:

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from agentrl.episode.record import Episode, GateVerdict
-from agentrl.errors import StoreError, nearest
 from agentrl.store.lines import append_line, cut_torn_line, read_lines
+from agentrl.types.episode import Episode, GateVerdict
+from agentrl.types.errors import StoreError, nearest
 
 
 class Rescore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

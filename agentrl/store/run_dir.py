@@ -21,14 +21,14 @@ from typing import Any
 
 import msgspec
 
-from agentrl.episode.record import Episode
-from agentrl.errors import StoreError
 from agentrl.store.codec import Credit, decode_credit, decode_episode, encode_credit, encode_episode
 from agentrl.store.index import BlobRow, CreditRow, EpisodeRow, Index, Record, blobs_of, credit_row_of, row_of
 from agentrl.store.info import circumstances, replace, write_json
 from agentrl.store.lines import append_line, cut_torn_line, read_lines
 from agentrl.store.lock import Lock
 from agentrl.store.shards import Frame, Location, Shards
+from agentrl.types.episode import Episode
+from agentrl.types.errors import StoreError
 
 _COMMIT_ROWS = 256
 _COMMIT_SECONDS = 0.5

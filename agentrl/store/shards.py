@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import zstandard
 
-from agentrl.errors import StoreError
+from agentrl.types.errors import StoreError
 
 SUFFIX = ".jsonl.zst"
 MAGIC = zstandard.FRAME_HEADER  # not UTF-8, so never part of a JSON line that zstd chose to store uncompressed

@@ -16,12 +16,12 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 from pydantic import Field, TypeAdapter, ValidationError, create_model
 
-from agentrl import values
-from agentrl.errors import RecipeError, ToolError
-from agentrl.task import Task
+from agentrl.types import values
+from agentrl.types.errors import RecipeError, ToolError
+from agentrl.types.task import Task
 
 if typing.TYPE_CHECKING:
-    from agentrl.sandbox.contract import Sandbox
+    from agentrl.types.sandbox import Sandbox
 
 F = TypeVar("F", bound=Callable[..., Any])
 

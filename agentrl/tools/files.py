@@ -8,12 +8,12 @@ import heapq
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from agentrl.errors import ToolError
-from agentrl.sandbox.contract import Sandbox
-from agentrl.task import Task
 from agentrl.tools.base import Tool, tool
 from agentrl.tools.shell import GRACE_S
 from agentrl.tools.words import Word
+from agentrl.types.errors import ToolError
+from agentrl.types.sandbox import Sandbox
+from agentrl.types.task import Task
 
 T = TypeVar("T")
 

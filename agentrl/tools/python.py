@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from agentrl.sandbox.contract import PythonKernel, Sandbox
-from agentrl.task import Task
 from agentrl.tools.base import Tool, tool
 from agentrl.tools.shell import GRACE_S
 from agentrl.tools.words import Word
+from agentrl.types.sandbox import PythonKernel, Sandbox
+from agentrl.types.task import Task
 
 
 class Python(Tool):

@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from agentrl.errors import MissingExtra, RecipeError, TaskError, ToolError
-from agentrl.imports import is_reference, load_object
-from agentrl.seeds import derive_seed
-from agentrl.task import Task
+from agentrl.registry.references import is_reference, load_object
 from agentrl.tools.base import Tool, tool
+from agentrl.types.errors import MissingExtra, RecipeError, TaskError, ToolError
+from agentrl.types.seeds import derive_seed
+from agentrl.types.task import Task
 
 if TYPE_CHECKING:
-    from agentrl.sandbox.contract import Sandbox
+    from agentrl.types.sandbox import Sandbox
 
 
 class Document(msgspec.Struct, frozen=True):

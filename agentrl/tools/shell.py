@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from agentrl.sandbox.contract import ExecResult, Sandbox
-from agentrl.sandbox.contract import Shell as Session
-from agentrl.sandbox.wire import MARGIN_S
-from agentrl.task import Task
+from agentrl.sandbox.toolbox.wire import MARGIN_S
 from agentrl.tools.base import Tool, tool
 from agentrl.tools.words import Word
+from agentrl.types.sandbox import ExecResult, Sandbox
+from agentrl.types.sandbox import Shell as Session
+from agentrl.types.task import Task
 
 GRACE_S = MARGIN_S + 5.0
 """The sandbox ends a command that times out, and keeps the rest. If it does not manage, it is lost, which must be seen

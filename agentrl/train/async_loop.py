@@ -16,20 +16,20 @@ from typing import Any
 
 import torch
 
-from agentrl.build import Parts
-from agentrl.closing import close_all
 from agentrl.curriculum import Group
-from agentrl.engines.base import Engine
-from agentrl.engines.torch import TorchEngine
-from agentrl.episode.record import Episode
-from agentrl.model import LoadedModel, load_model
+from agentrl.engines.embedded.engine import TorchEngine
+from agentrl.models.load import LoadedModel, load_model
+from agentrl.rollout.builder import Parts
 from agentrl.store.run_dir import RunDir
 from agentrl.train.admission import Admission
 from agentrl.train.compute_thread import ComputeThread
 from agentrl.train.loop import Loop
-from agentrl.train.ranks import Ranks
+from agentrl.train.parallel.ranks import Ranks
 from agentrl.train.rollouts import BegunGroup, Rollouts
 from agentrl.train.trainer import cast
+from agentrl.types.closing import close_all
+from agentrl.types.engine import Engine
+from agentrl.types.episode import Episode
 from agentrl.view.progress import Progress
 
 

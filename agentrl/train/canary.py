@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agentrl.engines.base import Engine
-from agentrl.errors import TrainError
-from agentrl.train.packing import Floats
-from agentrl.train.row import Row
+from agentrl.train.model.packing import Floats
 from agentrl.train.trainer import Trainer
+from agentrl.types.engine import Engine
+from agentrl.types.errors import TrainError
+from agentrl.types.sample import Row
 
 ROWS, TOKENS, SCORED = 4, 64, 8
 """So many prompts, cut to so many tokens; so many tokens of each are compared."""

@@ -23,10 +23,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agentrl.errors import StoreError
-from agentrl.model import no_progress_bars
-from agentrl.train.lora import save_adapters
-from agentrl.train.lora_settings import LoraSettings
+from agentrl.config.lora import LoraSettings
+from agentrl.models.load import no_progress_bars
+from agentrl.train.model.lora import save_adapters
+from agentrl.types.errors import StoreError
 
 STATE, TRAINER = "state.json", "trainer.pt"
 _FULL = (errno.ENOSPC, errno.EDQUOT)

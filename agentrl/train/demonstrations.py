@@ -11,8 +11,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from agentrl.chat.renderer import Renderer
-from agentrl.episode.record import Episode
-from agentrl.train.row import Row
+from agentrl.types.episode import Episode
+from agentrl.types.sample import Row
 
 
 def demonstration_texts(episodes: Iterable[Episode]) -> list[str]:

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from agentrl.errors import RankFailed, TrainError
-from agentrl.train.ranks import Ranks, named_failures
-from agentrl.train.settings import TrainSettings
+from agentrl.config.train import TrainSettings
+from agentrl.train.parallel.ranks import Ranks, named_failures
 from agentrl.train.trainer import Trainer
+from agentrl.types.errors import RankFailed, TrainError
 
 STARTING = "starting the trainer"
 

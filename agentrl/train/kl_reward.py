@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from agentrl.config.loss import KlSettings
 from agentrl.credit.registry import Place
 from agentrl.credit.table import immediate
-from agentrl.episode.record import Episode
-from agentrl.train.loss_settings import KlSettings
 from agentrl.train.losses.objective import kl_estimate
-from agentrl.train.row import by_turn, rows_of
 from agentrl.train.trainer import Trainer
+from agentrl.types.episode import Episode
+from agentrl.types.sample import by_turn, rows_of
 
 
 @dataclass(frozen=True)

@@ -16,43 +16,43 @@ from typing import Any, TypeVar
 
 import torch
 
-from agentrl.build import Parts, check_training
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import HFTokenizer
-from agentrl.closing import close_all
+from agentrl.config.recipe import Recipe, TrainRecipe
 from agentrl.credit.registry import EpisodeCredit
 from agentrl.curriculum import Curriculum, Group, Lesson
 from agentrl.curriculum.curriculum import load_parts
-from agentrl.engines.adapters import Adapter, NoAdapters
-from agentrl.engines.base import Engine
+from agentrl.curriculum.task_source import load_tasks
+from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.engines.open import note_fallback
 from agentrl.engines.replay import ReplayEngine
-from agentrl.engines.torch import TorchEngine
-from agentrl.engines.vllm import VLLMEngine
-from agentrl.episode.record import Episode
-from agentrl.episode.runner import Plan
-from agentrl.errors import TrainError
-from agentrl.model import LoadedModel, load_model
-from agentrl.plans import iteration_plans, missing, rollout_plans
-from agentrl.play import evaluate, play, summary
-from agentrl.recipe import Recipe, TrainRecipe
-from agentrl.sandbox.contract import Backend
-from agentrl.seeds import derive_seed
+from agentrl.engines.vllm.adapters import Adapter, NoAdapters
+from agentrl.engines.vllm.engine import VLLMEngine
+from agentrl.models.load import LoadedModel, load_model
+from agentrl.rollout.builder import Parts, check_training
+from agentrl.rollout.plans import iteration_plans, missing, rollout_plans
+from agentrl.rollout.play import evaluate, play, summary
+from agentrl.rollout.runner import Plan
 from agentrl.store.run_dir import RunDir
-from agentrl.task_source import load_tasks
 from agentrl.train import checkpoint
+from agentrl.train.auxiliary.learners import wanted
 from agentrl.train.canary import FLOAT32, HALF, ROWS, Canary
 from agentrl.train.compute_thread import ComputeThread
 from agentrl.train.demonstrations import demonstration_row, demonstration_texts
 from agentrl.train.followers import lead
 from agentrl.train.kl_reward import Penalised, with_kl_reward
-from agentrl.train.learners import wanted
-from agentrl.train.lora import save_adapters
+from agentrl.train.model.lora import save_adapters
 from agentrl.train.model_columns import ModelColumns
-from agentrl.train.ranks import Ranks
-from agentrl.train.row import Row, rows_of, silence
+from agentrl.train.parallel.ranks import Ranks
 from agentrl.train.staleness import staleness
 from agentrl.train.truncation import Truncation
+from agentrl.types.closing import close_all
+from agentrl.types.engine import Engine
+from agentrl.types.episode import Episode
+from agentrl.types.errors import TrainError
+from agentrl.types.sample import Row, rows_of, silence
+from agentrl.types.sandbox import Backend
+from agentrl.types.seeds import derive_seed
 from agentrl.view.progress import Progress
 
 Result = TypeVar("Result")

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentrl.credit.registry import Credit, EpisodeCredit
-from agentrl.episode.record import Episode
-from agentrl.train.critic import Critic
-from agentrl.train.learners import CRITICS, REWARD_MODEL
-from agentrl.train.reward_model import ImplicitRewardModel
-from agentrl.train.row import Row, by_turn, rows_of
+from agentrl.train.auxiliary.critic import Critic
+from agentrl.train.auxiliary.learners import CRITICS, REWARD_MODEL
+from agentrl.train.auxiliary.reward_model import ImplicitRewardModel
 from agentrl.train.trainer import Trainer
+from agentrl.types.episode import Episode
+from agentrl.types.sample import Row, by_turn, rows_of
 
 Column = dict[str, NDArray[Any]]
 

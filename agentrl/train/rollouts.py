@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 
 from agentrl.curriculum import GroupPlan
-from agentrl.episode.budgets import Budgets
-from agentrl.episode.collector import rare_collections
-from agentrl.episode.runner import Harness, Plan, Runner
-from agentrl.plans import group_id, group_plans, missing
-from agentrl.play import announce
+from agentrl.rollout.budgets import Budgets
+from agentrl.rollout.collector import rare_collections
+from agentrl.rollout.plans import group_id, group_plans, missing
+from agentrl.rollout.play import announce
+from agentrl.rollout.runner import Harness, Plan, Runner
 from agentrl.store.run_dir import RunDir
-from agentrl.task import Task
 from agentrl.train.admission import Admission
 from agentrl.train.room import Room
+from agentrl.types.task import Task
 from agentrl.view.progress import Progress
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from agentrl.train.row import Row
+from agentrl.types.sample import Row
 
 
 def staleness(rows: Sequence[Row], version: int) -> dict[str, Any]:

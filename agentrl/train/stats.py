@@ -11,9 +11,9 @@ from torch import Tensor
 
 from agentrl.train.losses import Objective, TokenBatch
 from agentrl.train.losses.objective import importance_weight, kl_loss
-from agentrl.train.packing import Floats, Pack
-from agentrl.train.ranks import Ranks
-from agentrl.train.row import Row
+from agentrl.train.model.packing import Floats, Pack
+from agentrl.train.parallel.ranks import Ranks
+from agentrl.types.sample import Row
 
 
 @dataclass

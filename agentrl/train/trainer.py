@@ -12,20 +12,20 @@ import torch
 from torch import Tensor
 from transformers.core_model_loading import revert_weight_conversion
 
-from agentrl.errors import DeadPolicy, TrainError
-from agentrl.train.columns import Columns, token_columns
-from agentrl.train.learners import body_of, learner
-from agentrl.train.lora import add_adapters, merged, without_adapters
-from agentrl.train.loss_settings import LossSettings
+from agentrl.config.loss import LossSettings
+from agentrl.config.train import LrSchedule, TrainSettings
+from agentrl.train.auxiliary.learners import body_of, learner
 from agentrl.train.losses import Objective, TokenBatch, token_weights
-from agentrl.train.packing import Floats, Pack
-from agentrl.train.policy import Entropy, Policy, choose_layout, train_top_layers
-from agentrl.train.ranks import Ranks, together
-from agentrl.train.routers import router_coefficient
-from agentrl.train.row import Row
-from agentrl.train.settings import LrSchedule, TrainSettings
-from agentrl.train.shards import load_optimizer, put, shard, whole, whole_optimizer, whole_state
+from agentrl.train.model.columns import Columns, token_columns
+from agentrl.train.model.lora import add_adapters, merged, without_adapters
+from agentrl.train.model.packing import Floats, Pack
+from agentrl.train.model.policy import Entropy, Policy, choose_layout, train_top_layers
+from agentrl.train.model.routers import router_coefficient
+from agentrl.train.parallel.ranks import Ranks, together
+from agentrl.train.parallel.shards import load_optimizer, put, shard, whole, whole_optimizer, whole_state
 from agentrl.train.stats import Stats, mismatch
+from agentrl.types.errors import DeadPolicy, TrainError
+from agentrl.types.sample import Row
 
 SFT_WARMUP = 0.05
 """Share of the steps of supervised training in which the learning rate rises; it falls to 0 over the others."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agentrl.episode.record import Episode
-from agentrl.recipe import Cut
+from agentrl.config.recipe import Cut
+from agentrl.types.episode import Episode
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agentrl.errors import MissingExtra, StoreError
+from agentrl.types.errors import MissingExtra, StoreError
 from agentrl.view.summary import headline, series
 
 _BESIDE = ("reward", "turns", "loss", "entropy", "kl")

@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
-from agentrl.episode.record import Episode
-from agentrl.errors import StoreError
 from agentrl.store import rescored
 from agentrl.store.index import EpisodeRow
 from agentrl.store.rescored import Rescore
 from agentrl.store.run_dir import RunDir
+from agentrl.types.episode import Episode
+from agentrl.types.errors import StoreError
 from agentrl.view.summary import series, summarise
 
 _MARK = "/*RUN-DATA*/"

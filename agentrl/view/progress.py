@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from agentrl.episode.record import Episode
+from agentrl.types.episode import Episode
 from agentrl.view.summary import headline, series
 from agentrl.view.terminal import Visible
 

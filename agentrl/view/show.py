@@ -12,12 +12,12 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from agentrl.episode.record import CallRecord, Episode, GateVerdict, Node, Turn
-from agentrl.errors import StoreError, nearest
 from agentrl.store import rescored
 from agentrl.store.codec import Credit
 from agentrl.store.rescored import Rescore
 from agentrl.store.run_dir import RunDir
+from agentrl.types.episode import CallRecord, Episode, GateVerdict, Node, Turn
+from agentrl.types.errors import StoreError, nearest
 from agentrl.view.summary import summarise
 from agentrl.view.terminal import Visible
 

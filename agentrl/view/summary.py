@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from agentrl.errors import REMEDY, described
 from agentrl.store.index import EpisodeRow
 from agentrl.store.run_dir import RunDir
+from agentrl.types.errors import REMEDY, described
 
 
 class SplitSummary(msgspec.Struct, frozen=True, kw_only=True):

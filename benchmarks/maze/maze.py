@@ -7,7 +7,7 @@ import random
 from typing import Any, Literal
 
 from agentrl import Task, Tool, ToolResult, tool
-from agentrl.episode.record import Episode
+from agentrl.types.episode import Episode
 
 Door = Literal["north", "east", "south", "west"]
 

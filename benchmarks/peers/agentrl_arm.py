@@ -7,18 +7,18 @@ import io
 
 from rich.console import Console
 
-from agentrl.build import build
 from agentrl.chat.tokenizer import HFTokenizer
-from agentrl.engines.settings import EngineSettings
-from agentrl.engines.vllm import VLLMEngine
-from agentrl.episode.record import Episode
-from agentrl.plans import rollout_plans
-from agentrl.play import play
-from agentrl.recipe import Recipe
+from agentrl.config.engine import EngineSettings
+from agentrl.config.recipe import Recipe
+from agentrl.curriculum.task_source import load_tasks
+from agentrl.engines.vllm.engine import VLLMEngine
+from agentrl.rollout.builder import build
+from agentrl.rollout.plans import rollout_plans
+from agentrl.rollout.play import play
 from agentrl.store.run_dir import RunDir
-from agentrl.task import Task
-from agentrl.task_source import load_tasks
 from agentrl.tools.base import tool
+from agentrl.types.episode import Episode
+from agentrl.types.task import Task
 from agentrl.view.progress import Progress
 from benchmarks.peers.lookup import ANSWER, SYSTEM, Job, Meter, bytes_in, observation, question
 

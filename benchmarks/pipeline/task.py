@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from agentrl import Say, Task, Tool, ToolResult, tool
-from agentrl.scale.pipeline import EpisodeCosts
+from agentrl.simulate.pipeline import EpisodeCosts
 
 DRAWS: ContextVar[random.Random] = ContextVar("draws")
 """Of the episode that runs in this context; the engine sets it, which knows which one that is."""

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.engines.scripted import Say
-from agentrl.imports import load_object
-from agentrl.task import Message, Task
+from agentrl.registry.references import load_object
 from agentrl.tools.search import Document, open_index
+from agentrl.types.task import Message, Task
 
 Library = load_object("./library.py:Library", Path(__file__).parent)
 people = load_object("./library.py:people", Path(__file__).parent)

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from agentrl.chat.parser import Parser
-from agentrl.chat.parsers import make_parser
+from agentrl.chat.formats.parser import Parser
+from agentrl.chat.formats.registry import make_parser
 from agentrl.chat.recognise import parser_for, recognised
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.template import SHIPPED, arguments_of, template_text, with_arguments
 from agentrl.chat.tokenizer import HFTokenizer
-from agentrl.errors import RecipeError, RenderError
-from agentrl.task import Message
+from agentrl.types.errors import RecipeError, RenderError
+from agentrl.types.task import Message
 from tests.chat.families import FAMILIES, REFUSED, small, template_of, tokenizer_of
 
 pytest.importorskip("trl")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.chat.harmony import HarmonyParser
-from agentrl.chat.parser import ParsedCall
-from agentrl.chat.parsers import ALIASES, PARSERS, parser_named
-from agentrl.errors import RecipeError
+from agentrl.chat.formats.harmony import HarmonyParser
+from agentrl.chat.formats.parser import ParsedCall
+from agentrl.chat.formats.registry import ALIASES, PARSERS, parser_named
+from agentrl.types.errors import RecipeError
 from tests.chat.test_parsers import STRING, tool
 
 SEARCH = tool("search", ["query"], query=STRING, k={"type": "integer"})
@@ -238,7 +238,7 @@ class TestHarmony:
 
 
 MINE = """
-from agentrl.chat.parser import Found, ParsedCall, Parser
+from agentrl.chat.formats.parser import Found, ParsedCall, Parser
 import re
 class Shout(Parser):
     name = "shout"

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentrl.chat.parser import MAX_DEPTH, MAX_FAULTS, signature_lines
-from agentrl.chat.parsers import PARSERS, ParsedCall, Parser, Reply, parser_named
-from agentrl.errors import RecipeError
+from agentrl.chat.formats.parser import MAX_DEPTH, MAX_FAULTS, signature_lines
+from agentrl.chat.formats.registry import PARSERS, ParsedCall, Parser, Reply, parser_named
+from agentrl.types.errors import RecipeError
 
 
 def tool(name: str, required: list[str] | None = None, **properties: dict[str, Any]) -> dict[str, Any]:

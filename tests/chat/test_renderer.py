@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from agentrl.chat.parsers import PARSERS, parser_named
+from agentrl.chat.formats.registry import PARSERS, parser_named
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer, break_up, control_pattern
-from agentrl.errors import RenderError
-from agentrl.task import Message
+from agentrl.types.errors import RenderError
+from agentrl.types.task import Message
 from tests.chat.templates import FAMILIES, tokenizer_of
 
 SEARCH = {
@@ -239,10 +239,10 @@ def test_every_family_is_tried() -> None:
 def test_imports_without_transformers() -> None:
     code = (
         "import sys; sys.modules['transformers'] = None; sys.modules['torch'] = None\n"
-        "from agentrl.chat.renderer import Renderer\nfrom agentrl.chat.parsers import parser_named\n"
+        "from agentrl.chat.renderer import Renderer\nfrom agentrl.chat.formats.registry import parser_named\n"
         "from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer\n"
         "Renderer(ByteTokenizer(), parser_named('hermes'), []).check()\n"
-        "from agentrl.errors import MissingExtra\n"
+        "from agentrl.types.errors import MissingExtra\n"
         "try: HFTokenizer.load('x')\nexcept MissingExtra as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

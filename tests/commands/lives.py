@@ -15,7 +15,7 @@ from typing import Any
 import agentrl.train.async_loop
 import agentrl.train.loop  # noqa: F401
 from agentrl.cli import app
-from agentrl.engines.torch import TorchEngine
+from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.store.run_dir import RunDir
 from agentrl.train import checkpoint
 from agentrl.train.trainer import Trainer

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agentrl.imports import load_object
-from agentrl.paths import data_path
+from agentrl.registry.references import load_object
 from agentrl.store.run_dir import RunDir
-from agentrl.task import Task
+from agentrl.types.paths import data_path
+from agentrl.types.task import Task
 from tests.command import agentrl
 
 SMALL = [

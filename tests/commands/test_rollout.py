@@ -146,7 +146,7 @@ def test_a_run_that_misses_episodes_says_how_many_and_why(counting: Path) -> Non
 
 
 UNCLOSABLE = """
-from agentrl.sandbox.contract import SandboxUnavailable
+from agentrl.types.sandbox import SandboxUnavailable
 
 class Unclosable:
     name = "unclosable"

@@ -15,9 +15,9 @@ import pytest
 
 from agentrl.commands.rollout import load_evaluated
 from agentrl.commands.runs import open_run, recipe_of
-from agentrl.errors import RecipeError, StoreError
-from agentrl.recipe_file import load_recipe
+from agentrl.config.loader import load_recipe
 from agentrl.store.run_dir import RunDir
+from agentrl.types.errors import RecipeError, StoreError
 from tests.commands.test_train import TRAINING
 from tests.store.make import make_episode
 

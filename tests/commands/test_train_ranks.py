@@ -11,11 +11,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from agentrl.build import build
-from agentrl.recipe_file import load_recipe
+from agentrl.config.loader import load_recipe
+from agentrl.rollout.builder import build
 from agentrl.store.run_dir import RunDir
 from agentrl.train.loop import Loop
-from agentrl.train.ranks import Ranks
+from agentrl.train.parallel.ranks import Ranks
 from agentrl.view.progress import Progress
 from tests.command import agentrl
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.episode.record import Episode, Node, Turn
-from agentrl.task import Task
+from agentrl.types.episode import Episode, Node, Turn
+from agentrl.types.task import Task
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

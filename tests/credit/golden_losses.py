@@ -47,7 +47,7 @@ def value_losses(golden: Golden) -> None:
     """The critic's loss, token mean."""
     import torch
 
-    from agentrl.train.critic import value_loss
+    from agentrl.train.auxiliary.critic import value_loss
 
     data = golden.data["value_loss"]
     value, target = (torch.tensor(_flat(golden, data[key])) for key in ("value_predictions", "returns"))
@@ -61,7 +61,7 @@ def value_losses(golden: Golden) -> None:
 
 def settings_of(case: str, row_width: int) -> Any:
     """`dapo clip_low=0.2 clip_high=0.28 agg=token-mean` as settings of the trainer."""
-    from agentrl.train.settings import TrainSettings
+    from agentrl.config.train import TrainSettings
 
     name, *rest = case.split()
     given = arguments(",".join(rest))
@@ -78,7 +78,7 @@ def settings_of(case: str, row_width: int) -> Any:
 
 def _rows(golden: Golden) -> tuple[list[Any], dict[str, np.ndarray]]:
     """A row per trajectory, of action tokens with the advantages of `grpo`, and the log-probabilities by kind."""
-    from agentrl.train.row import Row
+    from agentrl.types.sample import Row
     from tests.credit.golden_trajectory import run
 
     table = golden.table()

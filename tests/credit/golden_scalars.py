@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agentrl.credit.bnpo import beta_weights
-from agentrl.credit.capo import VOTES
+from agentrl.credit.estimators.outcome.bnpo import beta_weights
+from agentrl.credit.estimators.turn.capo import VOTES
 from agentrl.credit.table import CreditTable
-from agentrl.curriculum.horizon import ScalingInter
-from agentrl.curriculum.noise import ZeroSearch
+from agentrl.curriculum.methods.horizon import ScalingInter
+from agentrl.curriculum.methods.noise import ZeroSearch
+from agentrl.curriculum.methods.sources import Dads, Dump
 from agentrl.curriculum.parts import Context, GroupPlan
-from agentrl.curriculum.sources import Dads, Dump
-from agentrl.task import Task
+from agentrl.types.task import Task
 from tests.credit.golden import Golden
 from tests.credit.golden_trajectory import run
 from tests.credit.tables import Member, Step, table_of

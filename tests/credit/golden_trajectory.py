@@ -93,7 +93,7 @@ def gigpo(golden: Golden) -> None:
 
 
 def gigpo_with_similar_states(golden: Golden) -> None:
-    from agentrl.credit.gigpo import anchor_groups
+    from agentrl.credit.estimators.turn.gigpo import anchor_groups
 
     case = golden.data["similarity_case"]
     table = golden.table(state=case["observations_per_row"])

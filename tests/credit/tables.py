@@ -13,7 +13,7 @@ from agentrl.credit.estimator import Advantages
 from agentrl.credit.history import History
 from agentrl.credit.registry import BUILT_IN
 from agentrl.credit.table import OPTIONAL, CreditTable
-from agentrl.errors import CreditError
+from agentrl.types.errors import CreditError
 
 
 class Step(NamedTuple):

@@ -9,7 +9,7 @@ import pytest
 
 from agentrl.credit.registry import BUILT_IN
 from agentrl.credit.table import CreditTable
-from agentrl.errors import CreditError
+from agentrl.types.errors import CreditError
 from tests.credit.tables import Member, Step, run, table_of
 
 

@@ -6,14 +6,14 @@ import msgspec
 import pytest
 import torch
 
-from agentrl.chat.parsers import parser_named
+from agentrl.chat.formats.registry import parser_named
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
-from agentrl.credit.gain import GoldScorer, InformationGain
-from agentrl.engines.torch import TorchEngine
-from agentrl.episode.record import Episode, Node, Turn
-from agentrl.errors import CreditError
-from agentrl.task import Task
+from agentrl.engines.embedded.engine import TorchEngine
+from agentrl.rollout.information_gain import GoldScorer, InformationGain
+from agentrl.types.episode import Episode, Node, Turn
+from agentrl.types.errors import CreditError
+from agentrl.types.task import Task
 from tests.train.make import llama
 
 

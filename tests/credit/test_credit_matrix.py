@@ -11,8 +11,8 @@ from agentrl.commands.recipe import check
 from agentrl.commands.rollout import rollout
 from agentrl.commands.train import train
 from agentrl.credit.registry import BUILT_IN
-from agentrl.errors import CreditError
 from agentrl.store.run_dir import RunDir
+from agentrl.types.errors import CreditError
 
 CODE = """
 from agentrl import Say, Task, Tool, ToolResult, tool

@@ -15,7 +15,7 @@ from agentrl.credit.discount import discounted
 from agentrl.credit.normalise import normalise
 from agentrl.credit.registry import BUILT_IN, Credit
 from agentrl.credit.table import CreditTable
-from agentrl.errors import CreditError
+from agentrl.types.errors import CreditError
 from tests.credit.tables import Member, Step, run, table_of, with_everything
 
 NUMBERS = st.integers(-8, 8).map(lambda n: n / 4)

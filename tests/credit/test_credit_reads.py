@@ -11,7 +11,7 @@ import pytest
 from agentrl.credit.estimator import estimator
 from agentrl.credit.registry import BUILT_IN, Credit, find_estimator
 from agentrl.credit.table import CreditTable
-from agentrl.errors import CreditError
+from agentrl.types.errors import CreditError
 from tests.credit.tables import Member, Step, table_of, with_everything
 
 TOTAL = [name for name, each in BUILT_IN.items() if "score" in each.settings.model_fields and name != "role_grpo"]

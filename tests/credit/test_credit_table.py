@@ -11,9 +11,9 @@ from pydantic import BaseModel
 
 from agentrl.credit import Advantages, CreditSettings, CreditTable, estimator
 from agentrl.credit.registry import BUILT_IN, find_estimator
-from agentrl.episode.record import CallRecord
-from agentrl.errors import CreditError, RecipeError
-from agentrl.train.row import rows_of
+from agentrl.types.episode import CallRecord
+from agentrl.types.errors import CreditError, RecipeError
+from agentrl.types.sample import rows_of
 
 
 def two_groups(make_episode):

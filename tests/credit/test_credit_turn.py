@@ -10,7 +10,7 @@ import pytest
 from agentrl.credit.history import History, history_of, prefix_values
 from agentrl.credit.registry import BUILT_IN
 from agentrl.credit.table import CreditTable
-from agentrl.errors import CreditError
+from agentrl.types.errors import CreditError
 from tests.credit.tables import Member, Step, table_of
 
 

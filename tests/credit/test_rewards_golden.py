@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from agentrl.credit.table import CreditTable
-from agentrl.episode.record import CallRecord, Episode, Node, Turn
-from agentrl.rewards.calibration import brier
 from agentrl.rewards.components import RewardSet
-from agentrl.rewards.feedback import unary_feedback
+from agentrl.rewards.functions.calibration import brier
+from agentrl.rewards.functions.feedback import unary_feedback
+from agentrl.rewards.functions.length import overlong
+from agentrl.rewards.functions.reseek import judgement_reward
 from agentrl.rewards.gate import Gate
-from agentrl.rewards.length import overlong
-from agentrl.rewards.reseek import judgement_reward
 from agentrl.rewards.steps import Step
-from agentrl.task import Task
+from agentrl.types.episode import CallRecord, Episode, Node, Turn
+from agentrl.types.task import Task
 
 HERE = Path(__file__).parents[1] / "golden"
 KEYS = {">=": "at_least", ">": "above"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.commands.train import train_into
-from agentrl.recipe_file import load_recipe
+from agentrl.config.loader import load_recipe
 
 CODE = """
 from agentrl import Say, Task, Tool, ToolResult, tool

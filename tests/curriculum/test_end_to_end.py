@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from agentrl.commands.train import train_into
-from agentrl.curriculum.settings import PARTS
-from agentrl.errors import AgentRLError, TrainError
-from agentrl.recipe_file import load_recipe
+from agentrl.config.loader import load_recipe
+from agentrl.config.loss import LOSSES
+from agentrl.curriculum.registry import PARTS
 from agentrl.store.run_dir import RunDir
 from agentrl.train import checkpoint
-from agentrl.train.loss_settings import LOSSES
+from agentrl.types.errors import AgentRLError, TrainError
 
 METRICS = Path(__file__).parents[2] / "docs" / "metrics.md"
 SMALL = {

@@ -13,21 +13,21 @@ import pytest
 
 from agentrl.credit.registry import CreditSettings, EpisodeCredit
 from agentrl.curriculum import Context, Curriculum, Group, GroupPlan, Lesson
-from agentrl.curriculum.dart import DartRollouts, DartSuccesses, DartTurns
-from agentrl.curriculum.difficulty import Vade, Vas
-from agentrl.curriculum.flat import Dapo, ZeroVariance
-from agentrl.curriculum.hints import Seele, rate_for
-from agentrl.curriculum.horizon import ScalingInter
-from agentrl.curriculum.limr import Limr
-from agentrl.curriculum.noise import ZeroSearch
-from agentrl.curriculum.prof import Prof
-from agentrl.curriculum.relift import Relift
-from agentrl.curriculum.rorecomp import RoRecomp
-from agentrl.curriculum.sources import Dads, Dump, softmax
-from agentrl.episode.record import Episode, Node, Turn
-from agentrl.errors import CreditError, TaskError, TrainError
-from agentrl.task import Task
-from agentrl.task_source import TaskSource
+from agentrl.curriculum.methods.dart import DartRollouts, DartSuccesses, DartTurns
+from agentrl.curriculum.methods.difficulty import Vade, Vas
+from agentrl.curriculum.methods.flat import Dapo, ZeroVariance
+from agentrl.curriculum.methods.hints import Seele, rate_for
+from agentrl.curriculum.methods.horizon import ScalingInter
+from agentrl.curriculum.methods.limr import Limr
+from agentrl.curriculum.methods.noise import ZeroSearch
+from agentrl.curriculum.methods.prof import Prof
+from agentrl.curriculum.methods.relift import Relift
+from agentrl.curriculum.methods.rorecomp import RoRecomp
+from agentrl.curriculum.methods.sources import Dads, Dump, softmax
+from agentrl.curriculum.task_source import TaskSource
+from agentrl.types.episode import Episode, Node, Turn
+from agentrl.types.errors import CreditError, TaskError, TrainError
+from agentrl.types.task import Task
 
 TABLES = json.loads((Path(__file__).parents[1] / "golden" / "scalar_tables.json").read_text())["expected"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.curriculum.settings import PARTS, CurriculumPart
-from agentrl.train.loss_settings import LOSSES
+from agentrl.config.loss import LOSSES
+from agentrl.curriculum.registry import PARTS, CurriculumPart
 
 DOCS = Path(__file__).parents[2] / "docs"
 

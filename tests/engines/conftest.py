@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from agentrl.engines.torch import TorchEngine
+from agentrl.engines.embedded.engine import TorchEngine
 
 VOCAB = 97
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from agentrl.engines.capturable import forbidden
-from agentrl.engines.graphs import Step
+from agentrl.engines.embedded.capturable import forbidden
+from agentrl.engines.embedded.graphs import Step
 
 
 class Forbidden(RuntimeError):

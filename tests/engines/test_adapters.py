@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from agentrl.config.engine import EngineSettings
 from agentrl.engines import replicas
-from agentrl.engines.adapters import Adapter, NoAdapters
-from agentrl.engines.base import Sampling
-from agentrl.engines.settings import EngineSettings
-from agentrl.engines.vllm import VLLMEngine
-from agentrl.errors import EngineError
+from agentrl.engines.vllm.adapters import Adapter, NoAdapters
+from agentrl.engines.vllm.engine import VLLMEngine
+from agentrl.types.engine import Sampling
+from agentrl.types.errors import EngineError
 
 from .fake_vllm import BYTES, FakeVLLM
 from .http_server import serving

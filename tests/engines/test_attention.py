@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from agentrl.engines import attention
-from agentrl.engines.attention import NAME, fold, grouped_attention_forward, use_grouped_attention
-from agentrl.engines.base import Sampling
-from agentrl.engines.batch import Batch, Request
+from agentrl.engines.embedded import attention
+from agentrl.engines.embedded.attention import NAME, fold, grouped_attention_forward, use_grouped_attention
+from agentrl.engines.embedded.batch import Batch, Request
+from agentrl.types.engine import Sampling
 
 from .conftest import VOCAB, make_model, plain_logprobs
 

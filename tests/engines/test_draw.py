@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.engines.draw import draw, gumbel, row_keys
-from agentrl.engines.kv_cache import common_prefix
+from agentrl.engines.embedded.draw import draw, gumbel, row_keys
+from agentrl.engines.embedded.kv_cache import common_prefix
 
 N = 20_000
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from agentrl.engines import launch
-from agentrl.engines.launch import Serving, arguments, start_servers
-from agentrl.engines.settings import KEYS, EngineSettings
-from agentrl.errors import EngineError
+from agentrl.config.engine import KEYS, EngineSettings
+from agentrl.engines.vllm import launch
+from agentrl.engines.vllm.launch import Serving, arguments, start_servers
+from agentrl.types.errors import EngineError
 
 
 def test_a_name_is_enough() -> None:

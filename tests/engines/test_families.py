@@ -11,10 +11,10 @@ import torch
 from torch.testing import assert_close
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from agentrl.engines.base import Completion, Sampling
-from agentrl.engines.torch import TorchEngine
-from agentrl.errors import EngineError
-from agentrl.model import attention_for
+from agentrl.engines.embedded.engine import TorchEngine
+from agentrl.models.load import attention_for
+from agentrl.types.engine import Completion, Sampling
+from agentrl.types.errors import EngineError
 
 from .conftest import plain_logprobs
 

@@ -16,18 +16,18 @@ import torch
 from torch.testing import assert_close
 
 from agentrl.chat.tokenizer import ByteTokenizer
-from agentrl.engines import kv_cache
-from agentrl.engines import torch as torch_engine
-from agentrl.engines.base import Sampling
-from agentrl.engines.batch import Batch, Request
-from agentrl.engines.cached_model import CachedModel
-from agentrl.engines.decode import OUTPUTS, Ask, Shape, run_step
-from agentrl.engines.graphs import MOST_FAILURES, PAUSE, CudaCapture, Graphs, rung
+from agentrl.config.engine import EngineSettings
+from agentrl.config.recipe import Recipe
+from agentrl.engines.embedded import engine as torch_engine
+from agentrl.engines.embedded import kv_cache
+from agentrl.engines.embedded.batch import Batch, Request
+from agentrl.engines.embedded.cached_model import CachedModel
+from agentrl.engines.embedded.decode import OUTPUTS, Ask, Shape, run_step
+from agentrl.engines.embedded.engine import TorchEngine
+from agentrl.engines.embedded.graphs import MOST_FAILURES, PAUSE, CudaCapture, Graphs, rung
 from agentrl.engines.open import _torch
-from agentrl.engines.settings import EngineSettings
-from agentrl.engines.torch import TorchEngine
-from agentrl.errors import EngineError
-from agentrl.recipe import Recipe
+from agentrl.types.engine import Sampling
+from agentrl.types.errors import EngineError
 from benchmarks import decode as benchmark
 from benchmarks.random_models import random_model
 
@@ -240,7 +240,7 @@ def test_captures_that_fail_again_and_again_are_given_up(caplog: pytest.LogCaptu
 
 
 def test_the_capture_that_was_unused_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentrl.engines.graphs.MOST_CAPTURES", 2)
+    monkeypatch.setattr("agentrl.engines.embedded.graphs.MOST_CAPTURES", 2)
     graphs = Graphs(RecordedCapture())
     for shape in (1, 2):
         counted(graphs, shape, 2)

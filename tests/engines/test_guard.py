@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.engines import guard
+from agentrl.engines.vllm import guard
 
 STARTER = """
 import os, subprocess, sys

@@ -11,7 +11,7 @@ import pytest
 from agentrl.engines import replicas as module
 from agentrl.engines.http import HttpClient, Refused
 from agentrl.engines.replicas import Replicas
-from agentrl.errors import EngineError
+from agentrl.types.errors import EngineError
 
 from .http_server import serving, status
 

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from agentrl.engines import cached_model, decode, tiles
-from agentrl.engines.base import Completion, Sampling
-from agentrl.engines.batch import Batch, Request
-from agentrl.engines.settings import EngineSettings
-from agentrl.engines.tiles import BLOCK, TILE, TiledModel
-from agentrl.engines.torch import TorchEngine
-from agentrl.errors import EngineError
+from agentrl.config.engine import EngineSettings
+from agentrl.engines.embedded import cached_model, decode, tiles
+from agentrl.engines.embedded.batch import Batch, Request
+from agentrl.engines.embedded.engine import TorchEngine
+from agentrl.engines.embedded.tiles import BLOCK, TILE, TiledModel
+from agentrl.types.engine import Completion, Sampling
+from agentrl.types.errors import EngineError
 
 from .conftest import VOCAB, make_model, plain_logprobs
 from .test_graphs import of_family

@@ -13,10 +13,10 @@ import torch
 from pydantic import ValidationError
 
 from agentrl.chat.tokenizer import HFTokenizer
-from agentrl.engines.base import Sampling
-from agentrl.engines.torch import TorchEngine
-from agentrl.errors import RecipeError
-from agentrl.model import LoadedModel, ModelSettings, ScratchModel, find_model, load_model, load_tokenizer
+from agentrl.engines.embedded.engine import TorchEngine
+from agentrl.models.load import LoadedModel, ModelSettings, ScratchModel, find_model, load_model, load_tokenizer
+from agentrl.types.engine import Sampling
+from agentrl.types.errors import RecipeError
 
 TEXTS = ["Find the flag. You are in room12.", "<cd>north</cd><|im_end|>", "wall, room3", "héllo\n\tworld"] * 30
 SCRATCH = ModelSettings(scratch=ScratchModel(hidden=32, layers=2, heads=2, vocab_size=400, max_context=128))
@@ -38,7 +38,7 @@ def test_settings_name_exactly_one_source() -> None:
 
 
 def test_settings_need_neither_torch_nor_transformers() -> None:
-    code = "import sys, agentrl.model; sys.exit(bool({'torch', 'transformers'} & set(sys.modules)))"
+    code = "import sys, agentrl.models.load; sys.exit(bool({'torch', 'transformers'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from agentrl.build import build, check_training
 from agentrl.commands.rollout import rollout
 from agentrl.commands.train import train
-from agentrl.engines.base import ContextOverflow, Sampling
+from agentrl.config.loader import load_recipe
 from agentrl.engines.open import open_engine
-from agentrl.errors import EngineError, RecipeError
-from agentrl.play import summary
-from agentrl.recipe_file import load_recipe
+from agentrl.rollout.builder import build, check_training
+from agentrl.rollout.play import summary
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
-from agentrl.task import Task
+from agentrl.types.engine import ContextOverflow, Sampling
+from agentrl.types.errors import EngineError, RecipeError
+from agentrl.types.task import Task
 from tests.commands.conftest import CODE, RECIPE
 
 from .http_server import serving, status

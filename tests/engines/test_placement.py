@@ -10,13 +10,14 @@ import pytest
 from pydantic import ValidationError
 
 from agentrl.commands.train import train_into
-from agentrl.engines import launch, open
-from agentrl.engines.launch import Serving, arguments, prepare
-from agentrl.engines.placement import assigned, visible_gpus
-from agentrl.engines.settings import EngineSettings
-from agentrl.errors import AgentRLError, EngineError, RecipeError
-from agentrl.recipe import Recipe
-from agentrl.recipe_file import load_recipe
+from agentrl.config.engine import EngineSettings
+from agentrl.config.loader import load_recipe
+from agentrl.config.recipe import Recipe
+from agentrl.engines import open
+from agentrl.engines.vllm import launch
+from agentrl.engines.vllm.launch import Serving, arguments, prepare
+from agentrl.engines.vllm.placement import assigned, visible_gpus
+from agentrl.types.errors import AgentRLError, EngineError, RecipeError
 from tests.commands.conftest import CODE, RECIPE
 
 TRAINED = """\
@@ -39,7 +40,7 @@ def see(monkeypatch: pytest.MonkeyPatch, gpus: str) -> None:
 def on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter's vLLM is one for GPUs, and the trainer computes on one."""
     monkeypatch.setattr(launch, "_package", lambda python: ("vllm", ""))
-    monkeypatch.setattr("agentrl.scale.ranks.on_cuda", lambda recipe: True)
+    monkeypatch.setattr("agentrl.distributed.ranks.on_cuda", lambda recipe: True)
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.engines.base import ContextOverflow, Sampling
 from agentrl.engines.replay import ReplayEngine
-from agentrl.errors import StoreError
 from agentrl.store.run_dir import RunDir
+from agentrl.types.engine import ContextOverflow, Sampling
+from agentrl.types.errors import StoreError
 from tests.store.make import make_episode
 
 

@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.build import build
-from agentrl.chat.parsers import parser_named
+from agentrl.chat.formats.registry import parser_named
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
-from agentrl.engines.base import Completion, Sampling
+from agentrl.config.engine import EngineSettings
+from agentrl.config.loader import load_recipe
+from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.engines.scripted import Say, ScriptedEngine
-from agentrl.engines.settings import EngineSettings
 from agentrl.engines.stops import StopStrings, cut
-from agentrl.engines.torch import TorchEngine
-from agentrl.engines.vllm import VLLMEngine
-from agentrl.episode.record import VersionSpan
-from agentrl.errors import AgentRLError, RecipeError
-from agentrl.recipe_file import load_recipe
-from agentrl.task import Task
+from agentrl.engines.vllm.engine import VLLMEngine
+from agentrl.rollout.builder import build
+from agentrl.types.engine import Completion, Sampling
+from agentrl.types.episode import VersionSpan
+from agentrl.types.errors import AgentRLError, RecipeError
+from agentrl.types.task import Task
 from tests.command import agentrl
 from tests.commands.conftest import CODE, RECIPE
 

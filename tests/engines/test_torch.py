@@ -14,10 +14,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from agentrl.engines.base import Completion, ContextOverflow, Sampling
-from agentrl.engines.torch import TorchEngine
-from agentrl.episode.record import VersionSpan
-from agentrl.errors import AgentRLError, DeadPolicy, EngineError
+from agentrl.engines.embedded.engine import TorchEngine
+from agentrl.types.engine import Completion, ContextOverflow, Sampling
+from agentrl.types.episode import VersionSpan
+from agentrl.types.errors import AgentRLError, DeadPolicy, EngineError
 
 from .conftest import VOCAB, make_model, plain_logprobs
 

@@ -19,19 +19,19 @@ from torch.testing import assert_close
 
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.commands.train import train_into
-from agentrl.engines.adapters import Adapter, Shelf
-from agentrl.engines.base import Completion, ContextOverflow, Sampling
-from agentrl.engines.launch import Servers, Serving, start_servers
+from agentrl.config.engine import EngineSettings
+from agentrl.config.loader import load_recipe
 from agentrl.engines.open import start_to_sample
 from agentrl.engines.replicas import Replica
-from agentrl.engines.settings import EngineSettings
-from agentrl.engines.transfer import FileTransfer
-from agentrl.engines.vllm import VLLMEngine
-from agentrl.errors import EngineError
-from agentrl.model import LoadedModel
-from agentrl.recipe_file import load_recipe
+from agentrl.engines.vllm.adapters import Adapter, Shelf
+from agentrl.engines.vllm.engine import VLLMEngine
+from agentrl.engines.vllm.launch import Servers, Serving, start_servers
+from agentrl.engines.vllm.transfer import FileTransfer
+from agentrl.models.load import LoadedModel
 from agentrl.store.run_dir import RunDir
 from agentrl.train.canary import WeightsLost
+from agentrl.types.engine import Completion, ContextOverflow, Sampling
+from agentrl.types.errors import EngineError
 from tests.commands.conftest import CODE
 
 from .conftest import plain_logprobs

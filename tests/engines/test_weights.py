@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from agentrl.engines.base import Completion, Sampling
-from agentrl.engines.batch import Batch, Request
-from agentrl.engines.weights import Packed, Weights
-from agentrl.errors import EngineError
+from agentrl.engines.embedded.batch import Batch, Request
+from agentrl.engines.embedded.weights import Packed, Weights
+from agentrl.types.engine import Completion, Sampling
+from agentrl.types.errors import EngineError
 from tests.engines.conftest import make_model
 
 pytestmark = pytest.mark.skipif(
@@ -154,8 +154,8 @@ def test_float32_models_are_not_packed() -> None:
 def test_freed_memory_stays_with_the_process() -> None:
     program = """
 import resource, threading, torch
-from agentrl.engines.draw import draw
-from agentrl.engines.malloc import keep_freed_memory
+from agentrl.engines.embedded.draw import draw
+from agentrl.engines.embedded.malloc import keep_freed_memory
 
 def work():
     logits, keys = torch.zeros(32, 49152, dtype=torch.bfloat16), torch.arange(32)

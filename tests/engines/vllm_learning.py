@@ -10,19 +10,19 @@ from pathlib import Path
 
 import numpy as np
 
-from agentrl.build import build
 from agentrl.chat.tokenizer import HFTokenizer
+from agentrl.config.loader import load_recipe
+from agentrl.config.train import TrainSettings
+from agentrl.curriculum.task_source import load_tasks
 from agentrl.engines.open import engine_of
-from agentrl.episode.record import Episode
-from agentrl.episode.runner import Plan, Runner
-from agentrl.model import load_model
-from agentrl.plans import rollout_plans
-from agentrl.recipe_file import load_recipe
-from agentrl.task_source import load_tasks
+from agentrl.models.load import load_model
+from agentrl.rollout.builder import build
+from agentrl.rollout.plans import rollout_plans
+from agentrl.rollout.runner import Plan, Runner
 from agentrl.train.demonstrations import demonstration_row, demonstration_texts
-from agentrl.train.row import Row, rows_of
-from agentrl.train.settings import TrainSettings
 from agentrl.train.trainer import Trainer
+from agentrl.types.episode import Episode
+from agentrl.types.sample import Row, rows_of
 
 STEPS, GROUPS, SIZE = 20, 8, 8
 

@@ -12,11 +12,11 @@ from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from agentrl.chat.tokenizer import HFTokenizer
-from agentrl.engines.base import Completion
-from agentrl.model import LoadedModel, ModelSettings, ScratchModel, load_model
-from agentrl.train.row import Row
-from agentrl.train.settings import TrainSettings
+from agentrl.config.train import TrainSettings
+from agentrl.models.load import LoadedModel, ModelSettings, ScratchModel, load_model
 from agentrl.train.trainer import Trainer
+from agentrl.types.engine import Completion
+from agentrl.types.sample import Row
 
 ROOT = Path(__file__).parents[2]
 PYTHON = os.environ.get("AGENTRL_VLLM_PYTHON") or str(ROOT / ".venv-vllm/bin/python")

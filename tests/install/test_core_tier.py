@@ -62,6 +62,6 @@ def test_what_needs_an_extra_says_which(core: Path, tmp_path: Path) -> None:
 
 
 def test_the_wheel_carries_the_programs_that_run_inside_sandboxes(core: Path, tmp_path: Path) -> None:
-    code = "from agentrl.paths import data_path; print(data_path('tools', 'toolbox', 'toolbox.py').is_file())"
+    code = "from agentrl.types.paths import data_path; print(data_path('tools', 'toolbox', 'toolbox.py').is_file())"
     done = subprocess.run([core / "bin/python", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"

@@ -18,15 +18,15 @@ from torch.nn import functional
 from transformers import PreTrainedTokenizerFast
 from trl import DPOConfig, GRPOConfig, SFTConfig, SFTTrainer
 
-from agentrl.engines.base import Sampling
-from agentrl.engines.torch import TorchEngine
-from agentrl.errors import TrainError
+from agentrl.config.train import TrainSettings
+from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.integrations.trl.async_grpo import EngineTransfer, EpisodeWorker, turn_samples
 from agentrl.integrations.trl.datasets import preference_dataset, sft_dataset, sft_rows
 from agentrl.integrations.trl.dpo import EpisodeDPOTrainer
 from agentrl.integrations.trl.grpo import EpisodeGRPOTrainer, stored_rollouts
-from agentrl.train.settings import TrainSettings
 from agentrl.train.trainer import Trainer
+from agentrl.types.engine import Sampling
+from agentrl.types.errors import TrainError
 from tests.train.make import VOCABULARY, episode, llama, make_rows, padded_logprobs
 
 SHARED = dict(report_to=[], use_cpu=True, bf16=False, disable_tqdm=True, logging_strategy="no", save_strategy="no")

@@ -100,7 +100,7 @@ def tiny_model(family: Family, vocabulary: int) -> Any:
     """Random weights, large enough that attention is more than a mean."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from agentrl.model import attention_for
+    from agentrl.models.load import attention_for
 
     torch.manual_seed(0)
     config = AutoConfig.for_model(family.kind, **{**SIZES, "vocab_size": vocabulary, **family.config})

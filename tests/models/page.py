@@ -12,11 +12,11 @@ from agentrl.chat.recognise import parser_for, recognised
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.template import template_text
 from agentrl.chat.tokenizer import HFTokenizer
-from agentrl.engines.torch import TorchEngine
-from agentrl.errors import AgentRLError
+from agentrl.config.train import TrainSettings
+from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.store.run_dir import RunDir
-from agentrl.train.settings import TrainSettings
 from agentrl.train.trainer import Trainer
+from agentrl.types.errors import AgentRLError
 from tests.chat.families import IN_TRL, REFUSED, WRITTEN, small, template_of
 from tests.command import agentrl
 

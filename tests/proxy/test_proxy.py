@@ -14,15 +14,15 @@ from aiohttp import web
 from torch.testing import assert_close
 
 from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
-from agentrl.engines.base import Completion, Sampling
-from agentrl.engines.torch import TorchEngine
-from agentrl.episode.record import Episode, VersionSpan
-from agentrl.errors import EngineError
+from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.proxy.recorder import Voice
 from agentrl.proxy.server import Proxy
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
-from agentrl.train.row import rows_of
+from agentrl.types.engine import Completion, Sampling
+from agentrl.types.episode import Episode, VersionSpan
+from agentrl.types.errors import EngineError
+from agentrl.types.sample import rows_of
 from tests.engines.conftest import plain_logprobs
 from tests.engines.vllm_world import small_model
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from agentrl.episode.record import CallRecord, Episode, Node, Turn
-from agentrl.task import Task
+from agentrl.types.episode import CallRecord, Episode, Node, Turn
+from agentrl.types.task import Task
 
 
 def call(name: str = "search", result: str = "", outcome: Any = "ok", **arguments: Any) -> CallRecord:

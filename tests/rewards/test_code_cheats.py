@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from agentrl.rewards.code import code_tests
+from agentrl.rewards.functions.code import code_tests
 from agentrl.rewards.isolation import passes
-from agentrl.sandbox.contract import Sandbox, SandboxLost, SandboxSpec
-from agentrl.sandbox.namespace import NamespaceBackend
-from agentrl.task import Task
+from agentrl.sandbox.namespace.backend import NamespaceBackend
+from agentrl.types.sandbox import Sandbox, SandboxLost, SandboxSpec
+from agentrl.types.task import Task
 from tests.rewards.cheats import CHEATS, PARTICULAR
 from tests.rewards.honest import HONEST
 from tests.rewards.make import make_episode
@@ -141,7 +141,7 @@ async def test_a_sandbox_that_is_killed_from_outside_is_no_verdict(bench, whose,
         os.kill(victims[0]._tree.init_pid, signal.SIGKILL)
         return await passes(judge, *arguments, **settings)
 
-    monkeypatch.setattr("agentrl.rewards.code.passes", harmed)
+    monkeypatch.setattr("agentrl.rewards.functions.code.passes", harmed)
     with pytest.raises(SandboxLost):
         await bench.score(RIGHT, ["assert double(2) == 4"], timeout_s=60)
 

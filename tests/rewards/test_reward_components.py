@@ -8,11 +8,11 @@ import math
 import numpy as np
 import pytest
 
-from agentrl.episode.failures import describe, verdict
-from agentrl.episode.record import Episode
-from agentrl.errors import RecipeError, SandboxError, TaskError
 from agentrl.rewards.components import RewardError, RewardSet, Score
-from agentrl.task import Task
+from agentrl.rollout.failures import describe, verdict
+from agentrl.types.episode import Episode
+from agentrl.types.errors import RecipeError, SandboxError, TaskError
+from agentrl.types.task import Task
 
 TASK = Task.of("t1", "What?", answer="Paris", goal=3)
 

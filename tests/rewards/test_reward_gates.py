@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from agentrl.errors import RecipeError
 from agentrl.rewards import RewardError, RewardSet, Scored
 from agentrl.rewards.gate import Gate
 from agentrl.rewards.steps import Step, apply
-from agentrl.task import Task
+from agentrl.types.errors import RecipeError
+from agentrl.types.task import Task
 from tests.rewards.make import make_episode, turn
 
 TASK = Task.of("t", "Buy it.")

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Callable
 import aiohttp
 import pytest
 
-from agentrl.episode.failures import verdict
-from agentrl.errors import AgentRLError, EngineError, RecipeError
 from agentrl.rewards import RewardSet
-from agentrl.task import Task
+from agentrl.rollout.failures import verdict
+from agentrl.types.errors import AgentRLError, EngineError, RecipeError
+from agentrl.types.task import Task
 from tests.rewards.make import make_episode
 
 TASK = Task.of("t", "Capital of France?", answer="Paris", reference="It is Lyon.")

@@ -8,19 +8,19 @@ import resource
 
 import pytest
 
-from agentrl.errors import RecipeError, TaskError
-from agentrl.rewards.calibration import brier
-from agentrl.rewards.cost import frugal_search, router_cost, search_planning
-from agentrl.rewards.feedback import unary_feedback
-from agentrl.rewards.gui import gui_action
-from agentrl.rewards.length import laser, overlong
-from agentrl.rewards.maths import maths
-from agentrl.rewards.patch import changes, patch_similarity
-from agentrl.rewards.reseek import evidence_judgement
-from agentrl.rewards.retrieval import retrieval_recall, retrieval_utility
-from agentrl.rewards.sql import sql_execution, sql_partial
-from agentrl.rewards.verifiers import turn_format
-from agentrl.task import Task
+from agentrl.rewards.functions.calibration import brier
+from agentrl.rewards.functions.cost import frugal_search, router_cost, search_planning
+from agentrl.rewards.functions.feedback import unary_feedback
+from agentrl.rewards.functions.gui import gui_action
+from agentrl.rewards.functions.length import laser, overlong
+from agentrl.rewards.functions.maths import maths
+from agentrl.rewards.functions.patch import changes, patch_similarity
+from agentrl.rewards.functions.reseek import evidence_judgement
+from agentrl.rewards.functions.retrieval import retrieval_recall, retrieval_utility
+from agentrl.rewards.functions.sql import sql_execution, sql_partial
+from agentrl.rewards.functions.verifiers import turn_format
+from agentrl.types.errors import RecipeError, TaskError
+from agentrl.types.task import Task
 from tests.beat import beating
 from tests.rewards.make import call, make_episode, turn
 

@@ -19,7 +19,7 @@ from tests.command import agentrl
 
 TASK = """
 from agentrl.engines.scripted import Say
-from agentrl.task import Task
+from agentrl.types.task import Task
 from agentrl.tools.base import Tool, ToolResult, tool
 
 PATCH = "--- a/x\\n+++ b/x\\n@@ -1 +1 @@\\n-a\\n+b\\n"
@@ -196,7 +196,7 @@ def test_the_live_sandbox_cannot_be_had_again(tmp_path: Path) -> None:
 
 
 AWAY = """
-from agentrl.sandbox.contract import SandboxUnavailable
+from agentrl.types.sandbox import SandboxUnavailable
 
 async def looked(task, episode, fresh_sandbox):
     await fresh_sandbox()

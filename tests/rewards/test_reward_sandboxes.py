@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from agentrl.errors import RecipeError, TaskError
 from agentrl.rewards import RewardError, RewardSet
-from agentrl.rewards.code import code_tests
-from agentrl.rewards.state import state_check
-from agentrl.sandbox.contract import SandboxSpec
-from agentrl.sandbox.namespace import NamespaceBackend
+from agentrl.rewards.functions.code import code_tests
+from agentrl.rewards.functions.state import state_check
+from agentrl.sandbox.namespace.backend import NamespaceBackend
 from agentrl.sandbox.pool import Pool
-from agentrl.task import Task
+from agentrl.types.errors import RecipeError, TaskError
+from agentrl.types.sandbox import SandboxSpec
+from agentrl.types.task import Task
 from tests.beat import beating
 from tests.rewards.make import make_episode, turn
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from agentrl.episode.record import CallRecord, Episode, Turn
-from agentrl.errors import TaskError
+from agentrl.rewards.functions.verifiers import exact_match, f1, format, numeric, tool_success
 from agentrl.rewards.registry import BUILT_IN
-from agentrl.rewards.verifiers import exact_match, f1, format, numeric, tool_success
-from agentrl.task import Task
+from agentrl.types.episode import CallRecord, Episode, Turn
+from agentrl.types.errors import TaskError
+from agentrl.types.task import Task
 
 
 def played(answer: str | None, *turns: list[str]) -> Episode:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agentrl.sandbox.contract import Backend, SandboxSpec
-from agentrl.sandbox.namespace import NamespaceBackend, NamespaceSandbox
+from agentrl.sandbox.namespace.backend import NamespaceBackend, NamespaceSandbox
+from agentrl.types.sandbox import Backend, SandboxSpec
 from tests.sandbox import dockerd
 
 if TYPE_CHECKING:
-    from agentrl.sandbox.docker import DockerBackend
+    from agentrl.sandbox.docker.backend import DockerBackend
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +50,7 @@ def docker_host(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Ite
 
 @pytest.fixture(scope="session")
 def open_docker(docker_host: str) -> Iterator[DockerBackend]:
-    from agentrl.sandbox.docker import DockerBackend
+    from agentrl.sandbox.docker.backend import DockerBackend
 
     backend = DockerBackend(docker_host)
     yield backend

@@ -15,17 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.errors import AgentRLError, InfraError, RecipeError
-from agentrl.paths import data_path
 from agentrl.sandbox import open_backend
-from agentrl.sandbox.contract import (
+from agentrl.sandbox.namespace.backend import NamespaceBackend, NamespaceSandbox
+from agentrl.types.errors import AgentRLError, InfraError, RecipeError
+from agentrl.types.paths import data_path
+from agentrl.types.sandbox import (
     CapabilityMissing,
     SandboxLost,
     SandboxSpec,
     SandboxStartFailed,
     SandboxUnavailable,
 )
-from agentrl.sandbox.namespace import NamespaceBackend, NamespaceSandbox
 
 
 def processes_with(text: str) -> list[int]:
@@ -200,7 +200,7 @@ async def test_a_killed_sandbox_is_lost_not_a_result(backend: NamespaceBackend) 
 
 
 async def test_a_silent_sandbox_is_lost(sandbox: NamespaceSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentrl.sandbox.wire.MARGIN_S", 0.2)
+    monkeypatch.setattr("agentrl.sandbox.toolbox.wire.MARGIN_S", 0.2)
     os.kill(sandbox._tree.init_pid, signal.SIGSTOP)
     with pytest.raises(SandboxLost, match="no answer"):
         await sandbox.exec("true", timeout_s=0.1)
@@ -232,7 +232,7 @@ async def test_a_cancelled_start_leaves_nothing(backend: NamespaceBackend) -> No
 DRIVER = """
 import asyncio
 from agentrl.sandbox import open_backend
-from agentrl.sandbox.contract import SandboxSpec
+from agentrl.types.sandbox import SandboxSpec
 async def main():
     backend = open_backend("namespace")
     sandbox = await backend.create(SandboxSpec())

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.sandbox import cgroups
-from agentrl.sandbox.cgroups import Limits, found_family, reap_groups
+from agentrl.sandbox.linux import cgroups
+from agentrl.sandbox.linux.cgroups import Limits, found_family, reap_groups
 from agentrl.sandbox.owner import lives, new_label
 
 

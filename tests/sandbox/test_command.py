@@ -12,7 +12,7 @@ import pytest
 from agentrl.commands.sandbox import _by_kind
 from agentrl.sandbox.conformance import checks
 
-PLUG_IN = "agentrl.sandbox.namespace:NamespaceBackend"
+PLUG_IN = "agentrl.sandbox.namespace.backend:NamespaceBackend"
 
 
 def sandbox(*words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -74,7 +74,7 @@ def test_what_is_removed_is_told_by_kind() -> None:
 def test_a_failed_check_is_exit_code_one(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("plug-in")
     (folder / "broken.py").write_text(
-        "from agentrl.sandbox.namespace import NamespaceBackend\n"
+        "from agentrl.sandbox.namespace.backend import NamespaceBackend\n"
         "class Broken(NamespaceBackend):\n"
         "    def preflight(self, spec):\n"
         "        pass\n"
@@ -88,7 +88,7 @@ def test_gc_removes_what_a_dead_owner_left(public_folder: os.PathLike[str], monk
     monkeypatch.setenv("TMPDIR", str(public_folder))  # where no other backend of this machine reaps
     code = (
         "import os, signal, sys\n"
-        "from agentrl.sandbox.namespace import NamespaceBackend\n"
+        "from agentrl.sandbox.namespace.backend import NamespaceBackend\n"
         "backend = NamespaceBackend(); backend.capabilities\n"
         "print(backend._host._folder, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agentrl.sandbox.conformance import Arena, checks, run_check
-from agentrl.sandbox.contract import Backend
-from agentrl.sandbox.namespace import NamespaceBackend
+from agentrl.sandbox.namespace.backend import NamespaceBackend
+from agentrl.types.sandbox import Backend
 
 if TYPE_CHECKING:
-    from agentrl.sandbox.docker import DockerBackend
+    from agentrl.sandbox.docker.backend import DockerBackend
 
 
 async def passes(name: str, backend: Backend, address: str) -> None:

@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from agentrl.paths import data_path
-from agentrl.sandbox import carry, egress, rootfs
-from agentrl.sandbox.archives import Archive
-from agentrl.sandbox.cgroups import Group
 from agentrl.sandbox.conformance import Arena, checks, run_check
-from agentrl.sandbox.contract import ExecResult, SandboxSpec
-from agentrl.sandbox.namespace import NamespaceBackend, NamespaceSandbox
-from agentrl.sandbox.session import ToolboxShell
+from agentrl.sandbox.linux.cgroups import Group
+from agentrl.sandbox.namespace import rootfs
+from agentrl.sandbox.namespace.backend import NamespaceBackend, NamespaceSandbox
+from agentrl.sandbox.toolbox import carry, egress
+from agentrl.sandbox.toolbox.archives import Archive
+from agentrl.sandbox.toolbox.session import ToolboxShell
+from agentrl.types.paths import data_path
+from agentrl.types.sandbox import ExecResult, SandboxSpec
 
 Patch = Callable[[pytest.MonkeyPatch, Path], type[NamespaceBackend]]
 BROKEN: dict[str, tuple[Patch, list[str]]] = {}

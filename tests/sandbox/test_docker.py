@@ -19,18 +19,18 @@ import pytest
 pytest.importorskip("docker", reason="the package docker is missing: pip install 'agentrl[docker]'")
 
 from agentrl.sandbox import open_backend
-from agentrl.sandbox.contract import (
+from agentrl.sandbox.docker.backend import DockerBackend, DockerSandbox
+from agentrl.sandbox.docker.container import Plan
+from agentrl.sandbox.docker.engine import Engine
+from agentrl.sandbox.docker.gate import EngineChoked
+from agentrl.sandbox.docker.owner import MACHINE, OWNER, reap
+from agentrl.types.sandbox import (
     CapabilityMissing,
     SandboxLost,
     SandboxSpec,
     SandboxStartFailed,
     SandboxUnavailable,
 )
-from agentrl.sandbox.docker import DockerBackend, DockerSandbox
-from agentrl.sandbox.docker_container import Plan
-from agentrl.sandbox.docker_engine import Engine
-from agentrl.sandbox.docker_gate import EngineChoked
-from agentrl.sandbox.docker_owner import MACHINE, OWNER, reap
 from tests.sandbox.dockerd import NO_PYTHON
 
 
@@ -233,7 +233,7 @@ async def test_closing_the_backend_leaves_nothing(docker_host: str) -> None:
 DRIVER = """
 import asyncio, sys
 from agentrl.sandbox import open_backend
-from agentrl.sandbox.contract import SandboxSpec
+from agentrl.types.sandbox import SandboxSpec
 async def main():
     backend = open_backend("docker", host=sys.argv[1])
     backend.preflight(SandboxSpec())

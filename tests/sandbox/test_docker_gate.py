@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from agentrl.sandbox.contract import SandboxStartFailed, SandboxUnavailable
-from agentrl.sandbox.docker_gate import EngineChoked, Gate
+from agentrl.sandbox.docker.gate import EngineChoked, Gate
+from agentrl.types.sandbox import SandboxStartFailed, SandboxUnavailable
 
 
 class Clock:
@@ -49,7 +49,7 @@ async def test_so_many_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     async def sleep(seconds: float) -> None:
         pauses.append(round(seconds, 6))
 
-    monkeypatch.setattr("agentrl.sandbox.docker_gate.asyncio.sleep", sleep)
+    monkeypatch.setattr("agentrl.sandbox.docker.gate.asyncio.sleep", sleep)
     gate = Gate(at_once=8, per_second=4, clock=Clock())
     for _ in range(4):
         async with gate.enter():

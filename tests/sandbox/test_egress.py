@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.paths import data_path
-from agentrl.sandbox.contract import Backend, NetworkAllow, SandboxSpec, SandboxStartFailed, SandboxUnavailable
-from agentrl.sandbox.egress import Egress
-from agentrl.sandbox.namespace import NamespaceBackend
+from agentrl.sandbox.namespace.backend import NamespaceBackend
+from agentrl.sandbox.toolbox.egress import Egress
+from agentrl.types.paths import data_path
+from agentrl.types.sandbox import Backend, NetworkAllow, SandboxSpec, SandboxStartFailed, SandboxUnavailable
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ async def test_names_that_are_slow_to_resolve_hold_up_no_other_sandbox(
     program.parent.mkdir(parents=True)
     text = data_path("tools", "egress", "proxy.py").read_text()
     program.write_text(text.replace('if __name__ == "__main__":\n', f"folder = {str(tmp_path)!r}\n{SLOW}"))
-    monkeypatch.setattr("agentrl.sandbox.egress.data_path", lambda *parts: tmp_path.joinpath(*parts))
+    monkeypatch.setattr("agentrl.sandbox.toolbox.egress.data_path", lambda *parts: tmp_path.joinpath(*parts))
     one, two = f"{tmp_path}/1", f"{tmp_path}/2"
     await asyncio.to_thread(egress.open, one, ("*.slow.test", f"127.0.0.1:{web}"), "one")
     await asyncio.to_thread(egress.open, two, (f"127.0.0.1:{web}", f"quick.test:{web}"), "two")

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from agentrl.sandbox.contract import SandboxSpec
-from agentrl.sandbox.namespace import NamespaceBackend, NamespaceSandbox
+from agentrl.sandbox.namespace.backend import NamespaceBackend, NamespaceSandbox
+from agentrl.types.sandbox import SandboxSpec
 
 EVERY_BYTE = bytes(range(256)) * 1024
 
@@ -161,7 +161,7 @@ ctypes.CDLL(None).syscall(SYS_EXIT, 0)
 async def test_a_program_without_its_main_thread_dies_too(
     sandbox: NamespaceSandbox, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setattr("agentrl.sandbox.wire.MARGIN_S", 5.0)
+    monkeypatch.setattr("agentrl.sandbox.toolbox.wire.MARGIN_S", 5.0)
     wanted, limit = ("timeout", 1.0) if command.startswith("exec") else ("ok", 20.0)
     result = await sandbox.exec(["sh", "-c", command, "sh", "python3", "-c", HEADLESS], timeout_s=limit)
     assert result.outcome == wanted

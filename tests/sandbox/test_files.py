@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.paths import data_path
-from agentrl.sandbox import carry
-from agentrl.sandbox.contract import FileInfo, SandboxSpec, SandboxStartFailed, SandboxUnavailable
-from agentrl.sandbox.namespace import NamespaceBackend, NamespaceSandbox
+from agentrl.sandbox.namespace.backend import NamespaceBackend, NamespaceSandbox
+from agentrl.sandbox.toolbox import carry
+from agentrl.types.paths import data_path
+from agentrl.types.sandbox import FileInfo, SandboxSpec, SandboxStartFailed, SandboxUnavailable
 
 EVERY_BYTE = bytes(range(256)) * 8192
 

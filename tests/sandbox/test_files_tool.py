@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from agentrl.errors import ToolError
-from agentrl.sandbox.namespace import NamespaceSandbox
-from agentrl.task import Task
+from agentrl.sandbox.namespace.backend import NamespaceSandbox
 from agentrl.tools.base import toolbox
 from agentrl.tools.files import Files
+from agentrl.types.errors import ToolError
+from agentrl.types.task import Task
 from tests.beat import beating
 
 Call = Callable[..., Awaitable[str]]

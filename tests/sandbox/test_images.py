@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agentrl.paths import data_path
 from agentrl.sandbox import images
-from agentrl.sandbox.contract import CapabilityMissing, SandboxSpec
-from agentrl.sandbox.namespace import NamespaceBackend
+from agentrl.sandbox.namespace.backend import NamespaceBackend
+from agentrl.types.paths import data_path
+from agentrl.types.sandbox import CapabilityMissing, SandboxSpec
 
 if TYPE_CHECKING:
-    from agentrl.sandbox.docker import DockerBackend
+    from agentrl.sandbox.docker.backend import DockerBackend
 
 needs_debootstrap = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("debootstrap") is None, reason="building an image needs root and debootstrap"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.sandbox.contract import SandboxSpec
-from agentrl.sandbox.namespace import NamespaceBackend, NamespaceSandbox
+from agentrl.sandbox.namespace.backend import NamespaceBackend, NamespaceSandbox
+from agentrl.types.sandbox import SandboxSpec
 
 
 async def test_host_files_are_out_of_sight(sandbox: NamespaceSandbox, tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.sandbox.contract import Sandbox, SandboxLost, SandboxSpec, SandboxStartFailed
-from agentrl.sandbox.namespace import NamespaceBackend
+from agentrl.sandbox.namespace.backend import NamespaceBackend
 from agentrl.sandbox.pool import Pool
+from agentrl.types.sandbox import Sandbox, SandboxLost, SandboxSpec, SandboxStartFailed
 from tests.command import agentrl
 
 SPEC = SandboxSpec(memory_mb=128)

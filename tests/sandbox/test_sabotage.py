@@ -13,14 +13,14 @@ import pytest
 
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.engines.scripted import Say, ScriptedEngine
-from agentrl.episode.record import Episode
-from agentrl.episode.runner import Plan, Runner
+from agentrl.rollout.runner import Plan, Runner
 from agentrl.sandbox import open_backend
-from agentrl.sandbox.contract import Sandbox, SandboxBroken, SandboxLost, SandboxSpec
-from agentrl.task import Task
 from agentrl.tools.base import tool
 from agentrl.tools.shell import Shell
-from tests.episode.world import collect, make_parts
+from agentrl.types.episode import Episode
+from agentrl.types.sandbox import Sandbox, SandboxBroken, SandboxLost, SandboxSpec
+from agentrl.types.task import Task
+from tests.rollout.world import collect, make_parts
 from tests.sandbox.attacks import ATTACKS, FATAL
 
 SPEC = {"memory_mb": 128, "pids": 64, "disk_mb": 64}
@@ -144,7 +144,7 @@ async def test_harm_from_outside_is_never_data(
     """Also if the sandbox has had the kernel kill a program of its own before."""
     if "container" in kind and where != "docker":
         pytest.skip("there is no container")
-    monkeypatch.setattr("agentrl.sandbox.wire.MARGIN_S", 1.0)
+    monkeypatch.setattr("agentrl.sandbox.toolbox.wire.MARGIN_S", 1.0)
     shell = "tests.sandbox.test_sabotage:HarmedShell"
     limits = {"retries": 1, "backoff_s": 0.0}
     plans = [plan("harmed", *before, kind)]
@@ -168,7 +168,7 @@ async def test_a_deadline_in_a_frozen_sandbox_is_never_data(
     tmp_path: Path, where: str, deadline: str, shell: str, limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever deadline comes before the sandbox is given up."""
-    monkeypatch.setattr("agentrl.sandbox.wire.MARGIN_S", 3.0)
+    monkeypatch.setattr("agentrl.sandbox.toolbox.wire.MARGIN_S", 3.0)
     if deadline == "tool":
         monkeypatch.setattr("agentrl.tools.shell.GRACE_S", 0.1)
     shell = f"tests.sandbox.test_sabotage:{shell}"

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from agentrl.sandbox.namespace import NamespaceSandbox
+from agentrl.sandbox.namespace.backend import NamespaceSandbox
 
 
 async def test_a_shell_keeps_folder_variables_and_functions(sandbox: NamespaceSandbox) -> None:

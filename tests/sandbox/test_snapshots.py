@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agentrl.errors import SandboxError
-from agentrl.sandbox.contract import CapabilityMissing, SandboxLost, SandboxSpec, SandboxStartFailed
-from agentrl.sandbox.namespace import NamespaceBackend, NamespaceSandbox
+from agentrl.sandbox.namespace.backend import NamespaceBackend, NamespaceSandbox
+from agentrl.types.errors import SandboxError
+from agentrl.types.sandbox import CapabilityMissing, SandboxLost, SandboxSpec, SandboxStartFailed
 from tests.sandbox.test_backend import groups_of, processes_with
 from tests.sandbox.test_exec import HEADLESS
 
 if TYPE_CHECKING:
-    from agentrl.sandbox.docker import DockerBackend
+    from agentrl.sandbox.docker.backend import DockerBackend
 
 ABLE = SandboxSpec(snapshots=True)
 # Everything of a file but its numbers on this file system: the content, the holes in it, and who else it is.
@@ -326,7 +326,7 @@ async def test_what_cannot_be_kept_is_an_error_and_leaves_nothing(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr("agentrl.sandbox.archives._new", full)
+        patch.setattr("agentrl.sandbox.toolbox.archives._new", full)
         with pytest.raises(OSError, match="No space left"):
             await sandbox.snapshot()
     keep = backend.snapshots.keep

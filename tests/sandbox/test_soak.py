@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.errors import SandboxError
-from agentrl.sandbox.contract import SandboxSpec
-from agentrl.sandbox.namespace import NamespaceBackend
+from agentrl.sandbox.namespace.backend import NamespaceBackend
+from agentrl.types.errors import SandboxError
+from agentrl.types.sandbox import SandboxSpec
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from agentrl.errors import ToolError
-from agentrl.sandbox.namespace import NamespaceSandbox
-from agentrl.task import Task
+from agentrl.sandbox.namespace.backend import NamespaceSandbox
 from agentrl.tools.base import Tool, toolbox
 from agentrl.tools.files import Files
 from agentrl.tools.python import Python
 from agentrl.tools.shell import Shell
+from agentrl.types.errors import ToolError
+from agentrl.types.task import Task
 
 TASK = Task.of("t", "do")
 

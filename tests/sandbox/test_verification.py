@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agentrl.rewards import RewardSet, Score
-from agentrl.sandbox.contract import SandboxSpec
-from agentrl.task import Task
+from agentrl.types.sandbox import SandboxSpec
+from agentrl.types.task import Task
 from tests.rewards.cheats import CHEATS
 from tests.rewards.honest import HONEST
 from tests.rewards.make import make_episode
 
 if TYPE_CHECKING:
-    from agentrl.sandbox.docker import DockerBackend
+    from agentrl.sandbox.docker.backend import DockerBackend
 
 CHECK = "from solution import double\nassert double(2) == 4\nassert double('a') == 'aa'\n"
 

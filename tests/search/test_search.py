@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from agentrl.errors import MissingExtra, RecipeError, TaskError, ToolError
-from agentrl.task import Task
 from agentrl.tools.answer import Answer
 from agentrl.tools.base import ToolResult, toolbox
 from agentrl.tools.search import Document, Index, Search, cut, open_index, words
+from agentrl.types.errors import MissingExtra, RecipeError, TaskError, ToolError
+from agentrl.types.task import Task
 
 TASK = Task.of("t", "?")
 

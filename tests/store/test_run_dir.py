@@ -16,11 +16,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentrl.episode.runner import Plan
-from agentrl.errors import StoreError
-from agentrl.plans import missing
+from agentrl.rollout.plans import missing
+from agentrl.rollout.runner import Plan
 from agentrl.store import RunDir, check
 from agentrl.store.shards import Shards
+from agentrl.types.errors import StoreError
 from tests.store.make import make_episode
 
 

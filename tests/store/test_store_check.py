@@ -4,10 +4,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agentrl.episode.record import Node, VersionSpan
-from agentrl.errors import StoreError
 from agentrl.store import RunDir, check
 from agentrl.store.shards import Shards
+from agentrl.types.episode import Node, VersionSpan
+from agentrl.types.errors import StoreError
 from tests.store.make import make_episode
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from agentrl.episode.record import Episode, Node, Turn
-from agentrl.task import Task
-from agentrl.train.row import Row, rows_of
+from agentrl.types.episode import Episode, Node, Turn
+from agentrl.types.sample import Row, rows_of
+from agentrl.types.task import Task
 
 VOCABULARY = 97
 SIZES = dict(

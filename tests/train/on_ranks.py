@@ -13,14 +13,14 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 
-from agentrl.errors import RankFailed, TrainError
+from agentrl.config.train import TrainSettings
+from agentrl.train.auxiliary.learners import REWARD_MODEL
 from agentrl.train.followers import follow, lead
-from agentrl.train.learners import REWARD_MODEL
-from agentrl.train.ranks import Ranks
-from agentrl.train.row import Row
-from agentrl.train.settings import TrainSettings
-from agentrl.train.shards import whole
+from agentrl.train.parallel.ranks import Ranks
+from agentrl.train.parallel.shards import whole
 from agentrl.train.trainer import Trainer
+from agentrl.types.errors import RankFailed, TrainError
+from agentrl.types.sample import Row
 from tests.ranks import fork_ranks
 from tests.train.make import llama, make_rows
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.episode.record import VersionSpan
 from agentrl.train.admission import Admission
 from agentrl.train.room import Room
-from agentrl.train.row import Row
 from agentrl.train.staleness import staleness
+from agentrl.types.episode import VersionSpan
+from agentrl.types.sample import Row
 
 
 @dataclass(eq=False)

@@ -16,11 +16,11 @@ from transformers import (
     MistralForCausalLM,
 )
 
-from agentrl.errors import TrainError
-from agentrl.train import attention
-from agentrl.train.packing import Layout, pack
-from agentrl.train.policy import Policy, choose_layout
-from agentrl.train.row import Row
+from agentrl.train.model import attention
+from agentrl.train.model.packing import Layout, pack
+from agentrl.train.model.policy import Policy, choose_layout
+from agentrl.types.errors import TrainError
+from agentrl.types.sample import Row
 
 from .make import SIZES, VOCABULARY, llama, make_rows, padded_logprobs, qwen3, turn_rows
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from agentrl.commands.train import train_into
-from agentrl.engines.torch import TorchEngine
-from agentrl.recipe_file import load_recipe
+from agentrl.config.loader import load_recipe
+from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.store.run_dir import RunDir
 from agentrl.train.canary import FLOAT32, HALF, ROWS, SCORED, Canary, Precision, WeightsLost
 from tests.commands.conftest import CODE, RECIPE

@@ -10,10 +10,10 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
-from agentrl.errors import StoreError
+from agentrl.config.train import TrainSettings
 from agentrl.train import checkpoint
-from agentrl.train.settings import TrainSettings
 from agentrl.train.trainer import Trainer
+from agentrl.types.errors import StoreError
 
 from .make import llama, make_rows
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from agentrl.train.critic import Critic, value_loss
-from agentrl.train.critic_settings import CriticSettings
-from agentrl.train.learners import wanted
-from agentrl.train.row import by_turn
-from agentrl.train.settings import TrainSettings
+from agentrl.config.critic import CriticSettings
+from agentrl.config.train import TrainSettings
+from agentrl.train.auxiliary.critic import Critic, value_loss
+from agentrl.train.auxiliary.learners import wanted
 from agentrl.train.trainer import Trainer
+from agentrl.types.sample import by_turn
 from tests.train.make import llama, make_rows
 
 

@@ -10,12 +10,12 @@ import torch
 from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from agentrl.errors import TrainError
-from agentrl.model import attention_for
-from agentrl.train.lora_settings import LoraSettings
-from agentrl.train.routers import balance_loss
-from agentrl.train.settings import TrainSettings
+from agentrl.config.lora import LoraSettings
+from agentrl.config.train import TrainSettings
+from agentrl.models.load import attention_for
+from agentrl.train.model.routers import balance_loss
 from agentrl.train.trainer import Trainer
+from agentrl.types.errors import TrainError
 
 from .make import SIZES, make_rows
 

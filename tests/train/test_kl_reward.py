@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from agentrl.config.loss import KlSettings
 from agentrl.credit.table import immediate
 from agentrl.train.kl_reward import with_kl_reward
-from agentrl.train.loss_settings import KlSettings
-from agentrl.train.row import Row
+from agentrl.types.sample import Row
 
 from .make import episode
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from agentrl.errors import TrainError
-from agentrl.train.columns import token_columns
-from agentrl.train.loss_settings import LOSSES, ImportanceSettings, KlSettings, LossSettings
+from agentrl.config.loss import LOSSES, ImportanceSettings, KlSettings, LossSettings
+from agentrl.config.train import TrainSettings
 from agentrl.train.losses import Objective, TokenBatch, token_weights
 from agentrl.train.losses.objective import importance_weight, kl_estimate, kl_loss
-from agentrl.train.row import Row
-from agentrl.train.settings import TrainSettings
+from agentrl.train.model.columns import token_columns
+from agentrl.types.errors import TrainError
+from agentrl.types.sample import Row
 
 from .make import make_rows, turn_rows
 
@@ -411,8 +411,8 @@ def test_settings_that_make_no_sense_are_refused(bad):
 def test_settings_rows_and_packing_do_without_torch():
     """A recipe is checked, and rows are made, where torch is not installed."""
     code = (
-        "import agentrl.train.settings, agentrl.train.row, agentrl.train.packing, sys\n"
-        "agentrl.train.settings.TrainSettings(loss='gspo').loss.load()\n"
+        "import agentrl.config.train, agentrl.types.sample, agentrl.train.model.packing, sys\n"
+        "agentrl.config.train.TrainSettings(loss='gspo').loss.load()\n"
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parents[2])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from agentrl.train.packing import pack
-from agentrl.train.policy import Policy
+from agentrl.train.model.packing import pack
+from agentrl.train.model.policy import Policy
 from benchmarks import mfu
 from benchmarks.packing import episodes
 from benchmarks.random_models import SIZES, random_model

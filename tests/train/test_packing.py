@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.errors import TrainError
-from agentrl.train.packing import pack
-from agentrl.train.row import Row
+from agentrl.train.model.packing import pack
+from agentrl.types.errors import TrainError
+from agentrl.types.sample import Row
 
 from .make import make_rows
 

@@ -13,13 +13,13 @@ import torch.nn.attention.varlen
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, GraniteConfig, GraniteForCausalLM
 
-from agentrl.errors import TrainError
+from agentrl.config.train import TrainSettings
 from agentrl.train import checkpoint
-from agentrl.train.attention import Ragged, Tree, tree_attention_forward
-from agentrl.train.packing import pack
-from agentrl.train.policy import Policy, choose_layout
-from agentrl.train.settings import TrainSettings
+from agentrl.train.model.attention import Ragged, Tree, tree_attention_forward
+from agentrl.train.model.packing import pack
+from agentrl.train.model.policy import Policy, choose_layout
 from agentrl.train.trainer import Trainer
+from agentrl.types.errors import TrainError
 
 from .make import SIZES, llama, make_rows, padded_logprobs, qwen3
 

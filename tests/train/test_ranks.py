@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from agentrl.train.ranks import Ranks
-from agentrl.train.shards import whole_state
+from agentrl.train.parallel.ranks import Ranks
+from agentrl.train.parallel.shards import whole_state
 
 from .make import llama, make_rows
 from .on_ranks import CASES, LEARNERS

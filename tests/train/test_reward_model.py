@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 import torch
 
-from agentrl.train.critic_settings import CriticSettings
-from agentrl.train.learners import wanted
+from agentrl.config.critic import CriticSettings
+from agentrl.config.reward_model import RewardModelSettings
+from agentrl.config.train import TrainSettings
+from agentrl.train.auxiliary.learners import wanted
+from agentrl.train.auxiliary.reward_model import ImplicitRewardModel
 from agentrl.train.model_columns import ModelColumns
-from agentrl.train.reward_model import ImplicitRewardModel
-from agentrl.train.reward_model_settings import RewardModelSettings
-from agentrl.train.settings import TrainSettings
 from agentrl.train.trainer import Trainer
 from tests.train.make import llama, make_rows
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from agentrl.errors import DeadPolicy, TrainError
-from agentrl.train.loss_settings import LOSSES, Loss
+from agentrl.config.loss import LOSSES, Loss
+from agentrl.config.train import TrainSettings
 from agentrl.train.losses import TokenBatch
-from agentrl.train.settings import TrainSettings
 from agentrl.train.trainer import Trainer
+from agentrl.types.errors import DeadPolicy, TrainError
 
 from .make import llama, make_rows, padded_logprobs, qwen3, turn_rows
 

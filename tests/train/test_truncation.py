@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from agentrl.commands.train import train_into
+from agentrl.config.loader import load_recipe
 from agentrl.credit.registry import Credit
-from agentrl.episode.record import Episode
-from agentrl.recipe_file import load_recipe
 from agentrl.store.run_dir import RunDir
-from agentrl.train.row import Row
 from agentrl.train.trainer import Trainer
+from agentrl.types.episode import Episode
+from agentrl.types.sample import Row
 
 CODE = """
 from agentrl import Task, Tool, ToolResult, tool

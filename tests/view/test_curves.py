@@ -3,8 +3,8 @@ import io
 import pytest
 from rich.console import Console
 
-from agentrl.errors import StoreError
-from agentrl.play import summary
+from agentrl.rollout.play import summary
+from agentrl.types.errors import StoreError
 from agentrl.view.curves import learning_curve
 from agentrl.view.progress import Progress
 from agentrl.view.summary import series

@@ -5,9 +5,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from agentrl.episode.record import ErrorRecord
-from agentrl.errors import StoreError
 from agentrl.store import RunDir
+from agentrl.types.episode import ErrorRecord
+from agentrl.types.errors import StoreError
 from agentrl.view.show import show_episode, show_run, signed_bar
 from agentrl.view.summary import headline, series, summarise
 from tests.store.make import make_episode

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from agentrl.engines.base import Engine
-from agentrl.errors import TrainError, needs
-from agentrl.train.row import Row
+from agentrl.types.engine import Engine
+from agentrl.types.errors import TrainError, needs
+from agentrl.types.sample import Row
 
 with needs("trl"):
     from trl.experimental.async_grpo.async_rollout_worker import RolloutSample

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.episode.record import Episode
-from agentrl.errors import TrainError, needs
-from agentrl.train.row import Row, rows_of
+from agentrl.types.episode import Episode
+from agentrl.types.errors import TrainError, needs
+from agentrl.types.sample import Row, rows_of
 
 with needs("trl"):
     import datasets

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from agentrl.errors import needs
+from agentrl.types.errors import needs
 
 with needs("trl"):
     from trl import DPOTrainer

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from agentrl.errors import TrainError, needs
-from agentrl.train.row import Row
+from agentrl.types.errors import TrainError, needs
+from agentrl.types.sample import Row
 
 with needs("trl"):
     import datasets

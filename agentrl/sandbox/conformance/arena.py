@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentrl.sandbox.contract import Backend, Sandbox, SandboxSpec
+from agentrl.types.sandbox import Backend, Sandbox, SandboxSpec
 
 
 class Broken(Exception):

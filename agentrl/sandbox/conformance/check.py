@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agentrl.sandbox.conformance.arena import Arena
-from agentrl.sandbox.contract import Capabilities
+from agentrl.types.sandbox import Capabilities
 
 _ROOMS = ("programs", "files", "limits", "sabotage", "isolation", "network", "sessions", "life")
 _DEADLINE_S = 120.0

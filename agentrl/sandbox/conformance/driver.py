@@ -9,7 +9,7 @@ import asyncio
 import sys
 
 from agentrl.sandbox import open_backend
-from agentrl.sandbox.contract import SandboxSpec
+from agentrl.types.sandbox import SandboxSpec
 
 
 async def _drive(address: str, spec: SandboxSpec, nap: str) -> None:

@@ -11,10 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from agentrl.errors import SandboxError
 from agentrl.sandbox.conformance.arena import Arena, Broken, expect
 from agentrl.sandbox.conformance.check import check
-from agentrl.sandbox.contract import Sandbox
+from agentrl.types.errors import SandboxError
+from agentrl.types.sandbox import Sandbox
 
 _SECRET = b"a file of the host"
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from agentrl.sandbox.conformance.arena import Arena, expect
 from agentrl.sandbox.conformance.check import check
 from agentrl.sandbox.conformance.programs import alive
-from agentrl.sandbox.contract import SandboxLost
+from agentrl.types.sandbox import SandboxLost
 
 _SYSV = """
 import ctypes, sys

@@ -14,10 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from agentrl.errors import AgentRLError, InfraError
 from agentrl.sandbox.conformance.arena import Arena, Broken, expect
 from agentrl.sandbox.conformance.check import check
-from agentrl.sandbox.contract import CapabilityMissing, Sandbox, SandboxLost, SandboxStartFailed
+from agentrl.types.errors import AgentRLError, InfraError
+from agentrl.types.sandbox import CapabilityMissing, Sandbox, SandboxLost, SandboxStartFailed
 
 
 def _nap() -> str:

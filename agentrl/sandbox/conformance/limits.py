@@ -7,7 +7,7 @@ import subprocess
 
 from agentrl.sandbox.conformance.arena import Arena, expect
 from agentrl.sandbox.conformance.check import check
-from agentrl.sandbox.contract import Capabilities, Sandbox, SandboxLost
+from agentrl.types.sandbox import Capabilities, Sandbox, SandboxLost
 
 _HUNGRY = "import sys\nb = []\nwhile True: b.append(bytearray(b'x' * (1 << 20)))"
 _FORK_BOMB = "bomb() { bomb | bomb & bomb; }; bomb 2>/dev/null; while :; do sleep 1; done"

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from agentrl.sandbox.conformance.arena import Arena, expect
 from agentrl.sandbox.conformance.check import check
-from agentrl.sandbox.contract import Sandbox
+from agentrl.types.sandbox import Sandbox
 
 _EVERY_BYTE = bytes(range(256))
 _MIB = 1 << 20

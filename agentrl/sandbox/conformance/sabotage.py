@@ -8,7 +8,7 @@ import time
 from agentrl.sandbox.conformance.arena import Arena, expect
 from agentrl.sandbox.conformance.check import check
 from agentrl.sandbox.conformance.limits import no_memory_limit
-from agentrl.sandbox.contract import Capabilities, Sandbox, SandboxBroken
+from agentrl.types.sandbox import Capabilities, Sandbox, SandboxBroken
 
 
 def _no_filter(known: Capabilities) -> str:

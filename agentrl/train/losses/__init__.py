@@ -1,7 +1,7 @@
 """Policy losses on flat tensors of one element per trained token, and how tokens are weighted.
 
 A loss knows nothing of rows in memory: it takes a `TokenBatch` and returns a number per token. The trainer sums
-them with the weights of `token_weights`. Names and settings are in `agentrl.train.loss_settings`, free of torch.
+them with the weights of `token_weights`. Names and settings are in `agentrl.config.loss`, free of torch.
 """
 
 from agentrl.train.losses.batch import TokenBatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from agentrl.train.loss_settings import Cispo, Dppo, PpoClip, Sapo
+from agentrl.config.loss import Cispo, Dppo, PpoClip, Sapo
 from agentrl.train.losses.batch import TokenBatch
 
 

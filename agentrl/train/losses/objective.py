@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from agentrl.train.loss_settings import Aggregation, ImportanceSettings, KlSettings, Scope
+from agentrl.config.loss import Aggregation, ImportanceSettings, KlSettings, Scope
+from agentrl.config.train import TrainSettings
 from agentrl.train.losses.batch import MAX_LOG_RATIO, TokenBatch, mean_by, sum_by
-from agentrl.train.settings import TrainSettings
 
 MAX_K3 = 10.0
 """k3 is clamped to +- this, as in verl."""

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from agentrl.errors import TrainError
-from agentrl.train.loss_settings import Nft, Pacs
+from agentrl.config.loss import Nft, Pacs
 from agentrl.train.losses.batch import TokenBatch, mean_by, sum_by
+from agentrl.types.errors import TrainError
 
 RATE_BOUND = 0.02
 """Success rates are clamped to this and 1 - this, as NFT's code does: both ends divide by zero."""

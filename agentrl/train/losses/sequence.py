@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from agentrl.train.loss_settings import Gmpo, Gspo
+from agentrl.config.loss import Gmpo, Gspo
 from agentrl.train.losses.batch import TokenBatch, mean_by
 from agentrl.train.losses.clipped import clip_surrogate
 

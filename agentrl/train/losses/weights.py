@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agentrl.train.columns import owners
-from agentrl.train.loss_settings import Aggregation
-from agentrl.train.row import Row
+from agentrl.config.loss import Aggregation
+from agentrl.train.model.columns import owners
+from agentrl.types.sample import Row
 
 Counts = NDArray[np.float64]
 

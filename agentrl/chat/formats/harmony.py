@@ -1,0 +1,159 @@
+"""Harmony, the format of gpt-oss: a reply is a run of messages, each in a channel.
+
+`analysis` is thought, `final` is the answer, and a message with a recipient (`to=functions.search`) is a call, which
+ends the reply by `<|call|>`. Read here rather than by the package openai-harmony, which takes token ids of one
+vocabulary, downloads that vocabulary, and raises on what a model got wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from agentrl.chat.formats.parser import Call, Found, ParsedCall, ParseFault, Parser, Reply, read_json
+from agentrl.types.task import Message
+
+CHANNEL, BODY, END, CALL, RETURN = "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>"
+
+
+class HarmonyParser(Parser):
+    """`<|channel|>commentary to=functions.search <|constrain|>json<|message|>{"query": "x"}`"""
+
+    name = "harmony"
+    native = re.compile(r"namespace functions")
+    mark = re.compile(r"<\|channel\|>[^<]*?to=|to=[\w.]+\s*+<\|channel\|>")
+    ends = (RETURN, CALL)
+
+    def format(self, text: str, calls: Sequence[Call]) -> str:
+        """Text beside a call goes to the commentary channel, other text to the final one.
+
+        Raises:
+            ValueError: more than one call: a reply ends with its first.
+        """
+        if not calls:
+            return f"{CHANNEL}final{BODY}{text}"
+        if len(calls) > 1:
+            raise ValueError("harmony cannot express two calls in one reply")
+        ((name, arguments),) = calls
+        preamble = f"{CHANNEL}commentary{BODY}{text}{END}<|start|>assistant" if text else ""
+        shown = json.dumps(dict(arguments), ensure_ascii=False)
+        return f"{preamble}{CHANNEL}commentary to=functions.{name} <|constrain|>json{BODY}{shown}"
+
+    def parse(self, text: str, tools: Collection[str]) -> Reply:
+        """Reads a reply. Never raises. Text outside of messages is read as in the final channel."""
+        thought, said = _split(text)
+        reply = super().parse(said, tools)
+        if thought is None:
+            return reply
+        if not (reply.calls or reply.errors or reply.text or reply.answer is not None):
+            why = f"the reply ends with your analysis: go on with {CHANNEL}final{BODY} or with a call"
+            return replace(reply, thought=thought, errors=[ParseFault(thought[:120], why)])
+        return replace(reply, thought=thought)
+
+    def message(self, text: str) -> Message:
+        """As the template takes it: channels become keys, for it refuses them in a content."""
+        thought, said = _split(text)
+        call = next((part for part in _parts(said) if part.to), None)
+        if call is None:
+            return {"role": "assistant", "content": said, **({"thinking": thought} if thought else {})}
+        try:
+            arguments = read_json(said[call.at : call.end])
+        except ValueError:
+            arguments = {}
+        function = {"name": call.to, "arguments": arguments}
+        content = "\n".join(part for part in (thought, said[: call.start].strip()) if part)
+        return {"role": "assistant", "content": content, "tool_calls": [{"type": "function", "function": function}]}
+
+    def _find(self, text: str, tools: Collection[str]) -> Iterator[Found]:
+        for part in _parts(text):
+            if not part.to:
+                continue
+            written = text[part.start : part.end]
+            outcome: ParsedCall | ParseFault
+            try:
+                value = read_json(text[part.at : part.end])
+            except ValueError as error:
+                outcome = self._fault(written, f"the JSON is wrong: {error}", tools, part.to)
+            else:
+                if isinstance(value, dict):
+                    outcome = self._offered(ParsedCall(part.to, value), written, tools)
+                else:
+                    outcome = self._fault(written, "the arguments must be a JSON object", tools, part.to)
+            yield Found(part.start, _past_end(text, part.end), outcome)
+
+    def _leftover(self, prose: str, tools: Collection[str], acted: bool) -> ParseFault | None:
+        if not acted and (stray := _STRAY.search(prose)) is not None:
+            return self._fault(prose[stray.start() :], f"{stray[0]} stands outside of a message", tools)
+        return None
+
+
+class _Part(NamedTuple):
+    """A message of a reply.
+
+    Attributes:
+        to: the tool that it calls; "" if it calls none.
+        start, at, end: where its header begins, its body begins, its body ends.
+    """
+
+    channel: str
+    to: str
+    start: int
+    at: int
+    end: int
+
+
+def _parts(text: str) -> Iterator[_Part]:
+    """The messages in order. JSON in the body of a call may hold anything, marks included."""
+    at = 0
+    while (header := _HEADER.search(text, at)) is not None:
+        before = _BEFORE.search(text[max(at, header.start() - 200) : header.start()])
+        assert before is not None  # it matches the empty string
+        to = (before["to"] or header["to"] or "").removeprefix("functions.")
+        end = _json_end(text, header.end()) if to else None
+        if end is None:
+            found = _BODY_END.search(text, header.end())
+            end = found.start() if found is not None else len(text)
+        yield _Part(header["channel"], to, header.start() - len(before[0]), header.end(), end)
+        at = end
+
+
+def _json_end(text: str, at: int) -> int | None:
+    try:
+        return int(read_json(text, at)[1])
+    except ValueError:
+        return None
+
+
+def _past_end(text: str, at: int) -> int:
+    """Behind the mark that ends a message, if there is one."""
+    ended = _ENDED.match(text, at)
+    return at if ended is None else ended.end()
+
+
+def _split(text: str) -> tuple[str | None, str]:
+    """The thought, None if there is none, and the rest: what is said, and calls as they are."""
+    thoughts, said, at = [], "", 0
+    for part in _parts(text):
+        said += text[at : part.start]
+        at = _past_end(text, part.end)
+        if part.to:
+            said += text[part.start : at]
+        elif part.channel == "analysis":
+            thoughts.append(text[part.at : part.end].strip())
+        else:
+            said += text[part.at : part.end] + "\n"
+    said += text[at:]
+    return "\n".join(thoughts) if thoughts else None, said.strip()
+
+
+# A recipient stands before the channel or after it.
+_BEFORE = re.compile(r"(?:<\|start\|>assistant)?(?:\s?to=(?P<to>[^\s<]++))?\s?\Z")
+_HEADER = re.compile(
+    r"<\|channel\|>(?P<channel>[a-z]*+)(?:\s*+to=(?P<to>[^\s<]++))?[^<]*+(?:<\|constrain\|>[^<]*+)?<\|message\|>"
+)
+_BODY_END = re.compile(r"<\|(?:end|call|return|start|channel)\|>")
+_ENDED = re.compile(r"\s*+<\|(?:end|call|return)\|>")
+_STRAY = re.compile(r"<\|(?:channel|constrain|message)\|>")

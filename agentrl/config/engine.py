@@ -1,0 +1,129 @@
+"""The section `engine` of a recipe: who samples."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from agentrl.config.sections import MAY_CHANGE, Short, alone
+
+KEYS: dict[str, frozenset[str]] = {
+    "torch": frozenset({"max_batch", "parked_mb", "threads", "cuda_graphs", "batch_invariant"}),
+    "vllm": frozenset(
+        {"urls", "replicas", "tensor_parallel", "python", "args", "transfer", "weights_dir", "merge_lora", "seeded"}
+        | {"batch_invariant", "gpus", "memory_share", "max_context", "colocate"}
+    )
+    | {"timeout_s", "retries"},
+    "openai": frozenset({"urls", "model", "api_key_env", "native_tools", "input_price", "output_price"})
+    | {"timeout_s", "retries"},
+}
+"""Which settings belong to which engine."""
+
+
+class EngineSettings(Short):
+    """The engine, and where it is. Settings of another engine than `use` are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    use: Literal["torch", "vllm", "openai"] = Field(
+        "torch", description="torch: in this process; vllm: servers; openai: an API, text only, not trainable."
+    )
+    urls: Annotated[list[str], MAY_CHANGE] = Field(
+        [], description="vllm: running servers (empty: start them). openai: the base URL, ending in /v1."
+    )
+    timeout_s: Annotated[float, MAY_CHANGE] = Field(600.0, gt=0, description="vllm, openai: seconds for one request.")
+    retries: Annotated[int, MAY_CHANGE] = Field(
+        4, ge=0, description="vllm, openai: further attempts after a failure that may pass."
+    )
+
+    max_batch: Annotated[int, MAY_CHANGE] = Field(64, gt=0, description="torch: requests that are decoded together.")
+    parked_mb: Annotated[int, MAY_CHANGE] = Field(
+        1024, ge=0, description="torch: MiB of cache for sessions between two turns."
+    )
+    threads: Annotated[int, MAY_CHANGE] = Field(1, gt=0, description="torch: threads of tensor operations.")
+    cuda_graphs: Annotated[bool, MAY_CHANGE] = Field(
+        True, description="torch, on CUDA only: capture decode steps and replay them; false: launch every operation."
+    )
+
+    batch_invariant: bool = Field(
+        False,
+        description="torch (on a CPU), vllm (0.32, on GPUs): log-probabilities are the same bits whoever shares the "
+        "batch. Slower (docs/engines.md).",
+    )
+
+    replicas: Annotated[int, MAY_CHANGE] = Field(1, gt=0, description="vllm: how many servers to start.")
+    tensor_parallel: Annotated[int, MAY_CHANGE] = Field(1, gt=0, description="vllm: GPUs of one server.")
+    gpus: Annotated[list[Annotated[int, Field(ge=0)]] | None, MAY_CHANGE] = Field(
+        None,
+        min_length=1,
+        description="vllm: the GPUs of the servers that are started, by their indices among those that this process "
+        "sees, server after server; default: the last ones, so that a trainer has the first.",
+    )
+    memory_share: Annotated[float | None, MAY_CHANGE] = Field(
+        None, gt=0, le=1, description="vllm: share of a GPU's memory that a server takes; default: vLLM's own (0.92)."
+    )
+    max_context: int | None = Field(
+        None,
+        gt=1,
+        description="vllm: tokens of an episode at most, on servers that are started; default: what the recipe can "
+        "need, at most what the model allows.",
+    )
+    colocate: Annotated[Literal["sleep"] | None, MAY_CHANGE] = Field(
+        None,
+        description="vllm: servers and trainer share GPUs in turns. sleep: while the trainer computes, the servers' "
+        "weights wait in the machine's memory.",
+    )
+    python: Annotated[str | None, MAY_CHANGE] = Field(
+        None, description="vllm: the interpreter that has vLLM; default: this one, or $AGENTRL_VLLM_PYTHON."
+    )
+    args: Annotated[list[str], MAY_CHANGE] = Field([], description="vllm: further arguments of the servers.")
+    transfer: Annotated[Literal["file", "nccl"], MAY_CHANGE] = Field(
+        "file", description="vllm: how new weights travel: through a file that both sides see, or NCCL between GPUs."
+    )
+    weights_dir: Annotated[str | None, MAY_CHANGE] = Field(
+        None, description="vllm: folder for that file, and for adapters; default: shared memory of this machine."
+    )
+    merge_lora: bool = Field(
+        False,
+        description="vllm: with train.lora, send the weights with the adapters merged in, in model.dtype, and not the "
+        "adapters alone.",
+    )
+
+    seeded: bool = Field(
+        False, description="vllm: send every completion's seed. Slows sampling; not for CPU servers (docs/engines.md)."
+    )
+
+    model: str | None = Field(None, description="openai: the model's name there.")
+    api_key_env: Annotated[str, MAY_CHANGE] = Field(
+        "OPENAI_API_KEY", description="openai: environment variable that holds the key."
+    )
+    native_tools: bool = Field(
+        True, description="openai: send tools in the API's own form; false: describe them in the prompt."
+    )
+    input_price: float = Field(0.0, ge=0, description="openai: price of a million prompt tokens.")
+    output_price: float = Field(0.0, ge=0, description="openai: price of a million completion tokens.")
+
+    @classmethod
+    def spelled_out(cls, value: Any) -> Any:
+        """A name alone is the engine."""
+        return alone(value, "use")
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> EngineSettings:
+        everyones = set.union(*map(set, KEYS.values()))
+        for name in sorted(everyones - KEYS[self.use]):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                owners = [use for use, keys in KEYS.items() if name in keys]
+                raise ValueError(f"{name!r} belongs to {' and '.join(owners)}, and engine.use is {self.use!r}")
+        if self.gpus is not None and len(set(self.gpus)) < len(self.gpus):
+            raise ValueError(f"'gpus' names one twice: {self.gpus}")
+        if self.colocate is not None and self.memory_share is None:
+            raise ValueError("'colocate' needs 'memory_share': how much of a GPU the servers take while they sample")
+        if self.use == "openai" and not (len(self.urls) == 1 and self.model):
+            raise ValueError(
+                "an API needs exactly one url and a model: {use: openai, urls: [https://.../v1], model: NAME}"
+            )
+        if bad := [url for url in self.urls if not url.startswith(("http://", "https://"))]:
+            raise ValueError(f"{bad[0]!r} is no URL: write http://HOST:PORT")
+        return self

@@ -1,0 +1,244 @@
+"""Reads recipe files: YAML with places, dotted overrides, and errors that a person can act on."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import MarkedYAMLError
+
+from agentrl.config.recipe import Recipe
+from agentrl.config.sections import Short, section_at
+from agentrl.types.errors import RecipeError, nearest
+from agentrl.types.paths import data_path
+
+
+def find_recipe(name: str) -> Path:
+    """The file of a recipe given as a YAML path, a folder with a `recipe.yaml`, or the name of a shipped recipe.
+
+    Raises:
+        RecipeError: none of these; names the nearest shipped recipe.
+    """
+    shipped = data_path("recipes")
+    for candidate in (Path(name), shipped / name, shipped / Path(name).name):
+        if candidate.is_file():
+            return candidate
+        if (candidate / "recipe.yaml").is_file():
+            return candidate / "recipe.yaml"
+    if Path(name).is_dir():
+        raise RecipeError(f"the folder {name} has no recipe.yaml")
+    names = [path.parent.name for folder in (Path(), shipped) for path in sorted(folder.glob("*/recipe.yaml"))]
+    raise RecipeError(f"there is no recipe {name!r}", remedy=nearest(name, names, "give a YAML file, or one of"))
+
+
+def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
+    """Loads and checks a recipe.
+
+    Args:
+        overrides: `dotted.path=value`, the value in YAML; later ones win.
+
+    Raises:
+        RecipeError: with file:line, the path of the key, what was found and what is allowed.
+    """
+    path = find_recipe(name)
+    yaml = YAML(typ="rt")
+    try:
+        tree = yaml.load(path.read_text())
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark is not None else 1
+        raise RecipeError(f"not valid YAML: {error.problem or error.context}", place=f"{path}:{line}") from None
+    if not isinstance(tree, dict):
+        raise RecipeError(f"a recipe is a mapping, found {type(tree).__name__}", place=f"{path}:1")
+    given = {}
+    for override in overrides:
+        given[_apply(tree, override, Recipe)] = override
+    return _validate(tree, path, given)
+
+
+def with_overrides(recipe: Recipe, overrides: Sequence[str], place: Path) -> Recipe:
+    """A recipe that is loaded already, with overrides.
+
+    Args:
+        place: where it was found, for messages.
+
+    Raises:
+        RecipeError: as `load_recipe`.
+    """
+    tree = json.loads(recipe.model_dump_json())
+    given = {_apply(tree, override, Recipe): override for override in overrides}
+    other = _validate(tree, place, given)
+    other._base = recipe.base
+    return other
+
+
+def dump_recipe(recipe: Recipe) -> str:
+    """The fully resolved recipe as YAML."""
+    import io
+
+    out = io.StringIO()
+    yaml = YAML()
+    yaml.default_flow_style = False
+    yaml.dump(json.loads(recipe.model_dump_json()), out)
+    return out.getvalue()
+
+
+def settings_of(overrides: Sequence[str]) -> dict[str, Any]:
+    """`key=value` pairs without a recipe around them, the values in YAML.
+
+    Raises:
+        RecipeError: a pair that is none, or a value that is not YAML.
+    """
+    tree: dict[str, Any] = {}
+    for override in overrides:
+        _apply(tree, override)
+    return tree
+
+
+def _apply(tree: Any, override: str, root: type[BaseModel] | None = None) -> tuple[str, ...]:
+    """Sets one value in the tree; `root`: the section that the tree is, whose short forms may stand in the way."""
+    key, equals, text = override.partition("=")
+    place = f"--set {override}"
+    if not equals or not key:
+        raise RecipeError(f"{override!r} is no override", place=place, remedy="write path.to.key=value")
+    path = tuple(key.split("."))
+    at = tree
+    for depth, part in enumerate(path):
+        where = ".".join(path[:depth])
+        if isinstance(at, list):
+            if not part.isdigit() or int(part) >= len(at):
+                raise RecipeError(f"{where} is a list of {len(at)}; {part!r} is no index", place=place)
+        elif not isinstance(at, dict):
+            raise RecipeError(f"{where} is a value and has no {part!r}", place=place)
+        slot: Any = int(part) if isinstance(at, list) else part
+        if depth < len(path) - 1:
+            found = at.get(slot) if isinstance(at, dict) else at[slot]
+            try:
+                at[slot] = at = _spelled_out(path[: depth + 1], found, root)
+            except ValueError as error:
+                raise RecipeError(f"{'.'.join(path[: depth + 1])}: {error}", place=place) from None
+            continue
+        try:
+            at[slot] = YAML(typ="safe").load(text) if text else None
+        except MarkedYAMLError as error:
+            raise RecipeError(f"{text!r} is not a YAML value: {error.problem}", place=place) from None
+    return path
+
+
+def _spelled_out(path: tuple[str, ...], value: Any, root: type[BaseModel] | None) -> Any:
+    """The mapping that a short form stands for, so that an override can reach into it.
+
+    Raises:
+        ValueError: it is none of the section's.
+    """
+    section = section_at(root, path) if root is not None else None
+    if section is not None and issubclass(section, Short) and (found := section.spelled_out(value)) is not value:
+        return CommentedMap(found)
+    return CommentedMap() if value is None else value
+
+
+def _validate(tree: Any, path: Path, given: dict[tuple[str, ...], str]) -> Recipe:
+    plain = _plain(tree)
+    for loc, value in _strangers(plain):
+        raise RecipeError(
+            f"{'.'.join(map(str, loc))}: {value!r} is no value that a run could keep",
+            place=_place(tree, loc, path, given),
+            remedy="write a finite number" if isinstance(value, float) else f"write it in quotes: '{value}'",
+        )
+    try:
+        recipe = Recipe.model_validate(plain)
+    except ValidationError as error:
+        raise _explain(error, tree, path, given) from None
+    recipe._base = path.resolve().parent
+    model = recipe.model
+    if model is not None and model.template is not None and model.template.startswith("./"):
+        return recipe.with_model(model.model_copy(update={"template": str(recipe.base / model.template)}))
+    return recipe
+
+
+def _plain(node: Any) -> Any:
+    """Ruamel's containers and scalars as Python's own."""
+    if isinstance(node, dict):
+        return {str(key): _plain(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_plain(value) for value in node]
+    for kind in (bool, int, float, str):
+        if isinstance(node, kind):
+            return kind(node)
+    return node
+
+
+def _strangers(node: Any, loc: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Values that YAML has and JSON has not (infinities, dates, sets), and where: they would not come back from a run's
+    record as they were given."""
+    if isinstance(node, dict | list):
+        for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+            yield from _strangers(value, (*loc, key))
+    elif (isinstance(node, float) and not math.isfinite(node)) or not isinstance(node, str | int | float | None):
+        yield loc, node
+
+
+def _explain(error: ValidationError, tree: Any, path: Path, given: dict[tuple[str, ...], str]) -> RecipeError:
+    """One RecipeError for all that is wrong, a line each."""
+    lines: list[str] = []
+    first_place, first_remedy = "", None
+    for found in error.errors():
+        loc = tuple(found["loc"])
+        place = _place(tree, loc, path, given)
+        message, remedy = _message(found, loc)
+        dotted = ".".join(map(str, loc)) or "recipe"
+        if not lines:
+            first_place, first_remedy = place, remedy
+            lines.append(f"{dotted}: {message}")
+        else:
+            lines.append(f"{place}: {dotted}: {message}" + (f" ({remedy})" if remedy else ""))
+    return RecipeError("\n".join(lines), place=first_place, remedy=first_remedy)
+
+
+def _message(found: Any, loc: tuple[Any, ...]) -> tuple[str, str | None]:
+    kind = found["type"]
+    if kind == "extra_forbidden":
+        allowed = _allowed(loc[:-1])
+        return "unknown key", nearest(str(loc[-1]), allowed, "allowed here")
+    if kind == "missing":
+        return "is required and missing", None
+    if kind in ("model_type", "model_attributes_type"):
+        return f"is a section of keys, found {found.get('input')!r}", f"its keys: {', '.join(_allowed(loc))}"
+    if kind == "dict_type":
+        return f"is a mapping of names to settings, found {found.get('input')!r}", None
+    text = found["msg"].removeprefix("Value error, ")
+    text = text[0].lower() + text[1:]
+    value = found.get("input")
+    shown = "" if isinstance(value, dict) else f", found {value!r} ({type(value).__name__})"
+    return text + shown, None
+
+
+def _allowed(loc: tuple[Any, ...]) -> list[str]:
+    """Names that are allowed in the section at `loc`."""
+    section = section_at(Recipe, loc)
+    return sorted(section.model_fields) if section is not None else []
+
+
+def _place(tree: Any, loc: tuple[Any, ...], path: Path, given: dict[tuple[str, ...], str]) -> str:
+    """`file:line` of the deepest part of `loc` that the file has, or the override that brought it."""
+    dotted = tuple(map(str, loc))
+    for key, text in given.items():
+        if dotted[: len(key)] == key or key[: len(dotted)] == dotted:
+            return f"--set {text}"
+    line, at = 1, tree
+    for part in loc:
+        try:
+            if isinstance(at, CommentedMap):
+                line = at.lc.key(part)[0] + 1
+            elif isinstance(at, CommentedSeq):
+                line = at.lc.item(part)[0] + 1
+            at = at[part]
+        except (KeyError, IndexError, TypeError, AttributeError):
+            break
+    return f"{path}:{line}"

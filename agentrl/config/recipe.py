@@ -1,0 +1,291 @@
+"""The recipe: one YAML file that says everything about a task and how to learn it.
+
+Every key has a meaning and a default; an unknown key is an error that names the file, the line, and the nearest
+key. Values of the form `./file.py:Name` or `pkg.module:Name` name user code; `./file` is relative to the recipe.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+
+from agentrl.config.engine import EngineSettings
+from agentrl.config.limits import Limits
+from agentrl.config.scale import ScaleSettings
+from agentrl.config.sections import MAY_CHANGE, Short, alone, named
+from agentrl.config.train import TrainSettings
+from agentrl.credit.registry import CreditSettings
+from agentrl.curriculum.registry import CurriculumPart
+from agentrl.models.load import ModelSettings
+from agentrl.registry.references import resolve_references
+from agentrl.rewards.gate import Gate
+from agentrl.rewards.steps import Step
+from agentrl.rollout.information_gain import InformationGain
+from agentrl.types.sandbox import SandboxSpec
+
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys are errors, values never change after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TaskSettings(Section, Short):
+    """Where tasks come from: exactly one of `source` and `jsonl`."""
+
+    source: str | None = Field(None, description="A function that returns or yields tasks, e.g. ./task.py:orders.")
+    args: dict[str, Any] = Field({}, description="Keyword arguments of `source`.")
+    jsonl: str | None = Field(None, description="A JSON object per line.")
+    prompt: str | None = Field(None, description="With jsonl: the instruction; {field} is replaced by the row's.")
+    id: str | None = Field(None, description="With jsonl: field that holds the task's id; default: line number.")
+    limit: int | None = Field(None, gt=0, description="Use only the first so many tasks.")
+    shuffle: bool = Field(False, description="Shuffle the order (from the recipe's seed).")
+
+    @classmethod
+    def spelled_out(cls, value: Any) -> Any:
+        """A reference alone is the source."""
+        return alone(value, "source")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> TaskSettings:
+        if (self.source is None) == (self.jsonl is None):
+            raise ValueError("give exactly one of 'source' and 'jsonl'")
+        if self.jsonl is not None and self.prompt is None:
+            raise ValueError("'jsonl' needs 'prompt', for example prompt: \"{question}\"")
+        return self
+
+
+class AgentSettings(Section):
+    """Who drives the episode, and how calls are written."""
+
+    use: str | None = Field(None, description="An Agent subclass; default: the built-in ToolAgent.")
+    args: dict[str, Any] = Field({}, description="Keyword arguments of `use`.")
+    system: str | None = Field(None, description="System message.")
+    max_turns: int = Field(10, gt=0, description="Model turns; an episode that needs more is truncated.")
+    describe_tools: bool = Field(
+        True, description="Tell the model about the tools; false for one that knows them from demonstrations."
+    )
+    format: str = Field(
+        "auto",
+        description="How tool calls are written: a format of docs/templates.md, ./file.py:Parser, or auto: as the "
+        "model's chat template writes them (hermes if it writes none).",
+    )
+
+
+class SamplingSettings(Section):
+    """How replies are sampled."""
+
+    temperature: float = Field(1.0, ge=0, description="0 is greedy.")
+    top_p: float = Field(1.0, gt=0, le=1, description="Nucleus mass; training takes 1 only.")
+    max_tokens: int = Field(256, gt=0, description="New tokens in one turn at most.")
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (), description="Strings: a reply ends with the token that completes one. Format tags adds its closing tags."
+    )
+
+
+class SandboxSettings(Section, Short):
+    """Where tools run, when they need a sandbox."""
+
+    backend: str = Field("namespace", description="Which backend: namespace, docker, or pkg.module:Class.")
+    spec: SandboxSpec = Field(default_factory=SandboxSpec, description="What every sandbox is like.")
+    pool: Annotated[int, MAY_CHANGE] = Field(0, ge=0, description="Sandboxes made ahead of need, while models decode.")
+
+    @classmethod
+    def spelled_out(cls, value: Any) -> Any:
+        """A name alone is the backend."""
+        return alone(value, "backend")
+
+
+class ToolSettings(Section, Short):
+    """One entry of `tools`: a name or reference, and its settings: `shell`, `{shell: {timeout_s: 5}}`, or
+    `{use: shell, timeout_s: 5}`."""
+
+    use: str
+    settings: dict[str, Any] = {}
+
+    @classmethod
+    def spelled_out(cls, value: Any) -> Any:
+        """A name, a name with its settings, or both side by side."""
+        found = named(value)
+        if not isinstance(found, dict) or "use" not in found:
+            return found
+        beside = {key: item for key, item in found.items() if key not in ("use", "settings")}
+        given = found.get("settings") or {}
+        return {"use": found["use"], "settings": {**given, **beside} if isinstance(given, dict) else given}
+
+
+class RewardSettings(Section, Short):
+    """One reward component. Further keys are the component's own settings."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    use: str | None = Field(None, description="A reward function; default: the built-in of the component's name.")
+    weight: float = Field(1.0, description="Weight in the sum; 0 records without counting.")
+    required: bool | None = Field(
+        None, description="Without its value the episode is not scored; default: true for judges, else false."
+    )
+    then: list[Step] = Field([], description="Steps that change its value, in order: normalise, clip, ...")
+
+    @classmethod
+    def spelled_out(cls, value: Any) -> Any:
+        """A reference alone is the function; nothing is the built-in of that name."""
+        return {} if value is None else alone(value, "use")
+
+    def spec(self, base: Path) -> dict[str, Any]:
+        """As `RewardSet.from_recipe` takes it, with references among the settings resolved."""
+        named = {"use": self.use, "weight": self.weight, "required": self.required, "then": self.then}
+        return {**resolve_references(self.model_extra or {}, base), **named}
+
+
+class WarmStart(Section, Short):
+    """Supervised training on demonstrations of a script, before reinforcement learning."""
+
+    script: str = Field(description="Name of the script (under `scripts`) that demonstrates.")
+    episodes: int = Field(256, gt=0, description="Demonstrations to collect.")
+    steps: int = Field(600, gt=0, description="Optimiser steps.")
+    batch: int = Field(16, gt=0, description="Demonstrations a step.")
+    lr: float = Field(1e-3, gt=0, description="Peak learning rate.")
+
+    @classmethod
+    def spelled_out(cls, value: Any) -> Any:
+        """A name alone is the script."""
+        return alone(value, "script")
+
+
+Cut = Literal["keep", "mask", "drop"]
+"""What becomes of an episode that a limit ended."""
+
+
+class TrainRecipe(TrainSettings):
+    """Training: the loop's sizes, and the optimiser's settings."""
+
+    iterations: Annotated[int, MAY_CHANGE] = Field(100, gt=0, description="Rollout, credit and update, so many times.")
+    groups: int = Field(8, gt=0, description="Tasks an iteration.")
+    group_size: int = Field(8, gt=0, description="Episodes of each task.")
+    staleness: int | None = Field(
+        None,
+        ge=0,
+        description="Rollouts go on beside the trainer, at most so many updates ahead (eta); null: in turns.",
+    )
+
+    canary: Annotated[bool, MAY_CHANGE] = Field(
+        True,
+        description="After every update, compare a few log-probabilities of engine and trainer: weights that did not "
+        "arrive are an error.",
+    )
+
+    truncated: Cut = Field(
+        "keep",
+        description="Episodes that a limit of turns or tokens ended: they train (keep), only count in baselines (mask, "
+        "DAPO's overlong filtering), or are left out altogether (drop).",
+    )
+    timed_out: Cut = Field("keep", description="The same for episodes that limits.episode_s ended.")
+
+    @property
+    def corrects_stale_tokens(self) -> bool:
+        """Whether tokens that older policies sampled are told apart from the policy's own."""
+        return self.importance is not None or self.old_logprobs == "engine"
+
+    @model_validator(mode="after")
+    def _stale_tokens_are_corrected(self) -> TrainRecipe:
+        if self.staleness and not self.corrects_stale_tokens:
+            raise ValueError(
+                "'staleness' trains on tokens of older policies: set 'importance' (for example {high: 2}), or "
+                "old_logprobs: engine, which clips against the policy that sampled them"
+            )
+        return self
+
+
+class EvalSettings(Section):
+    """Evaluation before, during and after training."""
+
+    tasks: TaskSettings | None = Field(None, description="Default: the training tasks.")
+    episodes: int = Field(64, gt=0, description="Episodes of one evaluation.")
+    every: Annotated[int, MAY_CHANGE] = Field(
+        0, ge=0, description="Also after every so many iterations; 0: only at start and end."
+    )
+    temperature: float = Field(1.0, ge=0, description="Sampling temperature of the evaluation.")
+
+
+class Recipe(Section):
+    """A task and how to learn it."""
+
+    name: str = Field(description="Names runs and pages.")
+    seed: int = Field(0, ge=0, description="Fixes tasks, sampling, initial weights and the order of training.")
+    tasks: TaskSettings
+    agent: AgentSettings = Field(default_factory=AgentSettings)
+    tools: list[ToolSettings] = Field([], description="Built-ins by name (shell, files, search, answer, ...), or code.")
+    sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
+    rewards: dict[str, RewardSettings] = Field({}, description="Reward components by name.")
+    gate: list[Gate] = Field([], description="Components that must reach a threshold before those below them count.")
+    credit: CreditSettings = Field(default_factory=lambda: CreditSettings(estimator="grpo"))
+    information_gain: InformationGain | None = Field(
+        None, description="Score the gold answer before every turn; credit that needs it does so anyway, by default."
+    )
+    model: ModelSettings | None = Field(None, description="The policy.")
+    engine: EngineSettings = Field(default_factory=EngineSettings, description="Who samples from it.")
+    scripts: dict[str, str] = Field({}, description="Policies written in Python, by name (oracle, random, ...).")
+    sampling: SamplingSettings = Field(default_factory=SamplingSettings)
+    limits: Annotated[Limits, MAY_CHANGE] = Field(default_factory=Limits)
+    concurrency: Annotated[int, MAY_CHANGE] = Field(64, gt=0, description="Episodes in flight.")
+    scale: Annotated[ScaleSettings, MAY_CHANGE] = Field(
+        default_factory=ScaleSettings, description="Who plays, trains and samples where."
+    )
+    warm_start: WarmStart | None = None
+    train: TrainRecipe | None = None
+    curriculum: list[CurriculumPart] = Field(
+        [], description="Training: which tasks, how, and which episodes train. Parts by name, with settings; or code."
+    )
+    eval: EvalSettings | None = None
+
+    # Where the recipe lies: paths and references in it are relative to this folder.
+    _base: Path = PrivateAttr(default_factory=Path.cwd)
+
+    @property
+    def base(self) -> Path:
+        """Folder of the recipe file."""
+        return self._base
+
+    def with_model(self, model: ModelSettings) -> Recipe:
+        """The same recipe with another policy."""
+        other = self.model_copy(update={"model": model})
+        other._base = self._base
+        return other
+
+    @model_validator(mode="after")
+    def _scripts_exist(self) -> Recipe:
+        if self.warm_start is not None and self.warm_start.script not in self.scripts:
+            raise ValueError(
+                f"warm_start.script is {self.warm_start.script!r}, but scripts has {sorted(self.scripts) or 'none'}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _places_something(self) -> Recipe:
+        scale = self.scale
+        if (
+            scale.backend == "ray"
+            and not scale.rollout_workers
+            and scale.trainer_ranks == 1
+            and not self.places_servers
+        ):
+            raise ValueError(
+                "scale.backend is 'ray', and nothing is placed there: say for example scale.rollout_workers: 2"
+            )
+        if self.places_servers and self.engine.gpus is not None:
+            raise ValueError("'engine.gpus' are of one machine, and Ray places the servers: scale.server_gpus")
+        return self
+
+    @property
+    def places_servers(self) -> bool:
+        """Whether vLLM servers are started on the cluster of `scale`."""
+        return self.scale.backend == "ray" and self.engine.use == "vllm" and not self.engine.urls
+
+
+def recipe_from_run(info: dict[str, Any]) -> Recipe:
+    """The recipe that `run.json` holds, resolved as it was then."""
+    recipe = Recipe.model_validate(info["recipe"])
+    recipe._base = Path(info["base"])
+    return recipe

@@ -1,0 +1,64 @@
+"""The section `scale` of a recipe."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from agentrl.config.sections import Short, alone
+
+
+class ScaleSettings(Short):
+    """Where the parts of a run are: who plays the episodes, who trains, who samples."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    backend: Literal["local", "process", "ray"] = Field(
+        "local", description="Where rollout workers are put: this process, processes of this machine, a Ray cluster."
+    )
+    rollout_workers: int = Field(
+        0, ge=0, description="Workers that play episodes, each with its own tools and sandboxes; 0: the driver plays."
+    )
+    trainer_ranks: int = Field(
+        1, ge=1, description="Processes that share the model in training (FSDP2), this one and others that it starts."
+    )
+    restarts: int = Field(
+        3,
+        ge=0,
+        description="Workers and servers that die are replaced, and training without a rank that died is "
+        "begun anew from its checkpoint, each so many times in all.",
+    )
+    start_s: float = Field(
+        300, gt=0, description="Seconds within which a worker or rank must have started, and a cluster has room."
+    )
+    worker_cpus: float = Field(1, gt=0, description="ray: CPUs that are reserved for each worker.")
+    rank_cpus: float = Field(
+        1, ge=0, description="ray: CPUs that are reserved for each rank but the first; 0, with GPUs: on any machine."
+    )
+    rank_gpus: float | None = Field(
+        None, ge=0, description="ray: GPUs of each rank; default: 1 if model.device is cuda, else none."
+    )
+    server_cpus: float = Field(1, gt=0, description="ray: CPUs that are reserved for each vLLM server.")
+    server_gpus: float | None = Field(
+        None, ge=0, description="ray: GPUs of each vLLM server; default: engine.tensor_parallel if the cluster has any."
+    )
+    address: str | None = Field(
+        None, description="ray: the cluster, as HOST:PORT or auto; default: $RAY_ADDRESS, else one on this machine."
+    )
+
+    @classmethod
+    def spelled_out(cls, value: Any) -> Any:
+        """A name alone is the backend."""
+        return alone(value, "backend")
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> ScaleSettings:
+        if self.backend == "local" and self.trainer_ranks > 1:
+            raise ValueError("trainer ranks are processes of their own: backend: process, or ray")
+        if self.backend == "process" and not self.rollout_workers and self.trainer_ranks == 1:
+            raise ValueError("backend is 'process': say how many, for example rollout_workers: 2 or trainer_ranks: 2")
+        for name in ("worker_cpus", "rank_cpus", "rank_gpus", "server_cpus", "server_gpus", "address"):
+            if self.backend != "ray" and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name!r} belongs to ray, and backend is {self.backend!r}")
+        return self

@@ -1,0 +1,108 @@
+"""What can be set about the optimiser and the loss. Free of torch: a recipe is checked without it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from agentrl.config.critic import CriticSettings
+from agentrl.config.lora import LoraSettings, Trainable
+from agentrl.config.loss import Aggregation, ImportanceSettings, KlSettings, LossSettings
+from agentrl.config.reward_model import RewardModelSettings
+from agentrl.config.sections import MAY_CHANGE
+
+LrSchedule = Literal["constant", "linear", "cosine"]
+
+
+class TrainSettings(BaseModel):
+    """Settings of `Trainer.update`. A sequence, in the names of the aggregations, is an episode."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    lr: float = Field(1e-6, gt=0, description="Peak learning rate.")
+    lr_schedule: LrSchedule = Field(
+        "constant", description="How the rate goes on after the warm-up: constant, or down to 0 over `iterations`."
+    )
+    betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW's decay rates of the two moments.")
+    weight_decay: float = Field(
+        0.0, ge=0, description="AdamW's decoupled decay of matrices (never of norms and biases)."
+    )
+    warmup_steps: int = Field(0, ge=0, description="Optimiser steps over which the learning rate rises from 0.")
+    max_grad_norm: float = Field(1.0, gt=0, description="The gradient is scaled down to this 2-norm.")
+    epochs: int = Field(1, gt=0, description="Passes over an iteration's rows.")
+    minibatch: int = Field(
+        64, gt=0, description="Episodes of one optimiser step at most; an iteration's episodes are split evenly."
+    )
+    loss: LossSettings = Field(
+        default_factory=LossSettings, description="Which policy loss: a name, or {use: NAME, ...} with its settings."
+    )
+    kl: KlSettings | None = Field(None, description="Keeps the policy near the one that training began with.")
+    importance: ImportanceSettings | None = Field(
+        None, description="Corrects for the gap between the engine's policy and the trainer's."
+    )
+    aggregation: Aggregation | None = Field(
+        None,
+        description="How tokens are weighted in an optimiser step: all alike (token_mean), every episode alike "
+        "(seq_mean_token_mean), and in it every turn (seq_mean_turn_mean), every group alike (group_mean), by "
+        "1 / episodes (seq_mean_token_sum), or by 1 / token_norm (seq_mean_token_sum_norm, Dr. GRPO); null: what the "
+        "loss was published with.",
+    )
+    token_norm: float | None = Field(
+        None,
+        gt=0,
+        description="Constant of seq_mean_token_sum_norm, for example the token limit of an episode times the episodes "
+        "of a step: it alone divides, so that otherwise a step grows with their number.",
+    )
+    entropy_bonus: float = Field(0.0, ge=0, description="Weight of the policy's entropy (nats) in the objective.")
+    old_logprobs: Literal["recompute", "engine"] = Field(
+        "recompute",
+        description="Denominator of the probability ratio: recomputed before the first step, or the engine's own.",
+    )
+    packing: Literal["auto", "tree", "rows"] = Field(
+        "auto",
+        description="tree: shared prefixes are forwarded once. rows: one row per branch with the model's own "
+        "attention, for any causal model. auto: tree where the load-time proof holds, else rows.",
+    )
+    router_loss: float | None = Field(
+        None,
+        ge=0,
+        description="Weight of the load-balancing loss of a mixture of experts' routers; null: the model's own "
+        "(router_aux_loss_coef of its configuration), where it has one.",
+    )
+    token_budget: Annotated[int, MAY_CHANGE] = Field(
+        16384, gt=0, description="Unique tokens of one forward pass; bounds memory."
+    )
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="bfloat16: matrix products in that; weights and optimiser stay in float32."
+    )
+    head_precision: Literal["float32"] | None = Field(
+        None, description="With precision: bfloat16: the output layer's product in float32 all the same."
+    )
+    lora: LoraSettings | None = Field(
+        None, description="Train low-rank adapters; vLLM servers get the adapters, the torch engine merged weights."
+    )
+    trainable: Trainable | None = Field(None, description="Train a part of the model; null: all of it.")
+    logits_mb: Annotated[int, MAY_CHANGE] = Field(
+        512, gt=0, description="MiB of logits at a time; beyond, they come in chunks and are computed twice."
+    )
+    activation_checkpointing: Annotated[bool, MAY_CHANGE] = Field(
+        False, description="Keep no activations within layers; a third more work for a fraction of the memory."
+    )
+    critic: CriticSettings | None = Field(None, description="A learned baseline, for credit that needs one.")
+    reward_model: RewardModelSettings | None = Field(
+        None, description="An implicit process reward model, for credit that needs one."
+    )
+    checkpoint_every: Annotated[int, MAY_CHANGE] = Field(1, gt=0, description="Iterations between checkpoints.")
+
+    @model_validator(mode="after")
+    def _norm_where_it_counts(self) -> TrainSettings:
+        if (self.token_norm is not None) != (self.aggregation == "seq_mean_token_sum_norm"):
+            raise ValueError("'token_norm' belongs to aggregation: seq_mean_token_sum_norm, which needs it")
+        if self.head_precision is not None and self.precision == "float32":
+            raise ValueError("'head_precision' belongs to precision: bfloat16; with float32 the head is in it already")
+        if self.importance is not None and self.old_logprobs == "engine":
+            raise ValueError("'importance' corrects old_logprobs: recompute; with engine every weight is 1")
+        if self.lora is not None and self.trainable is not None:
+            raise ValueError("'lora' and 'trainable' both say what trains: give one of them")
+        return self

@@ -1,0 +1,1 @@
+"""Estimators that give every turn of a trajectory the credit of its outcome."""

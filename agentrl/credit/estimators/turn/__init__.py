@@ -1,0 +1,1 @@
+"""Estimators that tell the turns (or tokens) of a trajectory apart."""

@@ -1,0 +1,161 @@
+"""Several agents in one episode: each role is compared with itself."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+from agentrl.credit.estimator import Advantages, estimator
+from agentrl.credit.estimators.turn.gae import WHITEN_EPS
+from agentrl.credit.estimators.turn.salt import combine
+from agentrl.credit.normalise import Discount, Normalisation, normalise, whiten
+from agentrl.credit.table import CreditTable
+
+Float32s = NDArray[np.float32]
+Ints = NDArray[np.int64]
+PerRole = Literal["mean", "mean_std", "none"]
+
+
+class MarsSettings(BaseModel):
+    """Settings of `mars`; the defaults are those that were shipped. There is no task group here, so no `singleton`.
+
+    Attributes:
+        gamma: discount per token, observation tokens included.
+        reward_norm: what is done to the turn rewards of a role, over the whole batch.
+        whiten_rewards: whether token rewards are whitened over the batch. It moves the zero of the tokens that have no
+            reward, so that the tokens of a turn differ afterwards.
+        advantage_norm: what is done to the advantages of a role. As in the authors' code every DISTINCT value counts
+            once, those at observations and the 0 of the padding too, and values are distinct as float32 numbers.
+        whiten: whether the batch's advantages are whitened at the end.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    gamma: Discount = 1.0
+    reward_norm: PerRole = "mean"
+    whiten_rewards: bool = True
+    advantage_norm: PerRole = "mean"
+    whiten: bool = True
+
+
+@estimator(
+    granularity="token",
+    source="thu-nics/MARS@5979f75 roll/utils/functionals.py",
+    certainty="A",
+    needs=["role", "observation_tokens"],
+    reads=["outcome", "turns"],
+)
+def mars(table: CreditTable, settings: MarsSettings) -> Advantages:
+    """Turn rewards less the mean of their role, summed over later tokens, less the mean of the role's advantages.
+
+    Statistics are taken over the whole batch by role, not by task group. What a trajectory's observations and padding
+    hold counts for the role of the turn before.
+
+    Differs from the authors' code: a role is a label on the turns of one conversation, under one policy and with one
+    outcome, where theirs are players with contexts and outcomes of their own; turn rewards can tell roles apart.
+    Their norms `asym_clip` and `running` are not here, nor is a batch split by environment.
+    """
+    assert table.role is not None
+    # float32, and step by step below, as the authors' code does it: the rounding decides which values are distinct.
+    steps = table.step_reward.astype(np.float32)
+    roles = np.unique(table.role)
+    for role in roles:
+        mine = table.role == role
+        steps[mine] = _standardised(steps[mine], steps[mine], settings.reward_norm)
+    reward = np.zeros(table.n_tokens, np.float32)
+    played = table.tokens > 0
+    reward[table.token_offsets[1:][played] - 1] = steps[played]
+    if settings.whiten_rewards:
+        reward = _whiten(reward)
+    token, observed, observer = _returns(table, reward, settings.gamma)
+    speaker = table.role[table.token_turn]
+    for role in roles:  # one that sampled nothing has no entry of `token` to change
+        mine = speaker == role
+        values = np.concatenate([token[mine], observed[observer == role], np.zeros(1, np.float32)])
+        token[mine] = _standardised(token[mine], np.unique(values), settings.advantage_norm)
+    if settings.whiten:
+        token = _whiten(token)
+    advantage = token.astype(np.float64)
+    return Advantages(table.turn_mean(advantage), advantage)
+
+
+def _returns(table: CreditTable, reward: Float32s, gamma: float) -> tuple[Float32s, Float32s, Ints]:
+    """Reward-to-go at the sampled tokens [n_tokens] and at the observation tokens [n], and the role of the turn that
+    each of these came after [n]."""
+    assert table.role is not None
+    assert table.observation_tokens is not None
+    sizes = np.stack([table.tokens, table.observation_tokens], 1).ravel()
+    ends = np.cumsum(sizes)
+    owner = np.repeat(table.trajectory, 2)
+    first = np.concatenate([[0], ends])[2 * table.offsets[:-1]]
+    kind, at = np.repeat(np.arange(len(sizes)), sizes), np.arange(sizes.sum())
+    row, column = owner[kind], at - first[owner[kind]]
+    grid = np.zeros((int(column.max(initial=-1)) + 2, table.n_trajectories), np.float32)
+    sampled = kind % 2 == 0
+    grid[column[sampled], row[sampled]] = reward
+    for step in range(len(grid) - 2, -1, -1):
+        grid[step] += np.float32(gamma) * grid[step + 1]
+    values = grid[column, row]
+    return values[sampled], values[~sampled], table.role[kind // 2][~sampled]
+
+
+class RoleGrpoSettings(Normalisation):
+    """Settings of `role_grpo`.
+
+    Attributes:
+        score: what a turn is compared by: the trajectory's `total` reward, or the `return` from the turn on.
+        gamma: discount per turn of the return.
+    """
+
+    score: Literal["total", "return"] = "total"
+    gamma: Discount = 1.0
+
+
+@estimator(
+    granularity="turn",
+    source="agent-wise normalisation of multi-agent GRPO, as recalled; no code or golden numbers",
+    certainty="C",
+    needs=["role"],
+    reads=["outcome", "turns"],
+)
+def role_grpo(table: CreditTable, settings: RoleGrpoSettings) -> Advantages:
+    """A_{i,t} = (x_{i,t} - mean) / (std + eps) over the turns of the same group AND the same role.
+
+    Under `weighting: trajectory` a trajectory counts once for every role that it has, however often the role spoke. A
+    role that only one trajectory of the group has is a group of one. Roles are labels on the turns of one conversation.
+    """
+    assert table.role is not None
+    value = table.total_reward[table.trajectory] if settings.score == "total" else table.returns(settings.gamma)
+    pool = combine(table.turn_group, table.role)
+    part = combine(pool, table.trajectory)
+    weights = table.turn_weights(settings.weighting)
+    if settings.weighting == "trajectory":
+        weights = 1.0 / np.bincount(part)[part]
+    members = np.bincount(pool[np.unique(part, return_index=True)[1]])
+    pool_names = [table.group_ids[g] for g in table.turn_group[np.unique(pool, return_index=True)[1]]]
+    advantage = normalise(
+        value,
+        pool,
+        weights,
+        std=settings.std,
+        singleton=settings.singleton,
+        eps=settings.eps,
+        members=members,
+        names=pool_names,
+    )
+    return Advantages(advantage, parts={"role": advantage})
+
+
+def _standardised(values: Float32s, pool: Float32s, how: PerRole) -> Float32s:
+    """`values` less the mean of `pool`, and divided by its deviation (Bessel) if asked for."""
+    if how == "none":
+        return values
+    centred: Float32s = values - pool.mean()
+    return centred / (pool.std(ddof=1) + np.float32(1e-6)) if how == "mean_std" and len(pool) > 1 else centred
+
+
+def _whiten(token: Float32s) -> Float32s:
+    return whiten(token.astype(np.float64), np.ones(len(token)), std="sample", eps=WHITEN_EPS).astype(np.float32)

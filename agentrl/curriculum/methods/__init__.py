@@ -1,0 +1,1 @@
+"""Built-in samplers, schedules and filters, a file for each method."""

@@ -1,0 +1,131 @@
+"""DART's data curation: fewer and shorter rollouts where they suffice, the turns that matter, successes kept.
+
+The released trainer has none of this switched on; the rules are the paper's as far as it tells, the numbers ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+from pydantic import Field
+
+from agentrl.curriculum.parts import Context, Filter, Group, GroupPlan, Lesson, NoSettings, Schedule
+from agentrl.types.episode import Episode
+
+SOURCE = "arXiv:2509.23866; Computer-use-agents/dart-gui@e0e606d3"
+
+
+class RolloutSettings(NoSettings):
+    """`easy`: success rate beyond which a task gets fewer rollouts. `slack`: turns above its longest success."""
+
+    easy: float = Field(0.6, ge=0, lt=1)
+    least: int = Field(2, gt=0)
+    slack: int = Field(2, ge=0)
+    success: float = 1.0
+
+
+class DartRollouts(Schedule):
+    """A task solved at rate p > easy gets (1 - p) / (1 - easy) of its episodes, at least `least`; and no more turns
+    than its longest success so far plus `slack`. Rates are of the last time the task was tried."""
+
+    Settings = RolloutSettings
+    source = SOURCE
+    certainty = "C"
+
+    def plan(self, group: GroupPlan, context: Context) -> GroupPlan:
+        own, known = self.settings, self.state.get(group.task.id)
+        if known is None:
+            return group
+        size = max(min(own.least, group.size), math.ceil(group.size * min(1.0, (1 - known["rate"]) / (1 - own.easy))))
+        turns = group.max_turns if known["longest"] == 0 else min(group.max_turns, known["longest"] + own.slack)
+        return replace(group, size=size, max_turns=turns)
+
+    def observe(self, groups: Sequence[Group], context: Context) -> None:
+        for group in groups:
+            if group.episodes:
+                solved = [e for e in group.episodes if (e.reward or 0.0) >= self.settings.success]
+                longest = self.state.get(group.task.id, {}).get("longest", 0)
+                longest = max([longest, *(len(episode.turns) for episode in solved)])
+                self.state[group.task.id] = {"rate": len(solved) / len(group.episodes), "longest": longest}
+
+
+class TurnSettings(NoSettings):
+    """Share of an iteration's turns that train."""
+
+    keep: float = Field(0.8, gt=0, le=1)
+
+
+class DartTurns(Filter):
+    """Only the turns of highest entropy train.
+
+    A turn's entropy is taken to be the mean of -log-probability over its sampled tokens, as the engine recorded them:
+    its estimate from the one sample there is, without a forward pass.
+    """
+
+    Settings = TurnSettings
+    source = SOURCE
+    certainty = "C"
+
+    def refine(self, lessons: list[Lesson], context: Context) -> list[Lesson]:
+        turns = sorted(
+            (-entropy, number, index)
+            for number, lesson in enumerate(lessons)
+            for index, entropy in enumerate(_surprise(lesson.episode))
+        )
+        dropped: dict[int, set[int]] = {}
+        for _, number, index in turns[math.ceil(self.settings.keep * len(turns)) :]:
+            dropped.setdefault(number, set()).add(index)
+        return [replace(x, silent=x.silent | dropped.get(number, set())) for number, x in enumerate(lessons)]
+
+
+class SuccessSettings(NoSettings):
+    """Reward from which an episode is kept, and up to which a group has failed."""
+
+    success: float = 1.0
+
+
+class DartSuccesses(Filter):
+    """A group in which all failed is joined by the task's latest success of an earlier iteration, if there is one.
+
+    A success joins one group of an iteration, the first that failed at its task: an episode trains once. Its tokens are
+    an older policy's, so the recipe must correct for that; DART clamps the weight at 1 (`train.importance: {high: 1}`).
+    """
+
+    Settings = SuccessSettings
+    source = SOURCE
+    certainty = "C"
+    trains_older_episodes = True
+
+    def select(self, groups: list[Group], wanted: int, context: Context) -> list[Group]:
+        joined: set[str] = set()
+        return [self._with_success(group, joined, context) for group in groups]
+
+    def observe(self, groups: Sequence[Group], context: Context) -> None:
+        for group in groups:
+            for episode in group.episodes:
+                if (episode.reward or 0.0) >= self.settings.success:
+                    self.state[group.task.id] = episode.id
+
+    def _with_success(self, group: Group, joined: set[str], context: Context) -> Group:
+        """`joined`: the stored episodes that have joined a group of this iteration."""
+        known = self.state.get(group.task.id)
+        if known is None or known in joined or not group.episodes or group.solved(self.settings.success):
+            return group
+        joined.add(known)
+        success = msgspec.structs.replace(context.episode(known), group_id=group.id)
+        return replace(group, episodes=[*group.episodes, success])
+
+
+def _surprise(episode: Episode) -> list[float]:
+    """Mean -log-probability of the sampled tokens of every turn.
+
+    Rounded: the last digits depend on which episodes shared the engine's batch, and equal turns shall tie.
+    """
+    found = []
+    for turn in episode.turns:
+        logprobs = episode.nodes[turn.node].logprobs or [0.0]
+        found.append(round(-sum(logprobs) / len(logprobs), 3))
+    return found

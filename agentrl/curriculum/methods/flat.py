@@ -1,0 +1,80 @@
+"""Groups whose members all did equally well teach a group-relative estimator nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from agentrl.credit.table import immediate
+from agentrl.curriculum.parts import Context, Filter, Group, NoSettings
+from agentrl.types.episode import Episode
+from agentrl.types.errors import CreditError
+
+
+class FlatSettings(NoSettings):
+    """`metric`: what is compared. None: the outcome reward; `total`: that plus the rewards of the turns; or the name of
+    a reward component, before its weight (of turns: their sum), as `acc` in DAPO's own filter."""
+
+    metric: str | None = None
+
+
+class ZeroVariance(Filter):
+    """Leaves out groups whose members are all equal by `metric`, groups of one included."""
+
+    Settings = FlatSettings
+    source = "DAPO, arXiv:2503.14476, without its resampling"
+    certainty = "A"
+
+    def select(self, groups: list[Group], wanted: int, context: Context) -> list[Group]:
+        return self._varied(groups)
+
+    def _varied(self, groups: Sequence[Group]) -> list[Group]:
+        metric = self.settings.metric
+        found = [[value_of(episode, metric) for episode in group.episodes] for group in groups]
+        if any(found) and all(value is None for values in found for value in values):
+            raise CreditError(
+                f"no episode has a reward component {metric!r}, which {self.name} compares",
+                place=f"curriculum: {self.name}",
+                remedy="name a component of the recipe, or total, or leave metric out",
+            )
+        return [g for g, values in zip(groups, found, strict=True) if len({v for v in values if v is not None}) > 1]
+
+
+class DapoSettings(FlatSettings):
+    """`rounds`: of rollouts in one iteration at most. `metric` as in `zero_variance`."""
+
+    rounds: int = Field(10, gt=0)
+
+
+class Dapo(ZeroVariance):
+    """Dynamic sampling: plays more groups until enough are not flat, or `rounds` are over; then trains on the first
+    `train.groups` that are not.
+
+    A further round plays as many groups as are missing (verl plays a whole batch and discards the surplus). When the
+    rounds are over, what there is trains; verl stops with an error. verl's unlimited rounds and its groups of one that
+    pass the filter are not here.
+    """
+
+    Settings = DapoSettings
+    source = "arXiv:2503.14476; volcengine/verl@b178a3c recipe/dapo"
+
+    def more(self, groups: Sequence[Group], wanted: int, rounds: int) -> int:
+        missing = wanted - len(self._varied(groups))
+        return max(missing, 0) if rounds < self.settings.rounds else 0
+
+    def select(self, groups: list[Group], wanted: int, context: Context) -> list[Group]:
+        return self._varied(groups)[:wanted]
+
+
+def value_of(episode: Episode, metric: str | None) -> float | None:
+    """What an episode is compared by; None if the component was not scored."""
+    if metric is None:
+        return episode.reward
+    if metric == "total":
+        return (episode.reward or 0.0) + sum(map(immediate, episode.turns))
+    if metric in episode.components:
+        return episode.components[metric]
+    scores = [turn.rewards.get(metric) for turn in episode.turns]
+    given = [score for score in scores if score is not None]
+    return sum(given) if given else None

@@ -1,0 +1,52 @@
+"""ZeroSearch: an environment that gets noisier."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from pydantic import Field, model_validator
+
+from agentrl.curriculum.parts import Context, GroupPlan, NoSettings, Schedule
+from agentrl.types.task import Task
+
+
+class ZeroSearchSettings(NoSettings):
+    """`key`: field of the task's data that tells a tool the probability of noise. `over`: iterations of the rise;
+    None: all of `train.iterations`."""
+
+    key: str = "noise"
+    start: float = Field(0.0, ge=0, le=1)
+    end: float = Field(0.5, ge=0, le=1)
+    base: float = Field(4.0, gt=0)
+    over: int | None = Field(None, gt=0)
+
+    @model_validator(mode="after")
+    def _curved(self) -> ZeroSearchSettings:
+        if self.base == 1:
+            raise ValueError("base 1 divides by zero; a base just above it is a straight line")
+        return self
+
+
+class ZeroSearch(Schedule):
+    """p = start + (base^(i / m) - 1) / (base - 1) (end - start) at iteration i of m, written into `task.data[key]`.
+
+    The tool draws with it: the built-in `search` then returns passages that have nothing to do with the query, drawn
+    once for a task and a query. ZeroSearch's simulated engine, a language model that writes the noise, is not here.
+    """
+
+    Settings = ZeroSearchSettings
+    source = "arXiv:2505.04588; Alibaba-NLP/ZeroSearch@2d4cdca"
+    certainty = "A"
+
+    def plan(self, group: GroupPlan, context: Context) -> GroupPlan:
+        own = self.settings
+        done = min(context.iteration / (own.over or context.iterations), 1.0)
+        noise = own.start + (own.base**done - 1) / (own.base - 1) * (own.end - own.start)
+        return replace(group, task=with_data(group.task, own.key, noise))
+
+
+def with_data(task: Task, key: str, value: Any) -> Task:
+    """The task with one field of its data changed."""
+    return msgspec.structs.replace(task, data={**task.data, key: value})

@@ -1,0 +1,56 @@
+"""ReLIFT: tasks that nobody solves are learned from demonstrations, in between."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from pydantic import Field
+
+from agentrl.curriculum.parts import Context, Filter, Group, NoSettings
+from agentrl.types.errors import RecipeError
+
+
+class ReliftSettings(NoSettings):
+    """`script`: which of the recipe's scripts demonstrates. `buffer`: tasks that make one supervised step."""
+
+    script: str
+    buffer: int = Field(128, gt=0)
+    lr: float = Field(1e-6, gt=0)
+    success: float = 1.0
+
+
+class Relift(Filter):
+    """Tasks whose episodes all failed are collected; once there are `buffer`, the script plays them and one supervised
+    step learns from it. The authors' reinforcement step is GRPO without clip and with `seq_mean_token_sum`.
+
+    Demonstrations come from a script, not from a data set. Each supervised step has an AdamW of its own, whose first
+    step moves every weight by `lr`, whatever the size of its gradient.
+    """
+
+    Settings = ReliftSettings
+    source = "arXiv:2506.07527; TheRoadQaQ/ReLIFT@eb95454"
+    certainty = "A"
+
+    def check(self, scripts: Collection[str]) -> None:
+        if self.settings.script not in scripts:
+            raise RecipeError(
+                f"relift.script is {self.settings.script!r}, but scripts has {sorted(scripts) or 'none'}",
+                place="curriculum: relift",
+                remedy="name one of them, or add it under 'scripts'",
+            )
+
+    def observe(self, groups: Sequence[Group], context: Context) -> None:
+        failed: list[str] = self.state.setdefault("failed", [])
+        for group in groups:
+            if group.episodes and not group.solved(self.settings.success) and group.task.id not in failed:
+                failed.append(group.task.id)
+
+    def demonstrate(self) -> tuple[str, float, list[str]] | None:
+        failed = self.state.get("failed", [])
+        if len(failed) < self.settings.buffer:
+            return None
+        self.state["failed"] = []
+        return self.settings.script, self.settings.lr, failed
+
+    def metrics(self) -> dict[str, float]:
+        return {"waiting": float(len(self.state.get("failed", ())))}

@@ -1,0 +1,171 @@
+"""Where tasks come from, in an order that a seed fixes and a counter resumes."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import json
+import random
+import string
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentrl.registry.references import load_object
+from agentrl.types.errors import AgentRLError, TaskError
+from agentrl.types.seeds import derive_seed
+from agentrl.types.task import Task
+
+if TYPE_CHECKING:  # the recipe's curriculum reads tasks: importing it here would be a circle
+    from agentrl.config.recipe import TaskSettings
+
+MOST = 1_000_000
+"""A generator that yields more tasks than this without a `limit` is taken for endless."""
+
+
+class TaskSource:
+    """The tasks of a recipe, in order. Position k of an endless walk over them is a function of k alone, so a
+    resumed run needs no cursor but its iteration."""
+
+    def __init__(self, tasks: list[Task], *, shuffle: bool, seed: int) -> None:
+        self.tasks, self.shuffle, self.seed = tasks, shuffle, seed
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def at(self, position: int) -> Task:
+        """The task at a position of the endless walk; every pass over the tasks has its own order if shuffled."""
+        lap, index = divmod(position, len(self.tasks))
+        return self.tasks[self._order(lap)[index]] if self.shuffle else self.tasks[index]
+
+    def _order(self, lap: int) -> list[int]:
+        order = list(range(len(self.tasks)))
+        random.Random(derive_seed(self.seed, "lap", lap)).shuffle(order)
+        return order
+
+
+def load_tasks(settings: TaskSettings, base: Path, seed: int) -> TaskSource:
+    """Loads and checks the tasks.
+
+    Raises:
+        TaskError: with the file and line, or the position in the generator; no task at all; an id twice.
+        RecipeError: the source cannot be found or imported.
+    """
+    found = _from_jsonl(settings, base) if settings.jsonl is not None else _from_callable(settings, base, seed)
+    tasks = list(itertools.islice(found, settings.limit or MOST + 1))
+    where = settings.jsonl or settings.source
+    if len(tasks) > MOST:
+        raise TaskError(f"{where} does not end", remedy="give tasks.limit")
+    if not tasks:
+        raise TaskError(f"{where} has no task")
+    seen: set[str] = set()
+    for task in tasks:
+        if task.id in seen:
+            raise TaskError(f"task id {task.id!r} comes twice", place=where, remedy="episode ids need unique task ids")
+        seen.add(task.id)
+    return TaskSource(tasks, shuffle=settings.shuffle, seed=seed)
+
+
+def _from_callable(settings: TaskSettings, base: Path, seed: int) -> Iterator[Task]:
+    assert settings.source is not None
+    function = load_object(settings.source, base)
+    if not callable(function):
+        raise TaskError(f"{settings.source} is no function that returns tasks")
+    args = dict(settings.args)
+    parameters = inspect.signature(function).parameters
+    if "seed" in parameters:
+        args.setdefault("seed", seed)
+    unknown = [name for name in args if name not in parameters]
+    if unknown and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        raise TaskError(
+            f"{settings.source} takes no argument {unknown[0]!r}",
+            place="tasks.args",
+            remedy=f"it takes: {', '.join(parameters) or 'none'}",
+        )
+    for index, task in enumerate(_calling(settings.source, function, args)):
+        if not isinstance(task, Task):
+            raise TaskError(
+                f"item {index} is a {type(task).__name__}, not a Task",
+                place=settings.source,
+                remedy='return Task.of("id", "instruction", key=value)',
+            )
+        yield task.checked()
+
+
+def _calling(source: str, function: Any, args: dict[str, Any]) -> Iterator[Any]:
+    try:
+        yield from function(**args)
+    except AgentRLError:
+        raise
+    except (Exception, SystemExit) as error:
+        text = "".join(traceback.format_exception(error)[-2:])
+        raise TaskError(
+            f"{type(error).__name__}: {error}\n{text}", place=source, remedy="fix the task source"
+        ) from error
+
+
+def _from_jsonl(settings: TaskSettings, base: Path) -> Iterator[Task]:
+    assert settings.jsonl is not None
+    assert settings.prompt is not None
+    path = (base / settings.jsonl).resolve()
+    if not path.is_file():
+        raise TaskError(f"there is no file {path}", place="tasks.jsonl", remedy="paths are relative to the recipe")
+    fields = _fields(settings.prompt)
+    with path.open("rb") as lines:
+        for number, written in enumerate(lines, 1):
+            place = f"{path}:{number}"
+            line = _text(written, place)
+            if not line.strip():
+                continue
+            row = _row(line, place)
+            for name in [*fields, *([settings.id] if settings.id else [])]:
+                if name not in row:
+                    raise TaskError(
+                        f"the row has no field {name!r}",
+                        place=place,
+                        remedy=f"it has: {', '.join(row)}; the prompt is {settings.prompt!r} ({_BRACES})",
+                    )
+            id = str(row[settings.id]) if settings.id else f"{path.stem}-{number}"
+            try:
+                yield Task.of(id, settings.prompt.format(**row), **row)
+            except TaskError as error:
+                raise TaskError(error.message, place=place, remedy=error.remedy) from None
+            except ValueError as error:  # {price:d} of what is no number
+                raise TaskError(f"does not fit the prompt {settings.prompt!r}: {error}", place=place) from None
+
+
+_BRACES = "{field} is replaced by the row's, braces of the text are written {{ and }}"
+
+
+def _fields(prompt: str) -> list[str]:
+    try:
+        fields = [name for _, name, _, _ in string.Formatter().parse(prompt) if name is not None]
+    except ValueError as error:
+        raise TaskError(f"{prompt!r}: {error}", place="tasks.prompt", remedy=_BRACES) from None
+    if "" in fields:
+        raise TaskError(f"{prompt!r} has a {{}} without a name", place="tasks.prompt", remedy=_BRACES)
+    return fields
+
+
+def _text(line: bytes, place: str) -> str:
+    try:
+        return line.decode("utf-8-sig" if place.endswith(":1") else "utf-8")
+    except UnicodeDecodeError as error:
+        raise TaskError(
+            f"not UTF-8 text: {error}",
+            place=place,
+            remedy="tasks.jsonl is text, a JSON object a line; tasks.source names a function that reads other files",
+        ) from None
+
+
+def _row(line: str, place: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise TaskError(f"not valid JSON: {error.msg} at column {error.colno}", place=place) from None
+    except (ValueError, RecursionError) as error:  # an integer of thousands of digits, lists thousands deep
+        raise TaskError(f"the row cannot be read: {error}", place=place) from None
+    if not isinstance(row, dict):
+        raise TaskError(f"a row is an object, found {type(row).__name__}", place=place)
+    return row

@@ -1,0 +1,302 @@
+"""The crew: rollout workers, as the driver sees them.
+
+An episode goes to the worker that plays the fewest. It comes back whole, or its worker dies: then another one plays it
+from the start. The driver alone stores, so each is stored once. A worker that died is replaced while the budget lasts.
+
+Who killed a worker is not known: it may have been any of its episodes. In its last attempt an episode therefore has a
+worker to itself, so that what ends workers ends alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from agentrl.config.limits import Limits
+from agentrl.config.recipe import Recipe
+from agentrl.config.scale import ScaleSettings
+from agentrl.distributed.gateway import Gateway
+from agentrl.distributed.handle import Handle, Place, Room, WorkerDied, put_within
+from agentrl.distributed.places import PLACES
+from agentrl.distributed.worker import Attached, Played, RolloutWorker, Scripted, Served, Setting, Source
+from agentrl.engines.scripted import ScriptedEngine
+from agentrl.engines.vllm.engine import VLLMEngine
+from agentrl.rollout.builder import Parts
+from agentrl.rollout.runner import Harness, Plan
+from agentrl.types.closing import close_all, to_stderr
+from agentrl.types.engine import Engine
+from agentrl.types.episode import Episode, ErrorRecord
+from agentrl.types.errors import AgentRLError, EngineError, InfraError, RecipeError
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Servers at these addresses are out of reach for workers on other machines."""
+
+
+class WorkersGone(AgentRLError):
+    """No worker is left, and none may be started. What ended is stored; the same command adds what is missing."""
+
+
+@asynccontextmanager
+async def crewed(parts: Parts) -> AsyncIterator[Parts]:
+    """The parts with the crew that their recipe asks for, if it does; the crew ends with the block."""
+    if not parts.recipe.scale.rollout_workers:
+        yield parts
+        return
+    crew = Crew(parts.recipe)
+    try:
+        yield replace(parts, crew=crew)
+    finally:
+        await close_all(to_stderr, crew)
+
+
+@dataclass(eq=False)
+class _Worker:
+    """One worker of the crew.
+
+    Attributes:
+        handle: ends with its place's `put`; fails if the worker does not start.
+        playing: episodes.
+        kept: for one episode that shall play alone, by others left alone.
+        prepared: by setting, the call that makes it ready for that.
+    """
+
+    name: str
+    handle: asyncio.Task[Handle]
+    playing: int = 0
+    kept: bool = False
+    prepared: dict[Setting, asyncio.Task[None]] = field(default_factory=dict)
+
+
+class Crew:
+    """Workers for one recipe. They start with the first episode."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.settings = recipe.scale
+        # With the concurrency of all: a worker that is left alone plays everything.
+        alone = recipe.model_copy(update={"scale": ScaleSettings()})
+        self._recipe = json.loads(alone.model_dump_json())
+        self._base = str(recipe.base.resolve())
+        self._place: Place | None = None
+        self._gateway: Gateway | None = None
+        self._workers: list[_Worker] = []
+        self._started, self._restarts = 0, 0
+        self._last = ""
+        self._closings: set[asyncio.Task[None]] = set()
+        self._opening: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+
+    async def play(
+        self,
+        harness: Harness,
+        plan: Plan,
+        on_failure: Callable[[dict[str, Any]], None],
+        on_phase: Callable[[str, str | None], None],
+    ) -> Episode:
+        """One episode, by whichever worker is least busy; by another one if that dies, in the last attempt alone.
+
+        Raises:
+            WorkersGone: none is left.
+        """
+        for deaths in range(harness.limits.retries + 1):
+            on_phase(plan.id, "waits for a worker")
+            suspect = 0 < deaths == harness.limits.retries
+            worker = await self._worker(alone=suspect)
+            worker.playing += 1
+            on_phase(plan.id, worker.name)
+            try:
+                async with asyncio.timeout(longest_episode(harness.limits)):
+                    played = await self._play(worker, harness, plan)
+            except (WorkerDied, TimeoutError) as error:
+                silent = isinstance(error, TimeoutError)
+                died = WorkerDied("did not answer in time", place=worker.name) if silent else error
+                self._replace(worker, str(died))
+                final = deaths == harness.limits.retries
+                failure = ErrorRecord(kind="WorkerDied", message=str(died), stage="worker")
+                record = {"episode": plan.id, "attempt": deaths, "status": "infra_error", "final": final}
+                on_failure({**record, **msgspec.structs.asdict(failure)})
+                continue
+            finally:
+                worker.playing -= 1
+                worker.kept = worker.kept and not suspect
+                self._notice()
+                on_phase(plan.id, None)
+            for each in played.failures:
+                on_failure({**each, "attempt": each["attempt"] + deaths})
+            if harness.put_blob is not None:
+                for blob in played.blobs:
+                    harness.put_blob(blob)
+            return msgspec.structs.replace(played.episode, attempt=played.episode.attempt + deaths)
+        return Episode(
+            id=plan.id, group_id=plan.group_id, task=plan.task, iteration=plan.iteration, split=plan.split,
+            attempt=deaths, status="infra_error", prompt=[], nodes=[], turns=[], error=failure,
+            temperature=harness.sampling.temperature, trainable=harness.engine.trainable,
+            created_at=time.time(),
+        )  # fmt: skip
+
+    async def _play(self, worker: _Worker, harness: Harness, plan: Plan) -> Played:
+        handle = await asyncio.shield(worker.handle)
+        setting = Setting(await self._source(harness.engine), harness.sampling.temperature)
+        if setting not in worker.prepared:
+            tokenizer = harness.renderer.tokenizer
+            worker.prepared[setting] = asyncio.create_task(handle.call("prepare", setting, tokenizer))
+        try:
+            await asyncio.shield(worker.prepared[setting])
+        except WorkerDied:
+            raise
+        except InfraError as error:  # it cannot reach a server, or start a sandbox: another one may
+            raise WorkerDied(f"cannot get ready: {error}", place=worker.name) from error
+        played: Played = await handle.call("play", setting, plan)
+        return played
+
+    async def _source(self, engine: Engine) -> Source:
+        """How workers come to what `engine` samples."""
+        assert self._place is not None
+        if isinstance(engine, ScriptedEngine):
+            return Scripted(engine.script_name)
+        if engine.name == "openai":
+            if self._place.host not in LOOPBACK and any(map(_of_this_machine, self._recipe["engine"]["urls"])):
+                raise RecipeError(
+                    "workers on other machines cannot reach a server at 127.0.0.1",
+                    place="engine.urls",
+                    remedy="name an address that they can reach, or take scale.backend: process",
+                )
+            return Attached(())
+        await engine.start()
+        if isinstance(engine, VLLMEngine) and engine.tells_versions:
+            # Without those that missed an update: workers have no other way to learn of it.
+            urls = tuple(replica.url for replica in engine.replicas.all if not replica.drained)
+            if not urls:
+                raise EngineError("no server took the last weights", remedy="restart the servers")
+            if self._place.host in LOOPBACK or not any(map(_of_this_machine, urls)):
+                return Attached(urls)
+        if self._gateway is None:
+            self._gateway = Gateway(self._place.host)
+        url = await self._gateway.url(engine)
+        return Served(url, self._gateway.token, engine.name, engine.trainable, engine.max_context)
+
+    async def _worker(self, *, alone: bool) -> _Worker:
+        """The worker that plays the fewest episodes, of those that have started; `alone`: when it plays none."""
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+        await asyncio.shield(self._opening)
+        kept: _Worker | None = None
+        try:
+            while True:
+                self._bury()
+                if kept is None or kept not in self._workers:
+                    free = [worker for worker in self._workers if worker.handle.done() and not worker.kept]
+                    kept = min(free, key=lambda worker: worker.playing, default=None)
+                    if kept is not None and not alone:
+                        return kept
+                    if kept is not None:
+                        kept.kept = True  # it gets no further ones
+                if kept is not None and not kept.playing:
+                    return kept
+                starting = [worker.handle for worker in self._workers if not worker.handle.done()]
+                changed = asyncio.create_task(self._changed.wait())
+                try:
+                    await asyncio.wait([*starting, changed], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    changed.cancel()
+        except BaseException:
+            if kept is not None and alone:
+                kept.kept = False
+                self._notice()
+            raise
+
+    def _bury(self) -> None:
+        """Replaces workers that did not start.
+
+        Raises:
+            WorkersGone: none is left.
+            Exception: a worker's recipe cannot be built there.
+        """
+        for worker in list(self._workers):
+            if worker.handle.done() and (error := worker.handle.exception()) is not None:
+                if not isinstance(error, WorkerDied):
+                    raise error
+                self._replace(worker, str(error))
+        if not self._workers:
+            raise WorkersGone(
+                f"all {self._started} workers died, {self._restarts} of them replacements; the last: {self._last}",
+                place="scale",
+                remedy="mend what ends them and run the same command again: it adds what is missing; "
+                "or raise scale.restarts",
+            )
+
+    def _notice(self) -> None:
+        """Wakes who waits for a worker."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _open(self) -> None:
+        """Starts all, and waits for all: who is there first would get everything."""
+        room = Room("scale.rollout_workers", self.settings.rollout_workers, cpus=self.settings.worker_cpus)
+        self._place = await PLACES[self.settings.backend](self.settings, room)
+        for _ in range(self.settings.rollout_workers):
+            self._start()
+        await asyncio.wait([worker.handle for worker in self._workers])
+
+    def _start(self) -> None:
+        name = f"worker {self._started}"
+        self._started += 1
+        self._workers.append(_Worker(name, asyncio.create_task(self._put(name))))
+
+    async def _put(self, name: str) -> Handle:
+        assert self._place is not None
+        return await put_within(self.settings.start_s, self._place, name, RolloutWorker, self._recipe, self._base)
+
+    def _replace(self, worker: _Worker, why: str) -> None:
+        """A worker has died: who played on it notices too, and only the first replaces it."""
+        if worker not in self._workers:
+            return
+        self._workers.remove(worker)
+        self._last = why
+        closing = asyncio.create_task(_close(worker))
+        self._closings.add(closing)
+        closing.add_done_callback(self._closings.discard)
+        if self._restarts < self.settings.restarts:
+            self._restarts += 1
+            self._start()
+        self._notice()
+
+    async def close(self) -> None:
+        """Ends the workers, with what they play."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+        await asyncio.gather(*(_close(worker) for worker in self._workers), *self._closings)
+        self._workers.clear()
+        if self._gateway is not None:
+            await self._gateway.close()
+        if self._place is not None:
+            await self._place.close()
+
+
+async def _close(worker: _Worker) -> None:
+    worker.handle.cancel()  # if it is still being put
+    (handle,) = await asyncio.gather(worker.handle, return_exceptions=True)
+    for preparing in worker.prepared.values():
+        preparing.cancel()
+    if not isinstance(handle, BaseException):
+        await handle.close()
+    await asyncio.gather(*worker.prepared.values(), return_exceptions=True)
+
+
+def _of_this_machine(url: str) -> bool:
+    return urlsplit(url).hostname in LOOPBACK
+
+
+def longest_episode(limits: Limits) -> float:
+    """Seconds after which an episode must have ended, by the deadlines of all stages and attempts."""
+    attempt = 4 * limits.sandbox_s + limits.open_s + limits.episode_s + limits.generate_s + limits.score_s
+    closing = 20 * limits.close_s  # tools and sandbox, one after another
+    return (limits.retries + 1) * (attempt + closing + limits.backoff_s * 2.0**limits.retries)

@@ -1,0 +1,176 @@
+"""Objects in processes of this machine: one process each, and a socket between.
+
+A message is its length (8 bytes) and a pickle. Whoever reads an end of file knows that the other side is gone: the
+parent then fails the calls that wait, the child closes its object and ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import pickle
+import signal
+import socket
+import struct
+import sys
+from contextlib import suppress
+from typing import Any
+
+from agentrl.config.scale import ScaleSettings
+from agentrl.distributed.handle import CLOSE_S, Host, Room, WorkerDied, opened, portable
+
+_LENGTH = struct.Struct("!Q")
+
+
+class ProcessPlace:
+    """Starts a Python like this one for each object, in the same folder."""
+
+    host = "127.0.0.1"
+
+    @classmethod
+    async def open(cls, settings: ScaleSettings, room: Room) -> ProcessPlace:
+        """Nothing to do: processes start with their objects."""
+        return cls()
+
+    async def put(self, name: str, cls: type, *args: Any) -> ProcessHandle:
+        """Starts a process and makes the object in it."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            # In a session of its own: Ctrl-C is the driver's, which then closes its handles.
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "agentrl.distributed.process", str(theirs.fileno()), name,  # the name for `ps`
+                stdin=asyncio.subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True,
+            )  # fmt: skip
+        reader, writer = await asyncio.open_connection(sock=ours)
+        handle = ProcessHandle(name, process, reader, writer)
+        try:
+            await handle.ask("make", cls, args)
+        except BaseException:
+            await handle.close()
+            raise
+        return handle
+
+    async def close(self) -> None:
+        """Nothing was taken but the processes, which ended with their handles."""
+
+
+class ProcessHandle:
+    """An object in a process."""
+
+    def __init__(
+        self,
+        name: str,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self.name, self.pid = name, process.pid
+        self._process, self._reader, self._writer = process, reader, writer
+        self._numbers = itertools.count()
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._died = ""  # how; "" while it lives
+        self._listening = asyncio.create_task(self._listen())
+
+    async def call(self, method: str, *args: Any) -> Any:
+        """Calls it in its process."""
+        return await self.ask("call", method, args)
+
+    async def ask(self, what: str, *args: Any) -> Any:
+        """Has the host there do something."""
+        if self._died:
+            raise self._death()
+        number = next(self._numbers)
+        reply = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._writer.write(_framed((number, what, args)))
+            return opened(await reply)
+        finally:
+            self._waiting.pop(number, None)
+
+    async def close(self) -> None:
+        """Ends the process: it closes its object when our side is closed; after a while by force."""
+        self._died = self._died or "was closed"
+        self._writer.close()
+        await self._end()
+        await self._listening
+
+    async def _listen(self) -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                number, reply = await _read(self._reader)
+                if (waiting := self._waiting.get(number)) is not None and not waiting.done():
+                    waiting.set_result(reply)
+        if not self._died:
+            self._writer.close()
+            self._died = _how_it_ended(await self._end())
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_result((self._death(), None))
+
+    async def _end(self) -> int:
+        """Waits for the process; after a while by force. Its exit status."""
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                return await self._process.wait()
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            return await self._process.wait()
+
+    def _death(self) -> WorkerDied:
+        return WorkerDied(f"its process {self.pid} {self._died}", place=self.name)
+
+
+def _how_it_ended(code: int) -> str:
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+
+
+def _framed(message: Any) -> bytes:
+    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    return _LENGTH.pack(len(data)) + data
+
+
+async def _read(reader: asyncio.StreamReader) -> Any:
+    (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+    return pickle.loads(await reader.readexactly(length))
+
+
+# From here on: the child.
+
+
+async def serve(descriptor: int) -> None:
+    """Does what the parent asks, until it is gone."""
+    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=descriptor))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, writer.close)
+    host = Host()
+    at_work: set[asyncio.Task[None]] = set()
+
+    async def answer(number: int, what: str, args: tuple[Any, ...]) -> None:
+        reply = await getattr(host, what)(*args)
+        try:
+            framed = _framed((number, reply))
+        except Exception as error:  # a value that cannot be pickled
+            framed = _framed((number, (portable(error), None)))
+        if not writer.is_closing():
+            writer.write(framed)
+
+    with suppress(EOFError, OSError):
+        while True:
+            number, what, args = await _read(reader)
+            task = asyncio.create_task(answer(number, what, args))
+            at_work.add(task)
+            task.add_done_callback(at_work.discard)
+    writer.close()
+    async with asyncio.timeout(CLOSE_S):
+        await host.close()
+
+
+def main() -> None:
+    """The child process."""
+    sys.path.insert(0, os.getcwd())  # as the command line has it
+    asyncio.run(serve(int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+"""Objects on a Ray cluster: an actor each, in a placement group for those of one kind.
+
+Ray only places objects and carries calls; tokens travel by HTTP, and weights as the engine has it. A node that dies
+takes its actors along, and Ray moves their part of the placement group to another node: the next `put` lands there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import pickle
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from agentrl.config.scale import ScaleSettings
+from agentrl.distributed.handle import CLOSE_S, Host, Room, WorkerDied, opened
+from agentrl.types.errors import AgentRLError, needs
+
+OBJECT_STORE_BYTES = 256 << 20
+"""Of a cluster that is started on this machine: only finished episodes pass through it."""
+
+TELL_S, OWN_S = 5.0, 15.0
+"""After so long the user hears that a run waits for room; on a cluster of its own it then gives up."""
+
+_log = logging.getLogger(__name__)
+
+CALLS_AT_ONCE = 100_000
+"""Ray's own limit for an actor is 1000: a worker may play more episodes at once."""
+
+
+class RayPlace:
+    """Room for objects of one kind on a cluster.
+
+    Args:
+        group: a placement group with a bundle for each object.
+    """
+
+    def __init__(self, room: Room, group: Any) -> None:
+        import ray
+
+        self.host: str = ray.util.get_node_ip_address()
+        self._room, self._group = room, group
+        self._free: asyncio.Queue[int] = asyncio.Queue()
+        for bundle in range(room.count):
+            self._free.put_nowait(bundle)
+
+    @classmethod
+    async def open(cls, settings: ScaleSettings, room: Room) -> RayPlace:
+        """Joins a cluster (of `scale.address`, of $RAY_ADDRESS, or one that is started here), and reserves the room.
+
+        Raises:
+            MissingExtra: Ray is not installed.
+            AgentRLError: there is no such cluster, or it is too small.
+        """
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        with needs("ray"):
+            import ray
+        _connection.open(settings)
+        if room.gpus_if_any and not ray.cluster_resources().get("GPU"):
+            room = replace(room, gpus=0)
+        try:
+            return cls(room, await _reserved(settings, room))
+        except BaseException:
+            _connection.close()
+            raise
+
+    async def put(self, name: str, cls: type, *args: Any) -> RayHandle:
+        """Makes the object in an actor, in a free part of the placement group."""
+        import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Within
+
+        bundle = await self._free.get()  # that of one who died is free a little later
+        seated = self._room.beside_driver and bundle == 0
+        options = {
+            "num_cpus": 0 if seated else self._room.cpus,
+            "num_gpus": self._room.gpus,
+            "max_restarts": 0,
+            "max_concurrency": CALLS_AT_ONCE,
+            "scheduling_strategy": Within(self._group, placement_group_bundle_index=bundle),
+        }
+        actor = ray.remote(_Actor).options(**options).remote()
+        handle = RayHandle(name, actor, lambda: self._free.put_nowait(bundle))
+        try:
+            await handle.ask("make", cls, args)
+        except BaseException:
+            handle.release()
+            raise
+        return handle
+
+    async def close(self) -> None:
+        """Gives the room back."""
+        import ray
+
+        ray.util.remove_placement_group(self._group)
+        _connection.close()
+
+
+class _Connection:
+    """This process's connection to a cluster, for all its places; ends with the last of them if it began with one."""
+
+    def __init__(self) -> None:
+        self._places, self.ours = 0, False
+
+    def open(self, settings: ScaleSettings) -> None:
+        import ray
+
+        if not ray.is_initialized():
+            _join(settings)
+            self.ours = True
+        self._places += 1
+
+    def close(self) -> None:
+        import ray
+
+        self._places -= 1
+        if self.ours and not self._places:
+            ray.shutdown()
+            self.ours = False
+
+
+_connection = _Connection()
+
+
+def _join(settings: ScaleSettings) -> None:
+    import ray
+
+    address = settings.address or os.environ.get("RAY_ADDRESS")
+    started: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+    try:
+        # "local": one of our own, also where another one happens to run on this machine.
+        how = {"address": address} if address else {"address": "local", **started}
+        ray.init(**how, log_to_driver=True, configure_logging=False)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise AgentRLError(
+            f"no Ray cluster at {address or 'this machine'}: {error}",
+            place="scale.address",
+            remedy="ray start --head on one machine, ray start --address=HEAD:6379 on the others",
+        ) from None
+
+
+async def _reserved(settings: ScaleSettings, room: Room) -> Any:
+    """A placement group for the room."""
+    import ray
+
+    gpus = {"GPU": room.gpus} if room.gpus else {}
+    cpus = {"CPU": room.cpus} if room.cpus or not gpus else {}
+    bundles = [{**cpus, **gpus}] * room.count
+    if room.beside_driver:
+        bundles[0] = {**gpus, f"node:{ray.util.get_node_ip_address()}": 0.001}
+    group = ray.util.placement_group(bundles, strategy="SPREAD" if room.spread else "PACK")
+    # Of a cluster that was started for this run, all that is taken is taken by it: more will not come.
+    patience = min(OWN_S, settings.start_s) if _connection.ours else settings.start_s
+    ready = asyncio.ensure_future(group.ready())
+    try:
+        done, _ = await asyncio.wait([ready], timeout=min(TELL_S, patience))
+        if not done:
+            _log.warning("%s: %s; waiting for room, at most %g s", room.key, _asked(room), patience)
+            done, _ = await asyncio.wait([ready], timeout=patience - min(TELL_S, patience))
+        if not done:
+            raise AgentRLError(
+                f"no room on the cluster: {_asked(room)}",
+                place=room.key,
+                remedy="ask for less, add nodes, or wait until what others hold is free (ray status)",
+            )
+    except BaseException:
+        ready.cancel()
+        ray.util.remove_placement_group(group)
+        raise
+    return group
+
+
+def _asked(room: Room) -> str:
+    """What a room takes, and what there is."""
+    import ray
+
+    there, free = ray.cluster_resources(), ray.available_resources()
+    kinds = [("CPUs", room.cpus, "CPU"), ("GPUs", room.gpus, "GPU")]
+    asked = " and ".join(f"{number:g} {kind}" for kind, number, _ in kinds if number)
+    has = ", ".join(f"{free.get(k, 0):g} of {there.get(k, 0):g} {kind}" for kind, n, k in kinds if n)
+    driver = ", the first of them on this machine" if room.beside_driver else ""
+    return f"{room.count} with {asked} each are asked for{driver}, and free are {has}"
+
+
+class RayHandle:
+    """An object in an actor.
+
+    Args:
+        freed: is called when the actor is gone.
+    """
+
+    def __init__(self, name: str, actor: Any, freed: Callable[[], None]) -> None:
+        self.name, self._actor, self._freed = name, actor, freed
+
+    async def call(self, method: str, *args: Any) -> Any:
+        """Calls it in its actor."""
+        return await self.ask("call", method, args)
+
+    async def ask(self, what: str, *args: Any) -> Any:
+        """Has the host there do something."""
+        from ray import exceptions
+
+        # Pickled here: what comes out of Ray is read-only, and its own errors would wrap ours.
+        try:
+            reply = await getattr(self._actor, what).remote(pickle.dumps(args))
+        except exceptions.RayTaskError:  # a bug of ours, in the actor
+            raise
+        except exceptions.RayError as error:  # its process, its node, its memory
+            why = (str(error).splitlines() or [type(error).__name__])[0]
+            raise WorkerDied(why, place=self.name) from None
+        return opened(pickle.loads(reply))
+
+    async def close(self) -> None:
+        """Closes the object and kills its actor."""
+        try:
+            with suppress(Exception):  # It may be gone, or hang.
+                async with asyncio.timeout(CLOSE_S):
+                    await self.ask("close")
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Kills the actor, also one that has not started."""
+        import ray
+
+        with suppress(Exception):
+            ray.kill(self._actor)
+        freed, self._freed = self._freed, lambda: None
+        freed()
+
+
+class _Actor:
+    """A host whose messages are pickles."""
+
+    def __init__(self) -> None:
+        self._host = Host()
+
+    async def make(self, args: bytes) -> bytes:
+        """As `Host.make`."""
+        return pickle.dumps(await self._host.make(*pickle.loads(args)))
+
+    async def call(self, args: bytes) -> bytes:
+        """As `Host.call`."""
+        return pickle.dumps(await self._host.call(*pickle.loads(args)))
+
+    async def close(self, args: bytes) -> bytes:
+        """As `Host.close`."""
+        return pickle.dumps(await self._host.close())

@@ -1,0 +1,184 @@
+"""vLLM servers on a Ray cluster: each has a place with its GPUs, and one that dies is replaced.
+
+The engine takes them for servers like those that it starts itself (`engines/launch.py`): it waits for them, asks where
+they listen, and ends them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from agentrl.config.engine import EngineSettings
+from agentrl.config.recipe import Recipe
+from agentrl.distributed.handle import Handle, Place, Room, put_within
+from agentrl.distributed.places import PLACES
+from agentrl.engines.http import back_off
+from agentrl.engines.vllm.launch import Servers, Serving, start_servers
+from agentrl.types.errors import RecipeError
+
+_log = logging.getLogger(__name__)
+
+
+class VLLMServer:
+    """A server, on the machine where this object is.
+
+    Args:
+        model: its folder, which must be there on this machine, too.
+
+    Raises:
+        RecipeError: it is not.
+        EngineError: the interpreter has no vLLM.
+    """
+
+    def __init__(self, settings: EngineSettings, model: str, serving: Serving) -> None:
+        import ray
+
+        self._host: str = ray.util.get_node_ip_address()
+        if not Path(model).is_dir():
+            raise RecipeError(
+                f"the model's folder {model} is not on {self._host}",
+                place="model.path",
+                remedy="put it there under the same path, or share it (NFS, an image that holds it)",
+            )
+        alone = settings.model_copy(update={"replicas": 1})
+        self._servers: Servers = start_servers(alone, Path(model), serving, host=self._host)
+
+    async def ready(self) -> str:
+        """Waits until it answers (`START_S` at most); its URL.
+
+        Raises:
+            EngineError: it ended, or does not answer in time; with the end of its log.
+        """
+        await self._servers.ready()
+        return self._servers.urls[0]
+
+    async def watch(self) -> str:
+        """Waits until the server ends by itself; how it did."""
+        (server,) = self._servers.servers
+        status = await asyncio.to_thread(server.process.wait)
+        return f"the server ended with status {status}, its log is {server.log} on {self._host}"
+
+    async def close(self) -> None:
+        """Ends it."""
+        await self._servers.close()
+
+
+class PlacedServers:
+    """The servers of one engine.
+
+    Args:
+        model: the folder, under this path on every machine.
+        serving: as `start_servers` takes it.
+
+    Attributes:
+        urls: of those that run now.
+    """
+
+    def __init__(self, recipe: Recipe, model: Path, serving: Serving) -> None:
+        self.urls: Sequence[str] = ()
+        self._settings, self._scale = recipe.engine, recipe.scale
+        self._server = (recipe.engine, str(model), serving)
+        self._place: Place | None = None
+        self._handles: list[Handle] = []
+        self._keeping: list[asyncio.Task[None]] = []
+        self._started, self._restarts = 0, 0
+
+    async def ready(self) -> None:
+        """Places them, and waits until all answer.
+
+        Raises:
+            AgentRLError: they do not fit on the cluster.
+            EngineError: one did not start.
+            RecipeError: the model is not there, or weights have no way to them.
+        """
+        if self._place is not None:
+            return
+        replicas, scale = self._settings.replicas, self._scale
+        gpus = scale.server_gpus
+        room = Room(
+            "engine.replicas", replicas, cpus=scale.server_cpus, spread=False, gpus_if_any=gpus is None,
+            gpus=self._settings.tensor_parallel if gpus is None else gpus,
+        )  # fmt: skip
+        self._place = await PLACES[scale.backend](scale, room)
+        try:
+            begun = await asyncio.gather(*(self._begin() for _ in range(replicas)))
+        except BaseException:
+            await self.close()
+            raise
+        self._keeping = [asyncio.create_task(self._keep(*each)) for each in begun]
+
+    async def close(self) -> None:
+        """Ends them all."""
+        for keeping in self._keeping:
+            keeping.cancel()
+        await asyncio.gather(*self._keeping, *(handle.close() for handle in self._handles), return_exceptions=True)
+        self._keeping.clear()
+        self._handles.clear()
+        if self._place is not None:
+            place, self._place = self._place, None
+            await place.close()
+
+    async def _begin(self) -> tuple[Handle, str]:
+        """Starts a server; where it is, and its URL."""
+        assert self._place is not None
+        name = f"server {self._started}"
+        self._started += 1
+        handle = await put_within(self._scale.start_s, self._place, name, VLLMServer, *self._server)
+        self._handles.append(handle)
+        try:
+            url: str = await handle.call("ready")
+            self._check_way(url)
+        except BaseException:
+            await self._end(handle)
+            raise
+        self.urls = (*self.urls, url)
+        _log.info("%s listens at %s", name, url)
+        return handle, url
+
+    async def _end(self, handle: Handle) -> None:
+        await handle.close()
+        if handle in self._handles:
+            self._handles.remove(handle)
+
+    async def _keep(self, handle: Handle, url: str) -> None:
+        """Watches a server; when it dies, another one takes its place, while `restarts` last."""
+        running: tuple[Handle, str] | None = (handle, url)
+        while running is not None:
+            handle, url = running
+            try:
+                why = str(await handle.call("watch"))
+            except Exception as error:  # its process, its machine
+                why = str(error)
+            finally:
+                self.urls = tuple(each for each in self.urls if each != url)
+                await self._end(handle)
+            _log.warning("%s", why)
+            running = await self._another()
+
+    async def _another(self) -> tuple[Handle, str] | None:
+        """A server in place of one that died; None when no restart is left."""
+        while self._restarts < self._scale.restarts:
+            self._restarts += 1
+            # A cluster notices a dead node only after a while, and places on it until then.
+            await back_off(self._restarts, most_s=10.0)
+            try:
+                return await self._begin()
+            except Exception as error:  # it has no one to tell
+                _log.warning("no server in its place: %s", error)
+        _log.warning("it is not replaced: scale.restarts is %d", self._scale.restarts)
+        return None
+
+    def _check_way(self, url: str) -> None:
+        """Weights that go through a file must be in a folder that the server's machine has, too."""
+        assert self._place is not None
+        elsewhere = urlsplit(url).hostname != self._place.host
+        if elsewhere and self._settings.transfer == "file" and not self._settings.weights_dir:
+            raise RecipeError(
+                f"the server at {url} cannot read weights that this machine writes into its memory",
+                place="engine.weights_dir",
+                remedy="name a folder that all machines share, or take engine.transfer: nccl",
+            )

@@ -1,0 +1,167 @@
+"""A rollout worker: plays the episodes that it is given, with tools, sandboxes and rewards of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentrl.chat.renderer import Renderer
+from agentrl.chat.tokenizer import Tokenizer
+from agentrl.config.recipe import recipe_from_run
+from agentrl.distributed.gateway import GatewayEngine
+from agentrl.engines.open import attach
+from agentrl.rollout.builder import Parts, build
+from agentrl.rollout.collector import rare_collections
+from agentrl.rollout.runner import Harness, Plan, Runner
+from agentrl.sandbox.pool import Pool
+from agentrl.types.engine import Engine
+from agentrl.types.episode import Episode
+from agentrl.types.errors import RecipeError
+from agentrl.types.sandbox import Backend
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """A script of the recipe, which the worker plays itself."""
+
+    script: str
+
+
+@dataclass(frozen=True)
+class Attached:
+    """Servers of the recipe's `engine.use`, which every worker talks to directly."""
+
+    urls: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Served:
+    """The driver's engine, behind its gateway."""
+
+    url: str
+    token: str
+    name: str
+    trainable: bool
+    max_context: int
+
+
+Source = Scripted | Attached | Served
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the episodes of one harness have in common.
+
+    Attributes:
+        source: who samples.
+        temperature: replaces the recipe's.
+    """
+
+    source: Source
+    temperature: float
+
+
+class Played(msgspec.Struct, frozen=True):
+    """An episode that ended, and what its worker has to tell beside it.
+
+    Attributes:
+        blobs: long outputs by hash.
+        failures: of its attempts, for `failures.jsonl`.
+    """
+
+    episode: Episode
+    blobs: list[bytes]
+    failures: list[dict[str, Any]]
+
+
+class RolloutWorker:
+    """Plays episodes of one recipe.
+
+    Args:
+        recipe: the resolved recipe.
+        base: its folder, which must be there on this machine, too.
+
+    Raises:
+        RecipeError: the folder is not there, or a part of the recipe cannot be built here.
+    """
+
+    def __init__(self, recipe: dict[str, Any], base: str) -> None:
+        if not Path(base).is_dir():
+            raise RecipeError(
+                f"the recipe's folder {base} is not on {socket.gethostname()}",
+                place="scale",
+                remedy="put it there under the same path, or share it (NFS, an image that holds it)",
+            )
+        self._parts: Parts = build(recipe_from_run({"recipe": recipe, "base": base}))
+        self._backend: Backend | None = None
+        self._harnesses: dict[Setting, Harness] = {}
+        self._engines: dict[Source, tuple[Engine, Renderer]] = {}
+        self._calm = ExitStack()
+        self._calm.enter_context(rare_collections())
+
+    async def prepare(self, setting: Setting, tokenizer: Tokenizer) -> None:
+        """Makes ready for the episodes of a setting.
+
+        Raises:
+            SandboxError: this machine has not what the recipe's sandboxes need.
+            EngineError: the engine's servers cannot be reached from here, or do not fit.
+        """
+        if setting in self._harnesses:
+            return
+        if self._backend is None:
+            self._backend = self._parts.open_backend()
+        if setting.source not in self._engines:
+            self._engines[setting.source] = await self._sampler(setting.source, tokenizer)
+        engine, renderer = self._engines[setting.source]
+        harness = self._parts.harness(engine, renderer, self._backend, temperature=setting.temperature)
+        self._harnesses[setting] = harness
+
+    async def play(self, setting: Setting, plan: Plan) -> Played:
+        """One episode, with fresh attempts after infrastructure failures."""
+        harness, failures, blobs = self._harnesses[setting], list[dict[str, Any]](), dict[str, bytes]()
+
+        def put_blob(data: bytes) -> str:
+            sha = hashlib.sha256(data).hexdigest()
+            blobs[sha] = data
+            return sha
+
+        if isinstance(self._backend, Pool) and harness.sandbox_spec is not None:
+            # Who comes after this episode is not known here: the pool is kept full.
+            self._backend.prefetch([harness.sandbox_spec] * self._backend.ahead)
+        runner = Runner(replace(harness, put_blob=put_blob), concurrency=1, on_failure=failures.append)
+        episode = await runner.play(plan)
+        return Played(episode, list(blobs.values()), failures)
+
+    async def close(self) -> None:
+        """Closes engines and sandboxes."""
+        for engine, _ in self._engines.values():
+            await engine.close()
+        if self._backend is not None:
+            await self._backend.close()
+        self._calm.close()
+
+    async def _sampler(self, source: Source, tokenizer: Tokenizer) -> tuple[Engine, Renderer]:
+        if isinstance(source, Scripted):
+            return self._parts.scripted_engine(source.script, tokenizer)
+        renderer = self._parts.renderer(tokenizer)
+        recipe = self._parts.recipe
+        engine: Engine
+        if isinstance(source, Attached):
+            engine = attach(recipe, source.urls, renderer, self._parts.definitions)
+        else:
+            engine = GatewayEngine(
+                source.url,
+                source.token,
+                name=source.name,
+                trainable=source.trainable,
+                max_context=source.max_context,
+                timeout_s=recipe.limits.generate_s,
+            )
+        await engine.start()
+        return engine, renderer

@@ -1,0 +1,295 @@
+"""Continuous batching: the decode loop of the embedded engine. Runs in one thread; knows nothing of asyncio.
+
+A running request has a row of the arena that holds all its tokens but the last. A step forwards the last token of
+every row at once and samples the next. New requests get their rows filled (prefill) between two steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from agentrl.engines.embedded.cached_model import Fill, RowModel
+from agentrl.engines.embedded.decode import Decoder
+from agentrl.engines.embedded.graphs import Capture, Graphs
+from agentrl.engines.embedded.kv_cache import Arena, Parked, ParkingLot, common_prefix
+from agentrl.engines.embedded.malloc import keep_freed_memory
+from agentrl.engines.embedded.native import cached_model
+from agentrl.engines.embedded.tiles import TiledModel
+from agentrl.engines.embedded.weights import Weights
+from agentrl.engines.stops import StopStrings
+from agentrl.types.engine import Completion, Sampling
+from agentrl.types.episode import VersionSpan
+from agentrl.types.errors import DeadPolicy
+
+WORTH_SHARING = 16
+"""A prefix is worth waiting for or looking for in other sessions if it saves more tokens than this."""
+
+
+@dataclass(eq=False)
+class Request:
+    """One call of `generate`, from its prompt to its completion.
+
+    Attributes:
+        token_ids: the prompt, and behind it what was sampled.
+        limit: at most so many tokens are sampled.
+        seed: of the draw, 64 bits.
+        done: called with the completion or the error, once.
+        cancelled: set by the caller: nobody waits any more.
+        stops: ends sampling by what the tokens say; None: only stop tokens do.
+        keep: whether the cache is kept for the session's next turn.
+    """
+
+    session: str
+    token_ids: list[int]
+    sampling: Sampling
+    limit: int
+    seed: int
+    done: Callable[[Completion | None, BaseException | None], None]
+    stops: StopStrings | None = None
+    cancelled: bool = False
+    keep: bool = True
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[tuple[int, int]] = field(default_factory=list)
+
+    def stopped(self) -> bool:
+        """Whether the last token completes a stop string."""
+        begin = len(self.token_ids) - len(self.logprobs)
+        return self.stops is not None and self.stops.completed(self.token_ids, begin)
+
+    def completion(self, finish: Any) -> Completion:
+        """What was sampled."""
+        count = len(self.logprobs)
+        ends = [start for _, start in self.versions[1:]] + [count]
+        return Completion(
+            token_ids=self.token_ids[len(self.token_ids) - count :],
+            logprobs=self.logprobs,
+            finish=finish,
+            versions=[VersionSpan(v, start, end) for (v, start), end in zip(self.versions, ends, strict=True)],
+        )
+
+
+class Batch:
+    """The requests of one model: waiting, running (row i of the arena is `running[i]`), and parked between turns.
+
+    Args:
+        invariant: compute in tiles (`agentrl.engines.embedded.tiles`).
+
+    Attributes:
+        forwarded_tokens: tokens that went through the model so far, padding not counted.
+        steps: decode steps so far.
+        graphs: the captured steps, where `capture` is given.
+        one_by_one: why rows go through the model one by one (`agentrl.engines.embedded.native`); None: they do not.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        max_batch: int,
+        parked_bytes: int,
+        capture: Capture | None = None,
+        invariant: bool = False,
+    ) -> None:
+        self.model, self.max_batch = model, max_batch
+        self._cached: RowModel
+        self.one_by_one: str | None = None
+        if invariant:
+            self._cached = TiledModel(model)
+        else:
+            self._cached, self.one_by_one = cached_model(model, settled=capture is not None)
+        self._weights = Weights(model)
+        self._weights.pack(self._cached.prove)
+        if self.one_by_one is not None:
+            capture = None  # native caches move at every step
+        self.device = self._cached.device
+        if self.device.type == "cpu":
+            keep_freed_memory()
+        self.arena: Arena = self._cached.arena
+        self.graphs = Graphs(capture) if capture is not None else None
+        self._decoder = Decoder(self._cached, max_batch, self.graphs)
+        self.parked = ParkingLot(parked_bytes)
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []
+        self.version = 0
+        self.forwarded_tokens = self.steps = 0
+        self._entering: list[Request] = []
+        self._stale = True
+
+    @property
+    def redrawn(self) -> int:
+        """Draws so far that were made again, because rounding could have decided them."""
+        return self._decoder.redrawn
+
+    def step(self) -> None:
+        """Lets in who waits, then samples one token for every running request."""
+        self._drop_cancelled()
+        self._admit()
+        if self.running:
+            self._decode()
+
+    def abort(self, error: BaseException) -> None:
+        """Fails every request, waiting or running, and drops all caches (they may be half written)."""
+        failed = dict.fromkeys([*self.running, *self._entering, *self.waiting])
+        for requests in (self.running, self._entering, self.waiting):
+            requests.clear()
+        self.arena.clear()
+        self.parked.clear()
+        self._stale = True
+        for request in failed:
+            request.done(None, error)
+
+    def end_session(self, session: str) -> None:
+        """Frees what is kept for a session."""
+        self.parked.take(session)
+        for request in (*self.running, *self.waiting):
+            if request.session == session:
+                request.keep = False
+
+    def update(self, weights: Mapping[str, Tensor], version: int, *, whole: bool = True) -> None:
+        """Copies new weights into the model. Running requests go on under them, their caches computed anew.
+
+        Args:
+            whole: all weights have to be there; else those that are not stay.
+
+        Raises:
+            EngineError: names or shapes do not fit; the old weights stay.
+        """
+        self._weights.take(weights, whole=whole)
+        self.version = version
+        self.arena.forget()
+        self.parked.clear()
+        self._stale = True
+        self.waiting.extendleft(reversed(self.running))
+        self.running.clear()
+
+    def score(
+        self, prefix: list[int], continuations: Sequence[Sequence[int]], starts: Sequence[int]
+    ) -> list[list[float]]:
+        """Log-probabilities (temperature 1) of each continuation after the first `start` tokens of the prefix, which
+        is forwarded once."""
+        row = len(self.running)
+        visitor = Request("", prefix, Sampling(), 0, 0, lambda *_: None)
+        self._enter([(visitor, *self._best_source(visitor))], row)
+        branches = list(zip(continuations, starts, strict=True))
+        self.forwarded_tokens += sum(len(branch) for branch, _ in branches)
+        return self._cached.score(row, prefix, branches)
+
+    def _drop_cancelled(self) -> None:
+        for row in reversed(range(len(self.running))):
+            if self.running[row].cancelled:
+                self._vacate(row)
+        if any(request.cancelled for request in self.waiting):
+            self.waiting = deque(request for request in self.waiting if not request.cancelled)
+
+    def _admit(self) -> None:
+        """Gives rows to waiting requests and fills them.
+
+        A request whose prompt shares a long prefix with another of the same wave (a group's common prompt, a common
+        system message) is held back until that one's row is filled, and copies it: shared tokens are forwarded once.
+        """
+        room = min(len(self.waiting), self.max_batch - len(self.running))
+        self._entering = [self.waiting.popleft() for _ in range(room)]
+        while self._entering:
+            leaders: list[tuple[Request, int, Parked | int | None]] = []
+            held_back: list[Request] = []
+            for request in self._entering:
+                cached, source = self._best_source(request)
+                saves = cached + WORTH_SHARING
+                if any(_shares(request.token_ids, leader.token_ids, saves) for leader, _, _ in leaders):
+                    held_back.append(request)
+                else:
+                    leaders.append((request, cached, source))
+            leaders.sort(key=lambda entry: len(entry[0].token_ids) - entry[1])
+            self._enter(leaders, len(self.running))
+            for request, _, _ in leaders:
+                if not request.versions or request.versions[-1][0] != self.version:
+                    request.versions.append((self.version, len(request.logprobs)))
+                self.running.append(request)
+            self._entering = held_back
+            self._stale = True
+
+    def _best_source(self, request: Request) -> tuple[int, Parked | int | None]:
+        """How many of a request's tokens are cached, and where: in a parked session or in a running row."""
+        ids, wanted = request.token_ids, len(request.token_ids) - 1
+        best = 0
+        source: Parked | int | None = None
+        if (own := self.parked.get(request.session)) is not None:
+            best, source = self._usable(min(common_prefix(own.token_ids, ids), wanted), len(own.token_ids)), own
+        if wanted - best <= WORTH_SHARING:
+            return best, source
+        others: list[tuple[list[int], Parked | int]] = [(r.token_ids, row) for row, r in enumerate(self.running)]
+        others += [(parked.token_ids, parked) for parked in self.parked.newest_first()]
+        for token_ids, place in others:
+            if not _shares(ids, token_ids, best):
+                continue
+            # The last token of a running row is not in its cache yet.
+            held = len(token_ids) - isinstance(place, int)
+            if (length := self._usable(min(common_prefix(token_ids, ids), held, wanted), held)) > best:
+                best, source = length, place
+            if best == wanted:
+                break
+        return best, source
+
+    def _usable(self, shared: int, held: int) -> int:
+        """How much of a cache of `held` tokens can be taken over where `shared` of them are wanted."""
+        return 0 if self.arena.whole and shared < held else shared
+
+    def _enter(self, entries: list[tuple[Request, int, Parked | int | None]], first: int) -> None:
+        """Fills the rows from `first` on with all tokens but the last of each request: copies, then prefills."""
+        self.arena.reserve(first + len(entries), max(len(request.token_ids) for request, _, _ in entries))
+        fills: list[Fill] = []
+        for row, (request, cached, source) in enumerate(entries, first):
+            if isinstance(source, int):
+                self.arena.copy_row(source, row, cached)
+            elif source is not None:
+                self.arena.load(row, source.memory, cached)
+            self.parked.take(request.session)
+            fills.append(Fill(row, cached, request.token_ids[cached:-1]))
+        self._cached.fill(fills)
+        self.forwarded_tokens += sum(len(fill.token_ids) for fill in fills)
+
+    def _decode(self) -> None:
+        """Samples one token for every running request; those that are done leave."""
+        if self._stale:
+            self._decoder.lay_out(self.running)
+            self._stale = False
+        tokens, logprobs = self._decoder.step()
+        self.forwarded_tokens += len(self.running)
+        self.steps += 1
+        if not math.isfinite(sum(logprobs)):
+            raise DeadPolicy(f"the policy's log-probabilities are not finite (version {self.version})")
+        left: list[tuple[int, str]] = []
+        for row, (request, token, logprob) in enumerate(zip(self.running, tokens, logprobs, strict=True)):
+            request.token_ids.append(token)
+            request.logprobs.append(logprob)
+            if token in request.sampling.stop_token_ids or request.stopped():
+                left.append((row, "stop"))
+            elif len(request.logprobs) == request.limit:
+                left.append((row, "length"))
+        for row, finish in reversed(left):
+            request = self.running[row]
+            if request.keep:
+                held = len(request.token_ids) - 1
+                self.parked.put(request.session, Parked(request.token_ids[:held], self.arena.save(row, held)))
+            self._vacate(row)
+            request.done(request.completion(finish), None)
+
+    def _vacate(self, row: int) -> None:
+        """Ends a row; the last one takes its place."""
+        last = self.running.pop()
+        if row < len(self.running):
+            self.arena.copy_row(len(self.running), row, len(last.token_ids) - 1)
+            self.running[row] = last
+        self._stale = True
+
+
+def _shares(a: list[int], b: list[int], length: int) -> bool:
+    """Whether `a` and `b` have more than `length` tokens in common at the start."""
+    return len(a) > length < len(b) and a[length] == b[length] and a[:length] == b[:length]

@@ -1,0 +1,278 @@
+"""A model with the arena that its forward passes read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from agentrl.engines.embedded.attention import fold, use_grouped_attention
+from agentrl.engines.embedded.kv_cache import Arena, KVArena
+from agentrl.types.errors import EngineError
+
+FORWARD_TOKENS = 2048
+"""A prefill forwards at most so many tokens (padding included) at once: bounds the memory of its activations."""
+
+
+class Fill(NamedTuple):
+    """Tokens that a row of the arena lacks, and the slot of the first; all slots before it are filled."""
+
+    row: int
+    start: int
+    token_ids: list[int]
+
+
+class RowModel(Protocol):
+    """A causal language model that keeps the caches of its rows in an arena.
+
+    Attributes:
+        tile: rows of a decode step; None: as many as there are.
+    """
+
+    tile: int | None
+    device: torch.device
+    dtype: torch.dtype
+
+    @property
+    def arena(self) -> Arena:
+        """Where the caches are."""
+        ...
+
+    def fill(self, fills: Sequence[Fill]) -> None:
+        """Forwards what rows lack.
+
+        Args:
+            fills: of consecutive rows, the shortest first.
+        """
+        ...
+
+    def decode(self, ids: Tensor, slots: Tensor, length: int, first: int, count: int) -> Tensor:
+        """Logits [rows, vocab] of one more token for each of some rows, stored where they are filled to.
+
+        Args:
+            ids: int64 [rows, 1], as `slots`.
+            length: at least the largest slot + 1.
+            first: the rows of the arena from this one on.
+            count: so many are in use, the others pad the shape.
+        """
+        ...
+
+    def score(self, row: int, prefix: list[int], branches: Sequence[tuple[Sequence[int], int]]) -> list[list[float]]:
+        """Log-probabilities (temperature 1) of each continuation after the first `start` tokens of a prefix.
+
+        Args:
+            row: holds the prefix but for its last token; the rows from there on may be overwritten.
+            branches: (continuation, start) each.
+        """
+        ...
+
+    def prove(self) -> None:
+        """Compares what it computes with what it should; drops what is stored.
+
+        Raises:
+            EngineError: it computes something else.
+        """
+        ...
+
+
+class CachedModel:
+    """A causal language model whose keys and values lie in the rows of an arena.
+
+    Args:
+        settled: how the arena takes its memory (`KVArena`).
+
+    Attributes:
+        tile: rows of a decode step; None: as many as there are.
+    """
+
+    tile: int | None = None
+
+    def __init__(self, model: PreTrainedModel, *, settled: bool = False) -> None:
+        self.model = model
+        parameter = next(model.parameters())
+        self.device, self.dtype = parameter.device, parameter.dtype
+        self.arena = KVArena(model, settled=settled)
+        self._groups = self._attend()
+        self._windows = _windows(model.config.get_text_config())
+
+    def _attend(self) -> int:
+        return use_grouped_attention(self.model)
+
+    def fill(self, fills: Sequence[Fill]) -> None:
+        """Forwards what rows lack. Consecutive ones that lack about as much go side by side.
+
+        Args:
+            fills: of consecutive rows, the shortest first.
+        """
+        at = 0
+        while at < len(fills):
+            lacks = [len(fill.token_ids) for fill in fills[at:]]
+            count = 1
+            while (
+                count < len(lacks)
+                and lacks[count] * (count + 1) <= FORWARD_TOKENS
+                and lacks[count] <= 2 * lacks[0] + 16  # little padding
+            ):
+                count += 1
+            self._fill_side_by_side(fills[at : at + count])
+            at += count
+
+    def _fill_side_by_side(self, fills: Sequence[Fill]) -> None:
+        size = max(1, FORWARD_TOKENS // len(fills))
+        done = 0
+        while width := max(len(fill.token_ids[done : done + size]) for fill in fills):
+            pieces = [fill.token_ids[done : done + size] for fill in fills]
+            ids = torch.tensor([piece + [0] * (width - len(piece)) for piece in pieces], device=self.device)
+            starts = torch.tensor([min(fill.start + done, fill.start + len(fill.token_ids)) for fill in fills])
+            lengths = torch.tensor([len(piece) for piece in pieces])
+            end = int((starts + lengths).max())
+            columns = torch.arange(width, device=self.device)
+            slots = starts.to(self.device)[:, None] + columns
+            self.arena.aim(fills[0].row, slots, end, columns < lengths.to(self.device)[:, None])
+            self.forward(ids, slots.clamp(max=end - 1), causal(slots, end), keep=1)
+            done += width
+
+    def decode(self, ids: Tensor, slots: Tensor, length: int, first: int, count: int) -> Tensor:
+        """Logits [rows, vocab] of one more token for each of some rows, stored where they are filled to.
+
+        Args:
+            ids: int64 [rows, 1], as `slots`.
+            length: at least the largest slot + 1.
+            first: the rows of the arena from this one on.
+            count: so many are in use, the others pad the shape.
+        """
+        self.arena.aim(first, slots, length)
+        return self.forward(ids, slots, causal(slots, length), keep=1)[:, -1]
+
+    def score(self, row: int, prefix: list[int], branches: Sequence[tuple[Sequence[int], int]]) -> list[list[float]]:
+        """Log-probabilities (temperature 1) of each continuation after the first `start` tokens of a prefix.
+
+        The continuations are branches of a tree: they go through the model side by side in one row, each under a
+        mask that shows it its part of the prefix and itself.
+
+        Args:
+            row: holds the prefix but for its last token; the rows from there on may be overwritten.
+            branches: (continuation, start) each.
+        """
+        return [scores for chunk in _chunks(branches, FORWARD_TOKENS) for scores in self._score(row, prefix, chunk)]
+
+    def _score(self, row: int, prefix: list[int], branches: list[tuple[Sequence[int], int]]) -> list[list[float]]:
+        # A branch begins with the last token of its part of the prefix, once more: that predicts its first. Its own
+        # last token predicts nothing that is asked for.
+        fed = [[prefix[start - 1], *branch[:-1]] if branch else [] for branch, start in branches]
+        if not (count := sum(map(len, fed))):
+            return [[] for _ in branches]
+        lengths = torch.tensor([len(tokens) for tokens in fed], device=self.device)
+        before = torch.tensor([start - 1 for _, start in branches], device=self.device).repeat_interleave(lengths)
+        who = torch.arange(len(fed), device=self.device).repeat_interleave(lengths)
+        deep = torch.tensor([at for tokens in fed for at in range(len(tokens))], device=self.device)
+        held = len(prefix) - 1
+        own = (who[:, None] == who) & (deep[:, None] >= deep)
+        shared = torch.arange(held, device=self.device) < before[:, None]
+        mask = torch.cat([shared, own], 1)[None, None]
+        slots = torch.arange(held, held + count, device=self.device)[None]
+        self.arena.reserve(row + 1, held + count)
+        self.arena.aim(row, slots, held + count)
+        ids = torch.tensor([[token for tokens in fed for token in tokens]], device=self.device)
+        at = torch.cat([torch.arange(held, device=self.device), before + deep])
+        logprobs = self.forward(ids, at[None, held:], mask, keep=0, at=at)[0].float().log_softmax(-1)
+        wanted = torch.tensor([token for branch, _ in branches for token in branch], device=self.device)
+        found = iter(logprobs.gather(1, wanted[:, None])[:, 0].tolist())
+        return [[next(found) for _ in branch] for branch, _ in branches]
+
+    def forward(self, ids: Tensor, positions: Tensor, mask: Tensor, *, keep: int, at: Tensor | None = None) -> Tensor:
+        """Logits of the last `keep` columns (0: all), of tokens that are stored where the arena was aimed at.
+
+        Args:
+            ids: int64 [rows, new], as `positions`.
+            mask: bool [rows, 1, new, length], true where seen.
+            at: int64 [length], the positions of the slots. None: their numbers.
+        """
+        output = self.model(
+            input_ids=ids,
+            attention_mask=self._additive(mask, positions, at),
+            position_ids=positions,
+            past_key_values=self.arena,
+            use_cache=True,
+            logits_to_keep=keep,
+        )
+        logits: Tensor = output.logits
+        return logits
+
+    def _additive(self, mask: Tensor, positions: Tensor, at: Tensor | None = None) -> Tensor | dict[str, Tensor]:
+        """What is added to the scores, made once for all layers: given a bool mask, every layer would convert it anew.
+        By kind of layer where some have a window."""
+        found: dict[str, Tensor] = {}
+        for kind, window in self._windows.items():
+            seen = mask
+            if window is not None and window < mask.shape[-1]:
+                at = torch.arange(mask.shape[-1], device=self.device) if at is None else at
+                seen = mask & (positions[:, None, :, None] - at < window)
+            additive = torch.zeros(seen.shape, dtype=self.dtype, device=self.device).masked_fill_(~seen, -torch.inf)
+            found[kind] = fold(additive, self._groups)
+        return found if len(found) > 1 else next(iter(found.values()))
+
+    @property
+    def allowed(self) -> float:
+        """By how much logits may differ from the model's own, as a share of the largest."""
+        return 1e-3 if self.dtype == torch.float32 else 0.1
+
+    def prove(self) -> None:
+        """Compares two ragged rows, prefilled in two parts and decoded, with the model's own passes.
+
+        Raises:
+            EngineError: the logits differ.
+        """
+        rows = [[5, 6, 7, 8, 9, 10, 11], [5, 12, 13]]
+        rows = [[token % self.model.config.get_text_config().vocab_size for token in row] for row in rows]
+        with torch.no_grad():
+            self.arena.reserve(2, 8)
+            self.fill([Fill(0, 0, rows[0][:4])])
+            self.fill([Fill(0, 4, rows[0][4:-1]), Fill(1, 0, rows[1][:-1])])
+            ids, slots = (torch.tensor(found, device=self.device)[:, None] for found in ([r[-1] for r in rows], [6, 2]))
+            ours = self.decode(ids, slots, 7, 0, 2).float()
+            own = [self.model(input_ids=torch.tensor([row], device=self.device), use_cache=False) for row in rows]
+        self.arena.clear()
+        theirs = torch.stack([output.logits[0, -1] for output in own]).float()
+        difference = (ours - theirs).abs().max().item()
+        if difference > self.allowed * max(
+            1.0, theirs.abs().max().item()
+        ):  # a dead policy's are not finite, and told later
+            raise EngineError(f"its cached logits would differ by {difference:.3g} from the model's own")
+
+
+def _windows(config: Any) -> dict[str, int | None]:
+    """By kind of layer, as transformers names it, how many tokens its attention looks back on; None: all.
+
+    Raises:
+        EngineError: a kind of layer that the arena does not know.
+    """
+    window = getattr(config, "sliding_window", None)
+    kinds = set(getattr(config, "layer_types", None) or ())
+    if not kinds:
+        used = getattr(config, "use_sliding_window", True)
+        return {"full_attention": window if used else None}
+    known = {"full_attention": None, "sliding_attention": window}
+    if unknown := sorted(kinds - known.keys()):
+        raise EngineError(f"{config.model_type} has layers of the kind {unknown[0]}")
+    return {kind: known[kind] for kind in sorted(kinds)}
+
+
+def causal(slots: Tensor, length: int) -> Tensor:
+    """The mask [rows, 1, new, length] under which a token in slot s sees the slots up to s. `slots`: [rows, new]."""
+    return (torch.arange(length, device=slots.device) <= slots[:, :, None])[:, None]
+
+
+def _chunks(branches: Sequence[tuple[Sequence[int], int]], budget: int) -> Iterator[list[tuple[Sequence[int], int]]]:
+    """Runs of (continuation, start) of at most `budget` tokens together (or of one that is longer)."""
+    chunk: list[tuple[Sequence[int], int]] = []
+    for branch in branches:
+        if chunk and sum(len(continuation) for continuation, _ in chunk) + len(branch[0]) > budget:
+            yield chunk
+            chunk = []
+        chunk.append(branch)
+    if chunk:
+        yield chunk

@@ -1,0 +1,344 @@
+"""The embedded engine: a transformers model in this process, with continuous batching.
+
+The model runs in one worker thread; coroutines hand it requests and wait. The caches of sessions stay between their
+turns, so that a turn costs its new tokens only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from agentrl.engines.embedded.batch import Batch, Request
+from agentrl.engines.embedded.graphs import CudaCapture
+from agentrl.engines.stops import StopStrings
+from agentrl.types.engine import Completion, ContextOverflow, Sampling
+from agentrl.types.errors import AgentRLError, EngineError
+from agentrl.types.task import Message, Task
+
+Reply = Callable[[Any, BaseException | None], None]
+
+
+class TorchEngine:
+    """Generates with a causal language model of transformers.
+
+    Log-probabilities are float32 and, for a float32 model, equal those of a plain forward pass to 1e-5. The tokens of a
+    seeded completion of such a model do not depend on what else is in the batch: a draw that rounding could decide is
+    made again by its row alone (`agentrl.engines.embedded.decode`). Its log-probabilities do, by about 1e-6.
+
+    Args:
+        model: stays the engine's: `update` writes into it. Models that keep more of a sequence than keys and values
+            (linear attention, convolutions) compute row by row.
+        max_context: prompt and completion together; default: what the model's positions allow.
+        max_batch: so many requests run at once, the others wait. The running caches take up to
+            max_batch * (longest running episode) tokens of memory.
+        parked_mb: MiB for the caches of sessions that are between two turns; the longest unused goes first and is
+            computed anew when it comes back.
+        decode: token ids as text, for stop strings; None: none can be asked for.
+        threads: of the worker's tensor operations. More than 1 pays for models of 100 million parameters and more,
+            on cores that nothing else uses.
+        cuda_graphs: on CUDA, capture decode steps and replay them (`agentrl.engines.embedded.graphs`). The running
+            caches then keep their memory when new weights come.
+        batch_invariant: log-probabilities, too, are the same bits whatever else is in the batch, and whatever the
+            model's type; slower (`agentrl.engines.embedded.tiles`).
+
+    Attributes:
+        complete: whether an update has brought all weights: a later one need only bring those that have changed since.
+
+    Raises:
+        EngineError: this model or machine cannot compute batch-invariantly.
+    """
+
+    name = "torch"
+    trainable = True
+    checkpoint_names = takes_adapters = False
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        max_context: int | None = None,
+        max_batch: int = 64,
+        parked_mb: int = 1024,
+        decode: Callable[[Sequence[int]], str] | None = None,
+        threads: int = 1,
+        cuda_graphs: bool = True,
+        batch_invariant: bool = False,
+    ) -> None:
+        self.max_context = max_context or int(model.config.max_position_embeddings)
+        self.vocab_size = model.get_input_embeddings().num_embeddings
+        device = next(model.parameters()).device
+        capture = CudaCapture(device) if cuda_graphs and device.type == "cuda" else None
+        self._threads, self._decode = threads, decode
+        self.complete = False
+        self._stops: dict[tuple[str, ...], StopStrings] = {}
+
+        def batch() -> Batch:
+            torch.set_num_threads(threads)
+            return Batch(
+                model.eval(),
+                max_batch=max_batch,
+                parked_bytes=parked_mb << 20,
+                capture=capture,
+                invariant=batch_invariant,
+            )
+
+        with ThreadPoolExecutor(1) as apart:  # what it tries at the start then runs as in the worker
+            self._batch = apart.submit(batch).result()
+        self._jobs: deque[tuple[Callable[[], None], Reply]] = deque()
+        self._work = threading.Condition()
+        self._over: EngineError | None = None
+        self._closing = False
+        self._outbox: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any, BaseException | None]]] = {}
+        self._thread = threading.Thread(target=self._run, name="agentrl-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """Counters for logs and tests: forwarded tokens, decode steps (and how many of them were replays of captured
+        ones), draws made again, running, waiting and parked sessions."""
+        batch, graphs = self._batch, self._batch.graphs
+        return {
+            "forwarded_tokens": batch.forwarded_tokens,
+            "steps": batch.steps,
+            "replayed_steps": graphs.replayed if graphs is not None else 0,
+            "redrawn": batch.redrawn,
+            "running": len(batch.running),
+            "waiting": len(batch.waiting),
+            "parked": len(batch.parked),
+            "parked_bytes": batch.parked.used_bytes,
+            "version": batch.version,
+        }
+
+    @property
+    def one_by_one(self) -> str | None:
+        """Why the model computes row by row, not in batches; None: it computes in batches."""
+        return self._batch.one_by_one
+
+    async def start(self) -> None:
+        """Nothing to wait for."""
+
+    def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
+        """Nothing to prepare: a session's cache is made by its first call."""
+
+    async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
+        """Samples a continuation; `max_tokens` is cut to what fits into the context.
+
+        Raises:
+            ContextOverflow: the prompt fills the context.
+            AgentRLError: the prompt is empty or holds ids that the model does not have.
+            EngineError: the model failed, or the engine is closed.
+        """
+        prompt = list(token_ids)
+        self._check(prompt, room=1)
+        if sampling.max_tokens < 1:
+            raise AgentRLError(f"max_tokens is {sampling.max_tokens}", remedy="ask for at least one token")
+        future, reply = self._reply()
+        request = Request(
+            session=session,
+            token_ids=prompt,
+            sampling=sampling,
+            limit=min(sampling.max_tokens, self.max_context - len(prompt)),
+            seed=(random.getrandbits(64) if sampling.seed is None else sampling.seed) & (1 << 64) - 1,
+            done=reply,
+            stops=self._stop_strings(sampling.stop),
+        )
+        self._post(lambda: self._batch.waiting.append(request), reply)
+        try:
+            completion: Completion = await future
+        except asyncio.CancelledError:
+            request.cancelled = True
+            raise
+        return completion
+
+    async def score(
+        self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
+    ) -> list[list[float]]:
+        """Log-probabilities (natural logarithm, temperature 1) of each continuation's tokens after the prefix.
+
+        The prefix is forwarded once, as far as no session's cache holds it; all continuations side by side.
+
+        Args:
+            at: continuation k comes after the first `at[k]` (1 or more) tokens of the prefix; default: after all.
+
+        Raises:
+            ContextOverflow: prefix and longest continuation do not fit.
+            AgentRLError: the prefix is empty, or an id is none of the model's.
+            EngineError: the model failed, or the engine is closed.
+        """
+        shared, branches = list(prefix), [list(branch) for branch in continuations]
+        starts = [len(shared)] * len(branches) if at is None else list(at)
+        self._check(shared, room=0)
+        for branch, start in zip(branches, starts, strict=True):
+            if not 1 <= start <= len(shared):
+                raise AgentRLError(f"a continuation starts at token {start} of a prefix of {len(shared)}")
+            if branch:
+                self._check(shared[:start] + branch, room=0)
+        scores: list[list[float]] = await self._call(lambda: self._batch.score(shared, branches, starts))
+        return scores
+
+    async def update(
+        self, weights: nn.Module | Mapping[str, torch.Tensor], version: int, *, whole: bool = True
+    ) -> None:
+        """Takes new weights between two steps. Completions under way go on under them, which their spans show.
+
+        Args:
+            weights: a state dict, or a module that has one. Must not change until this returns.
+            whole: all weights have to be there; else those that are not stay as they are.
+
+        Raises:
+            EngineError: names or shapes do not fit; the engine keeps its old weights.
+        """
+        state = weights.state_dict() if isinstance(weights, nn.Module) else dict(weights)
+        await self._call(lambda: self._batch.update(state, version, whole=whole))
+        self.complete = self.complete or whole
+
+    def end_session(self, session: str) -> None:
+        """Frees what is kept for a session."""
+        with contextlib.suppress(EngineError):  # A closed engine keeps nothing.
+            self._post(lambda: self._batch.end_session(session), lambda *_: None)
+
+    async def close(self) -> None:
+        """Fails what still waits and ends the worker."""
+        with self._work:
+            self._closing = True
+            self._work.notify()
+        await asyncio.to_thread(self._thread.join)
+
+    def _stop_strings(self, strings: tuple[str, ...]) -> StopStrings | None:
+        if not strings:
+            return None
+        if self._decode is None:
+            raise AgentRLError("stop strings need a tokenizer", remedy="TorchEngine(model, decode=tokenizer.decode)")
+        if strings not in self._stops:
+            self._stops[strings] = StopStrings(self._decode, strings)
+        return self._stops[strings]
+
+    def _check(self, ids: list[int], *, room: int) -> None:
+        if not ids:
+            raise AgentRLError("the prompt is empty", remedy="start it with a token, for example that of the template")
+        if max(ids) >= self.vocab_size or min(ids) < 0:
+            bad = next(token for token in ids if not 0 <= token < self.vocab_size)
+            raise AgentRLError(
+                f"token {bad} is not among the model's {self.vocab_size}", remedy="use the model's own tokenizer"
+            )
+        if len(ids) + room > self.max_context:
+            raise ContextOverflow(
+                f"{len(ids)} tokens leave no room for {room} more in a context of {self.max_context}",
+                remedy="shorten the observations, lower max_turns, or raise max_context",
+            )
+
+    def _reply(self) -> tuple[asyncio.Future[Any], Reply]:
+        """A future, and how the worker answers it."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+
+        def reply(value: Any, error: BaseException | None) -> None:
+            self._outbox.setdefault(loop, []).append((future, value, error))
+
+        return future, reply
+
+    async def _call(self, function: Callable[[], Any]) -> Any:
+        """Runs a function in the worker, between two steps."""
+        future, reply = self._reply()
+        self._post(lambda: reply(function(), None), reply)
+        return await future
+
+    def _post(self, job: Callable[[], None], reply: Reply) -> None:
+        with self._work:
+            if self._closing or self._over is not None:
+                raise self._over or EngineError("the engine is closed")
+            self._jobs.append((job, reply))
+            self._work.notify()
+
+    # From here on: the worker thread.
+
+    def _run(self) -> None:
+        reason: BaseException | None = None
+        try:
+            torch.set_num_threads(self._threads)
+            with torch.no_grad():
+                while self._wait():
+                    self._turn()
+        except BaseException as error:
+            reason = error
+        finally:
+            self._finish(reason)
+
+    def _wait(self) -> bool:
+        """Sleeps until there is work; false when the engine is to end."""
+        with self._work:
+            while not (self._jobs or self._batch.running or self._batch.waiting or self._closing):
+                self._work.wait()
+            return not self._closing
+
+    def _turn(self) -> None:
+        """Does what was asked, one step, and hands over what came of it."""
+        while self._jobs:
+            job, reply = self._jobs.popleft()
+            try:
+                job()
+            except AgentRLError as error:  # refused before anything was done
+                reply(None, error)
+            except Exception as error:
+                reply(None, _as_engine_error(error))
+                self._batch.abort(_as_engine_error(error))
+        try:
+            self._batch.step()
+        except Exception as error:
+            # The engine goes on: the episodes are retried, on caches that start anew.
+            self._batch.abort(_as_engine_error(error))
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """One call into each event loop a step, however many requests ended in it."""
+        outbox, self._outbox = self._outbox, {}
+        for loop, answers in outbox.items():
+            try:
+                loop.call_soon_threadsafe(_resolve, answers)
+            except RuntimeError:
+                continue  # The loop was closed: nobody waits.
+
+    def _finish(self, reason: BaseException | None) -> None:
+        with self._work:
+            cause = "was closed" if reason is None else f"died: {type(reason).__name__}: {reason}"
+            self._over = EngineError(f"the engine {cause}")
+            self._over.__cause__ = reason
+            left = list(self._jobs)
+            self._jobs.clear()
+        for _, reply in left:
+            reply(None, self._over)
+        self._batch.abort(self._over)
+        self._hand_over()
+
+
+def _as_engine_error(error: Exception) -> Exception:
+    if isinstance(error, AgentRLError):
+        return error
+    wrapped = EngineError(f"the model failed: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _resolve(answers: list[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
+    for future, value, error in answers:
+        if future.done():
+            continue  # Cancelled meanwhile.
+        if error is None:
+            future.set_result(value)
+        else:
+            # Each its own: an exception that is raised in several places mixes up their tracebacks.
+            own = copy.copy(error)
+            own.__cause__ = error.__cause__
+            future.set_exception(own)

@@ -1,0 +1,283 @@
+"""Keys and values: those of the rows that run (`KVArena`), and those of sessions between their turns (`Parked`)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from transformers import Cache, PreTrainedModel
+
+from agentrl.engines.embedded.attention import own_attention
+from agentrl.engines.embedded.graphs import rung
+from agentrl.types.errors import EngineError
+
+
+class Held(Protocol):
+    """A copy of a row's cache."""
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes."""
+        ...
+
+
+class Arena(Protocol):
+    """The caches of running requests, a row each.
+
+    Attributes:
+        moves: how often its memory has changed its place.
+        whole: whether a row's cache can only be taken over whole, not cut to a prefix.
+    """
+
+    moves: int
+    whole: bool
+
+    def reserve(self, rows: int, slots: int) -> None:
+        """Makes room for so many rows of so many tokens."""
+        ...
+
+    def forget(self) -> None:
+        """Drops what is stored; the memory may stay."""
+        ...
+
+    def clear(self) -> None:
+        """Forgets and frees everything."""
+        ...
+
+    def copy_row(self, source: int, target: int, length: int) -> None:
+        """Copies the first `length` tokens of a row."""
+        ...
+
+    def load(self, row: int, held: Any, length: int) -> None:
+        """Puts the first `length` tokens of what `save` returned into a row."""
+        ...
+
+    def save(self, row: int, length: int) -> Held:
+        """A copy of the first `length` tokens of a row."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """Keys and values of a row, [kv_heads, length, head_dim] by layer, keys before values."""
+
+    each: tuple[Tensor, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """What they take."""
+        return sum(tensor.nbytes for tensor in self.each)
+
+
+class KVArena(Cache):  # type: ignore[misc]
+    """The cache of a batch of ragged rows, in the form that transformers models take.
+
+    Two tensors [rows, kv_heads, slots, head_dim] for each layer, keys and values: attention reads the first slots of
+    some rows without a copy. It grows as needed, a layer at a time, so that old and new never take twice the memory;
+    and starts as zeros: what a mask hides is multiplied by zero, which garbage (NaN) would survive.
+
+    Args:
+        settled: CUDA graphs are captured on it. It grows in larger steps, has a row to spare for scoring, and keeps
+            its memory when it forgets what is stored.
+
+    """
+
+    whole = False
+
+    def __init__(self, model: PreTrainedModel, *, settled: bool = False) -> None:
+        # The parent's layers are not used: `update` and `get_seq_length` are all that a model calls.
+        super().__init__(layers=[])
+        shapes = cached_shapes(model)
+        parameter = next(model.parameters())
+        self._empty = [
+            tuple(parameter.new_zeros((0, heads, 0, width)) for heads, width in shapes[layer])
+            for layer in range(len(shapes))
+        ]
+        self._layers = list(self._empty)
+        self._settled = settled
+        self._real: Tensor | None = None
+        self._length: int | None = None
+        self.moves = 0
+
+    def reserve(self, rows: int, slots: int) -> None:
+        """Makes room for so many rows of so many tokens. What is stored stays, unless memory runs out: then the arena
+        is empty, and what raises that passes through."""
+        have_rows, _, have_slots, _ = self._layers[0][0].shape
+        if rows <= have_rows and slots <= have_slots:
+            return
+        new_rows, new_slots = have_rows, have_slots
+        if rows > have_rows:
+            new_rows = rung(rows, 8) + 1 if self._settled else max(rows, min(2 * have_rows, have_rows + 64))
+        if slots > have_slots:
+            new_slots = rung(slots, 1024) if self._settled else max(slots, have_slots * 5 // 4) + 63 & ~63
+        self.moves += 1
+        try:
+            for number, pair in enumerate(self._layers):
+                new = tuple(old.new_zeros((new_rows, old.shape[1], new_slots, old.shape[3])) for old in pair)
+                for into, old in zip(new, pair, strict=True):
+                    into[:have_rows, :, :have_slots] = old
+                self._layers[number] = new
+                del pair, old  # one layer at a time is there twice
+        except BaseException:
+            self.clear()  # else it stays half grown
+            raise
+
+    def forget(self) -> None:
+        """What is stored is zeros again; the memory is freed, unless graphs are captured on it."""
+        if not self._settled:
+            return self.clear()
+        for memory in self._memories():
+            memory.zero_()
+
+    def clear(self) -> None:
+        """Forgets and frees everything."""
+        self._layers = list(self._empty)
+        self.moves += 1
+
+    def copy_row(self, source: int, target: int, length: int) -> None:
+        """Copies the first `length` tokens of a row."""
+        for memory in self._memories():
+            memory[target, :, :length] = memory[source, :, :length]
+
+    def load(self, row: int, held: Any, length: int) -> None:
+        """Puts the first `length` tokens of what `save` returned into a row."""
+        for memory, saved in zip(self._memories(), held.each, strict=True):
+            memory[row, :, :length] = saved[:, :length]
+
+    def save(self, row: int, length: int) -> Tensors:
+        """A copy of the first `length` tokens of a row."""
+        return Tensors(tuple(memory[row, :, :length].clone() for memory in self._memories()))
+
+    def aim_at(self, rows: Tensor, slots: Tensor) -> None:
+        """The next forward pass writes a token to each of these places, int64 [tokens, 1] both; its attention is given
+        the whole memory."""
+        self._real, self._at, self._rows, self._length = None, (rows, slots), slice(None), None
+
+    def aim(self, first: int, slots: Tensor, length: int, real: Tensor | None = None) -> None:
+        """Says where the next forward pass reads and writes.
+
+        Args:
+            first: the pass covers the rows from this one on.
+            slots: int64 [rows, new]: where each new token is stored.
+            length: attention sees the slots below it, under the caller's mask.
+            real: bool [rows, new]; only these are stored. None: all.
+        """
+        count = slots.shape[0]
+        rows = torch.arange(first, first + count, device=slots.device)[:, None].expand_as(slots)
+        self._real = real
+        self._at = (rows, slots) if real is None else (rows[real], slots[real])
+        self._rows, self._length = slice(first, first + count), length
+
+    def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Called by each attention layer with its new keys and values, [rows, kv_heads, new, head_dim]."""
+        for memory, new in zip(self._layers[layer], (keys, values), strict=True):
+            new = new.transpose(1, 2)
+            memory.transpose(1, 2)[self._at] = new if self._real is None else new[self._real]
+        seen_keys, seen_values = (memory[self._rows, :, : self._length] for memory in self._layers[layer])
+        return seen_keys, seen_values
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Tokens stored before the pass; models only ask when they are given no positions."""
+        return self._length or 0
+
+    def _memories(self) -> Iterator[Tensor]:
+        return (memory for pair in self._layers for memory in pair)
+
+
+class _Shapes(Cache):  # type: ignore[misc]
+    """A cache that keeps nothing but the shapes of what a pass hands it: (kv_heads, head_dim) of keys and of values."""
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+        self.seen: dict[int, list[tuple[int, int]]] = {}
+
+    def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        self.seen[layer] = [(states.shape[1], states.shape[3]) for states in (keys, values)]
+        return keys, values
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0
+
+
+def cached_shapes(model: PreTrainedModel) -> list[list[tuple[int, int]]]:
+    """The shapes by layer.
+
+    Raises:
+        EngineError: not every layer keeps keys and values, and nothing else.
+    """
+    shapes = _Shapes()
+    one = torch.zeros((1, 1), dtype=torch.int64, device=next(model.parameters()).device)
+    mask = torch.zeros((1, 1, 1, 1), dtype=next(model.parameters()).dtype, device=one.device)
+    layers = model.config.get_text_config().num_hidden_layers
+    try:
+        with torch.no_grad(), own_attention(model):
+            model(input_ids=one, position_ids=one, attention_mask=mask, past_key_values=shapes, use_cache=True)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise EngineError(f"{type(model).__name__} keeps more than keys and values: {error}") from error
+    if sorted(shapes.seen) != list(range(layers)):
+        raise EngineError(f"{len(shapes.seen)} of {layers} layers of {type(model).__name__} keep keys and values")
+    return [shapes.seen[layer] for layer in range(layers)]
+
+
+@dataclass(frozen=True)
+class Parked:
+    """The cache of one session between two turns: `memory` holds that of exactly `token_ids`."""
+
+    token_ids: list[int]
+    memory: Held
+
+
+class ParkingLot:
+    """Parked sessions, the longest unused dropped first when `limit_bytes` is exceeded."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes, self.used_bytes = limit_bytes, 0
+        self._parked: OrderedDict[str, Parked] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    def put(self, session: str, parked: Parked) -> None:
+        """Parks a session, in place of what it had."""
+        self.take(session)
+        self._parked[session] = parked
+        self.used_bytes += parked.memory.nbytes
+        while self.used_bytes > self.limit_bytes:
+            self.take(next(iter(self._parked)))
+
+    def get(self, session: str) -> Parked | None:
+        """What a session has parked."""
+        return self._parked.get(session)
+
+    def take(self, session: str) -> Parked | None:
+        """Removes a session and returns what it had."""
+        if (parked := self._parked.pop(session, None)) is not None:
+            self.used_bytes -= parked.memory.nbytes
+        return parked
+
+    def newest_first(self) -> list[Parked]:
+        """What is parked."""
+        return list(reversed(self._parked.values()))
+
+    def clear(self) -> None:
+        """Forgets all sessions."""
+        self._parked.clear()
+        self.used_bytes = 0
+
+
+def common_prefix(a: list[int], b: list[int]) -> int:
+    """Length of the longest common prefix. Compares slices, which is C speed, and bisects the first difference."""
+    low, high = 0, min(len(a), len(b))
+    if a[:high] == b[:high]:
+        return high
+    while low + 1 < high:
+        middle = (low + high) // 2
+        if a[low:middle] == b[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,170 @@
+"""A model that keeps more of a sequence than keys and values: linear attention, convolutions, hybrids.
+
+Every row has the cache that transformers makes for the family, and goes through the model by itself. A cache of this
+kind cannot be cut to a prefix: a row is taken over whole or not at all. Slower than the arena, and right for every
+causal model.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from agentrl.engines.embedded.cached_model import FORWARD_TOKENS, CachedModel, Fill, RowModel
+from agentrl.types.errors import EngineError
+
+
+def cached_model(model: PreTrainedModel, *, settled: bool) -> tuple[RowModel, str | None]:
+    """The model with the fastest cache that gives its own logits; and if that is not the arena, why.
+
+    Raises:
+        EngineError: the model samples with no cache of its own either.
+    """
+    before = model.config.get_text_config()._attn_implementation
+    try:
+        arena = CachedModel(model, settled=settled)
+        arena.prove()
+        return arena, None
+    except (EngineError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as refusal:
+        model.config.get_text_config()._attn_implementation = before
+        native = NativeModel(model)
+        native.prove()
+        return native, str(refusal).partition("\n")[0]
+
+
+@dataclass
+class Kept:
+    """A cache of transformers' making, and how many tokens it holds."""
+
+    cache: Any = None
+    length: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """What its tensors take."""
+        return sum(tensor.nbytes for tensor in _tensors(self.cache))
+
+
+class Rows:
+    """Caches by row, in the place of a `KVArena`."""
+
+    whole = True
+
+    def __init__(self) -> None:
+        self.moves = 0
+        self.rows: list[Kept] = []
+
+    def reserve(self, rows: int, slots: int) -> None:
+        """Makes room for so many rows, of any length."""
+        self.rows += [Kept() for _ in range(rows - len(self.rows))]
+
+    def forget(self) -> None:
+        """Drops all."""
+        self.rows = []
+
+    clear = forget
+
+    def copy_row(self, source: int, target: int, length: int) -> None:
+        """Copies a row, whose length must be `length`."""
+        self.rows[target] = self.save(source, length)
+
+    def load(self, row: int, held: Kept, length: int) -> None:
+        """Puts a copy of what `save` returned into a row."""
+        self.rows[row] = copy.deepcopy(held) if length else Kept()
+
+    def save(self, row: int, length: int) -> Kept:
+        """A copy of a row, whose length must be `length`."""
+        assert self.rows[row].length == length
+        return copy.deepcopy(self.rows[row])
+
+
+class NativeModel:
+    """A causal language model that computes row by row."""
+
+    tile: int | None = None
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        parameter = next(model.parameters())
+        self.device, self.dtype = parameter.device, parameter.dtype
+        self.arena = Rows()
+        mamba = "cache_params" in inspect.signature(model.forward).parameters
+        self._argument = "cache_params" if mamba else "past_key_values"
+
+    def fill(self, fills: Sequence[Fill]) -> None:
+        """Forwards what rows lack."""
+        for fill in fills:
+            if not fill.start:
+                self.arena.rows[fill.row] = Kept()
+            self._feed(self.arena.rows[fill.row], fill.token_ids)
+
+    def decode(self, ids: Tensor, slots: Tensor, length: int, first: int, count: int) -> Tensor:
+        """Logits [rows, vocab] of one more token for each of `count` rows, from `first` on. `ids`: int64 [rows, 1]."""
+        return torch.cat([self._feed(self.arena.rows[first + row], ids[row].tolist()) for row in range(count)])
+
+    def score(self, row: int, prefix: list[int], branches: Sequence[tuple[Sequence[int], int]]) -> list[list[float]]:
+        """Log-probabilities (temperature 1) of each continuation after the first `start` tokens of a prefix, which is
+        forwarded once more: the caches of its beginnings are no longer there."""
+        kept = Kept()
+        scores: dict[int, list[float]] = {}
+        for number in sorted(range(len(branches)), key=lambda each: branches[each][1]):
+            branch, start = branches[number]
+            self._feed(kept, prefix[kept.length : start - 1])
+            fed = [prefix[start - 1], *branch[:-1]] if branch else []
+            logprobs = self._feed(copy.deepcopy(kept), fed, keep=len(fed)).float().log_softmax(-1) if fed else None
+            scores[number] = [] if logprobs is None else logprobs[range(len(branch)), list(branch)].tolist()
+        return [scores[number] for number in range(len(branches))]
+
+    def prove(self) -> None:
+        """Compares a row that was filled in two parts and decoded with the model's own pass.
+
+        Raises:
+            EngineError: the logits differ.
+        """
+        ids = [token % self.model.config.get_text_config().vocab_size for token in (5, 6, 7, 8, 9, 10, 11)]
+        with torch.no_grad():
+            kept = Kept()
+            for part in (ids[:3], ids[3:6]):
+                self._feed(kept, part)
+            ours = self._feed(kept, ids[6:]).float()[0]
+            own = self.model(input_ids=torch.tensor([ids], device=self.device), use_cache=False).logits[0, -1].float()
+        difference = (ours - own).abs().max().item()
+        if difference > (1e-3 if self.dtype == torch.float32 else 0.1) * max(1.0, own.abs().max().item()):
+            raise EngineError(
+                f"{type(self.model).__name__}: logits with a cache differ by {difference:.3g} from those without",
+                place="engine.use: torch",
+                remedy="engine.use: vllm, if vLLM knows the model",
+            )
+
+    def _feed(self, kept: Kept, token_ids: Sequence[int], keep: int = 1) -> Tensor:
+        """Forwards further tokens of a sequence. Logits [keep, vocab] of the last ones."""
+        logits: list[Tensor] = []
+        for at in range(0, len(token_ids), FORWARD_TOKENS):
+            piece = torch.tensor([token_ids[at : at + FORWARD_TOKENS]], device=self.device)
+            own = {} if kept.cache is None else {self._argument: kept.cache}
+            output = self.model(input_ids=piece, use_cache=True, **own)
+            kept.cache = getattr(output, self._argument)
+            kept.length += piece.shape[1]
+            logits.append(output.logits[0])
+        return torch.cat(logits)[-keep:] if logits else torch.empty(0, device=self.device)
+
+
+def _tensors(thing: Any) -> Iterator[Tensor]:
+    """All tensors within a cache, wherever its family keeps them."""
+    if isinstance(thing, Tensor):
+        yield thing
+    elif isinstance(thing, dict):
+        for value in thing.values():
+            yield from _tensors(value)
+    elif isinstance(thing, list | tuple):
+        for value in thing:
+            yield from _tensors(value)
+    elif type(thing).__module__.startswith("transformers.") and not hasattr(thing, "to_dict"):
+        yield from _tensors(vars(thing))

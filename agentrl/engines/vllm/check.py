@@ -1,0 +1,172 @@
+"""Whether a vLLM server fits a recipe: asked before the first episode, answered with what differs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from agentrl.chat.tokenizer import Tokenizer
+from agentrl.engines.http import HttpClient, Refused, back_off
+from agentrl.types.errors import EngineError
+
+PROBE = 'Déjà vu:  naïve\n\ttest 12345 {"a": [1, 2]} 日本 🙂 </end>'
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """What a server told.
+
+    Attributes:
+        native: whether it has the native token endpoint.
+        world_size: its workers; 1 if it does not tell.
+    """
+
+    model: str
+    max_context: int
+    native: bool
+    world_size: int
+
+
+class _Model(msgspec.Struct):
+    id: str
+    max_model_len: int | None = None
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
+
+
+class _Tokens(msgspec.Struct):
+    tokens: list[int]
+
+
+class _Text(msgspec.Struct):
+    prompt: str
+
+
+class _WorldSize(msgspec.Struct):
+    world_size: int
+
+
+class _Logprobs(msgspec.Struct):
+    token_logprobs: list[float | None] = []
+
+
+class _Choice(msgspec.Struct):
+    token_ids: list[int] | None = None
+    logprobs: _Logprobs | None = None
+
+
+class _Reply(msgspec.Struct):
+    choices: list[_Choice]
+
+
+async def check_server(url: str, client: HttpClient, tokenizer: Tokenizer, *, retries: int) -> ServerFacts:
+    """Asks a server what it serves, and compares it with the recipe's tokenizer.
+
+    Raises:
+        EngineError: it cannot be reached, is no vLLM server, or differs; says in what.
+    """
+    models = await _reach(url, client, retries)
+    model = models.data[0]
+    if model.max_model_len is None:
+        raise EngineError(
+            "not a vLLM server: it does not tell max_model_len", place=url, remedy="engine: {use: openai}"
+        )
+    await _compare_tokenizers(url, client, model.id, tokenizer)
+    await _check_logprobs(url, client, model.id, tokenizer)
+    return ServerFacts(
+        model.id, model.max_model_len, await _has_native(url, client, model.id), await _world(url, client)
+    )
+
+
+async def _reach(url: str, client: HttpClient, retries: int) -> _Models:
+    for attempt in range(retries + 1):
+        try:
+            return await client.get(f"{url}/v1/models", _Models)
+        except EngineError as error:
+            if attempt == retries:
+                raise EngineError(
+                    error.message, place=f"engine.urls: {url}", remedy="start it: agentrl serve RECIPE"
+                ) from error
+            await back_off(attempt)
+    raise AssertionError("unreachable")
+
+
+async def _compare_tokenizers(url: str, client: HttpClient, model: str, tokenizer: Tokenizer) -> None:
+    """Both ways: a text with every control token into ids, and ids from all over the vocabulary into text."""
+    remedy = "engine.urls and model.path must name the same model"
+    text = PROBE + "".join(tokenizer.controls)
+    ours = tokenizer.encode(text, special=True)
+    try:
+        body = {"model": model, "prompt": text, "add_special_tokens": False}
+        theirs = (await client.post(f"{url}/tokenize", body, _Tokens)).tokens
+        if ours != theirs:
+            at = next((k for k, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), len(ours))
+            raise EngineError(
+                f"the server's tokenizer differs from the recipe's ({tokenizer.name}): token {at} of a test text is "
+                f"{theirs[at : at + 1]} there and {ours[at : at + 1]} here",
+                place=url,
+                remedy=remedy,
+            )
+        for token in range(0, tokenizer.vocab_size, max(1, tokenizer.vocab_size // 16)):
+            said = (await client.post(f"{url}/detokenize", {"model": model, "tokens": [token]}, _Text)).prompt
+            if said != tokenizer.decode([token]):
+                raise EngineError(
+                    f"the server's vocabulary differs from the recipe's ({tokenizer.name}): token {token} is {said!r} "
+                    f"there and {tokenizer.decode([token])!r} here",
+                    place=url,
+                    remedy=remedy,
+                )
+    except Refused as refused:
+        raise EngineError(f"the tokenizers cannot be compared: {refused.message}", place=url, remedy=remedy) from None
+
+
+async def _check_logprobs(url: str, client: HttpClient, model: str, tokenizer: Tokenizer) -> None:
+    """The largest id is known, and log-probabilities are those of the distribution that was sampled from.
+
+    Under `top_k=1` the sampled token has probability 1 after the sampler's settings, and less before.
+    """
+    body = {
+        "model": model,
+        "prompt": [tokenizer.vocab_size - 1],
+        "max_tokens": 1,
+        "temperature": 1.0,
+        "top_k": 1,
+        "logprobs": 0,
+        "return_token_ids": True,
+    }
+    try:
+        choice = (await client.post(f"{url}/v1/completions", body, _Reply)).choices[0]
+    except Refused as refused:
+        raise EngineError(
+            f"the model does not know all tokens of the recipe's tokenizer ({tokenizer.vocab_size}): {refused.message}",
+            place=url,
+            remedy="engine.urls and model.path must name the same model",
+        ) from None
+    logprobs = choice.logprobs.token_logprobs if choice.logprobs else []
+    if choice.token_ids is None or len(logprobs) != 1 or logprobs[0] is None:
+        raise EngineError("the server returns no token ids", place=url, remedy="it takes vLLM 0.32 or newer")
+    if abs(logprobs[0]) > 1e-3:
+        raise EngineError(
+            "the server's log-probabilities ignore temperature and top_p: training on them would be biased",
+            place=url,
+            remedy="start it with --logprobs-mode processed_logprobs, as agentrl serve does",
+        )
+
+
+async def _has_native(url: str, client: HttpClient, model: str) -> bool:
+    body = {"model": model, "token_ids": [0], "sampling_params": {"max_tokens": 1}}
+    try:
+        await client.post(f"{url}/inference/v1/generate", body, type(None))
+    except Refused:
+        return False
+    return True
+
+
+async def _world(url: str, client: HttpClient) -> int:
+    try:
+        return (await client.get(f"{url}/get_world_size", _WorldSize)).world_size
+    except Refused:
+        return 1

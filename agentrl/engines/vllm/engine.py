@@ -1,0 +1,555 @@
+"""The vLLM engine: servers that sample, exact to the token and to the version of the weights.
+
+Where a server offers vLLM's native token endpoint (`--enable-scale-out`), a completion may span updates of the weights
+and every token knows its version. Otherwise `/v1/completions` takes and gives token ids, and an update waits until no
+request is under way, so that a completion has one version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from agentrl.chat.tokenizer import Tokenizer
+from agentrl.config.engine import EngineSettings
+from agentrl.engines.http import HttpClient, Refused, back_off
+from agentrl.engines.replicas import Replica, Replicas
+from agentrl.engines.stops import StopStrings, cut
+from agentrl.engines.vllm.adapters import Adapter, NoAdapters, Shelf
+from agentrl.engines.vllm.check import check_server
+from agentrl.engines.vllm.launch import Fleet
+from agentrl.engines.vllm.replies import NativeReply, Reply, from_completions, from_native, joined
+from agentrl.engines.vllm.transfer import TRANSFERS, Transfer
+from agentrl.types.engine import Completion, ContextOverflow, Sampling
+from agentrl.types.episode import VersionSpan
+from agentrl.types.errors import AgentRLError, EngineError
+from agentrl.types.task import Message, Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+T = TypeVar("T")
+
+NATIVE, COMPLETIONS = "/inference/v1/generate", "/v1/completions"
+
+CLEAR = "/reset_prefix_cache?reset_running_requests=true&reset_external=true"
+
+NOTHING = type(None)
+
+UNTRAINED = "default"
+"""What a server calls the version of its model's own weights."""
+
+SCORED_AT_ONCE = 64
+"""Tokens of a continuation that one request scores (vLLM takes at most 128 `logprob_token_ids`)."""
+
+CONTINUATIONS = 16
+"""A completion that the server breaks off (a pause that aborts) is continued at most so many times."""
+
+
+class _WeightInfo(msgspec.Struct):
+    weight_version: str
+
+
+class _Cleared(msgspec.Struct):
+    success: bool
+
+
+class _Policy(NamedTuple):
+    """What completions are sampled from.
+
+    Attributes:
+        model: as the servers call it.
+        version: of the adapter; None for the model itself, whose version the servers tell.
+    """
+
+    model: str
+    version: int | None = None
+
+
+class VLLMEngine:
+    """Samples on vLLM servers, which are attached to by URL or were started by this process.
+
+    Args:
+        servers: those that this process started: the engine waits for them and ends them.
+        tokenizer: of the recipe; that of the servers must be the same.
+        room: new tokens of one turn: the servers' context must hold more.
+    """
+
+    name = "vllm"
+    trainable = True
+    checkpoint_names = True
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        urls: Sequence[str],
+        *,
+        tokenizer: Tokenizer,
+        room: int = 1,
+        servers: Fleet | None = None,
+    ) -> None:
+        self.max_context = 0
+        self.version = 0
+        self._client = HttpClient(timeout_s=settings.timeout_s)
+        self.replicas = Replicas(urls, self._client, retries=settings.retries)
+        self.takes_adapters = not settings.merge_lora
+        self._settings, self._tokenizer, self._room, self._servers = settings, tokenizer, room, servers
+        self._shared = Path(settings.weights_dir) if settings.weights_dir else None
+        self._transfer: Transfer | None = None
+        self._shelf = Shelf(self._shared)
+        self._model, self._policy = "", _Policy("")
+        self._asleep: list[Replica] = []
+        self._under_way: Counter[str] = Counter()  # Requests by the name of what they sample from.
+        self._chores: set[asyncio.Task[Any]] = set()
+        self._native, self._updated, self._numbered = True, False, False
+        self._starting, self._updating = asyncio.Lock(), asyncio.Lock()
+        self._open, self._idle = asyncio.Event(), asyncio.Event()
+        self._open.set()
+        self._idle.set()
+
+    @property
+    def tells_versions(self) -> bool:
+        """Whether the servers tell for every token which weights sampled it, to whoever asks them."""
+        return self._native and self._policy.version is None
+
+    async def start(self) -> None:
+        """Waits for the servers and proves that they fit the recipe. The first call that needs them does it too.
+
+        Raises:
+            EngineError: a server cannot be reached, or serves something else; says what differs.
+        """
+        if self.max_context and not self._changed:
+            return
+        async with self._starting:
+            if not self.max_context:
+                await self._start()
+            elif self._changed:
+                await self._meet()
+
+    def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
+        """Nothing to prepare: the session's first request finds it a server."""
+
+    async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
+        """Samples a continuation; `max_tokens` is cut to what fits into the context.
+
+        A completion that a server breaks off goes on where it stopped, on whatever server is left.
+
+        Raises:
+            ContextOverflow: the prompt fills the context.
+            EngineError: no server could do it.
+            Refused: the request is wrong, for example a token that the model does not have.
+        """
+        room = self.max_context - len(token_ids)
+        if room < 1:
+            raise ContextOverflow(
+                f"{len(token_ids)} tokens leave no room for one more in a context of {self.max_context}",
+                remedy="shorten the observations, lower max_turns, or serve the model with a larger context",
+            )
+        limit = min(sampling.max_tokens, room)
+        whole = Completion(token_ids=[], logprobs=[], finish="abort", versions=[])
+        stops = StopStrings(self._tokenizer.decode, sampling.stop) if sampling.stop else None
+        for attempt in range(CONTINUATIONS):
+            piece = await self._sample([*token_ids, *whole.token_ids], sampling, limit - len(whole.token_ids), session)
+            whole = joined(whole, piece)
+            # Whatever the servers make of them: a string may span two pieces, and a step may give several tokens.
+            if stops is not None and (count := stops.first(whole.token_ids)) is not None:
+                return cut(whole, count)
+            if piece.finish != "abort" or len(whole.token_ids) == limit:
+                break
+            await back_off(attempt, most_s=2.0)
+        if whole.finish == "abort":
+            if len(whole.token_ids) < limit:
+                raise EngineError(f"the servers broke the completion off {CONTINUATIONS} times")
+            whole = msgspec.structs.replace(whole, finish="length")
+        return whole
+
+    async def score(
+        self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
+    ) -> list[list[float]]:
+        """Log-probabilities (natural logarithm, temperature 1) of each continuation's tokens after the prefix.
+
+        One prompt a token, of which the servers compute only what their prefix cache lacks: `prompt_logprobs` would
+        compute the whole prefix again, and can end a server.
+
+        Args:
+            at: continuation k comes after the first `at[k]` (1 or more) tokens of the prefix; default: after all.
+
+        Raises:
+            ContextOverflow: a continuation does not fit.
+            AgentRLError: a continuation starts outside the prefix.
+            EngineError: no server could do it.
+        """
+        await self.start()
+        starts = [len(prefix)] * len(continuations) if at is None else list(at)
+        for start, branch in zip(starts, continuations, strict=True):
+            if not 1 <= start <= len(prefix):
+                raise AgentRLError(f"a continuation starts at token {start} of a prefix of {len(prefix)}")
+            if start + len(branch) > self.max_context:
+                raise ContextOverflow(f"{start} + {len(branch)} tokens in a context of {self.max_context}")
+        # All go to one server, whose cache then holds the prefix.
+        session = f"score {hash(tuple(prefix))}"
+        branches = [(list(prefix[:start]), list(one)) for start, one in zip(starts, continuations, strict=True)]
+        await self._open.wait()
+        try:
+            with self._sampled() as policy:
+                scored = (self._score(policy, before, one, session) for before, one in branches)
+                return list(await asyncio.gather(*scored))
+        finally:
+            self.replicas.end_session(session)
+
+    async def update(self, weights: Mapping[str, Tensor] | Adapter, version: int) -> None:
+        """Takes new weights. Completions under way go on under them, which their spans show.
+
+        Args:
+            weights: a state dict in the checkpoint's names, or a LoRA adapter: then completions under way end under the
+                adapter that they began with.
+
+        Raises:
+            NoAdapters: the first adapter, and a server does not take it; `takes_adapters` is false from now on.
+            EngineError: no server took them. A server that failed alone gets no work until an update succeeds.
+        """
+        await self.start()
+        async with self._updating:
+            asleep, self._asleep = self._asleep, []
+            await self._each(asleep, "/wake_up", None)
+            if isinstance(weights, Adapter):
+                await self._send_adapter(weights, version)
+            else:
+                if not self._native or self._policy.version is not None:
+                    # Completions that cannot tell versions apart, or use an adapter on the weights that go: let them
+                    # end first.
+                    self._open.clear()
+                    await self._idle.wait()
+                try:
+                    await self._send_weights(weights, version)
+                    self._sample_from(_Policy(self._model))
+                finally:
+                    self._open.set()
+            self.version, self._updated = version, True
+
+    async def sleep(self) -> None:
+        """Has the servers give their GPUs' memory back until the next update wakes them: weights go to the machine's
+        memory, caches are dropped. Requests wait.
+
+        Raises:
+            EngineError: one does not.
+        """
+        await self.start()
+        awake = [replica for replica in self.replicas.all if replica not in self._asleep]
+        self._asleep += await self._each(awake, "/sleep?level=1&mode=keep", None)
+        for replica in awake:
+            if replica not in self._asleep:
+                raise EngineError(
+                    f"the server keeps the GPU's memory: {replica.drained}",
+                    place=replica.url,
+                    remedy="start it with --enable-sleep-mode, as agentrl serve does with engine.colocate=sleep",
+                )
+
+    def end_session(self, session: str) -> None:
+        """Forgets which server has the session's prefix."""
+        self.replicas.end_session(session)
+
+    async def close(self) -> None:
+        """Closes the connections; ends the servers that this process started."""
+        if self._policy.version is not None and self._servers is None:
+            await self._unload(self._policy.model)
+        await self._client.close()
+        self._shelf.close()
+        if self._transfer is not None:
+            await self._transfer.close()
+            self._transfer = None
+        if self._servers is not None:
+            await self._servers.close()
+
+    async def refuse_trained(self) -> None:
+        """For who samples a model and does not train it: that no server holds the weights of a training instead.
+
+        Servers without the native endpoint cannot tell.
+
+        Raises:
+            EngineError: one does.
+        """
+        await self.start()
+        if self._servers is not None or not self._native:
+            return
+        settings = {"max_tokens": 1, "temperature": 1.0, "logprobs": 0, "detokenize": False}
+        body = {
+            "model": self._policy.model,
+            "token_ids": self._tokenizer.encode("a", special=False),
+            "sampling_params": settings,
+        }
+        for replica in self.replicas.all:
+            reply = await self._client.post(replica.url + NATIVE, body, NativeReply)
+            spans = reply.choices[0].weight_versions or []
+            if any(span.version.isdecimal() for span in spans):
+                raise EngineError(
+                    f"the server holds weights of a training (version {spans[0].version}), not those of its model",
+                    place=replica.url,
+                    remedy="restart it with agentrl serve; model.path=CHECKPOINT serves what a training wrote",
+                )
+
+    @property
+    def _changed(self) -> bool:
+        """Whether servers came or went that this process started."""
+        return self._servers is not None and tuple(self._servers.urls) != tuple(r.url for r in self.replicas.all)
+
+    async def _meet(self) -> None:
+        """Takes new servers in, and leaves those that ended. After an update, a new one waits for the next, unless it
+        was an adapter, which the new one gets at once."""
+        assert self._servers is not None
+        known = {replica.url: replica for replica in self.replicas.all}
+        urls = list(self._servers.urls)
+        for url in urls:
+            if url not in known:
+                known[url] = Replica(url, drained="it came after the last update" if self._updated else "")
+                try:
+                    server = await check_server(url, self._client, self._tokenizer, retries=self._settings.retries)
+                    known[url].world_size = server.world_size
+                except EngineError as error:
+                    known[url].drained = error.message
+                    continue
+                if self._policy.version is not None:
+                    await self._load([known[url]], self._policy.model)
+        self.replicas.all = [known[url] for url in urls]
+
+    async def _start(self) -> None:
+        if self._servers is not None:
+            await self._servers.ready()
+            self.replicas.all = [Replica(url) for url in self._servers.urls]
+        found = [
+            await check_server(replica.url, self._client, self._tokenizer, retries=self._settings.retries)
+            for replica in self.replicas.all
+        ]
+        if len({server.model for server in found}) > 1:
+            raise EngineError(f"the servers serve different models: {', '.join(server.model for server in found)}")
+        context = min(server.max_context for server in found)
+        if context <= self._room:
+            raise EngineError(
+                f"the servers take {context} tokens, and one turn may have {self._room}",
+                place="sampling.max_tokens",
+                remedy="serve the model with a larger --max-model-len, or lower sampling.max_tokens",
+            )
+        self._model, self._policy, self.max_context = found[0].model, _Policy(found[0].model), context
+        self._native = all(server.native for server in found)
+        for replica, server in zip(self.replicas.all, found, strict=True):
+            replica.world_size = server.world_size
+
+    async def _sample(self, prompt: list[int], sampling: Sampling, limit: int, session: str) -> Completion:
+        if self._changed:
+            await self.start()
+        await self._open.wait()
+        version = self.version
+        settings: dict[str, Any] = {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": limit,
+            "stop_token_ids": list(sampling.stop_token_ids),
+            "ignore_eos": True,  # The recipe's stop tokens end a turn, and no other.
+            "logprobs": 0,
+        }
+        if sampling.stop:
+            settings |= {"stop": list(sampling.stop), "include_stop_str_in_output": True, "skip_special_tokens": False}
+        if self._settings.seeded and sampling.seed is not None:
+            # Of a completion that is continued, every piece draws anew.
+            settings["seed"] = (sampling.seed + len(prompt)) & (1 << 62) - 1
+        with self._sampled() as policy:
+            if self._native:
+                params = {**settings, "detokenize": bool(sampling.stop)}
+                body: dict[str, Any] = {"token_ids": prompt, "sampling_params": params}
+                native = await self._ask(policy, NATIVE, body, NativeReply, session, self._restarted)
+                completion = from_native(native.choices[0], version)
+            else:
+                body = {"prompt": prompt, "return_token_ids": True, **settings}
+                reply = await self._ask(policy, COMPLETIONS, body, Reply, session)
+                completion = from_completions(reply.choices[0], version)
+        if policy.version is not None:
+            spans = [VersionSpan(policy.version, 0, len(completion.token_ids))]
+            return msgspec.structs.replace(completion, versions=spans)
+        return completion
+
+    @contextmanager
+    def _sampled(self) -> Iterator[_Policy]:
+        """What a request samples from, which stays on the servers as long as the block."""
+        policy = self._policy
+        self._under_way[policy.model] += 1
+        self._idle.clear()
+        try:
+            yield policy
+        finally:
+            self._under_way[policy.model] -= 1
+            if not self._under_way.total():
+                self._idle.set()
+            self._retire(policy)
+
+    async def _ask(
+        self,
+        policy: _Policy,
+        path: str,
+        body: dict[str, Any],
+        kind: type[T],
+        session: str,
+        wrong: Callable[[T], str] | None = None,
+    ) -> T:
+        """Posts a request under the policy. A server that has restarted lacks the adapter, and gets it again."""
+        body = {"model": policy.model, **body}
+        try:
+            return await self.replicas.post(path, body, kind, session=session, wrong=wrong)
+        except Refused as refused:
+            if refused.status != 404 or policy.version is None:
+                raise
+            await self._load(self.replicas.all, policy.model)
+            return await self.replicas.post(path, body, kind, session=session, wrong=wrong)
+
+    def _restarted(self, reply: NativeReply) -> str:
+        """Why a server is to be left alone: it has its model's own weights where others have those of an update."""
+        versions = [span.version for span in reply.choices[0].weight_versions or []]
+        if self._numbered and self._policy.version is None and versions[-1:] == [UNTRAINED]:
+            return "it has restarted, and holds its model's own weights until the next update"
+        self._numbered |= any(map(str.isdecimal, versions))
+        return ""
+
+    async def _score(self, policy: _Policy, prefix: list[int], continuation: list[int], session: str) -> list[float]:
+        scores: list[float] = []
+        for start in range(0, len(continuation), SCORED_AT_ONCE):
+            wanted = continuation[start : start + SCORED_AT_ONCE]
+            body = {
+                "prompt": [prefix + continuation[: start + k] for k in range(len(wanted))],
+                "max_tokens": 1,
+                "temperature": 1.0,
+                "logprobs": 0,
+                "logprob_token_ids": sorted(set(wanted)),
+                "return_tokens_as_token_ids": True,
+            }
+            reply = await self._ask(policy, COMPLETIONS, body, Reply, session)
+            for choice, token in zip(sorted(reply.choices, key=lambda choice: choice.index), wanted, strict=True):
+                listed = (choice.logprobs.top_logprobs if choice.logprobs else None) or [None]
+                score = (listed[0] or {}).get(f"token_id:{token}")
+                if score is None:
+                    raise EngineError("the server does not score tokens by id", remedy="it takes vLLM 0.32 or newer")
+                scores.append(score)
+        return scores
+
+    async def _send_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Pause, start, send, finish, resume, on all servers at once; also on those that failed before."""
+        if self._transfer is None:
+            self._transfer = TRANSFERS[self._settings.transfer](self._shared)
+        await self._transfer.prepare(weights)
+        paused = await self._each(self.replicas.all, "/pause?mode=keep&clear_cache=true", None)
+        started = await self._each(paused, "/start_weight_update", None)
+        sent = await self._transfer.send(started, self._each)
+        done = await self._each(sent, "/finish_weight_update", {"weight_version": str(version)})
+        # Whatever a pause clears in this vLLM or that: nothing computed under the old weights stays. Requests under way
+        # are computed anew, so that every log-probability is that of one version, history included.
+        cleared = await self._each(done, CLEAR, None, kind=_Cleared)
+        resumed = await self._each(cleared, "/resume", None)
+        for replica in resumed:
+            replica.drained = ""
+            replica.worked()
+        # One that failed in between holds half a model: it stays paused, and what it was doing goes on elsewhere.
+        await self._each([replica for replica in started if replica not in resumed], "/abort_requests", {})
+        await self._each([replica for replica in paused if replica not in started], "/resume", None)
+        if not resumed:
+            reasons = "; ".join(f"{replica.url}: {replica.drained}" for replica in self.replicas.all)
+            raise EngineError(
+                f"no server took the weights of version {version}: {reasons}",
+                remedy="agentrl serve starts servers that can: VLLM_SERVER_DEV_MODE=1 and --weight-transfer-config",
+            )
+
+    async def _send_adapter(self, adapter: Adapter, version: int) -> None:
+        """A name of its own for each version: the servers keep caches by name, so that none is used under another."""
+        first = self._policy.version is None
+        if first and await self._trained_before():
+            await self._send_weights(await adapter.base(), version)
+        name = await self._shelf.put(adapter, version)
+        took = await self._load(self.replicas.all, name)
+        lacking = [replica for replica in self.replicas.all if replica not in took]
+        if first and lacking:
+            self.takes_adapters, why = False, f"{lacking[0].url}: {lacking[0].drained}"
+            for replica in lacking:
+                replica.drained = ""
+            await self._unload(name)
+            raise NoAdapters(why)
+        if not took:
+            raise EngineError(
+                f"no server took the adapter of version {version}: {lacking[0].drained}",
+                place=lacking[0].url,
+                remedy="the server's log tells more; the same command goes on once it serves again",
+            )
+        self._sample_from(_Policy(name, version))
+
+    async def _trained_before(self) -> bool:
+        """Whether a server holds weights that an earlier training sent it. Those that cannot tell are trusted; the
+        trainer's canary compares log-probabilities."""
+
+        async def one(replica: Replica) -> bool:
+            try:
+                info = await self._client.get(f"{replica.url}/weight_info", _WeightInfo)
+            except (EngineError, Refused):
+                return False
+            return info.weight_version != UNTRAINED
+
+        return any(await asyncio.gather(*map(one, self.replicas.all)))
+
+    async def _load(self, replicas: Sequence[Replica], name: str) -> list[Replica]:
+        """Has servers load an adapter; those that have it now. Not in place: a server would read it at every step."""
+        body = {"lora_name": name, "lora_path": str(self._shelf.folder(name))}
+        took = await self._each(replicas, "/v1/load_lora_adapter", body, done_before="already been loaded")
+        for replica in took:
+            replica.drained = ""
+            replica.worked()
+        return took
+
+    def _sample_from(self, policy: _Policy) -> None:
+        before, self._policy = self._policy, policy
+        self._retire(before)
+
+    def _retire(self, policy: _Policy) -> None:
+        """Unloads an adapter that was replaced and that no request uses any more."""
+        if policy.version is None or policy == self._policy or self._under_way[policy.model]:
+            return
+        task = asyncio.create_task(self._unload(policy.model))
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+
+    async def _unload(self, name: str) -> None:
+        await self._each(self.replicas.all, "/v1/unload_lora_adapter", {"lora_name": name}, needed=False)
+        self._shelf.drop(name)
+
+    async def _each(
+        self,
+        replicas: Sequence[Replica],
+        path: str,
+        body: Any,
+        *,
+        needed: bool = True,
+        done_before: str | None = None,
+        kind: type[_Cleared] | type[None] = NOTHING,
+    ) -> list[Replica]:
+        """Posts to servers; those that agreed. The others are drained, if the call was `needed`.
+
+        Args:
+            done_before: a refusal that says this is none: nothing was left to do.
+            kind: of the reply, where one that was accepted may still tell of a failure.
+        """
+
+        async def one(replica: Replica) -> bool:
+            try:
+                reply = await self._client.post(replica.url + path, body, kind)
+                if reply is not None and not reply.success:
+                    raise EngineError("the server could not do it")
+            except (EngineError, Refused) as error:
+                if done_before is not None and done_before in error.message:
+                    return True
+                if needed:
+                    replica.drained = f"{path}: {error.message}"
+                return False
+            return True
+
+        agreed = await asyncio.gather(*map(one, replicas))
+        return [replica for replica, yes in zip(replicas, agreed, strict=True) if yes]

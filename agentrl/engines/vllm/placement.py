@@ -1,0 +1,71 @@
+"""Which GPUs of this machine vLLM servers get, and how much of them: never the trainer's, unless that is asked for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+from agentrl.config.engine import EngineSettings
+from agentrl.types.errors import EngineError
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them; found without touching one."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        found = [name.strip() for name in named.split(",") if name.strip()]
+        return found[: found.index("-1")] if "-1" in found else found  # CUDA stops there, too
+    if (asks := shutil.which("nvidia-smi")) is None:
+        return []
+    listed = subprocess.run([asks, "-L"], capture_output=True, text=True, timeout=60, check=False).stdout
+    return [str(number) for number, _ in enumerate(line for line in listed.splitlines() if line.startswith("GPU "))]
+
+
+def assigned(settings: EngineSettings, trainer: int) -> list[list[str]]:
+    """For each server its GPUs, as CUDA_VISIBLE_DEVICES names them. The trainer has the first ones, the servers the
+    last; with `colocate` they begin at the trainer's.
+
+    Args:
+        trainer: so many GPUs this training computes on.
+
+    Raises:
+        EngineError: there are too few, one does not exist, or the trainer has it.
+    """
+    visible, each = visible_gpus(), settings.tensor_parallel
+    wanted = settings.replicas * each
+    theirs = f"{settings.replicas} server{'s' * (settings.replicas > 1)} of {each} GPU{'s' * (each > 1)} each"
+    seen = f"{len(visible)} GPU{'s' * (len(visible) != 1)}"
+    if settings.gpus is not None:
+        chosen = settings.gpus
+        if bad := [gpu for gpu in chosen if gpu >= len(visible)]:
+            raise EngineError(
+                f"GPU {bad[0]} is not there: this process sees {seen}",
+                place="engine.gpus",
+                remedy=f"indices from 0 to {len(visible) - 1}" if visible else "CUDA_VISIBLE_DEVICES, nvidia-smi -L",
+            )
+        if len(chosen) != wanted:
+            raise EngineError(
+                f"{len(chosen)} GPUs are named, and {theirs} take {wanted}",
+                place="engine.gpus",
+                remedy="engine.replicas and engine.tensor_parallel say how many",
+            )
+        if settings.colocate is None and (shared := [gpu for gpu in chosen if gpu < trainer]):
+            raise EngineError(
+                f"GPU {shared[0]} is the trainer's",
+                place="engine.gpus",
+                remedy=f"from {trainer} on, or share it in turns: engine.colocate=sleep with engine.memory_share",
+            )
+    else:
+        reserved = trainer if settings.colocate is None else 0
+        if reserved + wanted > len(visible):
+            raise EngineError(
+                f"{theirs} take {wanted}, {f'the trainer {trainer}, ' if reserved else ''}and this process sees {seen}",
+                place="engine.replicas",
+                remedy="fewer servers or engine.tensor_parallel; "
+                + ("share the trainer's in turns: engine.colocate=sleep with engine.memory_share; " if reserved else "")
+                + "without a GPU: make vllm-cpu",
+            )
+        first = len(visible) - wanted if settings.colocate is None else 0
+        chosen = list(range(first, first + wanted))
+    return [[visible[gpu] for gpu in chosen[k * each : (k + 1) * each]] for k in range(settings.replicas)]

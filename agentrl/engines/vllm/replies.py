@@ -1,0 +1,118 @@
+"""What vLLM servers reply: decoded in one pass, and made into completions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from agentrl.types.engine import Completion
+from agentrl.types.episode import VersionSpan
+from agentrl.types.errors import DeadPolicy, EngineError
+
+
+class _TokenLogprob(msgspec.Struct, gc=False):  # One a token: too many to be looked at by the collector.
+    token_id: int
+    logprob: float | None
+
+
+class _Content(msgspec.Struct):
+    content: list[_TokenLogprob] | None = None
+
+
+class _Span(msgspec.Struct):
+    version: str
+    start: int
+    end: int
+
+
+class NativeChoice(msgspec.Struct):
+    """A completion of the native endpoint."""
+
+    token_ids: list[int] | None = None
+    logprobs: _Content | None = None
+    finish_reason: str | None = None
+    weight_versions: list[_Span] | None = None
+
+
+class NativeReply(msgspec.Struct):
+    """Of the native endpoint."""
+
+    choices: list[NativeChoice]
+
+
+class _Logprobs(msgspec.Struct):
+    token_logprobs: list[float | None] = []
+    top_logprobs: list[dict[str, float] | None] = []
+
+
+class Choice(msgspec.Struct):
+    """A completion of `/v1/completions`."""
+
+    index: int = 0
+    token_ids: list[int] | None = None
+    logprobs: _Logprobs | None = None
+    finish_reason: str | None = None
+
+
+class Reply(msgspec.Struct):
+    """Of `/v1/completions`."""
+
+    choices: list[Choice]
+
+
+def from_native(choice: NativeChoice, version: int) -> Completion:
+    """The completion of a reply of the native endpoint; `version`: of servers that were never updated."""
+    content = (choice.logprobs.content if choice.logprobs else None) or []
+    ids = choice.token_ids or []
+    if [entry.token_id for entry in content] != ids:
+        raise EngineError("the server's log-probabilities belong to other tokens than it sampled")
+    completion = _completion(ids, [entry.logprob for entry in content], choice.finish_reason, version)
+    spans = [VersionSpan(_number(s.version, version), s.start, s.end) for s in choice.weight_versions or []]
+    return msgspec.structs.replace(completion, versions=spans) if spans else completion
+
+
+def from_completions(choice: Choice, version: int) -> Completion:
+    """The completion of a reply of `/v1/completions`, all of one version."""
+    logprobs = choice.logprobs.token_logprobs if choice.logprobs else []
+    return _completion(choice.token_ids or [], logprobs, choice.finish_reason, version)
+
+
+def _completion(ids: list[int], logprobs: Sequence[float | None], finish: str | None, version: int) -> Completion:
+    sure = [value for value in logprobs if value is not None]
+    if len(ids) != len(logprobs):
+        raise EngineError(f"{len(ids)} tokens came with the log-probabilities {list(logprobs)[:8]}")
+    if len(sure) < len(ids) or not math.isfinite(sum(sure)):  # JSON has no NaN: a null stands for it
+        raise DeadPolicy(f"the log-probabilities of sampled tokens are not finite: {list(logprobs)[:8]}")
+    reasons: dict[str | None, Literal["stop", "length"]] = {"stop": "stop", "length": "length"}
+    return Completion(
+        token_ids=ids,
+        # The sum of rounded probabilities may exceed 1 by a little.
+        logprobs=sure if max(sure, default=0.0) <= 0.0 else [min(0.0, value) for value in sure],
+        finish=reasons.get(finish, "abort"),
+        versions=[VersionSpan(version, 0, len(ids))] if ids else [],
+    )
+
+
+def joined(first: Completion, second: Completion) -> Completion:
+    """Two pieces of one completion."""
+    at = len(first.token_ids)
+    versions = list(first.versions)
+    for span in second.versions:
+        moved = VersionSpan(span.version, span.start + at, span.end + at)
+        if versions and versions[-1].version == moved.version:
+            moved = VersionSpan(moved.version, versions.pop().start, moved.end)
+        versions.append(moved)
+    return Completion(
+        token_ids=first.token_ids + second.token_ids,
+        logprobs=first.logprobs + second.logprobs,
+        finish=second.finish,
+        versions=versions,
+    )
+
+
+def _number(version: str, otherwise: int) -> int:
+    """A server that was never updated calls its version by a word."""
+    return int(version) if version.isdecimal() else otherwise

@@ -1,0 +1,1 @@
+"""Loading models and tokenizers of transformers, and building small ones from nothing."""

@@ -1,0 +1,431 @@
+"""The policy: a model from a folder, from a GGUF file, or built from scratch.
+
+Importable without torch and transformers; loading needs the extra `train` (and `gguf` for GGUF files).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from agentrl.chat.template import template_text, with_arguments
+from agentrl.config.sections import MAY_CHANGE
+from agentrl.types.errors import MissingExtra, RecipeError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+SPECIAL_TOKENS = ("<|pad|>", "<|im_start|>", "<|im_end|>")
+ROLES = ("system", "user", "assistant", "tool")
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+
+CONVERSION = 1
+"""Raised when `_convert` writes something else than before: older conversions in the cache are then passed over."""
+
+
+class ScratchModel(BaseModel):
+    """A small Llama with random weights, and a tokenizer trained on the demonstrations."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    hidden: int = Field(64, ge=8, description="Width of the residual stream.")
+    layers: int = Field(2, ge=1)
+    heads: int = Field(2, ge=1)
+    kv_heads: int | None = Field(None, ge=1, description="Fewer than heads: grouped-query attention. Default: heads.")
+    vocab_size: int = Field(600, ge=256 + len(SPECIAL_TOKENS), description="At most; the texts may yield fewer.")
+    max_context: int = Field(1024, ge=16, description="Tokens of an episode, prompt and completions together.")
+    init_range: float = Field(
+        0.06, gt=0, description="Standard deviation of the initial weights. 0.02 learns to copy far more slowly."
+    )
+
+    @model_validator(mode="after")
+    def _divides(self) -> ScratchModel:
+        if self.hidden % (2 * self.heads):
+            raise ValueError(f"hidden ({self.hidden}) must be a multiple of 2 * heads ({2 * self.heads})")
+        if self.heads % (self.kv_heads or self.heads):
+            raise ValueError(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
+        return self
+
+
+class ModelSettings(BaseModel):
+    """The section `model` of a recipe: exactly one of `path` and `scratch`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str | None = Field(
+        None, description="A Hugging Face model folder, a .gguf file (or its folder), or package:NAME (see find_model)."
+    )
+    scratch: ScratchModel | None = Field(None, description="Build a small model from nothing.")
+    template: str | None = Field(
+        None,
+        description="The chat template: a file, or a shipped one by name (docs/templates.md); default: the model's.",
+    )
+    template_args: dict[str, Any] = Field(
+        {}, description="What the chat template reads beside messages and tools, for example {enable_thinking: false}."
+    )
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Of the weights that the engine samples with. Training keeps its own in float32."
+    )
+    device: Annotated[Literal["auto", "cpu", "cuda"], MAY_CHANGE] = Field(
+        "auto", description="Where training and the torch engine compute; auto: a GPU if there is one."
+    )
+
+    @model_validator(mode="after")
+    def _templates_are_for_models_with_another(self) -> ModelSettings:
+        if self.scratch is not None and (self.template is not None or self.template_args):
+            raise ValueError("a scratch model has the template chatml: 'template' and 'template_args' go with 'path'")
+        return self
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ModelSettings:
+        if (self.path is None) == (self.scratch is None):
+            raise ValueError(
+                "give exactly one of 'path' and 'scratch'; --set 'model={path: FOLDER}' replaces the whole section"
+            )
+        return self
+
+    def for_training(self) -> ModelSettings:
+        """The same settings with the weights that training adds its small steps to."""
+        return self.model_copy(update={"dtype": "float32"})
+
+    def at(self, folder: Path) -> ModelSettings:
+        """The same settings with the weights of a folder, for example a checkpoint, whose template is settled."""
+        return ModelSettings(path=str(folder), scratch=None, dtype=self.dtype, device=self.device)
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model with its tokenizer.
+
+    Attributes:
+        model: in evaluation mode, on the device of the settings, with SDPA attention where that computes all that the
+            model's own does.
+        tokenizer: has a chat template.
+        max_context: tokens that the model's positions allow.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerFast
+    max_context: int
+
+
+def load_model(settings: ModelSettings, *, texts: Iterable[str] | None = None, seed: int) -> LoadedModel:
+    """Loads the model, or builds it.
+
+    Args:
+        texts: what the tokenizer of a scratch model is trained on; not read for other models.
+        seed: of a scratch model's weights.
+
+    Raises:
+        RecipeError: the model cannot be found or lacks a part.
+        MissingExtra: torch, transformers or gguf is not installed.
+    """
+    _need("torch", "train")
+    _need("transformers", "train")
+    if settings.scratch is not None:
+        loaded = _build(settings.scratch, texts, seed)
+        model = loaded.model.to(_dtype(settings)).to(_device(settings))
+        return LoadedModel(model, loaded.tokenizer, loaded.max_context)
+    folder = model_folder(settings)
+    if not any(True for pattern in WEIGHTS for _ in folder.glob(pattern)):
+        raise _error(f"{folder} has no weights", f"it needs one of {', '.join(WEIGHTS)}")
+    tokenizer = load_tokenizer(settings)
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with no_progress_bars(), _explained(folder):
+        attention = attention_for(AutoConfig.from_pretrained(folder))
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=_dtype(settings), attn_implementation=attention)
+    return LoadedModel(model.eval().to(_device(settings)), tokenizer, int(model.config.max_position_embeddings))
+
+
+def attention_for(config: Any) -> Literal["sdpa", "eager"]:
+    """transformers' attention for a model: SDPA, unless the model has none, or SDPA would drop its score caps (Gemma-2)
+    without a word."""
+    from transformers import AutoModelForCausalLM
+
+    kind = AutoModelForCausalLM._model_mapping.get(type(config), None)
+    capped = getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
+    return "sdpa" if getattr(kind, "_supports_sdpa", False) and not capped else "eager"
+
+
+def load_tokenizer(settings: ModelSettings) -> PreTrainedTokenizerFast:
+    """The tokenizer of a model that lies in a folder, without its weights.
+
+    Raises:
+        RecipeError: it cannot be found, has no chat template, or one that does not read an argument.
+    """
+    _need("transformers", "train")
+    from transformers import AutoTokenizer
+
+    folder = model_folder(settings)
+    if not any((folder / name).is_file() for name in TOKENIZERS):
+        raise _error(f"{folder} has no tokenizer", f"copy one of {', '.join(TOKENIZERS)} of the model to the folder")
+    with _explained(folder):
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    if settings.template is not None:
+        tokenizer.chat_template = template_text(settings.template)
+    if not tokenizer.chat_template:
+        raise _error(
+            f"the tokenizer in {folder} has no chat template",
+            "use an instruction-tuned model, or name a template: model.template=chatml, or a file",
+        )
+    if settings.template_args:
+        own = tokenizer.chat_template
+        several = own if isinstance(own, dict) else {"": own}
+        settled = {name: with_arguments(text, settings.template_args) for name, text in several.items()}
+        tokenizer.chat_template = settled if isinstance(own, dict) else settled[""]
+    return tokenizer
+
+
+def find_model(name: str) -> Path:
+    """Where a model lies: a folder with `config.json`, or a .gguf file.
+
+    Args:
+        name: a folder, a .gguf file, a folder with exactly one .gguf file, or `package:NAME`: an installed Python
+            package that carries one. The package is not imported.
+
+    Raises:
+        RecipeError: there is no such thing.
+    """
+    place = _package_folder(name.removeprefix("package:")) if name.startswith("package:") else Path(name).expanduser()
+    if place.suffix == ".gguf" and place.is_file():
+        return place
+    if not place.is_dir():
+        if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+            raise _error(
+                f"there is no folder {name!r}: models are folders, names on the Hugging Face Hub are not looked up",
+                f"hf download {name} --local-dir models/{name.split('/')[1]}, then model.path=models/...",
+            )
+        raise _error(f"there is no folder {name!r}", "model.path takes a model folder, a .gguf file or package:NAME")
+    if (place / "config.json").is_file():
+        return place
+    ggufs = sorted(place.glob("*.gguf"))
+    if len(ggufs) == 1:
+        return ggufs[0]
+    if ggufs:
+        raise _error(f"{place} holds {len(ggufs)} .gguf files", f"name one of them: model.path={ggufs[0]}")
+    raise _error(f"{place} holds no model: neither config.json nor a .gguf file", "point model.path at the model")
+
+
+def _package_folder(name: str) -> Path:
+    spec = importlib.util.find_spec(name.replace("-", "_"))
+    if spec is None or not spec.submodule_search_locations:
+        raise _error(f"the package {name!r} is not installed", f"pip install --no-deps {name}")
+    return Path(spec.submodule_search_locations[0])
+
+
+def count_layers(settings: ModelSettings) -> int | None:
+    """Decoder layers of a model, without loading it; None where its description does not say.
+
+    Raises:
+        RecipeError: there is no such model.
+    """
+    if settings.path is None:
+        assert settings.scratch is not None
+        return settings.scratch.layers
+    place = find_model(settings.path)
+    if place.suffix != ".gguf":
+        config = json.loads((place / "config.json").read_bytes())
+        layers = config.get("text_config", config).get("num_hidden_layers")
+        return None if layers is None else int(layers)
+    return _count_gguf_layers(place) if importlib.util.find_spec("gguf") is not None else None
+
+
+@functools.cache  # reading the header takes seconds
+def _count_gguf_layers(gguf: Path) -> int:
+    from gguf import GGUFReader
+
+    fields = GGUFReader(gguf).fields
+    return int(fields[f"{fields['general.architecture'].contents()}.block_count"].contents())
+
+
+def model_folder(settings: ModelSettings) -> Path:
+    """The folder of a model that is named; a GGUF file is converted once.
+
+    Raises:
+        RecipeError: there is none.
+    """
+    if settings.path is None:
+        raise _error("a scratch model lies in no folder until it was trained", "point model.path at a checkpoint")
+    place = find_model(settings.path)
+    return _converted(place) if place.suffix == ".gguf" else place
+
+
+def _build(scratch: ScratchModel, texts: Iterable[str] | None, seed: int) -> LoadedModel:
+    if texts is None:
+        raise _error(
+            "a scratch model needs texts to train its tokenizer on", "add a warm_start to the recipe, or use model.path"
+        )
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    tokenizer = _train_tokenizer(texts, scratch.vocab_size)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=scratch.hidden,
+        intermediate_size=4 * scratch.hidden,
+        num_hidden_layers=scratch.layers,
+        num_attention_heads=scratch.heads,
+        num_key_value_heads=scratch.kv_heads or scratch.heads,
+        max_position_embeddings=scratch.max_context,
+        initializer_range=scratch.init_range,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        attn_implementation="sdpa",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(config)
+    return LoadedModel(model.eval(), tokenizer, scratch.max_context)
+
+
+def _train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """Byte-level BPE whose merges may cross spaces, so that a frequent phrase becomes one token."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    special = re.compile("|".join(map(re.escape, SPECIAL_TOKENS)))
+    pieces: list[str] = []
+    for text in texts:
+        # Every message comes with a header of the template, which is to cost few tokens too.
+        pieces += [piece for piece in special.split(text) if piece] + [f"{role}\n" for role in ROLES]
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(pieces, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        pad_token=SPECIAL_TOKENS[0],
+        eos_token=SPECIAL_TOKENS[2],
+        chat_template=CHATML,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _converted(gguf: Path) -> Path:
+    """The GGUF file as a model folder (float32 safetensors), converted once and kept in the cache.
+
+    The cache is $AGENTRL_CACHE, by default ~/.cache/agentrl. The key holds the file's name, size and time, so that
+    a file that was replaced is converted anew.
+    """
+    _need("gguf", "gguf")
+    _need("accelerate", "gguf")
+    stat = gguf.stat()
+    source = f"{CONVERSION}/{gguf.resolve()}/{stat.st_size}/{stat.st_mtime_ns}"
+    key = hashlib.blake2b(source.encode(), digest_size=6).hexdigest()
+    cache = Path(os.environ.get("AGENTRL_CACHE") or "~/.cache/agentrl").expanduser() / "models"
+    folder = cache / f"{gguf.stem}-{key}"
+    if folder.is_dir():
+        return folder
+    cache.mkdir(parents=True, exist_ok=True)
+    # Written beside it and renamed: a killed conversion leaves no half a model, and of two at once one wins.
+    partial = Path(tempfile.mkdtemp(prefix=".converting-", dir=cache))
+    try:
+        _convert(gguf, partial)
+        try:
+            partial.rename(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
+def _convert(gguf: Path, folder: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    source: dict[str, Any] = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name}
+    with no_progress_bars(), _explained(gguf):
+        tokenizer = AutoTokenizer.from_pretrained(**source)
+        quantised = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+        # A model that was loaded quantised refuses to be saved, although its weights are dequantised by now.
+        del quantised.config.quantization_config
+        plain = AutoModelForCausalLM.from_config(quantised.config, dtype=torch.float32)
+        plain.load_state_dict(quantised.state_dict())
+        plain.save_pretrained(folder)
+        # The tokenizer comes out with bos for eos; the model's configuration has them right.
+        for name in ("bos", "eos", "pad", "unk"):
+            if (token_id := getattr(plain.config, f"{name}_token_id")) is not None:
+                setattr(tokenizer, f"{name}_token", tokenizer.convert_ids_to_tokens(token_id))
+        tokenizer.clean_up_tokenization_spaces = False
+        tokenizer.save_pretrained(folder)
+
+
+def _dtype(settings: ModelSettings) -> Any:
+    import torch
+
+    return getattr(torch, settings.dtype)
+
+
+def _device(settings: ModelSettings) -> str:
+    """Raises RecipeError if it names a GPU and there is none."""
+    import torch
+
+    found = torch.cuda.is_available()
+    if settings.device == "cuda" and not found:
+        raise RecipeError("there is no CUDA device", place="model.device", remedy="agentrl doctor says what it sees")
+    return "cuda" if found and settings.device != "cpu" else "cpu"
+
+
+def _need(package: str, extra: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise MissingExtra(package, extra)
+
+
+def _error(message: str, remedy: str) -> RecipeError:
+    return RecipeError(message, place="model", remedy=remedy)
+
+
+@contextmanager
+def _explained(place: Path) -> Iterator[None]:
+    """Turns whatever the loading libraries raise about a damaged or unknown model into one error with its place."""
+    try:
+        yield
+    except Exception as error:
+        raise _error(
+            f"{place} cannot be loaded: {type(error).__name__}: {error}",
+            "the folder must hold what save_pretrained writes, for a model family that transformers knows",
+        ) from error
+
+
+@contextmanager
+def no_progress_bars() -> Iterator[None]:
+    """transformers draws one for every file it reads or writes, across the display of the run."""
+    from transformers.utils import logging
+
+    enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if enabled:
+            logging.enable_progress_bar()

@@ -1,0 +1,1 @@
+"""Plug-ins: built-ins by name, and user code by reference."""

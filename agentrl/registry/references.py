@@ -1,0 +1,151 @@
+"""Finds user code that a recipe names: `pkg.module:Name` or `./task.py:Name`."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from agentrl.types.errors import RecipeError, described, nearest, place_of
+
+
+def is_reference(text: str) -> bool:
+    """Whether `text` names user code rather than a built-in."""
+    return ":" in text
+
+
+def load_object(ref: str, base: Path) -> Any:
+    """The object that `ref` names.
+
+    Args:
+        ref: `pkg.module:Name`, or `./file.py:Name` relative to `base`. `Name` may be dotted.
+        base: folder of the recipe.
+
+    Raises:
+        RecipeError: no such file, module or name; or the module raises while it is imported.
+    """
+    target, name = _split(ref)
+    found: Any = _load(target, ref, base)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            names = _defined_in(found) if isinstance(found, ModuleType) else vars(found)
+            names = [name for name in names if not name.startswith("_")]
+            raise RecipeError(f"{ref!r}: {target} has no {part!r}", remedy=nearest(part, names, "it has"))
+        found = getattr(found, part)
+    return found
+
+
+def wrong_kind(ref: str, base: Path, place: str, wanted: str, fits: Callable[[Any], bool]) -> RecipeError:
+    """The error for an object that a recipe names in the wrong place: what it is, where it is, and what would do.
+
+    Args:
+        place: the key of the recipe.
+        wanted: the kind, in words: `an Agent subclass`.
+        fits: whether an object is of that kind.
+    """
+    target, _ = _split(ref)
+    found, module = load_object(ref, base), _load(target, ref, base)
+    names = [name for name, value in _defined_in(module).items() if fits(value)]
+    return RecipeError(
+        f"{ref} is {_kind(found)}, not {wanted}",
+        place=place,
+        remedy=f"of that kind {target} defines: {', '.join(names) or 'none'}",
+    )
+
+
+def _kind(found: Any) -> str:
+    """What an object is and where it is defined, in words."""
+    if isinstance(found, type):
+        bases = ", ".join(base.__name__ for base in found.__bases__ if base is not object)
+        what = f"a class{f' of the kind {bases}' if bases else ''}"
+    elif inspect.isroutine(found):
+        what = "a function"
+    else:
+        return f"a {type(found).__name__}"
+    try:
+        return f"{what} ({inspect.getsourcefile(found)}:{inspect.getsourcelines(found)[1]})"
+    except (TypeError, OSError):  # not written in Python
+        return what
+
+
+def _defined_in(module: ModuleType) -> dict[str, Any]:
+    """What a module defines itself: no modules, and no classes and functions that it imports from elsewhere."""
+
+    def imported(value: Any) -> bool:
+        if not isinstance(value, type) and not inspect.isroutine(value):
+            return isinstance(value, ModuleType) or type(value).__module__ in ("typing", "__future__")
+        return not f"{value.__module__}.".startswith(f"{module.__name__}.")
+
+    return {name: value for name, value in vars(module).items() if not imported(value)}
+
+
+def _split(ref: str) -> tuple[str, str]:
+    target, _, name = ref.rpartition(":")
+    if not target or not name:
+        raise RecipeError(f"{ref!r} names no object", remedy="write pkg.module:Name or ./task.py:Name")
+    return target, name
+
+
+def _load(target: str, ref: str, base: Path) -> ModuleType:
+    return _load_file(base / target, ref) if target.endswith(".py") else _load_module(target, ref)
+
+
+def _load_file(path: Path, ref: str) -> ModuleType:
+    path = path.resolve()
+    if not path.is_file():
+        raise RecipeError(f"{ref!r}: there is no file {path}", remedy="paths are relative to the recipe's folder")
+    # One module object per file, however often it is named: a class must stay the same class.
+    name = f"agentrl_user_{path.stem}_{hashlib.sha1(str(path).encode()).hexdigest()[:10]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # a script that ends in main() without asking for __name__
+        del sys.modules[name]
+        raise RecipeError(f"{ref!r}: {path} cannot be imported: {_described(error)}") from error
+    return module
+
+
+def _load_module(target: str, ref: str) -> ModuleType:
+    try:
+        return importlib.import_module(target)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (target == error.name or target.startswith(error.name + ".")):
+            raise RecipeError(
+                f"{ref!r}: there is no module {error.name!r}",
+                remedy="install it, or name a file: ./task.py:Name",
+            ) from None
+        raise RecipeError(f"{ref!r}: importing {target} failed: {error}") from error
+    except (Exception, SystemExit) as error:  # a script that ends in main() without asking for __name__
+        raise RecipeError(f"{ref!r}: importing {target} failed: {_described(error)}") from error
+
+
+def _described(error: BaseException) -> str:
+    where = "" if isinstance(error, SyntaxError) else place_of(error)  # that one's message has the line
+    return described(type(error).__name__, str(error), where)
+
+
+def resolve_references(settings: dict[str, Any], base: Path) -> dict[str, Any]:
+    """Settings with `./file.py:Name` replaced by the object and `./path` by the absolute path."""
+
+    def resolve(value: Any) -> Any:
+        if isinstance(value, list):
+            return [resolve(item) for item in value]
+        if isinstance(value, dict):
+            return {name: resolve(item) for name, item in value.items()}
+        if isinstance(value, str) and value.startswith("./"):
+            return load_object(value, base) if is_reference(value) else str((base / value).resolve())
+        return value
+
+    return {name: resolve(value) for name, value in settings.items()}

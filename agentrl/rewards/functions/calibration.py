@@ -1,0 +1,55 @@
+"""Rewards for knowing how sure to be."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from agentrl.rewards.declare import Scored, reward
+from agentrl.rewards.functions.verifiers import METRICS, Metric
+from agentrl.types.episode import Episode
+from agentrl.types.errors import RecipeError
+from agentrl.types.task import Task
+
+CONFIDENCE = r"<confidence>\s*([0-9.]+)\s*(?:(%)\s*)?</confidence>"
+
+
+@reward(source="RLCR, damanimehul/RLCR@8904bed; weights there: 0.5 format, 0.5 correct, 0.5 brier")
+def brier(
+    task: Task, episode: Episode, *, key: str = "answer", metric: Metric = "exact_match", pattern: str = CONFIDENCE
+) -> Scored:
+    """1 - (correct - confidence)^2; 0 if no confidence between 0 and 1 can be read, or there is no answer.
+
+    Args:
+        metric: what says whether the answer is correct; the answer is taken without the confidence.
+        pattern: regular expression of the confidence, in the answer or else the last turn: group 1 the number, group 2
+            (if there is one) a percent sign.
+    """
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise RecipeError(f"pattern {pattern!r}: {error}", place="rewards") from None
+    if episode.answer is None:
+        return Scored(0.0, "no answer")
+    texts = [episode.answer, *(turn.text for turn in episode.turns[-1:])]
+    found = next((match for text in texts if (match := expression.search(text))), None)
+    confidence = _number(found) if found else None
+    if confidence is None:
+        return Scored(0.0, "no confidence between 0 and 1")
+    correct = METRICS[metric](task, _answering(episode, expression.sub("", episode.answer).strip()), key=key)
+    return Scored(1.0 - (correct - confidence) ** 2, f"correct {correct:g}, confidence {confidence:g}")
+
+
+def _number(match: re.Match[str]) -> float | None:
+    try:
+        value = float(match[1])
+    except ValueError:
+        return None
+    if match.re.groups > 1 and match[2]:
+        value /= 100
+    return value if 0.0 <= value <= 1.0 else None
+
+
+def _answering(episode: Episode, answer: str) -> Episode:
+    return msgspec.structs.replace(episode, answer=answer)

@@ -1,0 +1,165 @@
+"""Tests of code, run where the agent could not have prepared anything."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from agentrl.rewards.declare import Scored, reward
+from agentrl.rewards.functions.verifiers import code_in
+from agentrl.rewards.isolation import apart, check_isolation, job_of, passes, prepare_proof, put
+from agentrl.types.episode import Episode
+from agentrl.types.errors import RecipeError, TaskError
+from agentrl.types.task import Task
+
+if TYPE_CHECKING:
+    from agentrl.types.sandbox import ExecResult, Sandbox
+
+SOLUTION = "solution.py"
+
+_FILE_LIMIT = 16 << 20  # bytes of a file that is taken from the agent's sandbox
+
+
+@reward(costs=["sandbox"])
+async def code_tests(
+    task: Task,
+    episode: Episode,
+    open_sandbox: Callable[[], Awaitable[Sandbox]],
+    sandbox: Sandbox | None = None,
+    *,
+    key: str = "tests",
+    files: list[str] | None = None,
+    isolation: Literal["process", "none"] = "process",
+    trust_operators: bool = False,
+    entry_point: str = "entry_point",
+    partial: bool = False,
+    timeout_s: float = 10.0,
+) -> float | Scored:
+    """Whether the code passes its tests (1 or 0), or with `partial` the share of the tests that it passes.
+
+    Code and tests run in two fresh sandboxes: what the agent installed, patched or left running in its own has no part
+    in it, and neither the tests' process nor what they expect is within the code's reach. `task.data[key]` is one of
+
+    - a list of `{input, output}`: the code is a program; its stdout must equal `output` but for space at line ends.
+    - a list of texts: Python statements that see the code's names, each in a process of its own (`assert f(2) == 4`).
+    - `{files: {path: text}, command: ..., shared: {path: text}}`: the command must exit with 0, and if it is pytest or
+      unittest, at least one test must have passed. `files` lie where the tests run, `shared` also where the code does.
+
+    Args:
+        files: paths that are taken from the agent's sandbox. Without it the code is the answer (its last fenced block).
+        isolation: `none` runs tests and code in one sandbox and mostly in one process, for tests in other languages:
+            a policy that learns to look for the tests can pass them.
+        trust_operators: whether ==, <, `in` and arithmetic between an object of the code and plain data are the code's
+            to answer. Then an object that equals everything passes `assert f(2) == 4`.
+        entry_point: where in `task.data` the name of the function under test is, or a list of them. It is only needed
+            where statements mean the code's function, and it has the name of a built-in one (`sum`).
+        timeout_s: for one test, or for the command.
+
+    Raises:
+        TaskError: no tests, tests of another form, or files of the task that cannot be written.
+        RecipeError: `files` without a sandbox of the agent; or isolation of code that is not Python.
+    """
+    tests = _tests(task, key)
+    if files and sandbox is None:
+        raise RecipeError("code_tests takes files from the agent's sandbox, and there is none", place="rewards")
+    solution: dict[str, bytes] = {}
+    try:
+        for path in files or ():
+            assert sandbox is not None
+            solution[path] = await sandbox.read(path, limit=_FILE_LIMIT)
+    except FileNotFoundError:
+        return Scored(0.0, f"the agent left no {path}")
+    except OSError as error:
+        return Scored(0.0, f"what the agent left at {path}: {error.strerror or error}")
+    if not files:
+        if episode.answer is None:
+            return 0.0
+        solution[SOLUTION] = code_in(episode.answer).encode("utf-8", "replace")
+    entry = next(iter(solution))
+    if not isinstance(tests, Mapping) and isinstance(tests[0], Mapping):
+        return await _programs(await open_sandbox(), solution, entry, tests, partial, timeout_s)
+    mine = _texts(task, tests, "files"), _texts(task, tests, "shared")
+    if isolation == "process":
+        check_isolation(list(solution))
+        async with apart(open_sandbox, solution, mine[1], mine[0], trust_operators=trust_operators) as judge:
+            return await _judged(judge, task.data.get(entry_point), tests, entry, partial, timeout_s, foreign=None)
+    judge = await open_sandbox()
+    await put(judge, solution)
+    await put(judge, {**mine[0], **mine[1]})
+    await prepare_proof(judge)
+    foreign = [f"{judge.spec.workdir}/{path}" for path in solution if path not in mine[0]]
+    return await _judged(judge, None, tests, entry, partial, timeout_s, foreign=foreign)
+
+
+async def _programs(
+    sandbox: Sandbox, solution: Mapping[str, bytes], entry: str, tests: Any, partial: bool, timeout_s: float
+) -> Scored:
+    """Runs the code as a program; what it should print never enters the sandbox."""
+    await put(sandbox, solution)
+    failed: list[str] = []
+    for number, test in enumerate(tests):
+        stdin = str(test["input"]).encode("utf-8", "surrogateescape")
+        result = await sandbox.exec(["python3", entry], stdin=stdin, timeout_s=timeout_s)
+        if not result.ok or _lines(result.stdout.decode("utf-8", "replace")) != _lines(str(test["output"])):
+            failed.append(f"test {number}: {_tail(result)}")
+            if not partial:
+                break
+    return _share(failed, len(tests), partial)
+
+
+async def _judged(
+    judge: Sandbox, wanted: Any, tests: Any, entry: str, partial: bool, timeout_s: float, foreign: list[str] | None
+) -> Scored:
+    """Runs the tests. `foreign`: the code's files, where they are there; None where stubs stand for them."""
+    if isinstance(tests, Mapping):
+        job = job_of(tests["command"]) if isinstance(tests["command"], str) else None
+        if job is None:
+            result = await judge.exec(tests["command"], timeout_s=timeout_s)
+            return Scored(float(result.ok), "" if result.ok else _tail(result))
+        result, passed = await passes(judge, job, timeout_s, foreign=foreign or ())
+        return Scored(float(passed), "" if passed else _tail(result))
+    names = wanted if isinstance(wanted, list) else [wanted] if isinstance(wanted, str) else []
+    failed: list[str] = []
+    for number, test in enumerate(tests):
+        job = {"kind": "statements", "text": test, "entry": entry, "stub": foreign is None, "names": names}
+        result, passed = await passes(judge, job, timeout_s, foreign=foreign or ())
+        if not passed:
+            failed.append(f"test {number}: {_tail(result)}")
+            if not partial:
+                break
+    return _share(failed, len(tests), partial)
+
+
+def _share(failed: list[str], tests: int, partial: bool) -> Scored:
+    return Scored(1.0 - len(failed) / tests if partial else float(not failed), "; ".join(failed[:3]))
+
+
+def _tests(task: Task, key: str) -> Any:
+    tests = task.data.get(key)
+    kinds = (str, Mapping)
+    if isinstance(tests, list) and tests and any(all(isinstance(test, kind) for test in tests) for kind in kinds):
+        if isinstance(tests[0], str) or all({"input", "output"} <= set(test) for test in tests):
+            return tests
+    elif isinstance(tests, Mapping) and isinstance(tests.get("files"), Mapping) and "command" in tests:
+        return tests
+    raise TaskError(
+        f"tests {key!r} are {tests!r}" if key in task.data else f"no tests: data has no {key!r}",
+        place=f"task {task.id}",
+        remedy="give a list of texts, or of {input, output}, or {files, command}",
+    )
+
+
+def _texts(task: Task, tests: Any, key: str) -> dict[str, str | bytes]:
+    found = tests.get(key, {}) if isinstance(tests, Mapping) else {}
+    if isinstance(found, Mapping) and all(isinstance(text, str | bytes) for text in found.values()):
+        return dict(found)
+    raise TaskError(f"{key!r} of the tests is {found!r}", place=f"task {task.id}", remedy="give texts by path")
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.rstrip().splitlines()]
+
+
+def _tail(result: ExecResult) -> str:
+    lines = result.text.strip().splitlines()
+    return f"{result.outcome}{f': {lines[-1][:200]}' if lines else ''}"

@@ -1,0 +1,130 @@
+"""Rewards that weigh what an answer cost."""
+
+from __future__ import annotations
+
+import math
+
+from agentrl.rewards.declare import Scored, reward
+from agentrl.rewards.functions.retrieval import new_evidence
+from agentrl.rewards.functions.verifiers import METRICS, Metric
+from agentrl.types.episode import Episode
+from agentrl.types.task import Task
+
+
+@reward(source="Router-R1, ulab-uiuc/Router-R1@801a240")
+def router_cost(
+    task: Task,
+    episode: Episode,
+    *,
+    prices: dict[str, float],
+    low: float = 0.0,
+    high: float,
+    per_token: float = 0.0,
+    alpha: float = 0.9,
+    key: str = "answer",
+    metric: Metric = "exact_match",
+) -> Scored:
+    """(1 - alpha) metric + alpha C for a right answer, 0 for a wrong one, -1 if the format is wrong.
+
+    C = 1 - (cost - low) / (high - low), within 0 and 1; 0.5 if the range is empty. The format is wrong if a call could
+    not be parsed or there is no answer. The authors take the range from a running buffer of costs; here it is given,
+    so that a reward does not depend on what else ran. Their cost is that of the routed model's output; here a call has
+    one price, and `per_token` counts the policy's own tokens.
+
+    Args:
+        prices: what a call costs, by tool; a tool that is not listed is free.
+        low, high: the range of costs, in the unit of the prices.
+        per_token: what a sampled token costs.
+        alpha: weight of the cost (`cost_coe`; the authors suggest 0.9 for saving).
+    """
+    if episode.answer is None or not all(turn.valid for turn in episode.turns):
+        return Scored(-1.0, "no answer or a malformed call")
+    right = METRICS[metric](task, episode, key=key)
+    cost = spent(episode, prices, per_token)
+    note = f"cost {cost:g}"
+    if right == 0.0:
+        return Scored(0.0, note)
+    saved = 0.5 if high - low < 1e-9 else 1.0 - min(max((cost - low) / (high - low), 0.0), 1.0)
+    return Scored((1.0 - alpha) * right + alpha * saved, note)
+
+
+def spent(episode: Episode, prices: dict[str, float], per_token: float = 0.0) -> float:
+    """What the calls and sampled tokens of an episode cost."""
+    calls = sum(prices.get(call.name, 0.0) for turn in episode.turns for call in turn.calls)
+    return calls + per_token * episode.sampled_tokens
+
+
+@reward(source="FrugalRAG, arXiv:2507.07634; microsoft/FrugalRAG@550e996 src/train/train_grpo.py")
+def frugal_search(
+    task: Task,
+    episode: Episode,
+    *,
+    max_searches: int,
+    tools: list[str] | None = None,
+    key: str = "evidence",
+    threshold: float = 0.6,
+    max_reward: float = 2.0,
+    zeta: float = 0.0,
+) -> Scored:
+    """Rewards stopping at the search after which nothing more was found.
+
+    With n searches, m = `max_searches` + 1, h* the search that found the last new evidence, and
+    L(x) = log((1 - x) / x), x kept within 1e-6 and 1 - 1e-6:
+
+    - recall below `threshold` (or nothing found): min(L((m - n) / m), 0), not below -`max_reward`: search more;
+    - n = h*: `max_reward` + `zeta` h* / m;
+    - n > h*: L((n - h*) / m) within -`max_reward` and `max_reward` - 0.1: search less.
+
+    Args:
+        max_searches: how many the agent may make; the authors add one for the search they open with.
+        tools: which tools search; default: all.
+        key: where in `task.data` the evidence is, as in `retrieval_recall`.
+        threshold: the recall that must be reached (the authors: that of a full-exploration run, 0.6 where unknown).
+        max_reward, zeta: R_max and the bonus of hard questions. The authors' values are in a configuration that was
+            not read; these are ours.
+    """
+    limit = max_searches + 1
+    searches, best = 0, 0
+    found = new_evidence(task, episode, key, tools)
+    for turn, share in zip(episode.turns, found, strict=True):
+        searches += sum(call.outcome == "ok" and (tools is None or call.name in tools) for call in turn.calls)
+        best = searches if share > 0 else best
+    note = f"{searches} searches, the last useful one {best or 'none'}, recall {sum(found):g}"
+    if sum(found) < threshold or not best:
+        return Scored(max(-max_reward, min(_logit(abs(searches - limit) / limit), 0.0)), note)
+    if searches == best:
+        return Scored(max_reward + zeta * best / limit, note)
+    return Scored(max(-max_reward, min(_logit((searches - best) / limit), max_reward - 0.1)), note)
+
+
+def _logit(x: float) -> float:
+    kept = min(max(x, 1e-6), 1 - 1e-6)
+    return math.log((1 - kept) / kept)
+
+
+@reward(source="AI-SearchPlanner (abstract only; weights and normalisation are ours)")
+def search_planning(
+    task: Task,
+    episode: Episode,
+    *,
+    baseline_key: str = "no_search_score",
+    key: str = "answer",
+    metric: Metric = "f1",
+    tools: list[str] | None = None,
+    max_turns: int = 10,
+    max_queries: int = 10,
+    cost_weight: float = 0.1,
+) -> Scored:
+    """Gain of the answer over answering without search, minus the weighted cost of the plan.
+
+    metric(answer) - `task.data[baseline_key]` - `cost_weight` (turns / max_turns + queries / max_queries) / 2.
+    Sweep `cost_weight` for the Pareto front. The published form has a term for the quality of the plan as well: add
+    a `rubric_judge` with a weight. Its frozen answerer is not here: the score without search is a number in the task.
+
+    Args:
+        baseline_key: the metric that the answerer reaches without search; 0 where the task has none.
+    """
+    gain = (METRICS[metric](task, episode, key=key)) - float(task.data.get(baseline_key, 0.0))
+    queries = sum(tools is None or call.name in tools for turn in episode.turns for call in turn.calls)
+    cost = (min(len(episode.turns) / max_turns, 1.0) + min(queries / max_queries, 1.0)) / 2
+    return Scored(gain - cost_weight * cost, f"gain {gain:g}, cost {cost:g}")

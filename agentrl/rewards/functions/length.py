@@ -1,0 +1,38 @@
+"""Rewards of length, in sampled tokens of the whole episode."""
+
+from __future__ import annotations
+
+from agentrl.rewards.declare import reward
+from agentrl.rewards.functions.verifiers import METRICS, Metric
+from agentrl.types.episode import Episode
+from agentrl.types.task import Task
+
+
+@reward(source="LASER, arXiv:2505.15612, Eq. 2 and Table 2: lambda(y) S(y) = 1[correct] alpha 1[L(y) <= L_T]")
+def laser(
+    task: Task,
+    episode: Episode,
+    *,
+    target: int,
+    alpha: float = 0.5,
+    key: str = "answer",
+    metric: Metric = "exact_match",
+) -> float:
+    """`alpha` for a right answer within `target` sampled tokens, else 0. Put the correctness itself beside it.
+
+    This is LASER with one fixed target; LASER-D's targets, which follow the difficulty of tasks, are not here.
+    """
+    if episode.answer is None or episode.sampled_tokens > target:
+        METRICS[metric](task, episode, key=key)  # a task without a gold answer is an error all the same
+        return 0.0
+    return alpha * float(METRICS[metric](task, episode, key=key) >= 1.0)
+
+
+@reward(source="DAPO, arXiv:2503.14476, Eq. 13; volcengine/verl@b178a3c reward_manager/dapo.py")
+def overlong(episode: Episode, *, max_tokens: int = 20480, buffer: int = 4096, factor: float = 1.0) -> float:
+    """min(-(length - (max_tokens - buffer)) / buffer * factor, 0), not below -factor.
+
+    The paper is flat at -1 beyond `max_tokens`, where the authors' code relies on truncation.
+    """
+    over = episode.sampled_tokens - (max_tokens - buffer)
+    return -factor * min(max(over / buffer, 0.0), 1.0)

@@ -1,0 +1,87 @@
+"""ReSeek's JUDGE action: the agent says of every search result whether it is of use, and is held to that."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+from agentrl.rewards.declare import reward
+from agentrl.rewards.functions.retrieval import results
+from agentrl.rewards.functions.verifiers import gold, normalise
+from agentrl.types.episode import Episode
+from agentrl.types.errors import RecipeError
+from agentrl.types.task import Task
+
+JUDGEMENT = r"<judge>\s*(yes|no)\s*</judge>"
+
+
+@reward(
+    source="ReSeek (project page; no code released): match +0.3, accepting the useless -0.6, rejecting the useful -0.3"
+)
+async def evidence_judgement(
+    task: Task,
+    episode: Episode,
+    *,
+    key: str = "answer",
+    tools: list[str] | None = None,
+    pattern: str = JUDGEMENT,
+    scorer: Callable[..., Any] | None = None,
+    threshold: float = 0.7,
+    match: float = 0.3,
+    false_accept: float = -0.6,
+    false_reject: float = -0.3,
+) -> list[float | None]:
+    """Per turn: whether its judgement of the results before it was right; None where it judged nothing.
+
+    A result is useful if its score is above `threshold`. A judgement is looked for in the turn after the search.
+
+    Differs from ReSeek: its threshold of 0.7 is that of a reranker's score, while the default scorer here is the recall
+    of words: give `scorer`, or set `threshold` anew. Nothing teaches the action: describe it in `agent.system`.
+
+    Args:
+        key: where in `task.data` the gold answer is.
+        tools: which tools search; default: all.
+        pattern: regular expression of the judgement, group 1 is yes or no.
+        scorer: `./file.py:function`, (result, gold answer) -> 0..1, may be async: the authors use a reranker. Default:
+            the share of the gold answer's words that are in the result, for the best gold answer.
+    """
+    try:
+        expression = re.compile(pattern, re.IGNORECASE)
+    except re.error as error:
+        raise RecipeError(f"pattern {pattern!r}: {error}", place="rewards") from None
+    references = gold(task, key)
+    scores: list[float | None] = [None] * len(episode.turns)
+    for index in range(1, len(episode.turns)):
+        shown = results(episode.turns[index - 1], tools)
+        said = expression.search(episode.turns[index].text)
+        if not shown or said is None:
+            continue
+        best = 0.0
+        for reference in references:
+            found: Any = (scorer or word_recall)("\n".join(shown), reference)
+            best = max(best, float(await found if inspect.isawaitable(found) else found))
+        scores[index] = judgement_reward(best, said[1].lower() == "yes", threshold, match, false_accept, false_reject)
+    return scores
+
+
+def judgement_reward(
+    score: float,
+    accepted: bool,
+    threshold: float = 0.7,
+    match: float = 0.3,
+    false_accept: float = -0.6,
+    false_reject: float = -0.3,
+) -> float:
+    """The reward of one judgement of a result that scored `score`."""
+    useful = score > threshold
+    if accepted == useful:
+        return match
+    return false_accept if accepted else false_reject
+
+
+def word_recall(result: str, reference: str) -> float:
+    """Share of the reference's different words that are in the result."""
+    wanted = set(normalise(reference).split())
+    return len(wanted & set(normalise(result).split())) / len(wanted) if wanted else 0.0

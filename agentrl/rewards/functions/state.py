@@ -1,0 +1,135 @@
+"""Checks of the state that an episode left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from agentrl.rewards.declare import Scored, reward
+from agentrl.rewards.helper import Helper, TooMuch
+from agentrl.rewards.isolation import job_of, passes
+from agentrl.types.errors import TaskError
+from agentrl.types.task import Task
+
+if TYPE_CHECKING:
+    from agentrl.types.sandbox import Sandbox
+
+_TEXT: dict[str, Callable[[str, str], bool]] = {
+    "equals": lambda text, wanted: text == wanted.strip(),
+    "contains": lambda text, wanted: wanted in text,
+}
+_KINDS = (*_TEXT, "matches", "absent", "exit", "stdout")
+_LARGEST = 16 << 20  # bytes of a file that is looked at
+_MATCH_S = 5.0  # processor time of a regular expression: what it looks at is the agent's
+
+
+@reward(costs=["sandbox"])
+async def state_check(
+    task: Task,
+    sandbox: Sandbox,
+    *,
+    key: str = "state",
+    end_programs: bool = True,
+    partial: bool = False,
+    timeout_s: float = 30.0,
+) -> float | Scored:
+    """Whether all checks of the sandbox hold (1 or 0), or with `partial` the share that does.
+
+    `task.data[key]` is a list of `{file: PATH, equals | contains | matches: TEXT}` (space at the ends is ignored;
+    `matches` is a regular expression), `{file: PATH, absent: true}`, or
+    `{command: TEXT, exit: 0, stdout: TEXT}`. All programs of the agent are ended first. Commands run in the agent's
+    sandbox, where it may have replaced programs: prefer files, or `code_tests` with its fresh sandboxes. A command that
+    is pytest, unittest or a Python script (as `code_tests` has it) and should exit with 0 must also prove its end. It
+    is started without the agent's `sitecustomize`, `usercustomize` and modules.
+
+    Args:
+        end_programs: false for checks of a service that the agent started: it may then interfere with the commands.
+        timeout_s: for one command.
+
+    Raises:
+        TaskError: no checks, one that is neither, or a pattern that is no regular expression.
+    """
+    checks = task.data.get(key)
+    if not isinstance(checks, list) or not checks:
+        raise TaskError(f"no state checks: {key!r} is {checks!r}", place=f"task {task.id}", remedy="give a list")
+    if end_programs and not await _end_programs(sandbox):
+        return Scored(0.0, "the agent's programs could not be ended")
+    failed = []
+    for number, check in enumerate(checks):
+        if not isinstance(check, Mapping) or not ({"file", "command"} & set(check)) or not set(check) & set(_KINDS):
+            raise TaskError(
+                f"{key}[{number}] is {check!r}",
+                place=f"task {task.id}",
+                remedy=f"file or command, and one of {', '.join(_KINDS)}",
+            )
+        _check_pattern(check, f"task {task.id}: {key}[{number}]")
+        problem = await (_file(sandbox, check) if "file" in check else _command(sandbox, check, timeout_s))
+        if problem:
+            failed.append(f"check {number}: {problem}")
+            if not partial:
+                break
+    share = 1.0 - len(failed) / len(checks) if partial else float(not failed)
+    return Scored(share, "; ".join(failed[:3]))
+
+
+def _check_pattern(check: Mapping[str, Any], place: str) -> None:
+    try:
+        re.compile(str(check.get("matches", "")))
+    except re.error as error:
+        raise TaskError(f"{check['matches']!r} is no regular expression: {error}", place=place) from None
+
+
+async def _file(sandbox: Sandbox, check: Mapping[str, Any]) -> str:
+    try:
+        text = (await sandbox.read(check["file"], limit=_LARGEST)).decode("utf-8", "replace").strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return "" if check.get("absent") else f"there is no {check['file']}"
+    except OSError as error:
+        return f"{check['file']}: {error.strerror or error}"
+    if check.get("absent"):
+        return f"{check['file']} is there"
+    wrong = [kind for kind, holds in _TEXT.items() if kind in check and not holds(text, str(check[kind]))]
+    if wrong:
+        return f"{check['file']}: not {wrong[0]} {check[wrong[0]]!r}"
+    try:
+        if "matches" not in check or await _HELPER.ask(matches, str(check["matches"]), text, cpu_s=_MATCH_S):
+            return ""
+        return f"{check['file']}: not matches {check['matches']!r}"
+    except TooMuch as problem:
+        return f"{check['file']}: {problem}"
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether the pattern is found in the text; run in a helper."""
+    return re.search(pattern, text) is not None
+
+
+_HELPER = Helper("agentrl.rewards.functions.state")
+
+
+async def _command(sandbox: Sandbox, check: Mapping[str, Any], timeout_s: float) -> str:
+    command, code = check["command"], check.get("exit", 0)
+    job = job_of(command) if isinstance(command, str) and code == 0 else None
+    if job is not None and not (job["kind"] == "script" and "stdout" in check):
+        result, passed = await passes(sandbox, job, timeout_s, isolated=True)
+        if not passed:
+            return f"{command}: not passed ({result.outcome})"
+    else:
+        result = await sandbox.exec(command, env={"PYTHONNOUSERSITE": "1"}, timeout_s=timeout_s)
+        if result.code != code:
+            return f"{command}: exit code {result.code}"
+    said = result.stdout.decode("utf-8", "replace").strip()
+    wrong = "stdout" in check and said != str(check["stdout"]).strip()
+    return f"{command}: printed {said[:80]!r}" if wrong else ""
+
+
+async def _end_programs(sandbox: Sandbox) -> bool:
+    """Kills all programs inside but the toolbox; whether none is left. A signal to all leaves no time to fork."""
+    for _ in range(20):
+        await sandbox.exec(["sh", "-c", "kill -9 -1"], timeout_s=10)
+        if (await sandbox.health()).processes in (1, None):
+            return True
+        await asyncio.sleep(0.01)
+    return False

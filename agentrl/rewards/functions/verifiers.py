@@ -1,0 +1,154 @@
+"""Built-in reward components.
+
+The first three compare `episode.answer` with a gold answer in `task.data`. An episode without an answer gets 0: it
+ended, and did not answer. A task without a gold answer is an error of the data set.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable
+from typing import Literal
+
+from agentrl.types.episode import Episode, Turn
+from agentrl.types.errors import TaskError
+from agentrl.types.task import Task
+
+
+def exact_match(task: Task, episode: Episode, *, key: str = "answer") -> float:
+    """1 if the answer equals one of the references after SQuAD normalisation, else 0.
+
+    Args:
+        key: where in `task.data` the gold answer is, a string or a list of them.
+    """
+    references = gold(task, key)
+    return float(episode.answer is not None and normalise(episode.answer) in map(normalise, references))
+
+
+def f1(task: Task, episode: Episode, *, key: str = "answer") -> float:
+    """F1 of the words that answer and reference share (SQuAD v1.1), for the best reference."""
+    references = gold(task, key)
+    return 0.0 if episode.answer is None else max(word_f1(episode.answer, reference) for reference in references)
+
+
+def numeric(task: Task, episode: Episode, *, key: str = "answer", tolerance: float = 1e-6) -> float:
+    """1 if the last number of the answer is that of one of the references, else 0.
+
+    `1,000`, `.5`, `-2e3`, `3/4`, `\\frac{3}{4}` and `50%` are numbers. A percent sign may be left out or written out on
+    either side: 50% equals both 0.5 and 50.
+
+    Args:
+        tolerance: the two may differ by tolerance * max(1, |gold|).
+
+    Raises:
+        TaskError: a reference holds no number.
+    """
+    readings: list[float] = []
+    for reference in gold(task, key):
+        numbers = last_number(reference)
+        if not numbers:
+            raise TaskError(f"{key!r} holds no number: {reference!r}", place=f"task {task.id}")
+        readings += numbers
+    answers = last_number(episode.answer or "")
+    return float(any(abs(x - y) <= tolerance * max(1.0, abs(y)) for x in answers for y in readings))
+
+
+def format(episode: Episode, *, needs_answer: bool = True) -> float:
+    """Share of the turns whose calls could all be parsed; 0 if the episode ended without an answer.
+
+    Args:
+        needs_answer: False for tasks that end by a tool rather than by an answer.
+    """
+    if not episode.turns or (needs_answer and not (episode.answer or "").strip()):
+        return 0.0
+    return sum(turn.valid for turn in episode.turns) / len(episode.turns)
+
+
+def tool_success(episode: Episode) -> float | None:
+    """Share of the tool calls that came off; None if there was none."""
+    calls = [call for turn in episode.turns for call in turn.calls]
+    return sum(call.outcome == "ok" for call in calls) / len(calls) if calls else None
+
+
+def turn_format(turn: Turn) -> float:
+    """1 for every turn whose calls could all be parsed, else 0."""
+    return float(turn.valid)
+
+
+def tool_reward(episode: Episode, component: str) -> list[float | None]:
+    """What the tools gave the turns under the component's name, so that a recipe can weigh or gate it."""
+    return [turn.rewards.get(component) for turn in episode.turns]
+
+
+METRICS: dict[str, Callable[..., float]] = {"exact_match": exact_match, "f1": f1, "numeric": numeric}
+Metric = Literal["exact_match", "f1", "numeric"]
+"""How a reward that builds on correctness compares the answer with the gold answer."""
+
+
+def code_in(text: str) -> str:
+    """The last fenced block of a text without its fence; the whole text if there is none."""
+    blocks = re.findall(r"```[^\n`]*\n(.*?)```", text, re.DOTALL)
+    return str(blocks[-1]) if blocks else text
+
+
+def gold(task: Task, key: str) -> list[str]:
+    """The references of a task, at least one.
+
+    Raises:
+        TaskError: `task.data[key]` is missing, empty, or neither text nor number nor a list of these.
+    """
+    if key not in task.data:
+        raise TaskError(
+            f"no gold answer: data has no {key!r}, only {sorted(task.data) or 'nothing'}",
+            place=f"task {task.id}",
+            remedy="set the reward's `key` to the field that holds it",
+        )
+    found = task.data[key]
+    references = list(found) if isinstance(found, list | tuple) else [found]
+    if not references or not all(isinstance(reference, str | int | float) for reference in references):
+        raise TaskError(
+            f"gold answer {key!r} is {found!r}", place=f"task {task.id}", remedy="give a string, or a list of them"
+        )
+    return [str(reference) for reference in references]
+
+
+def normalise(text: str) -> str:
+    """SQuAD normalisation: lower case, no ASCII punctuation, no articles, single spaces.
+
+    A text that consists of nothing else ("The", "+") keeps its letters: it must not equal every other such text.
+    """
+    lower = text.lower()
+    bare = "".join(character for character in lower if character not in _PUNCTUATION)
+    words = re.sub(r"\b(a|an|the)\b", " ", bare).split()
+    return " ".join(words or lower.split())
+
+
+def word_f1(answer: str, reference: str) -> float:
+    """Harmonic mean of precision and recall over the bag of normalised words."""
+    said, wanted = normalise(answer).split(), normalise(reference).split()
+    shared = (Counter(said) & Counter(wanted)).total()
+    return 2 * shared / (len(said) + len(wanted)) if shared else 0.0
+
+
+def last_number(text: str) -> list[float]:
+    """The last number in a text: no reading if there is none, two for a percentage (as a share and as written)."""
+    text = re.sub(r"\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}", r"\1/\2", text).replace("\u2212", "-").replace("\\%", "%")
+    for match in reversed(list(_NUMBER.finditer(text))):
+        value = float(match["top"].replace(",", ""))
+        if match["bottom"]:
+            bottom = float(match["bottom"].replace(",", ""))
+            if bottom == 0:
+                continue
+            value /= bottom
+        return [value / 100, value] if match["percent"] else [value]
+    return []
+
+
+_PUNCTUATION = frozenset(string.punctuation)
+_DIGITS = r"(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+(?!\w))?"
+# A sign belongs to a number only where no word or bracket ends before it: "10-12" ends in 12, "x = -3" in -3.
+_NUMBER = re.compile(
+    rf"(?P<top>(?:(?<![\w.)\]])[-+])?(?<![\w.]){_DIGITS})(?:\s?/\s?(?P<bottom>{_DIGITS}))?(?P<percent>\s?%)?"
+)

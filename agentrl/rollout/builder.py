@@ -1,0 +1,399 @@
+"""Recipe -> live parts: everything that the episodes of a run share.
+
+`agentrl recipe check` builds the same parts, so that what can be wrong is found before the first episode.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+import random
+import sys
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from agentrl.chat.formats.registry import AUTO, parser_named
+from agentrl.chat.recognise import parser_for
+from agentrl.chat.renderer import Renderer
+from agentrl.chat.template import template_text
+from agentrl.chat.tokenizer import ByteTokenizer, Tokenizer
+from agentrl.config.recipe import Recipe
+from agentrl.curriculum.curriculum import load_parts
+from agentrl.engines.scripted import Say, Script, ScriptedEngine
+from agentrl.models.load import count_layers
+from agentrl.registry.references import is_reference, load_object, resolve_references, wrong_kind
+from agentrl.rewards.components import RewardSet
+from agentrl.rollout.agent import Agent, ToolAgent
+from agentrl.rollout.information_gain import GoldScorer, InformationGain
+from agentrl.rollout.runner import Harness
+from agentrl.sandbox import open_backend
+from agentrl.sandbox.pool import Pool
+from agentrl.tools.base import FunctionTool, Tool, toolbox
+from agentrl.train.signal_checks import check_signal
+from agentrl.types.engine import Engine, Sampling
+from agentrl.types.errors import CreditError, RecipeError, nearest
+from agentrl.types.sandbox import Backend
+from agentrl.types.task import Message, Task
+
+if TYPE_CHECKING:
+    from agentrl.distributed.crew import Crew
+
+BUILT_IN_TOOLS = {
+    "shell": "agentrl.tools.shell:Shell",
+    "python": "agentrl.tools.python:Python",
+    "files": "agentrl.tools.files:Files",
+    "search": "agentrl.tools.search:Search",
+    "answer": "agentrl.tools.answer:Answer",
+}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a recipe comes to, without the engine.
+
+    Attributes:
+        definitions: of the tools, as a chat template takes them.
+        needs_sandbox: whether some tool or reward wants that of the episode.
+        crew: the workers that play the episodes, with sandboxes of their own; None: this process plays.
+    """
+
+    recipe: Recipe
+    make_tools: Callable[[], list[Tool]]
+    make_agent: Callable[[], Agent]
+    rewards: RewardSet
+    definitions: list[dict[str, Any]]
+    needs_sandbox: bool
+    crew: Crew | None = None
+
+    def renderer(self, tokenizer: Tokenizer) -> Renderer:
+        """The renderer of this recipe's conversations under a tokenizer; its template is checked."""
+        shown = self.definitions if self.recipe.agent.describe_tools else []
+        parser = parser_for(self.recipe.agent.format, tokenizer, self.definitions, self.recipe.base)
+        renderer = Renderer(tokenizer, parser, shown)
+        renderer.check()
+        renderer.check_stops(self.recipe.sampling.stop)
+        for note in renderer.notes:
+            _tell(f"note: {tokenizer.name}: {note}")
+        return renderer
+
+    def open_backend(self) -> Backend | None:
+        """The sandbox backend, checked against the spec; None if neither a tool nor a reward needs one here."""
+        if self.crew is not None or not (self.needs_sandbox or self.rewards.needs_fresh_sandbox):
+            return None
+        settings = self.recipe.sandbox
+        backend = open_backend(settings.backend)
+        backend.preflight(settings.spec)
+        if not settings.pool:
+            return backend
+        most = self.recipe.concurrency * (1 + self.rewards.fresh_sandboxes) + settings.pool
+        return Pool(backend, ahead=settings.pool, cap=most)
+
+    def harness(
+        self,
+        engine: Engine,
+        renderer: Renderer,
+        backend: Backend | None,
+        *,
+        temperature: float | None = None,
+        put_blob: Callable[[bytes], str] | None = None,
+    ) -> Harness:
+        """What the runner takes. `temperature` replaces the recipe's (evaluation)."""
+        recipe = self.recipe
+        return Harness(
+            engine=engine,
+            renderer=renderer,
+            parser=renderer.parser,
+            make_tools=self.make_tools,
+            make_agent=self.make_agent,
+            rewards=self.rewards,
+            sampling=Sampling(
+                temperature=recipe.sampling.temperature if temperature is None else temperature,
+                top_p=recipe.sampling.top_p,
+                max_tokens=recipe.sampling.max_tokens,
+                stop=(*recipe.sampling.stop, *renderer.parser.stops()),
+            ),
+            limits=recipe.limits,
+            max_turns=recipe.agent.max_turns,
+            seed=recipe.seed,
+            system=recipe.agent.system,
+            backend=backend,
+            sandbox_spec=recipe.sandbox.spec if backend is not None and self.needs_sandbox else None,
+            verifier_spec=recipe.sandbox.spec if self.rewards.needs_fresh_sandbox else None,
+            put_blob=put_blob,
+            gain=self.gain if engine.trainable else None,
+            crew=self.crew,
+        )
+
+    @property
+    def gain(self) -> GoldScorer | None:
+        """Scores gold answers, where the recipe or its credit asks for that."""
+        settings, credit = self.recipe.information_gain, self.recipe.credit.load(self.recipe.base)
+        if settings is None and "gold_logprob" not in credit.estimator.needed(credit.settings):
+            return None
+        return GoldScorer(settings or InformationGain())
+
+    def script(self, name: str) -> Script:
+        """A script of the recipe; `random` exists for every recipe.
+
+        Raises:
+            RecipeError: no such script.
+        """
+        if name in self.recipe.scripts:
+            script: Script = load_object(self.recipe.scripts[name], self.recipe.base)
+            if not inspect.isgeneratorfunction(script):
+                kind = "a generator function: def oracle(task, rng): ... yield Say(...)"
+                ref, place = self.recipe.scripts[name], f"scripts.{name}"
+                raise wrong_kind(ref, self.recipe.base, place, kind, inspect.isgeneratorfunction)
+            return script
+        if name == "random":
+            return random_script(self.definitions)
+        names = [*self.recipe.scripts, "random"]
+        raise RecipeError(
+            f"the recipe {self.recipe.name!r} has no script {name!r}",
+            place="scripts",
+            remedy=nearest(name, names, "it has"),
+        )
+
+    def scripted_engine(self, name: str, tokenizer: Tokenizer | None = None) -> tuple[ScriptedEngine, Renderer]:
+        """An engine that plays a script; tokens are bytes unless a tokenizer is given."""
+        renderer = self.renderer(tokenizer or ByteTokenizer())
+        return ScriptedEngine(self.script(name), renderer, renderer.parser, name), renderer
+
+
+@cache  # once, however often a renderer is made
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def build(recipe: Recipe) -> Parts:
+    """Imports, constructs and checks what the recipe names.
+
+    Raises:
+        RecipeError: a name that cannot be found, a setting that does not fit, two tools of one name.
+    """
+    make_tools = _tool_maker(recipe)
+    tools = make_tools()
+    definitions = [method.definition() for method in toolbox(tools).values()]
+    rewards = RewardSet.from_recipe(
+        {name: settings.spec(recipe.base) for name, settings in recipe.rewards.items()}, recipe.base, recipe.gate
+    )
+    parts = Parts(
+        recipe=recipe,
+        make_tools=make_tools,
+        make_agent=_agent_maker(recipe),
+        rewards=rewards,
+        definitions=definitions,
+        needs_sandbox=rewards.needs_sandbox or any(tool.needs_sandbox for tool in tools),
+    )
+    for name in recipe.scripts:
+        parts.script(name)
+    if recipe.agent.format != AUTO:
+        parser_named(recipe.agent.format, definitions, recipe.base)
+    if recipe.model is not None and recipe.model.template is not None:
+        template_text(recipe.model.template)
+    return parts
+
+
+# By section of `train`: what it is, the columns that it gives to credit, and who asks for them.
+_LEARNED = {
+    "critic": ("a critic", {"value", "progress"}, "gae, turn_gae, bi_level_gae, ppr, spa"),
+    "reward_model": ("an implicit process reward model", {"prm_logprob"}, "implicit_prm"),
+}
+
+
+def check_training(parts: Parts) -> None:
+    """What training needs beyond a rollout, checked before the first demonstration.
+
+    Raises:
+        RecipeError: a section is missing, nothing rewards, or a part of the curriculum does not fit.
+        TrainError: the loss or one of its settings is unknown.
+        CreditError: the estimator is unknown or needs what the tools do not give.
+    """
+    recipe = parts.recipe
+    for section in ("train", "model"):
+        if getattr(recipe, section) is None:
+            raise RecipeError(f"the recipe has no section {section!r}", remedy="training needs 'model' and 'train'")
+    if recipe.engine.use == "openai":
+        raise RecipeError(
+            "engine.use is openai, which gives text only: what it samples cannot be trained on",
+            place="engine",
+            remedy="train with engine.use torch or vllm; agentrl rollout and agentrl eval take any",
+        )
+    if recipe.places_servers and recipe.model is not None and recipe.model.scratch is not None:
+        raise RecipeError(
+            "vLLM servers on a cluster read the model from a folder, and this one is built by training",
+            place="model.scratch",
+            remedy="train it elsewhere first, then model.path names its folder; or name servers in engine.urls",
+        )
+    if recipe.engine.colocate is not None:
+        _check_turns(recipe)
+    if not recipe.rewards:
+        raise RecipeError("the recipe has no rewards", place="rewards", remedy="training needs at least one")
+    credit = recipe.credit.load(recipe.base)
+    keyed = any(type(tool).state_key is not Tool.state_key for tool in parts.make_tools())
+    if "state" in credit.needs and not keyed:
+        raise CreditError(
+            f"{credit.estimator.name} compares turns that acted on the same state, and no tool has a state_key()",
+            place="credit.estimator",
+            remedy="def state_key(self) -> str in a tool, or another estimator (grpo, returns)",
+        )
+    assert recipe.train is not None
+    for section, (what, columns, takers) in _LEARNED.items():
+        asked, given = columns & set(credit.needs), getattr(recipe.train, section) is not None
+        if asked and not given:
+            raise CreditError(
+                f"{credit.estimator.name} needs {what} ({', '.join(sorted(asked))}), and there is none",
+                place=f"train.{section}",
+                remedy=f"train: {{{section}: {{}}}}, or another estimator (grpo, gigpo)",
+            )
+        if given and not asked:
+            raise RecipeError(
+                f"{credit.estimator.name} asks for no {section.replace('_', ' ')}",
+                place=f"train.{section}",
+                remedy=f"remove it, or take credit that does: {takers}",
+            )
+    if "win_rate" in credit.needs and "win_rate" not in recipe.rewards:
+        raise CreditError(
+            f"{credit.estimator.name} reads win rates, and no reward component is named win_rate",
+            place="rewards",
+            remedy="rewards: {win_rate: {use: ./task.py:win_rate, weight: 0}}, the share of comparisons won",
+        )
+    if recipe.train.lora is not None and recipe.model is not None and recipe.model.scratch is not None:
+        raise RecipeError(
+            "a model that is built from nothing has nothing that adapters could keep",
+            place="train.lora",
+            remedy="give model.path, or train without lora",
+        )
+    if recipe.train.trainable is not None and recipe.model is not None:
+        top, layers = recipe.train.trainable.top_layers, count_layers(recipe.model)
+        if layers is not None and top > layers:
+            raise RecipeError(
+                f"{top} layers are to train, and the model has {layers}",
+                place="train.trainable.top_layers",
+                remedy=f"at most {layers}",
+            )
+    recipe.train.loss.load(recipe.base)
+    check_signal(parts, credit, load_parts(recipe.curriculum, recipe.base, recipe.scripts))
+
+
+def _check_turns(recipe: Recipe) -> None:
+    """Trainer and servers can take turns on a GPU only where one waits for the other, in one process each."""
+    assert recipe.train is not None
+    apart = {
+        "train.staleness": recipe.train.staleness is not None,
+        "scale.trainer_ranks": recipe.scale.trainer_ranks > 1 or int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1,
+        "scale.backend": recipe.places_servers,
+        "engine.transfer": recipe.engine.transfer == "nccl",
+    }
+    if bad := [name for name, is_so in apart.items() if is_so]:
+        raise RecipeError(
+            "with engine.colocate trainer and servers of one machine take turns: one trainer process, no staleness, "
+            "weights through a file",
+            place=bad[0],
+            remedy=f"leave {bad[0]} out, or engine.colocate",
+        )
+
+
+def _tool_maker(recipe: Recipe) -> Callable[[], list[Tool]]:
+    makers = []
+    for index, entry in enumerate(recipe.tools):
+        place = f"tools.{index} ({entry.use})"
+        if not is_reference(entry.use) and entry.use not in BUILT_IN_TOOLS:
+            raise RecipeError(
+                f"there is no built-in tool {entry.use!r}",
+                place=place,
+                remedy=nearest(entry.use, BUILT_IN_TOOLS, "name code as ./task.py:Name, or take one of"),
+            )
+        found = load_object(BUILT_IN_TOOLS.get(entry.use, entry.use), recipe.base)
+        if not _is_tool(found):
+            raise wrong_kind(entry.use, recipe.base, place, "a Tool subclass or @tool function", _is_tool)
+        settings = resolve_references(entry.settings, recipe.base)
+        makers.append(_maker(found, settings, place))
+    return lambda: [make() for make in makers]
+
+
+def _is_tool(found: Any) -> bool:
+    return hasattr(found, "__agentrl_tool__") or (isinstance(found, type) and issubclass(found, Tool))
+
+
+def _is_agent(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, Agent)
+
+
+def _maker(found: Any, settings: dict[str, Any], place: str) -> Callable[[], Tool]:
+    if hasattr(found, "__agentrl_tool__"):
+        if settings:
+            raise RecipeError("a tool function takes no settings", place=place, remedy="make it a Tool subclass")
+        return lambda: FunctionTool(found)
+    _check_settings(found, settings, place)
+    return lambda: found(**settings)
+
+
+def _agent_maker(recipe: Recipe) -> Callable[[], Agent]:
+    if recipe.agent.use is None:
+        return ToolAgent
+    found = load_object(recipe.agent.use, recipe.base)
+    if not _is_agent(found):
+        raise wrong_kind(recipe.agent.use, recipe.base, "agent.use", "an Agent subclass", _is_agent)
+    settings = resolve_references(recipe.agent.args, recipe.base)
+    _check_settings(found, settings, "agent.args")
+    return lambda: found(**settings)
+
+
+def _check_settings(cls: type, settings: dict[str, Any], place: str) -> None:
+    try:
+        inspect.signature(cls).bind(**settings)
+    except TypeError as error:
+        names = [name for name in inspect.signature(cls).parameters if name != "self"]
+        raise RecipeError(
+            f"{cls.__name__}: {error}", place=place, remedy=f"its settings: {', '.join(names) or 'none'}"
+        ) from None
+
+
+def random_script(definitions: list[dict[str, Any]]) -> Script:
+    """A policy that calls random tools with random arguments that fit their schema.
+
+    Without tools it says a few of the words that it has read.
+    """
+
+    def say(words: list[str], rng: random.Random) -> Say:
+        if not definitions:
+            return Say(" ".join(rng.choices(words or ["nothing"], k=rng.randint(1, 4))))
+        function = rng.choice(definitions)["function"]
+        properties = function["parameters"]["properties"]
+        return Say(calls=[(function["name"], {k: _random_value(v, words, rng) for k, v in properties.items()})])
+
+    def play(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
+        words = " ".join(str(message["content"]) for message in task.instruction).split()
+        while True:
+            observed = yield say(words, rng)
+            words += " ".join(str(message["content"]) for message in observed).split()[:200]
+
+    return play
+
+
+def _random_value(schema: dict[str, Any], words: list[str], rng: random.Random) -> Any:
+    if "enum" in schema:
+        return rng.choice(schema["enum"])
+    low, high = _bounds(schema)
+    makers: dict[str, Callable[[], Any]] = {
+        "integer": lambda: rng.randint(math.ceil(low), math.floor(high)),
+        "number": lambda: round(rng.uniform(low, high), 2),
+        "boolean": lambda: rng.random() < 0.5,
+        "array": lambda: [],
+        "object": lambda: {},
+    }
+    return makers.get(schema.get("type", "string"), lambda: rng.choice(words or ["nothing"]))()
+
+
+def _bounds(schema: dict[str, Any]) -> tuple[float, float]:
+    """Between which numbers to draw: 0 and 9 where the schema leaves it open."""
+    step = schema.get("type") == "integer"
+    low = schema["exclusiveMinimum"] + step if "exclusiveMinimum" in schema else schema.get("minimum")
+    high = schema["exclusiveMaximum"] - step if "exclusiveMaximum" in schema else schema.get("maximum")
+    if low is None:
+        low = 0 if high is None else min(0, high)
+    return low, low + 9 if high is None else high

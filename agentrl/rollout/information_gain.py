@@ -1,0 +1,122 @@
+"""Information gain: how likely the gold answer was before every turn, as the policy itself sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field
+
+from agentrl.chat.renderer import Renderer
+from agentrl.types.engine import Engine
+from agentrl.types.episode import Episode, Node, Turn
+from agentrl.types.errors import CreditError
+from agentrl.types.task import Task
+
+
+class InformationGain(BaseModel):
+    """The gold answer is scored before every turn (teacher forcing), for credit by `igpo`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    answer: str = Field("answer", description="Where a task's data holds the gold answer, or a list of them.")
+    at_most: int = Field(
+        4,
+        gt=0,
+        description="Of a list, so many from the front are scored, each at the cost of one; the likeliest counts.",
+    )
+    lead: str = Field(
+        "The answer is: ",
+        description="What a reply says before it, not scored itself. Write it as the policy answers: <answer>.",
+    )
+
+
+@dataclass(frozen=True)
+class GoldScorer:
+    """Scores gold answers by the settings of a recipe."""
+
+    settings: InformationGain
+
+    def golds(self, task: Task) -> list[str]:
+        """The gold answers of a task that are scored, at least one.
+
+        Raises:
+            CreditError: the task has none.
+        """
+        found = task.data.get(self.settings.answer)
+        answers = list(found) if isinstance(found, list | tuple) else [found]
+        if not answers or not all(_is_text(answer) for answer in answers):
+            raise CreditError(
+                f"data[{self.settings.answer!r}] is {found!r}, and information gain needs the gold answer there",
+                place=f"task {task.id}",
+                remedy="give every task its answer, or name the field: information_gain: {answer: FIELD}",
+            )
+        return [str(answer) for answer in answers[: self.settings.at_most]]
+
+    def room(self, renderer: Renderer, task: Task) -> int:
+        """Tokens that the longest reply takes which says the lead and a gold answer."""
+        return max(len(self.continuation(renderer, gold)[0]) for gold in self.golds(task))
+
+    def continuation(self, renderer: Renderer, gold: str) -> tuple[list[int], int]:
+        """The tokens of a reply that says the lead and a gold answer, and how many of them come before the answer.
+
+        Lead and answer are tokenised together, as the model would write them: a token that reaches across the border
+        belongs to the answer.
+        """
+        lead = renderer.begin(self.settings.lead)
+        whole = renderer.begin(self.settings.lead + gold)
+        same = next((k for k, pair in enumerate(zip(lead, whole, strict=False)) if pair[0] != pair[1]), len(lead))
+        return whole, min(same, len(whole) - 1)
+
+    async def score(
+        self, engine: Engine, renderer: Renderer, task: Task, nodes: Sequence[Node], turns: Sequence[Turn]
+    ) -> list[Turn]:
+        """The turns with `gold_logprob`: the mean log-probability (nats, temperature 1) of the answer's tokens before
+        each of them; of several gold answers, that of the likeliest there.
+
+        One call of the engine for every branch of the episode, in which all turns' answers hang on the branch's tokens:
+        what a session's cache holds is not computed again.
+        """
+        answers = [self.continuation(renderer, gold) for gold in self.golds(task)]
+        scored: dict[int, float] = {}
+        for branch in _branches(nodes, turns):
+            tokens = [token for node in _path(nodes, branch[-1].node)[:-1] for token in nodes[node].token_ids]
+            starts = [sum(len(nodes[k].token_ids) for k in _path(nodes, turn.node)[:-1]) for turn in branch]
+            pairs = [
+                (turn, start, said, lead) for turn, start in zip(branch, starts, strict=True) for said, lead in answers
+            ]
+            found = await engine.score(tokens, [said for _, _, said, _ in pairs], [start for _, start, _, _ in pairs])
+            for (turn, _, _, lead), logprobs in zip(pairs, found, strict=True):
+                mean = sum(logprobs[lead:]) / len(logprobs[lead:])
+                scored[turn.index] = max(mean, scored.get(turn.index, mean))
+        return [msgspec.structs.replace(turn, gold_logprob=scored[turn.index]) for turn in turns]
+
+    async def rescore(self, episode: Episode, engine: Engine, renderer: Renderer) -> Episode:
+        """A stored episode with `gold_logprob`, as another model sees it."""
+        turns = await self.score(engine, renderer, episode.task, episode.nodes, episode.turns)
+        return msgspec.structs.replace(episode, turns=turns)
+
+
+def _is_text(answer: object) -> bool:
+    return isinstance(answer, str | int | float) and not isinstance(answer, bool) and answer != ""
+
+
+def _path(nodes: Sequence[Node], leaf: int) -> list[int]:
+    path = [leaf]
+    while (parent := nodes[path[-1]].parent) >= 0:
+        path.append(parent)
+    return path[::-1]
+
+
+def _branches(nodes: Sequence[Node], turns: Sequence[Turn]) -> list[list[Turn]]:
+    """The turns by branch: each turn once, with the last turn that continues it, in order."""
+    branches: list[list[Turn]] = []
+    done: set[int] = set()
+    for last in reversed(turns):
+        if last.node in done:
+            continue
+        on_path = set(_path(nodes, last.node)) - done
+        branches.append([turn for turn in turns if turn.node in on_path])
+        done |= on_path
+    return branches

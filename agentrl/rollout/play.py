@@ -1,0 +1,142 @@
+"""Playing planned episodes into a run directory, and what they come to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from agentrl.chat.renderer import Renderer
+from agentrl.config.recipe import EvalSettings
+from agentrl.curriculum.task_source import TaskSource
+from agentrl.engines.replay import ReplayEngine
+from agentrl.rollout.builder import Parts
+from agentrl.rollout.plans import eval_plans, missing
+from agentrl.rollout.runner import Harness, Plan, Runner
+from agentrl.sandbox.pool import Pool
+from agentrl.store.run_dir import RunDir
+from agentrl.types.engine import Engine
+from agentrl.types.episode import Episode
+from agentrl.types.sandbox import Backend
+from agentrl.view.progress import Progress
+
+
+async def play(harness: Harness, plans: list[Plan], run: RunDir, progress: Progress, concurrency: int) -> None:
+    """Runs episodes into a run directory.
+
+    Raises:
+        CreditError, StoreError: as `announce`.
+    """
+    announce(harness, plans)
+    runner = Runner(harness, concurrency=concurrency, on_failure=run.add_failure, on_phase=progress.episode_phase)
+    async for episode in runner.run(plans):
+        run.add(episode)
+        progress.episode(episode)
+
+
+def announce(harness: Harness, plans: list[Plan]) -> None:
+    """Before any of them begins: tells a pool how many sandboxes the episodes will take, looks for their gold answers,
+    and whether a stored run has them all, if one is to be said again.
+
+    Raises:
+        CreditError: gold answers are to be scored, and a task has none.
+        StoreError: the run that is replayed lacks some.
+    """
+    if isinstance(harness.engine, ReplayEngine):
+        harness.engine.require(plan.id for plan in plans)
+    if isinstance(harness.backend, Pool) and harness.sandbox_spec is not None:
+        harness.backend.prefetch([harness.sandbox_spec] * len(plans))
+    if harness.gain is not None:
+        for plan in plans:
+            harness.gain.golds(plan.task)
+
+
+async def evaluate(
+    parts: Parts,
+    settings: EvalSettings,
+    tasks: TaskSource,
+    run: RunDir,
+    engine: Engine,
+    renderer: Renderer,
+    backend: Backend | None,
+    progress: Progress,
+    iteration: int,
+) -> dict[str, Any]:
+    """Fresh episodes at the evaluation's temperature; the metrics of them."""
+    plans = eval_plans(tasks, settings.episodes, iteration)
+    progress.phase(f"evaluation after iteration {iteration}", len(plans))
+    harness = parts.harness(engine, renderer, backend, temperature=settings.temperature, put_blob=run.put_blob)
+    await play(harness, missing(plans, run), run, progress, parts.recipe.concurrency)
+    metrics = {"iteration": iteration, "split": "eval", **summary(run.episodes(iteration=iteration, split="eval"))}
+    progress.iteration(metrics)
+    return metrics
+
+
+def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
+    """Means over the scored episodes (None where there is none), and how many there were of each kind."""
+    everything = list(episodes)
+    scored = [e for e in everything if e.scored]
+    return {
+        "episodes": len(everything),
+        "failed": len(everything) - len(scored),
+        "reward": _mean(e.reward or 0.0 for e in scored),
+        "success": _mean((e.reward or 0.0) >= 1.0 for e in scored),
+        "turns": _mean(len(e.turns) for e in scored),
+        "truncated": _mean(e.status == "truncated" for e in scored),
+        "sampled_tokens": sum(e.sampled_tokens for e in scored),
+        **_gain_cost(scored),
+        **_usage(everything),
+        **_unscored(everything),
+        **_other_formats(everything),
+        **_gates(scored),
+    }
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    """None: there is no value. An outage must not look like a collapse to 0."""
+    known = list(values)
+    return sum(known) / len(known) if known else None
+
+
+def _usage(episodes: list[Episode]) -> dict[str, float]:
+    """What an engine counted that is paid by the token, over all episodes; nothing for others."""
+    counted = [turn.usage for episode in episodes for turn in episode.turns if turn.usage is not None]
+    if not counted:
+        return {}
+    return {
+        "prompt_tokens": sum(usage.prompt_tokens for usage in counted),
+        "completion_tokens": sum(usage.completion_tokens for usage in counted),
+        "cost": sum(usage.cost for usage in counted),
+    }
+
+
+def _unscored(episodes: list[Episode]) -> dict[str, int]:
+    """By component, how many episodes it could not score (a judge's malformed reply, for example)."""
+    data = [e for e in episodes if e.status in ("done", "truncated")]
+    missing = Counter(name for e in data for name, value in e.components.items() if value is None)
+    return {f"unscored/{name}": count for name, count in sorted(missing.items())}
+
+
+def _other_formats(episodes: list[Episode]) -> dict[str, int]:
+    """By format, how many replies called a tool in it, although the recipe reads another."""
+    turns = [turn for episode in episodes for turn in episode.turns]
+    found = Counter(call.foreign for turn in turns for call in turn.calls if call.foreign)
+    return {f"other_format/{name}": count for name, count in sorted(found.items())}
+
+
+def _gates(episodes: list[Episode]) -> dict[str, float]:
+    """By gate, the share of the episodes in which it was open."""
+    verdicts: dict[str, list[bool]] = {}
+    for episode in episodes:
+        for gate in episode.gates:
+            verdicts.setdefault(f"gate_open/{gate.on}", []).append(bool(gate.open))
+    return {name: sum(opened) / len(opened) for name, opened in verdicts.items()}
+
+
+def _gain_cost(episodes: list[Episode]) -> dict[str, float]:
+    """Mean seconds that scoring the gold answer took an episode, and their share of all its seconds."""
+    seconds = [e.timings["information_gain"] for e in episodes if "information_gain" in e.timings]
+    if not seconds:
+        return {}
+    total = sum(e.timings["total"] for e in episodes if "information_gain" in e.timings)
+    return {"information_gain_s": sum(seconds) / len(seconds), "information_gain_share": sum(seconds) / total}

@@ -1,0 +1,373 @@
+"""The runner: many episodes at once, each dispatched one emitted exactly once.
+
+One task per running episode, no lock-step: a slow episode delays nobody. Every stage has a deadline
+(`Limits`). Cancelling the run writes nothing for the episodes in flight; resume runs them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from agentrl.chat.formats.parser import Parser
+from agentrl.chat.renderer import Renderer
+from agentrl.config.limits import Limits
+from agentrl.rewards.components import RewardSet, Score
+from agentrl.rollout.agent import Agent
+from agentrl.rollout.budgets import Budgets
+from agentrl.rollout.collector import rare_collections
+from agentrl.rollout.failures import TookTooLong, Verdict, asked_to_stop, check_answers, describe, verdict, within
+from agentrl.rollout.information_gain import GoldScorer
+from agentrl.rollout.outage import Outage
+from agentrl.rollout.session import Outcome, Session
+from agentrl.store.codec import must_be_storable
+from agentrl.tools.base import Tool
+from agentrl.types.engine import Engine, Sampling
+from agentrl.types.episode import Episode, ErrorRecord
+from agentrl.types.errors import StoreError
+from agentrl.types.sandbox import Backend, Sandbox, SandboxSpec, SandboxUnavailable
+from agentrl.types.seeds import derive_seed
+from agentrl.types.task import Task
+
+if TYPE_CHECKING:
+    from agentrl.distributed.crew import Crew
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An episode to come. Its id is known before it runs: resume is a set difference."""
+
+    id: str
+    group_id: str
+    task: Task
+    iteration: int = 0
+    split: str = "train"
+    max_turns: int | None = None  # None: the harness's
+
+
+@dataclass(frozen=True)
+class Harness:
+    """Everything that episodes of one run share.
+
+    Attributes:
+        make_tools: fresh tool instances for an episode.
+        make_agent: a fresh agent for an episode.
+        backend: None when no tool needs a sandbox.
+        verifier_spec: of the fresh sandboxes that reward components ask for; None when none does.
+        put_blob: keeps a long output, returns its hash.
+        gain: scores the gold answer before every turn, not in evaluations and demonstrations; None: nobody asks.
+        crew: workers that play the episodes; None: they are played here.
+        outage: how long the backend has been unavailable.
+    """
+
+    engine: Engine
+    renderer: Renderer
+    parser: Parser
+    make_tools: Callable[[], list[Tool]]
+    make_agent: Callable[[], Agent]
+    rewards: RewardSet
+    sampling: Sampling
+    limits: Limits
+    max_turns: int
+    seed: int
+    system: str | None = None
+    backend: Backend | None = None
+    sandbox_spec: SandboxSpec | None = None
+    verifier_spec: SandboxSpec | None = None
+    put_blob: Callable[[bytes], str] | None = None
+    gain: GoldScorer | None = None
+    crew: Crew | None = None
+    outage: Outage = field(default_factory=Outage)
+
+
+BEGIN_AT_ONCE = 64
+"""Episodes that begin in one pass of the event loop: thousands would keep the replies to the first ones waiting."""
+
+
+class Runner:
+    """Runs planned episodes.
+
+    Args:
+        concurrency: episodes in flight at most.
+        on_failure: is told of every failed attempt, retried or not (a dict for `failures.jsonl`).
+        on_phase: is told when an episode enters a phase: (episode id, phase or None when it ended).
+    """
+
+    def __init__(
+        self,
+        harness: Harness,
+        *,
+        concurrency: int,
+        on_failure: Callable[[dict[str, Any]], None] | None = None,
+        on_phase: Callable[[str, str | None], None] | None = None,
+    ) -> None:
+        self.harness, self.concurrency = harness, concurrency
+        self._on_failure = on_failure or (lambda failure: None)
+        self._on_phase = on_phase or (lambda episode, phase: None)
+
+    async def run(self, plans: Iterable[Plan]) -> AsyncIterator[Episode]:
+        """Yields every planned episode once, in order of completion.
+
+        Raises:
+            TooManyUserErrors, EngineDown, SandboxDown, ServiceDown, DeadPolicy: after the episode that spent the
+                budget of its cause was yielded, and all that had ended before.
+        """
+        waiting = iter(plans)
+        running: set[asyncio.Task[Episode]] = set()
+        ended: asyncio.Queue[asyncio.Task[Episode]] = asyncio.Queue()
+        budgets = Budgets(self.harness.limits)
+        with rare_collections():
+            try:
+                while True:
+                    room = min(BEGIN_AT_ONCE, self.concurrency - len(running))
+                    beginning = [asyncio.create_task(self.play(p), name=p.id) for p in itertools.islice(waiting, room)]
+                    for task in beginning:
+                        task.add_done_callback(ended.put_nowait)
+                    running.update(beginning)
+                    if not running:
+                        return
+                    if beginning and ended.empty():
+                        await asyncio.sleep(0)
+                        continue
+                    task = await ended.get()
+                    running.discard(task)
+                    episode = task.result()
+                    yield episode
+                    budgets.spend(episode)
+            finally:
+                for task in running:
+                    task.cancel()
+                await asyncio.gather(*running, return_exceptions=True)
+
+    async def play(self, plan: Plan) -> Episode:
+        """One episode, with fresh attempts after infrastructure failures; by a worker, if there is a crew.
+
+        Raises:
+            WorkersGone: there was one.
+        """
+        if self.harness.crew is not None:
+            return await self.harness.crew.play(self.harness, plan, self._on_failure, self._on_phase)
+        limits = self.harness.limits
+        for attempt in range(limits.retries + 1):
+            episode, judged = await self._attempt(plan, attempt)
+            if episode.error is not None:
+                final = not judged.retry or attempt == limits.retries
+                self._report(plan, attempt, episode.error, status=judged.status, final=final)
+                if not final:
+                    await asyncio.sleep(limits.backoff_s * 2**attempt)
+                    continue
+            break
+        self._on_phase(plan.id, None)
+        return episode
+
+    async def _attempt(self, plan: Plan, attempt: int) -> tuple[Episode, Verdict]:
+        play = _Attempt(self.harness, plan, attempt, self._on_phase)
+        judged = Verdict("done", retry=False)
+        try:
+            try:
+                await play.run()
+            except BaseException as error:
+                if asked_to_stop(error):
+                    raise
+                judged = play.judge(error)
+            if judged.status in ("done", "truncated"):
+                await play.score()
+        except BaseException as error:
+            if asked_to_stop(error):
+                raise
+            judged = play.judge(error)
+            if judged.status == "truncated":  # a reward function cannot reach a limit of the episode
+                judged = Verdict("user_error", retry=False)
+        finally:
+            await play.close()
+        for closing in play.close_errors:
+            self._report(plan, attempt, closing, status="close_failed", final=False)
+        return play.record(judged)
+
+    def _report(self, plan: Plan, attempt: int, error: ErrorRecord, *, status: str, final: bool) -> None:
+        self._on_failure(
+            {"episode": plan.id, "attempt": attempt, "status": status, "final": final, **msgspec.structs.asdict(error)}
+        )
+
+
+class _Attempt:
+    """One attempt at an episode: sandbox, tools, agent, rewards, in that order."""
+
+    def __init__(self, harness: Harness, plan: Plan, attempt: int, on_phase: Callable[[str, str | None], None]) -> None:
+        self.harness, self.plan, self.attempt = harness, plan, attempt
+        self.session: Session | None = None
+        self.sandbox: Sandbox | None = None
+        self.tools: list[Tool] = []
+        self.opened: list[Tool] = []
+        self.stage, self.stop = "start", ""
+        self.scored: Score | None = None
+        self.timings: dict[str, float] = {}
+        self.created_at, self.started = time.time(), time.perf_counter()
+        self._since = self.started
+        self._session_ended = False
+        self.error: ErrorRecord | None = None
+        self.close_errors: list[ErrorRecord] = []
+        self._on_phase = on_phase
+
+    async def run(self) -> None:
+        harness, limits = self.harness, self.harness.limits
+        task = self.plan.task.copied()  # the group's other episodes have the same task, and so has the record
+        self.tools = harness.make_tools()
+        if harness.backend is not None and harness.sandbox_spec is not None:
+            self._enter("sandbox")
+            self.sandbox = await self._start(harness.backend, harness.sandbox_spec, self.plan.id)
+        self._enter("open")
+        async with within(limits.open_s, "opening the tools", "open_s", self.sandbox):
+            for tool in self.tools:
+                self.opened.append(tool)
+                await tool.open(task, self.sandbox)
+        seed = derive_seed(harness.seed, "episode", self.plan.id)
+        self.session = session = Session(
+            self.plan.id, task, engine=harness.engine, renderer=harness.renderer, parser=harness.parser,
+            tools=self.tools, sandbox=self.sandbox, sampling=harness.sampling, limits=limits,
+            max_turns=self.plan.max_turns or harness.max_turns, seed=seed, put_blob=harness.put_blob,
+            reserve=self._reserve(),
+        )  # fmt: skip
+        agent = harness.make_agent()
+        self._enter("agent")
+        session.begin(agent.opening(session, harness.system))
+        harness.engine.begin_session(self.plan.id, task, session.messages, seed)
+        try:
+            async with asyncio.timeout(limits.episode_s) as wall:
+                await agent.run(session)
+        except TimeoutError:
+            if not wall.expired():
+                raise
+            await check_answers(self.sandbox)
+            session.outcome = Outcome("wall")
+            self.stop = "wall"
+
+    def judge(self, error: BaseException) -> Verdict:
+        """What an exception makes of the episode; remembers it with the stage that it came from."""
+        judged = verdict(error)
+        if judged.status == "truncated" and self.session is None:  # the agent has done nothing yet
+            judged = Verdict("infra_error", retry=True)
+        self.stop = judged.stop
+        if judged.status not in ("done", "truncated"):
+            inside = self.session is not None and self.stage == "agent"
+            self.error = describe(error, self.session.stage if inside and self.session else self.stage)
+        return judged
+
+    async def score(self) -> None:
+        """Information gain and rewards; the sandbox is still alive for verifiers that look into it."""
+        await self._score_gold()
+        self._end_session()
+        self._enter("score")
+        # Components see the episode as it will be stored, only without its reward.
+        try:
+            async with within(self.harness.limits.score_s, "scoring", "score_s", self.sandbox):
+                self.scored = await self.harness.rewards.score(
+                    self.plan.task, self.episode(), self.sandbox, self._verifier_sandbox
+                )
+        except TookTooLong:
+            if self.harness.outage.lasts:
+                raise SandboxUnavailable("the sandbox backend was away until the rewards' deadline") from None
+            raise
+
+    def _scorer(self) -> GoldScorer | None:
+        return self.harness.gain if self.plan.split in ("train", "rollout") else None
+
+    def _reserve(self) -> int:
+        """Tokens that the gold answer takes: every turn's prompt must leave room for it."""
+        scorer = self._scorer()
+        return 0 if scorer is None else scorer.room(self.harness.renderer, self.plan.task)
+
+    async def _score_gold(self) -> None:
+        """Before the engine forgets the session: its cache holds all that the answers come after."""
+        scorer, session, harness = self._scorer(), self.session, self.harness
+        if scorer is None or session is None or not session.turns:
+            return
+        self._enter("information_gain")
+        async with asyncio.timeout(harness.limits.generate_s):
+            nodes, turns = session.graph.nodes, session.turns
+            session.turns = await scorer.score(harness.engine, harness.renderer, self.plan.task, nodes, turns)
+
+    def _end_session(self) -> None:
+        if self.session is not None and not self._session_ended:
+            self._session_ended = True
+            self.harness.engine.end_session(self.plan.id)
+
+    async def _start(self, backend: Backend, spec: SandboxSpec, label: str) -> Sandbox:
+        return await self.harness.outage.create(backend, spec, label, self.harness.limits.sandbox_s)
+
+    async def _verifier_sandbox(self) -> Sandbox:
+        """A fresh sandbox for a reward component; the component closes it."""
+        backend, spec = self.harness.backend, self.harness.verifier_spec
+        assert backend is not None
+        assert spec is not None
+        return await self._start(backend, spec, f"{self.plan.id}/verify")
+
+    async def close(self) -> None:
+        """Frees tools and sandbox; a failure here cannot change what the episode was."""
+        self._end_session()
+        self._enter("close")
+        closers = [tool.close() for tool in reversed(self.opened)]
+        if self.sandbox is not None:
+            closers.append(self.sandbox.close())
+        for closer in closers:
+            try:
+                async with within(self.harness.limits.close_s, "closing", "close_s", None):
+                    await closer
+            except BaseException as error:
+                if asked_to_stop(error):
+                    raise
+                self.close_errors.append(describe(error, "close"))
+        self._enter("end")
+
+    def record(self, judged: Verdict) -> tuple[Episode, Verdict]:
+        """The episode as it is stored, and its verdict. One that cannot be stored is a `user_error`, and no more."""
+        episode = self.episode(judged)
+        try:
+            must_be_storable(episode)
+        except StoreError as error:
+            self.stage = "record"
+            judged = self.judge(error)
+            task = Task.of(self.plan.task.id, "")
+            nothing: dict[str, Any] = {"prompt": [], "nodes": [], "turns": [], "drift": [], "answer": None}
+            episode = msgspec.structs.replace(self.episode(judged), task=task, **nothing)
+        return episode, judged
+
+    def episode(self, judged: Verdict | None = None) -> Episode:
+        """The record as it stands."""
+        session, plan = self.session, self.plan
+        outcome = session.outcome if session is not None else None
+        status = judged.status if judged is not None else "done"
+        if status == "done" and self.stop == "wall":
+            status = "truncated"
+        timings = dict(self.timings, total=time.perf_counter() - self.started)
+        if session is not None:
+            timings.update(session.seconds)
+        episode = Episode(
+            id=plan.id, group_id=plan.group_id, task=plan.task, iteration=plan.iteration, split=plan.split,
+            attempt=self.attempt, status=status,
+            prompt=session.opening if session else [],
+            nodes=session.graph.nodes if session else [],
+            turns=session.turns if session else [],
+            drift=session.graph.drift if session else [],
+            answer=outcome.answer if outcome else None,
+            stop=self.stop or (outcome.stop if outcome else ""),
+            error=self.error,
+            temperature=self.harness.sampling.temperature,
+            timings={name: round(value, 6) for name, value in timings.items()},
+            created_at=self.created_at,
+            trainable=self.harness.engine.trainable,
+        )  # fmt: skip
+        return self.scored.onto(episode) if self.scored is not None and self.error is None else episode
+
+    def _enter(self, stage: str) -> None:
+        now = time.perf_counter()
+        if self.stage != "start":
+            self.timings[self.stage] = self.timings.get(self.stage, 0.0) + now - self._since
+        self.stage, self._since = stage, now
+        self._on_phase(self.plan.id, stage)

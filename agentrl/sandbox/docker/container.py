@@ -1,0 +1,223 @@
+"""One container: how it is made, how its toolbox finds us, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import socket
+import struct
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentrl.sandbox.docker.engine import Engine
+from agentrl.sandbox.docker.gate import EngineAway, EngineChoked, Gate
+from agentrl.sandbox.docker.image import UID, Image
+from agentrl.sandbox.linux.cgroups import Group
+from agentrl.sandbox.toolbox.client import TOOLS, WIRE
+from agentrl.sandbox.toolbox.egress import proxy_environment
+from agentrl.sandbox.toolbox.inquest import Inquest
+from agentrl.sandbox.toolbox.wire import Wire
+from agentrl.types.sandbox import SandboxLost, SandboxSpec, SandboxStartFailed
+
+START_S = 60.0
+"""A container whose toolbox has not said hello by then did not start."""
+
+DEFAULTS = {"memory_mb": 1024, "pids": 256, "disk_mb": 256}
+_INODES_PER_MB = 256
+_PERIOD_US = 100_000
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a container is to be.
+
+    Attributes:
+        network: the engine's network to join; `none` for none.
+        labels: of the owner.
+    """
+
+    spec: SandboxSpec
+    image: Image
+    network: str
+    labels: dict[str, str]
+
+    def create(self, api: Any, name: str, folder: Path) -> None:
+        """Creates and starts the container. `folder` is on the host, mounted at `WIRE`."""
+        spec = self.spec
+        argv = ["python3", "-I", "-S", "-B", "-X", "utf8", f"{TOOLS}/toolbox.pyc", f"{WIRE}/host", spec.workdir]
+        small = {"HOME": spec.workdir, "USER": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
+        proxy = proxy_environment() if spec.network_kind == "allow" else {}
+        memory = spec.memory_mb or DEFAULTS["memory_mb"]
+        host = api.create_host_config(
+            **hardening(memory, spec.pids or DEFAULTS["pids"]),
+            **self._folders(folder),
+            **({"cpu_period": _PERIOD_US, "cpu_quota": int(spec.cpu * _PERIOD_US)} if spec.cpu else {}),
+            network_mode=self.network,
+        )
+        made = api.create_container(
+            self.image.id,
+            name=name,
+            entrypoint=argv,
+            command=[],
+            user=f"{UID}:{UID}",
+            working_dir="/",
+            hostname="sandbox",
+            environment=small | proxy | spec.env,
+            labels=self.labels,
+            host_config=host,
+        )
+        api.start(made["Id"])
+
+    def _folders(self, folder: Path) -> dict[str, Any]:
+        spec = self.spec
+        memory = spec.memory_mb or DEFAULTS["memory_mb"]
+        size = spec.disk_mb or min(DEFAULTS["disk_mb"], memory // 4)  # all three full still leave room for programs
+        bound = f"rw,exec,nosuid,nodev,size={size}m,nr_inodes={size * _INODES_PER_MB}"
+        bound_own = f"{bound},uid={UID},gid={UID}"  # theirs, /tmp too: a snapshot gives it its mode back
+        writable = {"/tmp": f"{bound_own},mode=1777", spec.workdir: f"{bound_own},mode=0755"}
+        return {
+            "read_only": True,
+            "tmpfs": dict.fromkeys(self.image.volumes, f"{bound},mode=1777") | writable,
+            "shm_size": size << 20,
+            "binds": [*self.image.binds, f"{folder}:{WIRE}:ro"],
+        }
+
+
+def hardening(memory_mb: int, pids: int) -> dict[str, Any]:
+    """What every container gets, as `create_host_config` takes it. The seccomp profile is the engine's own; the toolbox
+    adds the filter that all backends have.
+
+    There is no `docker-init`: the toolbox is process 1 and reaps.
+    """
+    return {
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "mem_limit": memory_mb << 20,
+        "memswap_limit": memory_mb << 20,
+        "pids_limit": pids,
+        "ipc_mode": "private",
+        "ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}],
+        "log_config": {"Type": "json-file", "Config": {"max-size": "64k", "max-file": "1"}},
+    }
+
+
+class Container:
+    """A container that is being made, runs, or is gone.
+
+    Args:
+        name: known before it exists, so that it can be removed however far it came.
+        folder: for its socket; does not exist yet.
+
+    Attributes:
+        group: its control group; None where it cannot be seen from here.
+    """
+
+    def __init__(self, engine: Engine, name: str, folder: Path) -> None:
+        self.name, self.folder = name, folder
+        self.group: Group | None = None
+        self._engine = engine
+        self._making: asyncio.Future[None] | None = None
+
+    async def start(self, plan: Plan, gate: Gate, wire: Wire) -> None:
+        """Makes it and waits until its toolbox speaks.
+
+        Raises:
+            SandboxUnavailable: the engine chokes.
+            SandboxStartFailed: the engine refused, or the toolbox did not come up.
+        """
+        self.folder.mkdir()
+        self.folder.chmod(0o755)
+        hello = wire.expect("hello")
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(f"{self.folder}/host")
+            os.chmod(f"{self.folder}/host", 0o666)
+            listener.listen(1)
+            listener.setblocking(False)
+            async with gate.enter():
+                # A thread cannot be cancelled: whoever removes the container waits for the call.
+                call = self._engine.call(lambda api: plan.create(api, self.name, self.folder))
+                self._making = asyncio.ensure_future(call)
+                try:
+                    await asyncio.shield(self._making)
+                except Exception as error:
+                    if not (refused := self._engine.refused(error)):
+                        raise
+                    raise SandboxStartFailed(f"the container engine refused: {refused}") from None
+            try:
+                async with asyncio.timeout(START_S):
+                    link = await self._caller(listener)
+                    pid = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+                    await asyncio.get_running_loop().create_unix_connection(lambda: wire, sock=link)
+                    await hello
+            except (TimeoutError, SandboxLost):
+                raise SandboxStartFailed(f"the toolbox did not come up: {await self._said()}") from None
+        os.unlink(f"{self.folder}/host")  # it has called; nobody else may
+        self.group = _group_of(pid)
+        if self.group is not None:
+            self.group.limit_tcp(plan.spec.memory_mb or DEFAULTS["memory_mb"])  # the engine does not
+        Inquest(self.group, pid, self._killed_for_memory).attach(wire)
+
+    async def _caller(self, listener: socket.socket) -> socket.socket:
+        """The toolbox's connection; gives up early if the container ends."""
+        accepting = asyncio.ensure_future(asyncio.get_running_loop().sock_accept(listener))
+        try:
+            while not (await asyncio.wait([accepting], timeout=1.0))[0]:
+                about = await self._engine.call(lambda api: api.inspect_container(self.name))
+                if not about["State"]["Running"] and not accepting.done():
+                    raise SandboxStartFailed(f"the container ended at once: {await self._said()}")
+            return accepting.result()[0]
+        finally:
+            accepting.cancel()
+
+    async def _killed_for_memory(self) -> bool:
+        """Whether the engine says so. False where it does not know the container any more, or does not answer."""
+        with suppress(Exception):
+            about = await self._engine.call(lambda api: api.inspect_container(self.name))
+            return bool(about["State"]["OOMKilled"]) and not about["State"]["Running"]
+        return False
+
+    async def _said(self) -> str:
+        with suppress(Exception):
+            said = await self._engine.call(lambda api: api.logs(self.name, tail=20))
+            return said.decode("utf-8", "replace").strip() or "no message"
+        return "no message"
+
+    async def remove(self) -> None:
+        """Removes it and its folder. An engine that chokes is asked again; what stays is left to who closes the
+        backend."""
+        if self._making is not None:
+            await asyncio.wait([self._making])
+            for pause in (0.1, 0.5, 2.0, 0.0):
+                try:
+                    await self._engine.call(lambda api: api.remove_container(self.name, force=True, v=True))
+                    break
+                except EngineAway:
+                    break
+                except EngineChoked as error:
+                    _log.warning("container %s could not be removed: %s", self.name, error.message)
+                except Exception as error:
+                    if self._engine.is_absent(error):
+                        break
+                    if not self._engine.refused(error):  # else: its removal is in progress
+                        raise
+                await asyncio.sleep(pause)
+        await asyncio.to_thread(shutil.rmtree, self.folder, True)
+
+
+def _group_of(pid: int) -> Group | None:
+    """The memory control group of a process, version 1 or 2; None where it cannot be seen from here."""
+    root = "/sys/fs/cgroup"
+    with suppress(OSError), open(f"/proc/{pid}/cgroup") as file:
+        for line in file:
+            _, names, path = line.rstrip("\n").split(":", 2)
+            v1, v2 = f"{root}/memory{path}", f"{root}{path}"
+            if "memory" in names.split(",") and os.path.exists(f"{v1}/memory.oom_control"):
+                return Group((), v1, 1)
+            if not names and os.path.exists(f"{v2}/memory.events"):
+                return Group((), v2, 2)
+    return None

@@ -1,0 +1,1 @@
+"""The `namespace` backend: Linux namespaces, without a daemon."""

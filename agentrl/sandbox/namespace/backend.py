@@ -1,0 +1,227 @@
+"""The `namespace` backend: Linux namespaces by bubblewrap. No daemon, no image, no root needed; starts in milliseconds.
+
+A sandbox sees a read-only `/usr` (or a root file system of yours), private `/work` and `/tmp` in memory, its own
+processes, and no network. Its user has no capability, and can make no namespaces of its own. Where agentrl runs as
+root, sandboxes run as another user of the host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+
+from agentrl.sandbox.images import REPOSITORY, built_rootfs
+from agentrl.sandbox.linux.cgroups import Family, found_family, reap_groups
+from agentrl.sandbox.linux.seccomp import filter_program
+from agentrl.sandbox.namespace.rootfs import Host, reap_folders
+from agentrl.sandbox.namespace.tree import DEFAULTS, Tree
+from agentrl.sandbox.preflight import refuse
+from agentrl.sandbox.toolbox.archives import Archive, Archives
+from agentrl.sandbox.toolbox.egress import SOCKET, Egress, open_way_out
+from agentrl.sandbox.toolbox.snapshot import SnapshotSandbox
+from agentrl.types.sandbox import Capabilities, NetworkAllow, SandboxSpec, SandboxStartFailed, SandboxUnavailable
+
+
+class NamespaceBackend:
+    """Makes sandboxes out of namespaces.
+
+    Args:
+        bwrap: the bubblewrap program; default: the one on PATH.
+        python: inside the sandbox; default: the system's, else the one that runs agentrl.
+        cgroups: whether to limit by control group where possible; without, by rlimit.
+    """
+
+    name = "namespace"
+
+    def __init__(self, bwrap: str = "bwrap", python: str | None = None, cgroups: bool = True) -> None:
+        self.egress = Egress()
+        self._host = Host(bwrap, python)
+        self.snapshots = Archives(self._host.label)
+        self._want_cgroups = cgroups
+        self._family: Family | None = None
+        self._known: Capabilities | None = None
+        self._alive: set[NamespaceSandbox] = set()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What is enforced here."""
+        if self._known is None:
+            self._host.open()
+            self._family = found_family(self._host.label) if self._want_cgroups else None
+            means = self._family.means if self._family else "rlimit"
+            notes = [] if self._family else ["no writable cgroup: memory is limited per process, not per sandbox"]
+            if filter_program() is None:
+                notes.append("no libseccomp: system calls are not filtered")
+            if os.geteuid() == 0 and not self._host.drops:
+                notes.append("sandboxes run as root's user id, without capabilities: another user was not possible")
+            self._known = Capabilities(
+                isolation="namespace",
+                cpu=means if self._family and self._family.cpu else "none",
+                memory=means,
+                pids=means,
+                sockets=means if self._family and self._family.tcp else "none",
+                disk="tmpfs" if self._host.sizes else "none",
+                networks=("none", "allow"),
+                images=True,
+                rootfs=True,
+                snapshots=True,
+                endpoints=True,
+                syscalls="seccomp" if filter_program() is not None else "none",
+                note="; ".join(notes),
+            )
+        return self._known
+
+    def preflight(self, spec: SandboxSpec) -> None:
+        """Refuses what cannot be enforced, see `Backend.preflight`."""
+        known = self.capabilities
+        wants = (
+            (
+                spec.image is not None and not spec.image.startswith(REPOSITORY),
+                "image",
+                "runs no container images but its own",
+                f"image: {REPOSITORY}NAME (see agentrl sandbox build), or rootfs: a folder",
+            ),
+            (
+                spec.image is not None and spec.rootfs is not None,
+                "rootfs",
+                "takes image or rootfs, not both",
+                "drop one",
+            ),
+            (
+                spec.network_kind not in known.networks,
+                "network",
+                "gives no public network",
+                "set network: none or {allow: [host, ...]}, or use docker",
+            ),
+            (spec.cpu is not None and known.cpu == "none", "cpu", "cannot limit processor time here", "leave cpu out"),
+            (
+                spec.memory_mb is not None and known.memory == "rlimit",
+                "memory_mb",
+                "cannot limit the memory of a whole sandbox here (no writable cgroup)",
+                "leave memory_mb out (each process is then limited), or run where cgroups are writable",
+            ),
+            (
+                spec.disk_mb is not None and known.disk == "none",
+                "disk_mb",
+                "cannot limit the size of folders with this bubblewrap",
+                "install bubblewrap 0.8 or newer, or leave disk_mb out",
+            ),
+        )
+        refuse(self.name, spec, wants)
+        if spec.network_kind == "allow" and not self._host.fits_way_out(SOCKET):
+            folder = self._host.folder.parent
+            problem = f"the path {folder} is too long: the egress proxy's socket cannot lie in it"
+            remedy = "set TMPDIR to a folder with a shorter path, as /tmp"
+            raise SandboxUnavailable(problem, place=str(folder), remedy=remedy)
+        self._host.rootfs(_rootfs_of(spec))
+
+    async def create(self, spec: SandboxSpec, *, label: str = "") -> NamespaceSandbox:
+        """A fresh sandbox."""
+        self.preflight(spec)
+        return await self.launch(spec, label, None)
+
+    async def launch(self, spec: SandboxSpec, label: str, snapshot: Archive | None) -> NamespaceSandbox:
+        """A sandbox with the spec's files and setup, or with the files of a snapshot, which has those in it."""
+        sandbox = NamespaceSandbox(self, self._host, self._family, spec, label)
+        self._alive.add(sandbox)
+        try:
+            await sandbox.start(snapshot)
+            if snapshot is None:
+                await sandbox.prepare()
+        except BaseException as error:
+            await sandbox.close()
+            if isinstance(error, OSError | SandboxStartFailed) and not self._host.folder.is_dir():
+                raise SandboxStartFailed(
+                    f"the backend's own files are gone: {self._host.folder}",
+                    remedy="something removed them, perhaps a cleaner of temporary files: set TMPDIR to another folder",
+                ) from error
+            if isinstance(error, OSError):  # the host is out of processes, descriptors or memory
+                raise SandboxStartFailed(f"the host could not start a sandbox: {error}") from error
+            raise
+        return sandbox
+
+    async def reap(self, *, dry: bool = False) -> list[str]:
+        """Removes what killed owners left: groups with their processes, and folders."""
+        return reap_groups(dry=dry) + reap_folders(dry=dry)
+
+    async def close(self) -> None:
+        """Closes every sandbox that it made, and drops its snapshots."""
+        await asyncio.gather(*(sandbox.close() for sandbox in list(self._alive)))
+        await self.snapshots.drop_all()
+        self.egress.stop()
+        if self._family is not None:
+            self._family.close()
+        self._family = self._known = None
+        self._host.close()
+
+    def forget(self, sandbox: NamespaceSandbox) -> None:
+        """The sandbox is gone."""
+        self._alive.discard(sandbox)
+
+
+def _rootfs_of(spec: SandboxSpec) -> str | None:
+    """The folder that holds the root file system; None: the host's own."""
+    return spec.rootfs if spec.image is None else str(built_rootfs(spec.image))
+
+
+class NamespaceSandbox(SnapshotSandbox[Archive]):
+    """A process tree in namespaces of its own."""
+
+    def __init__(
+        self, backend: NamespaceBackend, host: Host, family: Family | None, spec: SandboxSpec, label: str
+    ) -> None:
+        super().__init__(spec, label, backend.snapshots)
+        self._backend, self._host, self._family = backend, host, family
+        self._rootfs = host.rootfs(_rootfs_of(spec))
+        self._tree = Tree()
+        self._way_out: Path | None = None
+        self._packing = asyncio.Lock()
+
+    async def start(self, snapshot: Archive | None) -> None:
+        """Starts the processes, opens the way out, and unpacks the files, see `Tree.start`."""
+        spec, python = self.spec, self._rootfs.python
+        if isinstance(spec.network, NetworkAllow):
+            self._way_out = self._host.way_out()
+        await self._tree.start(self._rootfs, spec, self._family, self.wire, self._way_out)
+        if isinstance(spec.network, NetworkAllow):
+            await open_way_out(self, self._backend.egress, self._socket, spec.network.allow, python)
+        if snapshot is not None:
+            await self._backend.snapshots.put_back(self, python, snapshot)
+        self.limit_life()
+
+    @property
+    def _socket(self) -> str:
+        return f"{self._way_out}/{SOCKET}"
+
+    def oom_kills(self) -> int | None:
+        """Counted by the control group."""
+        return self._tree.group.oom_kills() if self._tree.group else None
+
+    def memory_mb(self) -> float | None:
+        """Counted by the control group."""
+        return self._tree.group.memory_mb() if self._tree.group else None
+
+    async def keep(self) -> Archive:
+        """Packs its files; one packer at a time, as each stops all other programs."""
+        most = max(self.spec.memory_mb or DEFAULTS["memory_mb"], self.spec.disk_mb or 0)
+        async with self._packing:
+            return await self._backend.snapshots.keep(self, self._rootfs.python, self._host.folder, most)
+
+    async def launch(self, label: str, snapshot: Archive) -> NamespaceSandbox:
+        """Another process tree, with the files of an archive."""
+        return await self._backend.launch(self.spec, label, snapshot)
+
+    async def end(self) -> None:
+        """Ends the processes and closes the way out; there can be others."""
+        await self._tree.remove()
+        self._tree = Tree()
+        if self._way_out is not None:
+            self._backend.egress.close(self._socket)
+            shutil.rmtree(self._way_out, ignore_errors=True)
+
+    async def destroy(self) -> None:
+        """Removes everything."""
+        await super().destroy()
+        self._backend.forget(self)

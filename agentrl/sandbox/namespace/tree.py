@@ -1,0 +1,159 @@
+"""The process tree of one namespace sandbox: how it starts, comes under its limits, and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from agentrl.sandbox.linux.cgroups import Family, Group, Limits
+from agentrl.sandbox.namespace.rootfs import RootFS
+from agentrl.sandbox.toolbox.inquest import Inquest
+from agentrl.sandbox.toolbox.wire import Wire
+from agentrl.types.sandbox import SandboxLost, SandboxSpec, SandboxStartFailed
+
+START_S = 30.0
+"""A sandbox that has not said hello by then did not start."""
+
+DEFAULTS = {"memory_mb": 1024, "pids": 256, "disk_mb": 256}
+"""Of a folder's size at most a quarter of the memory: there are three, and what they hold is memory."""
+
+
+class Tree:
+    """Bubblewrap, the toolbox below it, and all that this starts.
+
+    Attributes:
+        init_pid: of the toolbox, on the host; 0 until that is known.
+        group: its control group, where there are such.
+    """
+
+    def __init__(self) -> None:
+        self.init_pid = 0
+        self.group: Group | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._about = self._stderr = -1
+        self._socket = 0  # inode of the toolbox's end of the wire
+
+    async def start(
+        self, rootfs: RootFS, spec: SandboxSpec, family: Family | None, wire: Wire, way_out: Path | None
+    ) -> None:
+        """Starts bubblewrap, waits for the toolbox, and puts it under its limits before it does anything.
+
+        Args:
+            way_out: folder of the host that holds the egress proxy's socket, see `RootFS.start`.
+
+        Raises:
+            SandboxStartFailed: with what bubblewrap or the toolbox said.
+        """
+        memory, pids = spec.memory_mb or DEFAULTS["memory_mb"], spec.pids or DEFAULTS["pids"]
+        disk = spec.disk_mb or min(DEFAULTS["disk_mb"], memory // 4)
+        rlimits = [str(pids)] if family is not None else [str(pids), str(memory << 20)]
+        hello = wire.expect("hello")
+        ours, theirs = socket.socketpair()
+        self._socket = os.fstat(theirs.fileno()).st_ino
+        self._about, about_w = os.pipe()  # stays open: bubblewrap that cannot write there leaves a child behind
+        self._stderr, stderr_w = os.pipe()
+        os.set_blocking(stderr_w, False)
+        os.set_blocking(self._stderr, False)
+        try:
+            self._process = rootfs.start(spec, disk, about_w, theirs.fileno(), stderr_w, rlimits, way_out)
+        finally:
+            theirs.close()
+            os.close(about_w)
+            os.close(stderr_w)
+        await asyncio.get_running_loop().create_unix_connection(lambda: wire, sock=ours)
+        ended = asyncio.create_task(_exited(self._process, START_S))
+        try:
+            either: list[asyncio.Future[Any]] = [hello, ended]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not hello.done():
+                wire.end("bubblewrap ended" if ended.result() else f"no word within {START_S:g} s")
+            await hello
+        except SandboxLost:
+            raise SandboxStartFailed(f"the sandbox did not come up: {self._said() or wire.lost}") from None
+        finally:
+            ended.cancel()
+        # {"child-pid": N, ...}: bubblewrap wrote it before the toolbox could say hello.
+        self.init_pid = int(os.read(self._about, 4096).partition(b'"child-pid":')[2].split(b",")[0].strip(b" }\n"))
+        if family is not None:
+            self._confine(family, Limits(memory, pids, spec.cpu))
+        Inquest(self.group, self.init_pid).attach(wire)
+
+    def _confine(self, family: Family, limits: Limits) -> None:
+        try:
+            self.group = family.create(limits)
+            self.group.add(self.init_pid)
+        except OSError as error:
+            raise SandboxStartFailed(f"the sandbox cannot be put under its limits: {error}") from None
+
+    async def remove(self) -> None:
+        """Waits until bubblewrap has seen the init die; the kernel has then killed and reaped all the rest."""
+        if self._process is not None and not await _exited(self._process, 2.0):
+            for pid in [self.init_pid] if self.init_pid else _children(self._process.pid):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if not await _exited(self._process, 2.0):
+                self._process.kill()
+                await _exited(self._process, 10.0)
+        if self._process is not None and not self.init_pid:
+            await asyncio.to_thread(_kill_holders, self._socket)
+        if self.group is not None:
+            await _removed(self.group)
+        for fd in (self._about, self._stderr):
+            if fd >= 0:
+                os.close(fd)
+
+    def _said(self) -> str:
+        """The end of what bubblewrap or the toolbox wrote to stderr."""
+        with suppress(BlockingIOError):
+            return os.read(self._stderr, 65536)[-2000:].decode("utf-8", "replace").strip()
+        return ""
+
+
+async def _removed(group: Group) -> None:
+    """Waits until a group is gone. A bubblewrap that was killed from outside leaves its child behind, dying."""
+    pause = 0.0005
+    while not group.remove() and pause < 2.0:
+        group.kill()
+        await asyncio.sleep(pause)
+        pause *= 2
+
+
+async def _exited(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
+    """Waits, without a thread, for the end of a child; true if it came."""
+    if process.poll() is not None:
+        return True
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+    fd = os.pidfd_open(process.pid)
+    loop.add_reader(fd, over.set)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await over.wait()
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(fd)
+        os.close(fd)
+    return process.poll() is not None
+
+
+def _kill_holders(socket: int) -> None:
+    """Kills who holds a socket: the child of a bubblewrap that was killed before it had told the child to go on."""
+    for folder in os.scandir("/proc"):
+        with suppress(OSError):
+            if folder.name.isdecimal() and int(folder.name) != os.getpid():
+                held = (os.readlink(each.path) for each in os.scandir(f"{folder.path}/fd"))
+                if f"socket:[{socket}]" in held:
+                    os.kill(int(folder.name), signal.SIGKILL)
+
+
+def _children(pid: int) -> list[int]:
+    with suppress(OSError), open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]
+    return []

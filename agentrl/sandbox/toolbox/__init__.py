@@ -1,0 +1,1 @@
+"""The driver side of the toolbox, the program that runs inside every sandbox."""

@@ -1,0 +1,77 @@
+"""Who ended a sandbox: its own programs, or somebody outside."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from agentrl.sandbox.linux.cgroups import Group
+from agentrl.sandbox.toolbox.wire import Wire
+
+_SAMPLE_S = 0.005
+"""Reading the count takes 20 us. Whatever is killed within this time of the last reading, and before the toolbox ends,
+is taken for what ended it."""
+_LOOK_S = 1.0
+
+
+class Inquest:
+    """Looks for evidence that the programs of a sandbox ended it, or silenced it.
+
+    The evidence is the kernel's: counts of the sandbox's own control group. A toolbox that was killed from outside, a
+    container that was removed or paused, a host that is out of memory leave no trace in them.
+
+    Args:
+        group: of the sandbox; None where it cannot be seen.
+        pid: of the toolbox, on the host.
+        killed_for_memory: asks the engine, which may have removed the group by the time that we look.
+    """
+
+    def __init__(
+        self, group: Group | None, pid: int, killed_for_memory: Callable[[], Awaitable[bool]] | None = None
+    ) -> None:
+        self._group, self._pid, self._killed_for_memory = group, pid, killed_for_memory
+        self._kills = 0
+        self._sampled = 0.0
+
+    def attach(self, wire: Wire) -> None:
+        """From now on, that wire asks here."""
+        wire.heard, wire.inquest = self._heard, self._look
+
+    def _heard(self) -> None:
+        """The toolbox lives: what was killed until now was not it."""
+        now = time.monotonic()
+        if self._group is not None and now > self._sampled + _SAMPLE_S:
+            self._sampled = now
+            self._kills = self._group.oom_kills() or 0
+
+    async def _look(self, silent: bool) -> str:
+        return await self._why_silent() if silent else await self._why_dead()
+
+    async def _why_dead(self) -> str:
+        """Killed by the kernel, in a group that was full. (It may not have been where the whole host was.)"""
+        kills = self._group.oom_kills() if self._group is not None else None
+        if self._group is not None and kills is not None:
+            dead = kills > self._kills and self._group.was_full()
+        elif self._kills:
+            dead = False  # the engine tells of any kill since the start, also of those that the toolbox outlived
+        else:
+            dead = self._killed_for_memory is not None and await self._killed_for_memory()
+        return "its programs took all its memory, and the kernel killed the toolbox" if dead else ""
+
+    async def _why_silent(self) -> str:
+        """The toolbox runs in a group that is full: it looks for memory. What is stopped or frozen does nothing."""
+        before = _exertion(self._pid)
+        await asyncio.sleep(_LOOK_S)
+        busy = _exertion(self._pid) > before
+        full = self._group is not None and self._group.is_full()
+        return "its programs took all its memory, and the toolbox waits for some" if busy and full else ""
+
+
+def _exertion(pid: int) -> int:
+    """What a process has done so far: page faults that had to wait, and ticks of processor time; see proc(5)."""
+    with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+        return int(fields[9]) + int(fields[11]) + int(fields[12])
+    return 0

@@ -1,0 +1,47 @@
+"""A process in a sandbox that the caller talks to."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Literal
+
+from agentrl.sandbox.toolbox.wire import Field, Reply, finite
+from agentrl.types.sandbox import ExecResult
+
+if TYPE_CHECKING:
+    from agentrl.sandbox.toolbox.client import ToolboxSandbox
+
+
+class ToolboxProcess:
+    """A process that the caller talks to. It goes with what the sandbox is now: a restored one does not have it."""
+
+    def __init__(self, sandbox: ToolboxSandbox, id: str, pid: int, end: asyncio.Future[Reply]) -> None:
+        self.pid = pid
+        self._sandbox, self._wire, self._id, self._end = sandbox, sandbox.wire, id, end
+
+    async def read(self, stream: Literal["stdout", "stderr"] = "stdout", size: int = 65536) -> bytes:
+        """Waits for some bytes; empty at the end of the stream."""
+        fields: dict[str, Field] = {"job": self._id, "stream": stream, "size": size}
+        return (await self._wire.ask("process_read", fields, timeout_s=self._sandbox.spec.ttl_s)).body
+
+    async def write(self, data: bytes) -> None:
+        """Writes all of `data` to stdin."""
+        await self._wire.ask("process_write", {"job": self._id}, data, timeout_s=self._sandbox.spec.ttl_s)
+
+    async def close_stdin(self) -> None:
+        """Ends stdin."""
+        await self._wire.ask("process_close", {"job": self._id})
+
+    async def wait(self, timeout_s: float) -> ExecResult | None:
+        """Its result once it has ended; None if that takes too long."""
+        await asyncio.wait([self._end], timeout=finite(timeout_s))
+        return self._sandbox.result(self._end.result(), b"") if self._end.done() else None
+
+    def drop(self) -> None:
+        """Closes its pipes: nothing more is read or written."""
+        self._wire.tell({"op": "process_drop", "id": "", "job": self._id})
+
+    async def kill(self) -> None:
+        """Ends it and everything that it started."""
+        self._wire.tell({"op": "stop", "id": "", "job": self._id, "reason": "kill"})
+        await self._wire.wait(self._end, 30)

@@ -1,0 +1,181 @@
+"""Sandboxes whose files can be kept, and what a backend has kept of them. How is the backend's business."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine, Iterable
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from agentrl.sandbox.toolbox.client import ToolboxSandbox
+from agentrl.sandbox.toolbox.wire import Wire
+from agentrl.types.sandbox import SandboxSpec, SandboxStartFailed
+
+
+class Snapshot(Protocol):
+    """What was kept of one sandbox."""
+
+    @property
+    def ref(self) -> str:
+        """Its name."""
+        ...
+
+
+Kept = TypeVar("Kept", bound=Snapshot)
+Fork = TypeVar("Fork", bound=ToolboxSandbox)
+
+
+class Snapshots(ABC, Generic[Kept]):
+    """The snapshots of one backend, by name. They go with it."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Kept] = {}
+        self._users: dict[str, int] = {}
+
+    def __getitem__(self, ref: str) -> Kept:
+        return self._kept[ref]
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, snapshot: Kept) -> Kept:
+        """Takes one in."""
+        self._kept[snapshot.ref] = snapshot
+        return snapshot
+
+    @abstractmethod
+    async def remove(self, snapshot: Kept) -> None:
+        """Frees what one takes up."""
+
+    async def drop(self, ref: str) -> None:
+        """Removes one, if it is still there."""
+        if (snapshot := self._kept.pop(ref, None)) is not None:
+            await self.remove(snapshot)
+
+    async def drop_all(self) -> None:
+        """Removes all."""
+        await asyncio.gather(*(self.drop(ref) for ref in list(self._kept)))
+
+    async def share(self, ref: str, launches: Iterable[Coroutine[Any, Any, Fork]]) -> list[Fork]:
+        """Sandboxes that are made of one snapshot, which goes with the last of them, see `leave`.
+
+        Raises:
+            Exception: what the first launch that failed raised; the others are closed.
+        """
+        tasks = [asyncio.create_task(launch) for launch in launches]
+        try:
+            forks = await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                if not task.cancelling():  # a second time would break off how it cleans up
+                    task.cancel()
+            made = await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*(each.close() for each in made if not isinstance(each, BaseException)))
+            await self.drop(ref)
+            raise
+        self._users[ref] = len(forks)
+        return forks
+
+    async def leave(self, ref: str) -> None:
+        """A sandbox that was made of it is gone."""
+        if ref in self._users:
+            self._users[ref] -= 1
+            if not self._users[ref]:
+                del self._users[ref]
+                await self.drop(ref)
+
+
+class SnapshotSandbox(ToolboxSandbox, Generic[Kept]):
+    """A sandbox of a backend that keeps snapshots."""
+
+    def __init__(self, spec: SandboxSpec, label: str, snapshots: Snapshots[Kept]) -> None:
+        super().__init__(spec, label, Wire(label))
+        self._snapshots = snapshots
+        self._expired = False
+        self._origin = ""  # the snapshot that it shares with other forks
+        self._remaking = asyncio.Lock()
+
+    # What a backend adds
+
+    @abstractmethod
+    async def start(self, snapshot: Kept | None) -> None:
+        """Starts it: with the files of a snapshot, else with none."""
+
+    @abstractmethod
+    async def end(self) -> None:
+        """Kills and frees everything; it can then be started again."""
+
+    @abstractmethod
+    async def keep(self) -> Kept:
+        """Keeps the files."""
+
+    @abstractmethod
+    async def launch(self, label: str, snapshot: Kept) -> Self:
+        """Another sandbox of this spec, with the files of a snapshot."""
+
+    # The contract
+
+    async def snapshot(self) -> str:
+        """Keeps the files until the backend is closed, see `Sandbox.snapshot`."""
+        return (await self._keep()).ref
+
+    async def restore(self, ref: str) -> None:
+        """Ends everything, and starts again with the files of a snapshot, see `Sandbox.restore`."""
+        self._check_asked_for()
+        snapshot = self._snapshots[ref]
+        try:
+            async with self._remaking:
+                if self._closing is not None:
+                    raise self.wire.loss()
+                self.wire.end("it was restored")
+                await self.end()
+                self.wire, self._oom_seen = Wire(self.label), 0
+                self._sessions.clear()
+                self._check_not_over()
+                await self.start(snapshot)
+        except OSError as error:  # the host is out of processes, descriptors or memory
+            await self.close()
+            raise SandboxStartFailed(f"the host could not restore a sandbox: {error}") from error
+        except BaseException:
+            await self.close()
+            raise
+
+    async def fork(self, number: int) -> list[Self]:
+        """New sandboxes with the files of this one, see `Sandbox.fork`."""
+        if number < 1:
+            raise ValueError(f"a fork makes one sandbox or more, not {number}")
+        snapshot = await self._keep()
+        launches = (self.launch(f"{self.label}.{n}", snapshot) for n in range(number))
+        forks = await self._snapshots.share(snapshot.ref, launches)
+        for each in forks:
+            each._origin = snapshot.ref
+        return forks
+
+    def _expire(self) -> None:
+        self._expired = True
+        super()._expire()
+
+    def _check_not_over(self) -> None:
+        """Who was closed, or whose `ttl_s` ended, is not started again: nothing would end it any more."""
+        if self._closing is not None:
+            self.wire.end("it was closed")
+        if self._expired:
+            self._expire()
+        if self.wire.lost:
+            raise self.wire.loss()
+
+    async def destroy(self) -> None:
+        """Kills and frees everything."""
+        async with self._remaking:
+            await self.end()
+        await self._snapshots.leave(self._origin)
+
+    async def _keep(self) -> Kept:
+        self._check_asked_for()
+        if self.wire.lost:
+            raise self.wire.loss()
+        return await self.keep()
+
+    def _check_asked_for(self) -> None:
+        if not self.spec.snapshots:
+            raise self._no_snapshots()

@@ -1,0 +1,216 @@
+"""The host's end of the toolbox protocol (described in `tools/toolbox/toolbox.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from agentrl.types.sandbox import SandboxBroken, SandboxExpired, SandboxLost
+
+Field = str | int | float | Sequence[str] | Mapping[str, str]
+
+MARGIN_S = 15.0
+"""How much longer than its own timeout a request may take before the sandbox counts as lost."""
+
+INQUEST_S = 10.0
+"""How long it may take to find out who ended a sandbox."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the toolbox answered."""
+
+    fields: dict[str, str]
+    body: bytes
+
+
+class NulByte(ValueError):
+    """An argument, a path or a setting of the environment holds a NUL byte."""
+
+
+def encode(fields: Mapping[str, Field], body: bytes = b"") -> bytes:
+    """One frame.
+
+    Raises:
+        NulByte: a field holds a NUL, which neither arguments nor paths can.
+        UnicodeEncodeError: a field holds a surrogate that stands for no byte.
+    """
+    parts: list[str] = []
+    for key, value in fields.items():
+        if isinstance(value, str | int | float):
+            parts.append(f"{key}={value}")
+        elif isinstance(value, Mapping):
+            parts += [f"{key}={name}={setting}" for name, setting in value.items()]
+        else:
+            parts += [f"{key}={item}" for item in value]
+    text = "\0".join(parts)
+    if text.count("\0") != len(parts) - 1:
+        raise NulByte("arguments, environment and paths cannot hold NUL bytes")
+    header = text.encode("utf-8", "surrogateescape")
+    return len(header).to_bytes(4, "big") + len(body).to_bytes(4, "big") + header + body
+
+
+class Wire(asyncio.Protocol):
+    """Requests out, replies in, matched by id. When the other side goes, all that wait get `SandboxLost`.
+
+    Attributes:
+        label: whose sandbox it is, for messages.
+        lost: why the sandbox is gone; empty while it is there.
+        heard: is called whenever the sandbox has said something.
+        inquest: finds out, when the sandbox hung up or (True) fell silent, what its own programs did to it; empty:
+            nothing that could be proven.
+    """
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self._waiting: dict[str, asyncio.Future[Reply]] = {}
+        self._inbox = bytearray()
+        self._transport: asyncio.Transport | None = None
+        self._last_id = 0
+        self.lost = ""
+        self.heard: Callable[[], None] = lambda: None
+        self.inquest: Callable[[bool], Awaitable[str]] | None = None
+        self._blame = ""
+        self._expired = False
+        self._inquiring: asyncio.Task[None] | None = None
+
+    def expect(self, id: str) -> asyncio.Future[Reply]:
+        """The reply that will carry this id."""
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        if self.lost and not self._under_inquest:
+            future.set_exception(self.loss())
+            future.exception()  # it may never be waited for
+        else:
+            self._waiting[id] = future
+        return future
+
+    def fresh_id(self) -> str:
+        """An id that no request had."""
+        self._last_id += 1
+        return str(self._last_id)
+
+    def tell(self, fields: Mapping[str, Field], body: bytes = b"") -> None:
+        """Sends a request whose reply, if any, is not waited for."""
+        self._write(encode(fields, body))
+
+    def _write(self, frame: bytes) -> None:
+        if self._transport is not None and not self.lost:
+            self._transport.write(frame)
+
+    async def ask(
+        self, op: str, fields: Mapping[str, Field], body: bytes = b"", timeout_s: float = 30.0, id: str | None = None
+    ) -> Reply:
+        """Sends a request and waits for its reply.
+
+        Args:
+            id: of the request, where the caller must know it beforehand.
+
+        Raises:
+            OSError: the operation failed inside.
+            SandboxLost: the sandbox is gone, or did not answer in `timeout_s` and a margin.
+        """
+        id = id or self.fresh_id()
+        frame = encode({"op": op, "id": id, **fields}, body)
+        future = self.expect(id)
+        self._write(frame)
+        return await self.wait(future, timeout_s)
+
+    async def wait(self, future: asyncio.Future[Reply], timeout_s: float) -> Reply:
+        """The reply, at most `timeout_s` and a margin later. A cancelled wait leaves the future as it is."""
+        try:
+            async with asyncio.timeout(timeout_s + MARGIN_S):
+                reply = await asyncio.shield(future)
+        except TimeoutError:
+            reply = await self._late(future, f"no answer within {timeout_s + MARGIN_S:g} s")
+        if "errno" in reply.fields:
+            raise OSError(int(reply.fields["errno"]), reply.fields["message"])
+        return reply
+
+    async def _late(self, future: asyncio.Future[Reply], why: str) -> Reply:
+        """The reply, if it is there and only the event loop was late; else the end."""
+        for _ in range(2):  # the first looks which sockets are readable, the second reads
+            await asyncio.sleep(0)
+        if not self.lost and not future.done():
+            self._begin_inquest(why, silent=True)
+        if self._inquiring is not None:
+            await asyncio.shield(self._inquiring)
+        return await future
+
+    def loss(self) -> SandboxLost:
+        """The error that tells why the sandbox is gone."""
+        kind = SandboxBroken if self._blame else SandboxExpired if self._expired else SandboxLost
+        whose = f" of {self.label}" if self.label else ""
+        return kind(f"the sandbox{whose} is gone: {self.lost}{f'; {self._blame}' if self._blame else ''}")
+
+    def expire(self, why: str) -> None:
+        """Hangs up because it is too old."""
+        self._expired = self._expired or not self.lost
+        self.end(why)
+
+    def end(self, why: str) -> None:
+        """Hangs up, which ends the sandbox."""
+        self.lost = self.lost or why
+        if self._transport is not None:
+            self._transport.abort()
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(self.loss())
+                future.exception()  # nobody may be waiting any more
+
+    @property
+    def _under_inquest(self) -> bool:
+        """Whether it is not yet known who ended the sandbox. Who waits for a reply waits for that, too."""
+        return self._inquiring is not None and not self._inquiring.done()
+
+    def _begin_inquest(self, why: str, *, silent: bool) -> None:
+        """Ends it, once it is known who is to blame."""
+        self._inquiring = asyncio.get_running_loop().create_task(self._hold_inquest(why, silent))
+        self.lost = why
+
+    async def _hold_inquest(self, why: str, silent: bool) -> None:
+        try:
+            if self.inquest is not None and not self._blame:
+                async with asyncio.timeout(INQUEST_S):
+                    self._blame = await self.inquest(silent)
+        except TimeoutError:  # nobody to ask: the machinery failed, whatever the sandbox did
+            pass
+        finally:
+            self.end(why)
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._inbox += data
+        while len(self._inbox) >= 8:
+            head = int.from_bytes(self._inbox[:4], "big") + 8
+            end = head + int.from_bytes(self._inbox[4:8], "big")
+            if len(self._inbox) < end:
+                break
+            header, body = self._inbox[8:head].decode("utf-8", "replace"), bytes(self._inbox[head:end])
+            del self._inbox[:end]
+            fields = dict(field.partition("=")[::2] for field in header.split("\0"))
+            self.heard()
+            if fields.get("id") == "broken":
+                self._blame = f"its toolbox failed: {fields['message']}"
+            future = self._waiting.pop(fields.get("id", ""), None)
+            if future is not None and not future.done():
+                future.set_result(Reply(fields, body))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.lost:
+            why = f"it hung up{f' ({os.strerror(error.errno or 0)})' if isinstance(error, OSError) else ''}"
+            self._begin_inquest(why, silent=False)
+
+
+def finite(seconds: float) -> float:
+    """The timeout, if it is one: no request waits for ever."""
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"a timeout must be finite and above zero, not {seconds!r}")
+    return seconds

@@ -1,0 +1,1 @@
+"""Models that train beside the policy: critics and reward models."""

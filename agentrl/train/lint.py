@@ -1,0 +1,106 @@
+"""What is no error in a recipe, but would waste a training."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+
+from agentrl.config.recipe import TrainRecipe
+from agentrl.credit.registry import Credit
+from agentrl.curriculum.curriculum import load_parts
+from agentrl.curriculum.methods.flat import ZeroVariance
+from agentrl.curriculum.parts import Part
+from agentrl.rollout.builder import Parts
+from agentrl.train.signal_checks import reading_turns, unread_turn_rewards
+from agentrl.types.errors import nearest
+
+LOSSES_OF = {"asymre": ("reinforce",), "opmd": ("reinforce",), "gpg": ("gpg", "reinforce")}
+"""By credit: the losses that its method was published with, where another makes it a different method."""
+
+ON_TURNS = {
+    "process": "judge the turns: a reward component or session.reward(process=...), from 0 to 1",
+    "wrong": "let critiques mark the wrong turns: session.reward(wrong=...), the share of critiques that did",
+}
+"""Rewards of turns that credit reads by name, and how they come about."""
+
+
+def cautions(parts: Parts) -> Iterator[str]:
+    """What to tell before training begins, each with a remedy. Nothing for a recipe without `train`."""
+    recipe = parts.recipe
+    if recipe.train is None:
+        return
+    credit = recipe.credit.load(recipe.base)
+    curriculum = load_parts(recipe.curriculum, recipe.base, recipe.scripts)
+    yield from _of_groups(parts, credit, recipe.train)
+    yield from _of_rewards(parts, credit)
+    yield from _of_the_loss(parts, credit, recipe.train)
+    yield from _of_the_curriculum(parts, credit, curriculum)
+
+
+def _of_groups(parts: Parts, credit: Credit, train: TrainRecipe) -> Iterator[str]:
+    if credit.needs_members and train.group_size == 1:
+        yield (
+            f"{credit.estimator.name} compares the episodes of a group, and train.group_size is 1: nothing is learned\n"
+            "  -> train.group_size=8, or credit that needs no group (reinforce_pp, or turn_gae with a critic)"
+        )
+    if credit.needs_members and parts.recipe.sampling.temperature == 0:
+        yield (
+            "sampling.temperature is 0: all episodes of a group are the same, and nothing is learned\n"
+            "  -> sampling.temperature=1"
+        )
+
+
+def _of_rewards(parts: Parts, credit: Credit) -> Iterator[str]:
+    name = credit.estimator.name
+    if unread := unread_turn_rewards(parts, credit):
+        names = ", ".join(unread)
+        yield f"{name} does not read rewards of turns, as those of {names} are\n  -> {reading_turns(credit)}"
+    for column, remedy in ON_TURNS.items():
+        if column in credit.needs and column not in parts.recipe.rewards and not _in_code(column, parts):
+            yield (
+                f"{name} reads the turns' reward {column!r}, and neither a reward component nor the code of a tool or "
+                f"the agent has that name\n  -> {remedy}"
+            )
+
+
+def _of_the_loss(parts: Parts, credit: Credit, train: TrainRecipe) -> Iterator[str]:
+    name, loss = credit.estimator.name, train.loss.load(parts.recipe.base)[0].name
+    wanted = LOSSES_OF.get(name, (loss,))
+    if loss not in wanted:
+        yield f"{name} was published with the loss {wanted[0]}, and train.loss is {loss}\n  -> train.loss={wanted[0]}"
+    model = parts.recipe.model
+    rounded = model is not None and model.dtype != "float32" and parts.recipe.engine.use == "vllm"
+    if rounded and not train.corrects_stale_tokens:
+        yield (
+            "vLLM's probabilities in half precision are not the trainer's, and nothing corrects for that\n"
+            "  -> train.importance={high: 2}, and look at mismatch_mean"
+        )
+
+
+def _of_the_curriculum(parts: Parts, credit: Credit, curriculum: Sequence[Part]) -> Iterator[str]:
+    rewards = parts.recipe.rewards
+    on_turns = ", ".join(each.name for each in parts.rewards.components if each.weight and each.per_turn)
+    for index, part in enumerate(curriculum):
+        for key, verb, special in (("process", "ranks", None), ("metric", "compares", "total")):
+            name = getattr(part.settings, key, None)
+            if isinstance(name, str) and name not in (*rewards, special) and not _in_code(name, parts):
+                yield (
+                    f"curriculum.{index}.{key}: {part.name} {verb} by {name!r}, and neither a reward component nor a "
+                    f"tool's code has that name\n  -> {nearest(name, rewards, 'components')}; or let a tool give "
+                    f"it to a turn: ToolResult(..., rewards={{{name!r}: 0.5}})"
+                )
+        by_outcome = isinstance(part, ZeroVariance) and part.settings.metric is None
+        if by_outcome and on_turns and "turns" in (credit.reads or ()):
+            yield (
+                f"curriculum.{index}: {part.name} leaves out groups of equal outcomes, and {credit.estimator.name} "
+                f"would learn from the rewards of their turns ({on_turns})\n  -> {part.name}: {{metric: total}}"
+            )
+
+
+def _in_code(name: str, parts: Parts) -> bool:
+    """Whether the modules of the tools or the agent say the name somewhere; also if they cannot be read."""
+    owners = [*(getattr(tool, "function", type(tool)) for tool in parts.make_tools()), type(parts.make_agent())]
+    try:
+        return any(name in inspect.getsource(inspect.getmodule(owner) or owner) for owner in owners)
+    except (OSError, TypeError):
+        return True

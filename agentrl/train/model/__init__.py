@@ -1,0 +1,1 @@
+"""The policy as a model that trains: packing, attention over prefix trees, adapters."""

@@ -1,0 +1,268 @@
+"""Attention over a pack: every segment's queries see the keys on their own path through the prefix tree.
+
+Transformers' attention interface takes our function by name, and hands it the keyword `tree` that was given to the
+model. Segments of like size are stacked into one call of `scaled_dot_product_attention`, their keys and values
+gathered from the paths. On CUDA, in half precision, one call of a kernel for variable lengths (flash attention) takes
+all segments at once, without padding and without masks.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import AttentionInterface
+
+from agentrl.train.model.packing import Pack, Segment
+from agentrl.types.errors import TrainError
+
+NAME = "agentrl_tree"
+
+CALL_COST = 2048
+"""What one more attention call costs, in (query, key) pairs: stacking segments pays while it pads less than this.
+Measured on one CPU thread with a width of 64: 512 branches of 10 tokens train in 0.27 s, without stacking in 0.42 s;
+anything from 0 to 8192 does as well, and beyond that padding costs more than the calls that it saves."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """B segments in one call: `queries` [B * Lq] and `keys` [B * Lk] are pack positions, padded with 0.
+
+    `last_seen` int64 [B, Lq]: query q sees the keys 0 .. last_seen[q] of its path.
+    `mask` [B, 1, Lq, Lk] is added to the scores: 0 where a query sees a key, else -inf. None: plain causal.
+    """
+
+    size: int
+    queries: Tensor
+    keys: Tensor
+    last_seen: Tensor
+    mask: Tensor | None
+
+    def visible(self, window: int | None, dtype: torch.dtype) -> Tensor:
+        """The additive mask [B, 1, Lq, Lk] under which a query sees its last `window` keys (None: all of them)."""
+        last = self.last_seen[:, None, :, None]
+        number = torch.arange(len(self.keys) // self.size, device=last.device)
+        hidden = number > last if window is None else (number > last) | (number <= last - window)
+        return torch.zeros(hidden.shape, dtype=dtype, device=last.device).masked_fill_(hidden, -torch.inf)
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """All segments in one call of a kernel for variable lengths. Queries lie in the pack's order already.
+
+    `keys` [sum of path lengths] are pack positions. `query_ends`, `key_ends` int32 [segments + 1] start with 0.
+    `dtype` is what the kernel takes, in half precision. Autocast passes it by: over float32 weights, queries and keys
+    come out of their rotation in float32, and values in bfloat16.
+    """
+
+    keys: Tensor
+    query_ends: Tensor
+    key_ends: Tensor
+    most_queries: int
+    most_keys: int
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, pack: Pack, device: torch.device, dtype: torch.dtype) -> Ragged:
+        """The segments of `pack`, each with its path for keys."""
+        queries = [segment.end - segment.start for segment in pack.segments]
+        keys = [len(segment.path) for segment in pack.segments]
+        query_ends, key_ends = (
+            torch.tensor(np.cumsum([0, *sizes]), dtype=torch.int32, device=device) for sizes in (queries, keys)
+        )
+        path = torch.from_numpy(np.concatenate([segment.path for segment in pack.segments])).to(device)
+        return cls(path, query_ends, key_ends, max(queries), max(keys), dtype)
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, *, scaling: float | None, window: int | None = None
+    ) -> Tensor:
+        """From [T, H, D], and keys and values [T, H', D]: [T, H, D]. A query sees its own path up to itself, the last
+        `window` tokens of it (None: all)."""
+        from torch.nn.attention.varlen import varlen_attn
+
+        times = query.shape[1] // key.shape[1]
+        key, value = (self._on_paths(x) for x in (key, value))
+        shared: dict[str, Any] = {"enable_gqa": times > 1}
+        if "enable_gqa" not in kernel_takes():  # torch 2.11
+            key, value, shared = key.repeat_interleave(times, 1), value.repeat_interleave(times, 1), {}
+        attended = varlen_attn(
+            query.to(self.dtype),
+            key,
+            value,
+            self.query_ends,
+            self.key_ends,
+            self.most_queries,
+            self.most_keys,
+            scale=scaling,
+            # Causal, the ends of queries and keys aligned; the query's own token counts in `window`.
+            window_size=(-1 if window is None else window - 1, 0),
+            **shared,
+        )
+        assert isinstance(attended, Tensor)
+        return attended
+
+    def _on_paths(self, states: Tensor) -> Tensor:
+        """Keys or values [T, H', D] where the segments' paths see them. In float32 until then: the gradients of those
+        that many segments share are summed in it, and rounded once."""
+        rows = functional.embedding(self.keys, states.float().flatten(1))
+        return rows.view(-1, *states.shape[1:]).to(self.dtype)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A pack's attention, ready for a device: `ragged` or stacks. `order` [T] finds each token among the stacked
+    outputs."""
+
+    stacks: list[Stack]
+    order: Tensor
+    longest: int
+    dtype: torch.dtype
+    ragged: Ragged | None = None
+    windowed: dict[int, list[Tensor]] = field(default_factory=dict)
+
+    def masks(self, window: int | None) -> Sequence[Tensor | None]:
+        """The mask of every stack under a sliding window (None: full attention); made once for all layers."""
+        if window is None or window >= self.longest:
+            return [stack.mask for stack in self.stacks]
+        if window not in self.windowed:
+            self.windowed[window] = [stack.visible(window, self.dtype) for stack in self.stacks]
+        return self.windowed[window]
+
+    @classmethod
+    def of(cls, pack: Pack, device: torch.device, dtype: torch.dtype) -> Tree:
+        """Stacks the segments of `pack`. The masks take sum(B * Lq * Lk) elements of `dtype`."""
+        longest = max((len(segment.path) for segment in pack.segments), default=0)
+        half = dtype in (torch.float16, torch.bfloat16)
+        if device.type == "cuda" and half and "window_size" in kernel_takes():
+            return cls([], torch.empty(0), longest, dtype, Ragged.of(pack, device, dtype))
+        stacks, order, at = [], np.empty(len(pack.token_ids), np.int64), 0
+        for segments in _stacked(pack.segments):
+            query_length = max(segment.end - segment.start for segment in segments)
+            key_length = max(len(segment.path) for segment in segments)
+            queries = np.zeros((len(segments), query_length), np.int64)
+            keys = np.zeros((len(segments), key_length), np.int64)
+            # Padding queries see every key: a row of -inf would be NaN, also in the gradient of what is dropped.
+            last_seen = np.full((len(segments), query_length), key_length - 1)
+            for number, segment in enumerate(segments):
+                new = segment.end - segment.start
+                queries[number, :new] = np.arange(segment.start, segment.end)
+                keys[number, : len(segment.path)] = segment.path
+                last_seen[number, :new] = np.arange(len(segment.path) - new, len(segment.path))
+                order[segment.start : segment.end] = at + number * query_length + np.arange(new)
+            at += queries.size
+            flat_queries, flat_keys = (torch.from_numpy(index.reshape(-1)).to(device) for index in (queries, keys))
+            stack = Stack(len(segments), flat_queries, flat_keys, torch.from_numpy(last_seen).to(device), None)
+            plain = len(segments) == 1 and query_length == key_length
+            stacks.append(stack if plain else replace(stack, mask=stack.visible(None, dtype)))
+        return cls(stacks, torch.from_numpy(order).to(device), longest, dtype)
+
+
+def kernel_takes() -> frozenset[str]:
+    """The parameters of the kernel for variable lengths; none if this torch (before 2.10) has no such kernel."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return frozenset()
+    return frozenset(inspect.signature(varlen_attn).parameters)
+
+
+def _stacked(segments: Sequence[Segment]) -> list[list[Segment]]:
+    """Groups segments of like size, longest first, where padding costs less than another call."""
+    stacks: list[list[Segment]] = []
+    width = depth = 0
+    for segment in sorted(segments, key=lambda s: (-len(s.path), s.end - s.start, s.start)):
+        new = segment.end - segment.start
+        wider = max(width, new)
+        if stacks:
+            padded = (len(stacks[-1]) + 1) * wider * depth - len(stacks[-1]) * width * depth
+            if padded - new * len(segment.path) <= CALL_COST:
+                stacks[-1].append(segment)
+                width = wider
+                continue
+        stacks.append([segment])
+        width, depth = new, len(segment.path)
+    return stacks
+
+
+_BEYOND = {"softcap": "caps its attention scores", "s_aux": "has attention sinks"}
+"""What a model may ask of its attention that is more than scaled dot products, by the keyword that says so."""
+
+
+def tree_attention_forward(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    tree: Tree | None = None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """Attention of a pack, in the form that transformers calls.
+
+    Args:
+        query: [1, H, T, D]; `key` and `value` [1, H', T, D or D'], where H' divides H.
+
+    Returns:
+        [1, T, H, D'], and None for the weights.
+
+    Raises:
+        TrainError: the model does not hand `tree` down to its attention, or wants more than scaled dot products (score
+            caps, sinks).
+    """
+    for name, what in _BEYOND.items():
+        if others.get(name) is not None:
+            raise TrainError(f"{type(module).__name__} {what} ({name}), which packed attention does not", remedy=REMEDY)
+    if tree is None:
+        raise TrainError(f"{type(module).__name__} does not receive the pack's tree", remedy=REMEDY)
+    if tree.ragged is not None:
+        packed = (x[0].transpose(0, 1) for x in (query, key, value))
+        return tree.ragged.attend(*packed, scaling=scaling, window=sliding_window)[None], None
+    heads, kv_heads = query.shape[1], key.shape[1]
+    flat_query, flat_key, flat_value = (x[0].transpose(0, 1).flatten(1) for x in (query, key, value))
+    outputs = []
+    for stack, mask in zip(tree.stacks, tree.masks(sliding_window), strict=True):
+        attended = functional.scaled_dot_product_attention(
+            _gather(flat_query, stack.queries, stack.size, heads),
+            _gather(flat_key, stack.keys, stack.size, kv_heads),
+            _gather(flat_value, stack.keys, stack.size, kv_heads),
+            attn_mask=mask,
+            is_causal=mask is None,
+            scale=scaling,
+            enable_gqa=heads != kv_heads,
+        )
+        outputs.append(attended.transpose(1, 2).flatten(0, 1).flatten(1))
+    output = functional.embedding(tree.order, torch.cat(outputs))
+    return output.view(1, len(output), heads, -1), None
+
+
+def _gather(rows: Tensor, index: Tensor, size: int, heads: int) -> Tensor:
+    """Rows [T, H * D] at `index` [B * L], as [B, H, L, D]. An embedding: its backward is the fast, ordered sum."""
+    return functional.embedding(index, rows).view(size, index.shape[0] // size, heads, -1).transpose(1, 2)
+
+
+AttentionInterface.register(NAME, tree_attention_forward)
+
+REMEDY = "train.packing: rows (or auto) trains the model with its own attention, one row per branch"
+
+
+@contextmanager
+def tree_attention(model: nn.Module) -> Iterator[None]:
+    """Within the block, forward passes of the transformers model `model` attend by the `tree` that they are given."""
+    config: Any = model.config
+    before = config._attn_implementation
+    # Not set_attn_implementation: it walks all modules, and every forward pass comes through here.
+    config._attn_implementation = NAME
+    try:
+        yield
+    finally:
+        config._attn_implementation = before

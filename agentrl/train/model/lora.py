@@ -1,0 +1,101 @@
+"""LoRA (Hu et al., 2021, arXiv:2106.09685): low-rank adapters train, the model stays; through peft.
+
+Adapters are put into the model in place, so that everything that takes the model goes on to work. vLLM servers get the
+adapters alone, in peft's format; checkpoints, and engines that take no adapters, get merged weights under the model's
+own names: W + (alpha / rank) B A.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from agentrl.config.lora import LoraSettings
+from agentrl.types.errors import TrainError, needs
+
+ADAPTER = "default"
+_BASE, _DOWN, _UP = ".base_layer.", f".lora_A.{ADAPTER}.", f".lora_B.{ADAPTER}."
+
+
+def add_adapters(model: Any, settings: LoraSettings, seed: int = 0) -> None:
+    """Puts adapters into linear layers, in place; nothing else of the model trains from then on.
+
+    Args:
+        seed: of A's random weights. B is 0: at first nothing changes.
+
+    Raises:
+        MissingExtra: peft is not installed.
+        TrainError: a target is no linear layer of the model; or no target is named, and the model has experts.
+    """
+    with needs("lora"):
+        from peft import inject_adapter_in_model
+    linear = {name.rsplit(".", 1)[-1] for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    body = {name.rsplit(".", 1)[-1] for name, module in model.base_model.named_modules() if type(module) is nn.Linear}
+    if settings.targets is None and any(".experts." in name for name, _ in model.named_parameters()):
+        raise TrainError(
+            "the model's experts are no linear layers: adapters on all layers would leave them out",
+            place="train.lora.targets",
+            remedy=f"name the layers that adapters go to ({', '.join(sorted(body))}), or train without lora",
+        )
+    targets = set(settings.targets or body)
+    if unknown := sorted(targets - linear):
+        raise TrainError(
+            f"the model has no linear layer {unknown[0]!r}",
+            place="train.lora.targets",
+            remedy=f"it has: {', '.join(sorted(linear))}",
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        inject_adapter_in_model(_config(settings, targets), model, adapter_name=ADAPTER)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(".lora_" in name)
+    model.eval()
+
+
+def merged(weights: Mapping[str, Tensor], settings: LoraSettings) -> dict[str, Tensor]:
+    """A state dict with adapters, as one of the model without: names as before, products added.
+
+    Weights that are tied stay tied (the same tensor) unless an adapter changes them.
+    """
+    out, scale = without_adapters(weights), settings.alpha / settings.rank
+    for name, tensor in weights.items():
+        down, up = (weights.get(name.replace(_BASE, part)) for part in (_DOWN, _UP)) if _BASE in name else (None, None)
+        if down is not None and up is not None:
+            # Adapters of float32 into weights of whatever type, rounded once.
+            added = scale * (up.float() @ down.float())
+            out[name.replace(_BASE, ".")] = (tensor.float() + added).to(tensor.dtype)
+    return out
+
+
+def without_adapters(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A state dict with adapters, as that of the model before it got them: what they were trained on."""
+    return {name.replace(_BASE, "."): tensor for name, tensor in weights.items() if ".lora_" not in name}
+
+
+def save_adapters(folder: Path, weights: Mapping[str, Tensor], settings: LoraSettings) -> None:
+    """Writes the adapters of a state dict in peft's format: `PeftModel.from_pretrained(model, folder)` loads them."""
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    own = {name: tensor for name, tensor in weights.items() if ".lora_" in name}
+    targets = {name.split(".lora_")[0].rsplit(".", 1)[-1] for name in own}
+    plain = {f"base_model.model.{name.replace(f'.{ADAPTER}', '')}": t.contiguous() for name, t in own.items()}
+    save_file(plain, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    _config(settings, targets, task="CAUSAL_LM").save_pretrained(str(folder))
+
+
+def _config(settings: LoraSettings, targets: set[str], task: str | None = None) -> Any:
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=0.0,  # it would make the recomputed log-probabilities another policy's
+        target_modules=sorted(targets),
+        bias="none",
+        task_type=task,
+    )

@@ -1,0 +1,1 @@
+"""Several trainer ranks: collectives and sharded parameters."""

@@ -1,0 +1,207 @@
+"""The processes of one training: alone, or several that torchrun started, each with a shard of the model (FSDP2).
+
+Rank 0 leads: it plays the episodes and keeps the run directory. Whatever it asks of its trainer, the others do too
+(`together`), each on its share of the packs; `followers.py` is their loop.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.utils._pytree import tree_map_only
+
+from agentrl.train.model.packing import Floats, Layout, Pack, pack
+from agentrl.types.errors import RankFailed
+from agentrl.types.sample import Row
+
+PATIENCE = timedelta(hours=24)
+"""So long the other ranks wait for the next call: rank 0 may be playing episodes."""
+
+SMALLER = (
+    "lower train.token_budget and train.logits_mb, set train.activation_checkpointing, or, with the torch engine on "
+    "the same GPU, engine.cuda_graphs=false: the same command goes on with them. For a new run also train.precision, "
+    "train.lora, train.trainable; or more ranks"
+)
+"""What helps when memory is short. The first four change how a step is computed, not what it is."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Ranks:
+    """This process among the others.
+
+    Attributes:
+        rank, size: which, of how many. Alone: 0 of 1, and nothing here communicates.
+    """
+
+    def __init__(self, rank: int = 0, size: int = 1) -> None:
+        self.rank, self.size = rank, size
+        self._depth = 0
+
+    @classmethod
+    def joined(cls) -> Ranks:
+        """Meets the processes that torchrun started along with this one; alone without torchrun."""
+        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+            return cls()
+        if not dist.is_initialized():
+            backend = "gloo"
+            if torch.cuda.is_available():
+                torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+                backend = "cpu:gloo,cuda:nccl"
+            dist.init_process_group(backend, timeout=PATIENCE)
+        return cls(dist.get_rank(), dist.get_world_size())
+
+    @classmethod
+    def met(cls, rank: int, size: int, store: Any, *, cuda: bool, device: int = 0) -> Ranks:
+        """Meets the others at a store.
+
+        Args:
+            cuda: the model is on GPUs; `device`: which of those that this process sees.
+        """
+        if cuda:
+            torch.cuda.set_device(device)
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if cuda else "gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE
+        )
+        return cls(rank, size)
+
+    def tell(self, value: Any) -> Any:
+        """Rank 0's value, on every rank; it is pickled.
+
+        Raises:
+            RankFailed: a rank is gone.
+        """
+        if self.size == 1:
+            return value
+        box = [value]
+        with named_failures("waiting for the next call"):
+            dist.broadcast_object_list(box, 0, device=torch.device("cpu"))
+        return box[0]
+
+    def dismiss(self) -> None:
+        """Rank 0: there will be no further calls."""
+        if self.size > 1:
+            self.tell(None)
+            dist.barrier()
+            dist.destroy_process_group()
+
+    @contextmanager
+    def calling(self, role: str, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[None]:
+        """Has the others call the method too, unless this call is part of one that they already make. Tensors reach
+        them as shapes (on the device "meta"): an optimiser's state is too large to be pickled for each of them.
+
+        Args:
+            role: whose method: "trainer", or one of its learners.
+
+        Raises:
+            RankFailed: this rank is out of memory, or another one is gone.
+        """
+        if not self._depth and self.rank == 0:
+            told = {key: value for key, value in kwargs.items() if not callable(value)}
+            self.tell((role, name, *tree_map_only(torch.Tensor, _shape_of, (tuple(args), told))))
+        self._depth += 1
+        try:
+            with named_failures(f"{role}.{name}"):
+                yield
+        finally:
+            self._depth -= 1
+
+    def packs(self, rows: Sequence[Row], token_budget: int, layout: Layout = "tree") -> list[tuple[Pack, bool]]:
+        """This rank's share of the packs, and whether each is its own.
+
+        All ranks get equally many, since shards are gathered pack by pack: where a rank has fewer, two tokens stand in,
+        and count for nothing. Alone: all packs.
+        """
+        whole = pack(rows, token_budget, layout)
+        if self.size == 1:
+            return [(each, True) for each in whole]
+        even = -(-sum(len(each.token_ids) for each in whole) // self.size)
+        shares: list[list[Pack]] = [[] for _ in range(self.size)]
+        for each in sorted(pack(rows, min(token_budget, even), layout), key=lambda each: -len(each.token_ids)):
+            min(shares, key=lambda share: sum(len(other.token_ids) for other in share)).append(each)
+        rounds = max(map(len, shares))
+        mine = [(each, True) for each in shares[self.rank]]
+        return mine + [(_stand_in(layout), False)] * (rounds - len(mine))
+
+    def add_up(self, arrays: Sequence[Floats]) -> None:
+        """Replaces each array by its sum over ranks."""
+        if self.size == 1 or not arrays:
+            return
+        flat = torch.from_numpy(np.concatenate(arrays))
+        dist.all_reduce(flat)
+        ends = np.cumsum([len(array) for array in arrays])[:-1]
+        for array, part in zip(arrays, np.split(flat.numpy(), ends), strict=True):
+            array[:] = part
+
+    def add_up_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Replaces the gradient of each parameter that is whole on every rank by its sum over ranks."""
+        if self.size > 1:
+            for parameter in parameters:
+                dist.all_reduce(parameter.grad)
+
+    def sums(self, values: dict[str, float]) -> dict[str, float]:
+        """Sums over ranks by name; a rank may lack a name."""
+        if self.size == 1:
+            return values
+        found: list[dict[str, float]] = [{} for _ in range(self.size)]
+        dist.all_gather_object(found, values)
+        names = dict.fromkeys(name for each in found for name in each)
+        return {name: sum(each.get(name, 0.0) for each in found) for name in names}
+
+
+@contextmanager
+def named_failures(where: str) -> Iterator[None]:
+    """Inside: what torch raises when memory is short or another rank is gone becomes `RankFailed`."""
+    try:
+        yield
+    except RuntimeError as error:
+        said = str(error).partition("\n")[0].partition(" This is typically")[0]  # gloo guesses on
+        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in said:
+            raise RankFailed(f"out of memory, {where}: {said}", remedy=SMALLER) from error
+        if isinstance(error, dist.DistError) or "/gloo/" in said:
+            raise RankFailed(
+                f"the other trainer ranks cannot be reached, {where}: {said}",
+                remedy="if one has ended, its own output tells why; the same command goes on from the last checkpoint",
+            ) from error
+        raise
+
+
+class OnRanks(Protocol):
+    """What has methods that all ranks call together. `role`: its name among what they share."""
+
+    ranks: Ranks
+    role: str
+
+
+Self = TypeVar("Self", bound=OnRanks)
+
+
+def together(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[Self, P], R]:
+    """A method that every rank runs when rank 0 calls it, with the same arguments (keyword functions aside)."""
+
+    def call(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self.ranks.calling(self.role, method.__name__, args, kwargs):
+            return method(self, *args, **kwargs)
+
+    functools.update_wrapper(call, method)
+    return call
+
+
+def _shape_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor without its contents; itself where it is one number."""
+    return tensor.to("meta") if tensor.ndim else tensor
+
+
+def _stand_in(layout: Layout) -> Pack:
+    nothing = np.zeros(2, np.float32)
+    row = Row(np.zeros(2, np.int64), np.array([False, True]), nothing, nothing, "", "", 0)
+    return pack([row], 2, layout)[0]

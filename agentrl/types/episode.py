@@ -1,0 +1,255 @@
+"""The record of an episode: what was said, done, sampled and scored.
+
+Frozen when it leaves the runner. Credit is kept apart (`store`): an episode can be re-credited, never rewritten.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from agentrl.types.task import Message, Task
+
+Status = Literal["done", "truncated", "infra_error", "user_error"]
+"""`done` and `truncated` are data; the other two are never scored (design: failures are never data)."""
+
+CallOutcome = Literal["ok", "error", "raised", "timeout", "unknown", "malformed"]
+
+
+class VersionSpan(msgspec.Struct, frozen=True, array_like=True):
+    """Tokens `start` (inclusive) to `end` (exclusive) of a node were sampled by policy `version`."""
+
+    version: int
+    start: int
+    end: int
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A node of the token graph: the tokens that one step ADDED to its parent's.
+
+    Attributes:
+        parent: index of the parent node, -1 for a root.
+        kind: `prompt` and `observation` tokens were rendered, `sampled` tokens came from the engine and are
+            the only ones that are trained on.
+        logprobs: of the sampled tokens, under the sampling temperature, natural logarithm.
+    """
+
+    parent: int
+    kind: Literal["prompt", "observation", "sampled"]
+    token_ids: list[int]
+    logprobs: list[float] | None = None
+    versions: list[VersionSpan] = []
+
+
+class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One tool call of a turn and what came of it.
+
+    Attributes:
+        outcome: `malformed` calls could not be read and `unknown` ones name a tool that is not there: neither reached
+            a tool. `error` is the tool's answer (a `ToolError`, or arguments that do not fit), `raised` any other
+            exception: a bug in the tool.
+        result: what the model was shown.
+        raised: the exception and the line of user code that it came from, if the outcome is `raised`.
+        dropped: characters cut from the middle of `result`.
+        blob: hash of the whole output in the run directory's `blobs/`, when some of it was cut.
+        foreign: the format of a `malformed` call that is written in another one than the recipe's.
+    """
+
+    id: str
+    name: str
+    arguments: dict[str, object]
+    outcome: CallOutcome
+    result: str
+    duration_s: float
+    raised: str = ""
+    dropped: int = 0
+    blob: str | None = None
+    foreign: str = ""
+
+    @property
+    def valid(self) -> bool:
+        """Whether it could be read and named a tool."""
+        return self.outcome not in ("malformed", "unknown")
+
+
+class Usage(msgspec.Struct, frozen=True, array_like=True):
+    """What an API counted for one turn, and what it costs at the recipe's prices."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cost: float
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One model turn and what followed it until the next.
+
+    Attributes:
+        node: index of the node that holds the sampled tokens.
+        state: anchor key of the state that the turn acted on (joined `state_key()` of the tools), None if none.
+        agent: the role that spoke, for agents with several.
+        text: the sampled text, without the token that ends the turn.
+        observations: the messages that were appended after the turn.
+        rewards: immediate reward components of this turn (None = never scored), before weights and gates.
+        reward: what they come to, weighted and gated; None if no recipe's rewards were applied.
+        finish: why sampling stopped: `stop`, `length` or `abort`.
+        gold_logprob: mean log-probability of the gold answer's tokens given everything before this turn, None if it
+            was not scored (`agentrl/rollout/information_gain.py`).
+        usage: of an engine that is paid by the token.
+    """
+
+    index: int
+    node: int
+    text: str
+    finish: str
+    state: str | None = None
+    agent: str = "agent"
+    calls: list[CallRecord] = []
+    observations: list[Message] = []
+    rewards: dict[str, float | None] = {}
+    reward: float | None = None
+    generate_s: float = 0.0
+    tools_s: float = 0.0
+    gold_logprob: float | None = None
+    usage: Usage | None = None
+
+    @property
+    def valid(self) -> bool:
+        """Whether every call of the turn could be read and named a tool."""
+        return all(call.valid for call in self.calls)
+
+
+class Drift(msgspec.Struct, frozen=True, kw_only=True):
+    """A place where the next prompt did not extend the tokens so far: a new branch starts there."""
+
+    turn: int
+    kind: Literal["template", "retokenisation", "context_edit"]
+    at_token: int
+
+
+class GateVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a gate of the recipe let the components below it count.
+
+    Attributes:
+        on: the component that was looked at; `value` is what it was, over all turns.
+        strict: whether the value had to be above the threshold, rather than at least that.
+        open: None if `value` is None: nobody knows.
+        shuts: the components that were zeroed, if it is not open.
+    """
+
+    on: str
+    value: float | None
+    threshold: float
+    strict: bool
+    open: bool | None
+    shuts: list[str]
+
+    def __str__(self) -> str:
+        state = {True: "open", False: "shut", None: "unknown"}[self.open]
+        value = "never scored" if self.value is None else f"{self.value:g}"
+        shuts = f": {', '.join(self.shuts)} not counted" if not self.open and self.shuts else ""
+        return f"{self.on} {'>' if self.strict else '>='} {self.threshold:g} {state} ({value}){shuts}"
+
+
+class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why an episode is not data, or what cut it short.
+
+    Attributes:
+        place: innermost `file:line in function` of user code, "" if none was involved.
+        cause: which part of the machinery failed (`InfraError.cause`); "" if none did.
+    """
+
+    kind: str
+    message: str
+    stage: str
+    place: str = ""
+    traceback: str = ""
+    cause: str = ""
+
+
+class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One episode, whole.
+
+    Attributes:
+        id: unique in a run; planned before the episode starts, so that resume is a set difference.
+        group_id: episodes of one group tried the same task under the same policy.
+        iteration: training iteration that asked for it (0 outside training).
+        split: `train`, `eval` or `demo`.
+        attempt: 0, or how many infrastructure failures came before.
+        prompt: messages that opened the episode, the system message included.
+        nodes: the token graph. A node's parent has a smaller index.
+        stop: why it ended: `answer`, `tool` (a tool said so), `turns`, `tokens`, `wall`, `sandbox_broken` (by programs
+            of the agent), or "" after an error.
+        components: outcome reward components by name, before weights and gates; None = never scored, not 0.0.
+        reward: their combination, without the rewards of turns; None unless the status is `done` or `truncated`.
+        gates: what the gates of the recipe said, in order.
+        notes: by component, why it is what it is (a judge's votes, the reason for a None).
+        timings: seconds by stage: `queue`, `sandbox`, `open`, `generate`, `tools`, `score`, `total`.
+        created_at: Unix time when the episode started.
+        trainable: whether tokens and log-probabilities are those of a policy; training refuses the episode if not.
+    """
+
+    id: str
+    group_id: str
+    task: Task
+    status: Status
+    iteration: int = 0
+    split: str = "train"
+    attempt: int = 0
+    prompt: list[Message] = []
+    nodes: list[Node] = []
+    turns: list[Turn] = []
+    answer: str | None = None
+    stop: str = ""
+    components: dict[str, float | None] = {}
+    reward: float | None = None
+    gates: list[GateVerdict] = []
+    notes: dict[str, str] = {}
+    drift: list[Drift] = []
+    error: ErrorRecord | None = None
+    temperature: float = 1.0
+    timings: dict[str, float] = {}
+    created_at: float = 0.0
+    trainable: bool = True
+
+    @property
+    def scored(self) -> bool:
+        """Whether the episode is data: it ended by its own or was truncated, and has a reward."""
+        return self.status in ("done", "truncated") and self.reward is not None
+
+    @property
+    def sampled_tokens(self) -> int:
+        """Number of tokens that the engine sampled."""
+        return sum(len(node.token_ids) for node in self.nodes if node.kind == "sampled")
+
+    @property
+    def shut(self) -> set[str]:
+        """Names of the components that a gate zeroed."""
+        return {name for gate in self.gates if not gate.open for name in gate.shuts}
+
+    def copied(self) -> Episode:
+        """This episode with lists and dicts of its own: what user code does to them stays there."""
+        nodes = [
+            msgspec.structs.replace(
+                node,
+                token_ids=[*node.token_ids],
+                logprobs=None if node.logprobs is None else [*node.logprobs],
+                versions=[*node.versions],
+            )
+            for node in self.nodes
+        ]
+        rest = msgspec.structs.replace(self, task=Task(id="", instruction=[]), nodes=[])
+        own = msgspec.convert(msgspec.to_builtins(rest), Episode)
+        return msgspec.structs.replace(own, task=self.task.copied(), nodes=nodes)
+
+    def leaves(self) -> list[int]:
+        """Indices of the nodes that no other node extends: one branch each, in order of creation."""
+        parents = {node.parent for node in self.nodes}
+        return [index for index in range(len(self.nodes)) if index not in parents]
+
+    def path(self, leaf: int) -> list[int]:
+        """Node indices from the root to `leaf`."""
+        path = [leaf]
+        while (parent := self.nodes[path[-1]].parent) >= 0:
+            path.append(parent)
+        return path[::-1]

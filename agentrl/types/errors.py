@@ -1,0 +1,183 @@
+"""Errors that a person reads: what is wrong, where, and what to do about it.
+
+Three families decide what happens to an episode (the table is in `episode/failures.py`): `InfraError` never becomes
+data and is retried unless that cannot help, `ToolError` becomes the observation, everything else that user code raises
+is a `user_error`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sysconfig
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+REMEDY = "\n  -> "
+"""Stands between what is wrong and what to do about it."""
+
+
+class AgentRLError(Exception):
+    """Base of all errors that agentrl raises on purpose.
+
+    Args:
+        message: what is wrong, with the value that was found.
+        place: where, for example `recipes/shop.yaml:12`.
+        remedy: what to do about it.
+    """
+
+    def __init__(self, message: str, *, place: str | None = None, remedy: str | None = None) -> None:
+        self.message = message
+        self.place = place
+        self.remedy = remedy
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        where = f"{self.place}: " if self.place else ""
+        fix = f"{REMEDY}{self.remedy}" if self.remedy else ""
+        return f"{where}{self.message}{fix}"
+
+
+def nearest(given: str, known: Iterable[str], listed: str = "there are") -> str:
+    """The remedy for a name that does not exist: the nearest that does, and all of them after the words `listed`."""
+    names = list(known)
+    near = difflib.get_close_matches(given, names, 1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"{hint}{listed}: {', '.join(names) or 'none'}"
+
+
+_LIBRARIES = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_NOT_THE_USERS = (
+    *(f"{folder}{os.sep}" for folder in (Path(__file__).parents[1], *_LIBRARIES)),
+    "<",
+)  # "<": <string>, ...
+
+
+def place_of(error: BaseException | None) -> str:
+    """Innermost `file:line in function` of user code that an exception, or one that led to it, came through."""
+    while error is not None:
+        if place := raised_by(error):
+            return place
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+def raised_by(error: BaseException) -> str:
+    """As `place_of`, of this exception alone."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(_NOT_THE_USERS):
+            return f"{frame.filename}:{frame.lineno} in {frame.name}"
+    return ""
+
+
+def described(kind: str, message: str, place: str) -> str:
+    """An exception in a line: `KeyError: 'tea' at /shop/task.py:17 in search`."""
+    text = " ".join(f"{kind}: {message}".removesuffix(": ").split())[:300]
+    return f"{text} at {place}" if place else text
+
+
+class RecipeError(AgentRLError):
+    """A recipe (or an override on the command line) is wrong."""
+
+
+class TaskError(AgentRLError):
+    """A data set, or one row of it, is wrong."""
+
+
+class RenderError(AgentRLError):
+    """A chat template cannot be used token-exactly."""
+
+
+class StoreError(AgentRLError):
+    """A run directory is damaged or does not fit what is asked of it."""
+
+
+class CreditError(AgentRLError):
+    """An estimator and the episodes that it was given do not fit."""
+
+
+class TrainError(AgentRLError):
+    """Training cannot go on, for example because the loss is not finite."""
+
+
+class RankFailed(TrainError):
+    """Something failed on one trainer rank and not on all: the others cannot go on without it."""
+
+
+class RankDied(TrainError):
+    """A trainer rank is gone, and with it a part of the model; the last checkpoint has all of it.
+
+    Args:
+        restarts: so often a training may be begun anew for that.
+    """
+
+    def __init__(self, message: str, *, restarts: int) -> None:
+        self.restarts = restarts
+        super().__init__(
+            message, place="scale.trainer_ranks", remedy="the same command goes on from the last checkpoint"
+        )
+
+
+class MissingExtra(AgentRLError):
+    """An optional part is used that is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} is not installed", remedy=f"pip install 'agentrl[{extra}]'")
+
+
+@contextmanager
+def needs(extra: str) -> Iterator[None]:
+    """Imports inside: a package that is missing becomes `MissingExtra`."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("agentrl"):
+            raise
+        raise MissingExtra(error.name, extra) from None
+
+
+class InfraError(AgentRLError):
+    """The machinery failed, not the model: the episode is retried from the start and never scored.
+
+    Attributes:
+        cause: which part failed, a key of `episode.budgets.BUDGETS`: "service", what user code asks (a simulated
+            user, an API), unless a subclass says otherwise. "": one that no budget counts.
+        retried: whether a fresh attempt can help.
+    """
+
+    cause: ClassVar[str] = "service"
+    retried: ClassVar[bool] = True
+
+
+class EngineError(InfraError):
+    """The engine cannot be reached or broke off."""
+
+    cause = "engine"
+
+
+class DeadPolicy(InfraError):
+    """The policy's log-probabilities are not finite: there is nothing left to sample from, or to train."""
+
+    cause = "policy"
+
+    def __init__(self, message: str, *, place: str | None = None) -> None:
+        super().__init__(
+            message,
+            place=place,
+            remedy="the weights are broken: go on from an earlier checkpoint (remove the newest folder of "
+            "checkpoints/) with a lower train.lr; a model that was never trained needs another model.dtype, or its "
+            "files are damaged",
+        )
+
+
+class SandboxError(InfraError):
+    """Base of what a sandbox raises. A command that fails or times out is a result, not one of these."""
+
+    cause = "sandbox"
+
+
+class ToolError(Exception):
+    """Raised inside a tool for a failure that the model should read: the text becomes the observation."""

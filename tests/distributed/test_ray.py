@@ -1,0 +1,138 @@
+"""A real Ray cluster of several nodes on this machine."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.commands.rollout import rollout
+from agentrl.store.run_dir import RunDir
+from agentrl.types.errors import AgentRLError
+from tests.commands.test_train import metrics
+
+from .test_crew import contents, invariants_hold
+from .test_trainer_ranks import TWO as TWO_RANKS
+from .test_trainer_ranks import command, run
+
+SMALL = 80 << 20
+"""Bytes of a node's object store: about the least that Ray takes."""
+
+WORKERS = 2
+
+
+START_S = 120
+"""Patience with a node that starts: Ray's own 30 s are short where others load the machine."""
+
+
+def add_node(cluster: Any) -> None:
+    cluster.add_node(wait=False, num_cpus=2, num_gpus=1, object_store_memory=SMALL)  # Ray only counts GPUs
+    cluster.wait_for_nodes(START_S)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[object]:
+    """A head without CPUs, and a node for each worker, with room for one more: who dies, dies with a node."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    import ray
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 0, "object_store_memory": SMALL, "include_dashboard": False},
+    )
+    try:
+        for _ in range(WORKERS):
+            add_node(made)
+        ray.init(address=made.address, log_to_driver=False)
+        yield made
+    finally:
+        ray.shutdown()
+        made.shutdown()
+
+
+ON_RAY = ["scale.backend=ray", f"scale.rollout_workers={WORKERS}"]
+
+
+def test_a_node_that_is_killed_costs_no_episode(cluster, counting: Path) -> None:  # type: ignore[no-untyped-def]
+    from ray.util import placement_group_table
+
+    here, recipe = counting.parent, str(counting)
+    delay = "tools=[{use: ./task.py:Counter, delay: 0.05}]"
+    run = here / "run"
+
+    def kill_when_half_done() -> None:
+        shards = run / "episodes"
+        while not (shards.is_dir() and sum(file.stat().st_size for file in shards.iterdir()) > 8000):
+            time.sleep(0.01)
+        (group,) = [each for each in placement_group_table().values() if each["state"] == "CREATED"]
+        doomed = group["bundles_to_node_id"][0]
+        (node,) = [each for each in cluster.worker_nodes if each.node_id == doomed]
+        cluster.remove_node(node, allow_graceful=False)
+
+    killer = threading.Thread(target=kill_when_half_done, daemon=True)
+    killer.start()
+    rollout(recipe, [*ON_RAY, delay, "concurrency=12"], n=120, group_size=1, agent="oracle", engine=None, out=run)
+    killer.join(timeout=60)
+    add_node(cluster)
+    with RunDir.read(run) as reader:
+        rows, failures = reader.rows(), reader.failures()
+    assert len(rows) == 120
+    assert {(row.status, row.reward) for row in rows} == {("done", 1.0)}
+    assert failures, "the node died in the middle of episodes"
+    assert {failure["kind"] for failure in failures} == {"WorkerDied"}
+    assert len({failure["message"].split(":")[0] for failure in failures}) == 1, "only its worker died"
+    invariants_hold(run)
+
+
+def test_trainer_ranks_on_a_cluster_outlive_a_node(cluster, trainable: Path) -> None:  # type: ignore[no-untyped-def]
+    from ray.util import placement_group_table
+
+    here, few = trainable.parent, ("--set", "train.iterations=3")
+    done = run(command(trainable, "processes", *few, *TWO_RANKS))
+    assert done.returncode == 0, done.stderr[-3000:]
+    killed = []
+
+    def kill_when_one_update_is_done() -> None:
+        while not (here / "ray" / "checkpoints" / "it-00001").exists():
+            time.sleep(0.01)
+        groups = [each for each in placement_group_table().values() if each["state"] == "CREATED"]
+        ranks = next(each for each in groups if len(each["bundles"]) == 2)
+        doomed = ranks["bundles_to_node_id"][1]
+        (node,) = [each for each in cluster.worker_nodes if each.node_id == doomed]
+        cluster.remove_node(node, allow_graceful=False)
+        killed.append(node)
+
+    killer = threading.Thread(target=kill_when_one_update_is_done, daemon=True)
+    killer.start()
+    more = ("scale.backend=ray", f"scale.address={cluster.address}", "scale.trainer_ranks=2", "scale.rank_gpus=0.5")
+    done = run(command(trainable, "ray", *few, *(part for each in more for part in ("--set", each))))
+    killer.join(timeout=60)
+    add_node(cluster)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert killed
+    assert "once more, from the last checkpoint" in done.stderr
+    assert metrics(here / "ray") == metrics(here / "processes")
+
+
+def test_ray_plays_what_the_driver_would(cluster, counting: Path) -> None:  # type: ignore[no-untyped-def]
+    here, recipe = counting.parent, str(counting)
+    two = ["scale.backend=ray", "scale.rollout_workers=2"]
+    for out, overrides in (("alone", []), ("ray", two)):
+        rollout(recipe, overrides, n=16, group_size=1, agent="hasty", engine=None, out=here / out)
+    assert contents(here / "ray") == contents(here / "alone")
+    invariants_hold(here / "ray")
+
+
+def test_too_many_workers_for_the_cluster_are_refused(cluster, counting: Path) -> None:  # type: ignore[no-untyped-def]
+    many = ["scale.backend=ray", "scale.rollout_workers=50", "scale.start_s=2"]
+    with pytest.raises(
+        AgentRLError,
+        match=r"scale.rollout_workers: no room on the cluster: 50 with 1 CPUs each are asked for",
+    ):
+        rollout(str(counting), many, n=2, group_size=1, agent="oracle", engine=None, out=counting.parent / "run")

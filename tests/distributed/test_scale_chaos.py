@@ -1,0 +1,52 @@
+"""Twenty kills of whatever a training has started beside the driver: rollout workers and a trainer rank."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.command import agentrl
+from tests.commands.test_chaos import TRAINING
+from tests.commands.test_train import metrics
+
+from .test_crew import invariants_hold
+
+KILLS, ITERATIONS = 20, 30
+RANKS = ("--set", "scale.backend=process", "--set", "scale.trainer_ranks=2", "--set", f"train.iterations={ITERATIONS}")
+CREW = ("--set", "scale.rollout_workers=2", "--set", "scale.restarts=100", "--set", "limits.retries=10",
+        "--set", "tools=[{use: ./task.py:Counter, delay: 0.1}]")  # fmt: skip
+
+
+def children(driver: int) -> list[int]:
+    """Workers and ranks of a driver, by their command."""
+    found = Path(f"/proc/{driver}/task/{driver}/children").read_text().split()
+    return [int(pid) for pid in found if b"agentrl.distributed.process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_twenty_kills_beside_the_driver_change_no_number(counting: Path) -> None:
+    recipe, here, rng = counting / "recipe.yaml", counting.parent, random.Random(0)
+    recipe.write_text(recipe.read_text() + TRAINING)
+    assert agentrl("train", "counting", "--out", "whole", *RANKS, cwd=here).returncode == 0
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "agentrl.cli", "train", "counting", "--out", "killed", *RANKS, *CREW],
+        cwd=here, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    kills = 0
+    while driver.poll() is None:
+        try:
+            if kills < KILLS and len(there := children(driver.pid)) == 3:  # all have started again
+                time.sleep(rng.uniform(0.0, 0.6))
+                os.kill(rng.choice(there), signal.SIGKILL)
+                kills += 1
+        except (ProcessLookupError, FileNotFoundError):
+            continue  # it has just ended
+        time.sleep(0.02)
+    assert driver.returncode == 0
+    assert kills == KILLS
+    assert metrics(here / "killed") == metrics(here / "whole")
+    invariants_hold(here / "killed")

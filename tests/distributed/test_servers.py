@@ -1,0 +1,143 @@
+"""Real vLLM servers that a training places on a real Ray cluster, one of whose nodes is killed: `make test-vllm`."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agentrl.commands.train import train_into
+from agentrl.config.loader import load_recipe
+from agentrl.store.run_dir import RunDir
+from tests.commands.conftest import CODE
+from tests.engines.vllm_learning import LEARNING
+from tests.engines.vllm_world import PYTHON, small_model
+
+from .test_crew import invariants_hold
+from .test_ray import SMALL
+
+pytestmark = [
+    pytest.mark.skipif(os.environ.get("AGENTRL_TEST_VLLM") != "1", reason="make test-vllm runs real vLLM servers"),
+    pytest.mark.timeout(900),
+]
+
+ITERATIONS = 6
+MARK = "AGENTRL_TEST"
+
+HELD = """
+
+from pathlib import Path
+
+class Held(Counter):
+    async def open(self, task, sandbox):
+        await super().open(task, sandbox)
+        while (Path(__file__).parent / "hold").exists(): await asyncio.sleep(0.05)
+"""
+
+
+def test_servers_on_a_cluster_are_trained_and_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv(MARK, str(tmp_path))
+    import ray
+    from ray.cluster_utils import Cluster
+    from ray.util import placement_group_table
+
+    caplog.set_level("INFO", logger="agentrl.distributed.servers")
+    small_model(tmp_path / "model")
+    (tmp_path / "task.py").write_text(CODE + HELD)
+    (tmp_path / "recipe.yaml").write_text(LEARNING)
+    run = tmp_path / "run"
+    recipe = load_recipe(
+        str(tmp_path),
+        [
+            f"model={{path: {tmp_path / 'model'}}}",
+            f"engine={{use: vllm, python: {PYTHON}, replicas: 2}}",
+            "scale={backend: ray, rollout_workers: 1}",
+            "tools=[./task.py:Held]",
+            "limits.open_s=500",
+            "warm_start={script: hasty, episodes: 60, steps: 150, batch: 8, lr: 2.0e-3}",
+            f"train={{iterations: {ITERATIONS}, groups: 4, group_size: 4, lr: 1.0e-3, minibatch: 16}}",
+        ],
+    )
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 0, "object_store_memory": SMALL, "include_dashboard": False},
+    )
+    served = []
+
+    def kill_a_server_and_wait_for_another() -> None:
+        wait_until(lambda: (run / "checkpoints" / "it-00001").exists())
+        (tmp_path / "hold").touch()  # episodes wait, so that training is not over before the new server is there
+        groups = [each for each in placement_group_table().values() if each["state"] == "CREATED"]
+        servers = next(each for each in groups if len(each["bundles"]) == 2)
+        (node,) = [each for each in cluster.worker_nodes if each.node_id == servers["bundles_to_node_id"][0]]
+        cluster.remove_node(node, allow_graceful=False)
+        try:
+            wait_until(lambda: caplog.text.count("listens at") == 3)
+        finally:
+            (tmp_path / "hold").unlink()
+        url = caplog.text.split("listens at ")[3].split()[0]
+        wait_until(lambda: tokens_sampled(url) > 0)
+        served.append(url)
+
+    try:
+        for _ in range(4):
+            cluster.add_node(num_cpus=1, object_store_memory=SMALL)
+        cluster.wait_for_nodes()
+        ray.init(address=cluster.address, log_to_driver=False)
+        killer = threading.Thread(target=kill_a_server_and_wait_for_another, daemon=True)
+        killer.start()
+        train_into(run, recipe)
+        killer.join(timeout=10)
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    wait_until(lambda: not left_behind(tmp_path), seconds=60)
+    assert served, "the new server samples, too, after the update that follows"
+    with RunDir.read(run) as reader:
+        lines = [line for line in reader.metrics() if line["split"] == "train"]
+        versions = {
+            (episode.iteration, span.version)
+            for episode in reader.episodes(split="train")
+            for node in episode.nodes
+            for span in node.versions
+        }
+    assert [line["iteration"] for line in lines] == list(range(1, ITERATIONS + 1))
+    assert any(line["grad_norm"] > 0 for line in lines)
+    assert versions == {(k, k) for k in range(ITERATIONS)}, "every token is of the newest weights"
+    assert max(line["mismatch_max"] for line in lines) < 1e-3, "which the engine's log-probabilities show"
+    invariants_hold(run)
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 300) -> None:
+    """Waits; at most for a while, so that what waits for us goes on."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.05)
+
+
+def left_behind(mark: Path) -> list[str]:
+    """Processes that the test has started: those of the server whose node was killed, too."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{MARK}={mark}".encode() in (process / "environ").read_bytes():
+                found.append((process / "comm").read_text())
+        except OSError:
+            continue
+    return found
+
+
+def tokens_sampled(url: str) -> float:
+    """What a server counts."""
+    with urllib.request.urlopen(f"{url}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:generation_tokens_total"))

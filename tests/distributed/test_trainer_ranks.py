@@ -1,0 +1,83 @@
+"""Trainer ranks that agentrl starts: the training that torchrun's would be, also after one of them died."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from agentrl.config.loader import load_recipe
+from agentrl.types.errors import RecipeError
+from tests.commands.test_train import metrics
+
+TWO = ("--set", "scale.backend=process", "--set", "scale.trainer_ranks=2")
+
+
+def command(recipe: Path, out: str, *more: str) -> list[str]:
+    return ["-m", "agentrl.cli", "train", str(recipe), "--out", str(recipe.parent / out), *more]
+
+
+def run(arguments: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True, text=True, timeout=280, env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )  # fmt: skip
+
+
+def kill_at(run: Path, moment: str, find: str) -> threading.Thread:
+    """Kills the process of a rank when the run has written a checkpoint; once."""
+
+    def work() -> None:
+        while not (run / "checkpoints" / moment).exists():
+            time.sleep(0.005)
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (process / "cmdline").read_bytes().decode()
+                mine = os.fsencode(str(run.parent)) in (process / "environ").read_bytes()
+            except OSError:
+                continue
+            if find in words and mine:
+                os.kill(int(process.name), signal.SIGKILL)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_ranks_of_ours_train_as_those_of_torchrun_also_when_some_die(trainable: Path) -> None:
+    here, few = trainable.parent, ("--set", "train.iterations=3")
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = run([*torchrun, *command(trainable, "torchrun", *few)])
+    assert done.returncode == 0, done.stderr[-3000:]
+
+    killer = kill_at(here / "ours", "it-00001", "agentrl.distributed.process")
+    done = run(command(trainable, "ours", *few, *TWO, "--set", "scale.restarts=0"), HERE=str(here))
+    killer.join(timeout=10)
+    assert done.returncode == 1
+    assert "scale.trainer_ranks: ended before the training did: trainer rank 1: its process" in done.stderr
+    assert "was killed by SIGKILL\n  -> the same command goes on from the last checkpoint" in done.stderr
+
+    killer = kill_at(here / "ours", "it-00002", "agentrl.distributed.process")
+    done = run(command(trainable, "ours", *few, *TWO), HERE=str(here))
+    killer.join(timeout=10)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "was killed by SIGKILL\nonce more, from the last checkpoint" in done.stderr
+    assert metrics(here / "ours") == metrics(here / "torchrun")
+
+
+def test_ranks_are_asked_for_where_they_can_be(trainable: Path) -> None:
+    with pytest.raises(RecipeError, match="trainer ranks are processes of their own"):
+        load_recipe(str(trainable), ["scale.trainer_ranks=2"])
+    with pytest.raises(RecipeError, match="'rank_gpus' belongs to ray"):
+        load_recipe(str(trainable), ["scale.backend=process", "scale.trainer_ranks=2", "scale.rank_gpus=1"])
+    with pytest.raises(RecipeError, match="nothing is placed there"):
+        load_recipe(str(trainable), ["scale.backend=ray"])
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = run([*torchrun, *command(trainable, "both", *TWO)])
+    assert "torchrun has started the ranks already" in done.stderr

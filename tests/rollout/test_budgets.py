@@ -1,0 +1,177 @@
+"""What a run bears, cause by cause; and a sandbox backend that is away for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from agentrl.config.limits import Limits
+from agentrl.engines.scripted import Say
+from agentrl.rollout import outage
+from agentrl.rollout.budgets import Budgets, EngineDown, SandboxDown, ServiceDown, TooManyUserErrors
+from agentrl.rollout.runner import Harness, Runner
+from agentrl.types.episode import Episode, ErrorRecord
+from agentrl.types.errors import DeadPolicy
+from agentrl.types.sandbox import Backend, SandboxSpec, SandboxStartFailed, SandboxUnavailable
+from tests.rollout.world import collect, make_harness, make_parts, plans
+from tests.store.make import make_episode
+
+
+def failed(cause: str, status: str = "infra_error") -> Episode:
+    error = ErrorRecord(kind="Bad", message="why\n  -> do this", stage="agent", cause=cause)
+    return make_episode("e", status=status, error=error)
+
+
+LIMITS = Limits(engine_failures=3, sandbox_failures=2, service_failures=2, user_errors=1)
+SPENT = [
+    ("engine", 3, EngineDown, r"failed 3 episodes in a row[\s\S]*do this[\s\S]*limits.engine_failures"),
+    ("refusal", 3, EngineDown, r"refused 3 episodes in a row[\s\S]*limits.engine_failures"),
+    ("sandbox", 2, SandboxDown, r"2 episodes in a row failed[\s\S]*do this[\s\S]*limits.sandbox_failures"),
+    ("service", 2, ServiceDown, r"agents or rewards ask failed 2 episodes in a row[\s\S]*limits.service_failures"),
+    ("user", 2, TooManyUserErrors, r"2 episodes failed by a bug[\s\S]*limits.user_errors"),
+    ("policy", 1, DeadPolicy, "why"),
+]
+
+
+@pytest.mark.parametrize(("cause", "number", "error", "told"), SPENT)
+def test_each_cause_has_a_budget_of_its_own(cause: str, number: int, error: type[Exception], told: str) -> None:
+    budgets = Budgets(LIMITS)
+    one = failed("", "user_error") if cause == "user" else failed(cause)
+    for _ in range(number - 1):
+        budgets.spend(one)
+    with pytest.raises(error, match=told):
+        budgets.spend(one)
+
+
+def test_a_success_clears_what_counts_in_a_row_and_another_cause_does_not() -> None:
+    budgets = Budgets(LIMITS)
+    for _ in range(5):
+        budgets.spend(failed("engine"))
+        budgets.spend(failed("sandbox"))
+        budgets.spend(make_episode("e"))
+    budgets.spend(failed("", "user_error"))
+    budgets.spend(failed("sandbox"))
+    for _ in range(9):
+        budgets.spend(failed(""))  # a worker that died: its crew counts
+    with pytest.raises(SandboxDown):
+        budgets.spend(failed("sandbox"))
+    budgets.spend(make_episode("e"))
+    with pytest.raises(TooManyUserErrors):
+        budgets.spend(failed("", "user_error"))
+
+
+class Flaky:
+    """A backend whose answers are given: None is a sandbox."""
+
+    name = "flaky"
+
+    def __init__(self, answers: Iterator[Exception | None]) -> None:
+        self.answers, self.asked = answers, 0
+
+    async def create(self, spec: SandboxSpec, *, label: str = "") -> Any:
+        self.asked += 1
+        if (answer := next(self.answers)) is not None:
+            raise answer
+        return self
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+
+class Clock:
+    """Time that passes only in pauses."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(outage.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(outage.asyncio, "sleep", self.sleep)
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def harness_on(backend: Flaky, tmp_path: Path, **limits: Any) -> Harness:
+    def script(task: Any, rng: Any) -> Any:
+        yield Say(calls=[("end", {"answer": "y"})])
+
+    parts = make_parts(tmp_path, limits={"backoff_s": 0.0, "sandbox_s": 60, **limits})
+    return replace(make_harness(parts, script), backend=cast(Backend, backend), sandbox_spec=SandboxSpec())
+
+
+def away(times: int) -> Iterator[Exception | None]:
+    for _ in range(times):
+        yield SandboxUnavailable("nobody answers", remedy="start it")
+    while True:
+        yield None
+
+
+async def test_a_short_outage_costs_no_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, backend = Clock(monkeypatch), Flaky(away(6))
+    failures: list[dict[str, Any]] = []
+    runner = Runner(harness_on(backend, tmp_path), concurrency=1, on_failure=failures.append)
+    episodes = await collect(runner.run(plans(4)))
+    assert [(e.status, e.attempt) for e in episodes] == [("done", 0)] * 4
+    assert failures == []
+    assert 5 < clock.now < 60
+
+
+async def test_an_outage_that_lasts_stops_the_run_and_is_waited_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, backend = Clock(monkeypatch), Flaky(away(10**6))
+    seen: list[Episode] = []
+    with pytest.raises(SandboxDown, match=r"3 episodes in a row[\s\S]*nobody answers[\s\S]*start it"):
+        async for episode in Runner(harness_on(backend, tmp_path, sandbox_failures=3), concurrency=1).run(plans(50)):
+            seen.append(episode)
+    assert [(e.status, e.reward, e.error and e.error.cause) for e in seen] == [("infra_error", None, "sandbox")] * 3
+    assert clock.now == pytest.approx(60), "the second episode does not wait for what the first has waited for"
+
+
+async def test_rewards_that_wait_for_a_backend_beyond_their_deadline_are_no_bug_in_user_code(tmp_path: Path) -> None:
+    (tmp_path / "looks.py").write_text("async def looks(task, fresh_sandbox):\n    await fresh_sandbox()\n")
+
+    def script(task: Any, rng: Any) -> Any:
+        yield Say(calls=[("end", {"answer": "y"})])
+
+    limits = {"backoff_s": 0.0, "score_s": 0.05, "sandbox_s": 60, "retries": 0}
+    parts = make_parts(tmp_path, limits=limits, rewards={"looks": "./looks.py:looks"})
+    harness = replace(make_harness(parts, script), backend=cast(Backend, Flaky(away(10**6))))
+    (episode,) = await collect(Runner(harness, concurrency=1).run(plans(1)))
+    assert episode.error is not None
+    assert (episode.status, episode.error.cause, episode.error.stage) == ("infra_error", "sandbox", "score")
+
+
+async def test_a_sandbox_that_does_not_start_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    backend = Flaky(iter([SandboxStartFailed("setup failed"), None]))
+    (episode,) = await collect(Runner(harness_on(backend, tmp_path), concurrency=1).run(plans(1)))
+    assert (episode.status, episode.attempt, clock.now) == ("done", 1, 0.0)
+
+
+SIMULATED = """
+from agentrl import Agent, InfraError
+
+class Talks(Agent):
+    async def run(self, session):
+        await session.generate()
+        raise InfraError("the simulated user is down")
+"""
+
+
+async def test_a_service_that_user_code_asks_stops_the_run_when_it_is_down(tmp_path: Path) -> None:
+    (tmp_path / "talks.py").write_text(SIMULATED)
+    limits = {"backoff_s": 0.0, "service_failures": 2}
+    parts = make_parts(tmp_path, agent={"use": "./talks.py:Talks"}, limits=limits)
+    found: list[Episode] = []
+    with pytest.raises(ServiceDown, match="the simulated user is down"):
+        async for episode in Runner(make_harness(parts, speaks), concurrency=1).run(plans(8)):
+            found.append(episode)
+    assert [episode.status for episode in found] == ["infra_error"] * 2
+
+
+def speaks(task: Any, rng: Any) -> Any:
+    yield Say("hello")

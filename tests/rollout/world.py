@@ -1,0 +1,137 @@
+"""A small world for runner tests: tools that misbehave in every way, engines that break off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentrl.config.recipe import Recipe
+from agentrl.engines.scripted import Say, ScriptedEngine
+from agentrl.rollout.builder import Parts, build
+from agentrl.rollout.runner import Harness, Plan, Runner
+from agentrl.tools.base import Tool, ToolError, ToolResult, tool
+from agentrl.types.engine import Completion, Sampling
+from agentrl.types.episode import Episode
+from agentrl.types.errors import EngineError
+from agentrl.types.task import Task
+
+Script = Callable[..., Generator[Say, list[dict[str, Any]], None]]
+
+
+class Bench(Tool):
+    """Every kind of tool behaviour."""
+
+    timeout_s = 0.2
+
+    async def open(self, task: Task, sandbox: Any) -> None:
+        self.closed, self.notes = False, ""
+
+    async def close(self) -> None:
+        self.closed = True
+
+    @tool
+    async def echo(self, text: str) -> str:
+        """Say it again."""
+        return text
+
+    @tool
+    async def note(self, text: str, wait: float = 0.0) -> str:
+        """Notes something after a while; all notes so far."""
+        await asyncio.sleep(wait)
+        self.notes += text
+        return self.notes
+
+    @tool
+    async def refuse(self) -> str:
+        """A failure for the model."""
+        raise ToolError("not today")
+
+    @tool
+    async def crash(self) -> str:
+        """A bug."""
+        raise ZeroDivisionError("division by zero")
+
+    @tool
+    async def trip(self) -> str:
+        """Awaits what it has cancelled itself."""
+        task = asyncio.create_task(asyncio.sleep(60))
+        task.cancel()
+        await task
+        return "never"
+
+    @tool
+    async def hang(self) -> str:
+        """Never returns."""
+        await asyncio.sleep(60)
+        return "late"
+
+    @tool
+    async def table(self) -> list[dict[str, Any]]:
+        """What is not text."""
+        return [{"name": "née", "size": None}]
+
+    @tool
+    async def flood(self) -> str:
+        """Ten megabytes."""
+        return "<" + "x" * 10_000_000 + ">"
+
+    @tool
+    async def end(self, answer: str) -> ToolResult:
+        """Ends the episode."""
+        return ToolResult("", done=True, answer=answer, rewards={"ended": 0.5})
+
+
+class FlakyEngine(ScriptedEngine):
+    """Fails the first `failures` completions."""
+
+    failures = 0
+
+    async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
+        if self.failures > 0:
+            self.failures -= 1
+            raise EngineError("connection reset")
+        return await super().generate(token_ids, sampling, session)
+
+
+def make_parts(tmp_path: Path, **recipe: Any) -> Parts:
+    """The parts of a recipe with the bench as its only tool."""
+    made = Recipe.model_validate(
+        {
+            "name": "bench",
+            "tasks": {"source": "tests.rollout.world:tasks"},
+            "tools": ["tests.rollout.world:Bench"],
+            "limits": {"backoff_s": 0.0, "user_errors": 1000},
+            **recipe,
+        }
+    )
+    made._base = tmp_path
+    return build(made)
+
+
+def tasks(n: int = 4) -> list[Task]:
+    return [Task.of(f"t{k}", f"Task {k}.", answer=str(k)) for k in range(n)]
+
+
+def make_harness(parts: Parts, script: Script, engine: type[ScriptedEngine] = ScriptedEngine, **more: Any) -> Harness:
+    """A harness whose policy is `script`, in bytes."""
+    from agentrl.chat.tokenizer import ByteTokenizer
+
+    renderer = parts.renderer(ByteTokenizer())
+    return parts.harness(engine(script, renderer, renderer.parser), renderer, None, **more)
+
+
+def plans(n: int) -> list[Plan]:
+    return [Plan(f"g{k // 2}#{k % 2}", f"g{k // 2}", task) for k, task in enumerate(tasks(n))]
+
+
+async def collect(episodes: AsyncIterator[Episode]) -> list[Episode]:
+    return [episode async for episode in episodes]
+
+
+async def play_one(harness: Harness) -> Episode:
+    return (await collect(Runner(harness, concurrency=1).run(plans(1))))[0]
+
+
+__all__ = ["Bench", "FlakyEngine", "collect", "make_harness", "make_parts", "plans", "play_one"]
