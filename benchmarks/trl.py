@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -30,7 +29,6 @@ from agentrl.commands.runs import open_run
 from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
-from agentrl.engines.open import engine_of
 from agentrl.models.load import no_progress_bars
 from agentrl.rollout.builder import build
 from agentrl.train.loop import Loop
@@ -93,7 +91,7 @@ async def _loop(recipe: Recipe, folder: Path, steps: int) -> dict[str, list[floa
     run = open_run(folder, recipe, "train")
     found: dict[str, list[float]] = {"cpu_s": [], "sampled": []}
     with Progress("benchmarks.trl") as progress:
-        loop = Loop(build(recipe), run, progress, engine_for=partial(engine_of, recipe))
+        loop = Loop(build(recipe), run, progress)
         loop.backend = loop.parts.open_backend()
         try:
             await loop._prepare()

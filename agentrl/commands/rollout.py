@@ -59,6 +59,7 @@ async def _collect(
         try:
             await start_to_sample(live, progress.note)
             backend = parts.open_backend()
+            parts.check_prompts(renderer, [plan.task for plan in todo], live.max_context)
             progress.phase("episodes", len(todo))
             harness = parts.harness(live, renderer, backend, put_blob=run.put_blob)
             await play(harness, todo, run, progress, parts.recipe.concurrency)
@@ -103,6 +104,7 @@ async def _evaluate(
         try:
             await start_to_sample(engine, progress.note)
             backend = parts.open_backend()
+            parts.check_prompts(renderer, tasks.tasks, engine.max_context)
             metrics = await evaluate(parts, settings, tasks, run, engine, renderer, backend, progress, iteration)
             run.add_metrics(metrics)
             return metrics

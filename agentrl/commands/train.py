@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +44,7 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> bool
     """
     with needs("train"):
         from agentrl.distributed.ranks import trainer_ranks
-        from agentrl.engines.open import check_servers, engine_of
+        from agentrl.engines.open import check_servers
         from agentrl.train.async_loop import AsyncLoop
         from agentrl.train.followers import follow
         from agentrl.train.loop import Loop
@@ -61,8 +60,7 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> bool
     assert recipe.train is not None
     if engine is None:
         check_servers(recipe)
-    engine_for = _replay(engine, recipe) if engine is not None else partial(engine_of, recipe)
-
+    engine_for = _replay(engine, recipe) if engine is not None else None  # the recipe's
     staleness = recipe.train.staleness
 
     async def learn() -> None:

@@ -10,7 +10,7 @@ import math
 import os
 import random
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,10 @@ BUILT_IN_TOOLS = {
 }
 
 
+PROMPTS = 32
+"""Tasks whose prompts are looked at before the first episode."""
+
+
 @dataclass(frozen=True)
 class Parts:
     """What a recipe comes to, without the engine.
@@ -78,6 +82,33 @@ class Parts:
         for note in renderer.notes:
             _tell(f"note: {tokenizer.name}: {note}")
         return renderer
+
+    def opening(self, task: Task) -> list[Message]:
+        """The messages that open an episode of the task; an agent of one's own may open it otherwise."""
+        system = self.recipe.agent.system
+        return [*([{"role": "system", "content": system}] if system else []), *task.instruction]
+
+    def check_prompts(self, renderer: Renderer, tasks: Sequence[Task], max_context: int) -> None:
+        """Whether there is room for a reply: in none of the episodes there is if no prompt of the first tasks fits.
+
+        Raises:
+            RecipeError: none fits.
+        """
+        if self.recipe.agent.use is not None:
+            return
+        lengths = []
+        for task in tasks[:PROMPTS]:
+            lengths.append(len(renderer.start(self.opening(task))))
+            if lengths[-1] < max_context:
+                return
+        if lengths:
+            raise RecipeError(
+                f"no prompt of the first {len(lengths)} tasks leaves room for a reply: the shortest has {min(lengths)} "
+                f"tokens, and the context {max_context}",
+                place="tasks",
+                remedy="shorter instructions, agent.system or tool descriptions; a model, or model.template, with room "
+                "for them",
+            )
 
     def open_backend(self) -> Backend | None:
         """The sandbox backend, checked against the spec; None if neither a tool nor a reward needs one here."""

@@ -24,7 +24,7 @@ from agentrl.curriculum import Curriculum, Group, Lesson
 from agentrl.curriculum.curriculum import load_parts
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.engines.embedded.engine import TorchEngine
-from agentrl.engines.open import note_fallback
+from agentrl.engines.open import engine_of, note_fallback
 from agentrl.engines.replay import ReplayEngine
 from agentrl.engines.vllm.adapters import Adapter, NoAdapters
 from agentrl.engines.vllm.engine import VLLMEngine
@@ -62,7 +62,7 @@ class Loop:
     """Training of one recipe in one run directory.
 
     Args:
-        engine_for: makes the engine from the loaded model; default: the embedded torch engine.
+        engine_for: makes the engine from the loaded model; default: that of the recipe.
         ranks: the processes that train the model; this one is the first.
     """
 
@@ -84,7 +84,7 @@ class Loop:
         self.credit = self.recipe.credit.load(self.recipe.base)
         self.truncation = Truncation(self.settings.truncated, self.settings.timed_out)
         self._refers = self.settings.kl is not None or "ref_logprob" in self.credit.needs
-        self._engine_for = engine_for or embedded_engine
+        self._engine_for = engine_for or partial(engine_of, parts.recipe)
         self.ranks = ranks or Ranks()
         # Beside the event loop, which so sees that a placed rank died: a collective over NCCL would wait for it.
         self._thread = ComputeThread() if self.ranks.size > 1 else None
@@ -195,6 +195,7 @@ class Loop:
         self.loaded = loaded
         self.tokenizer = HFTokenizer(loaded.tokenizer)
         self.renderer: Renderer = self.parts.renderer(self.tokenizer)
+        self.parts.check_prompts(self.renderer, self.tasks.tasks, loaded.max_context)
         reference = None
         if self._refers:
             # Before training has begun the policy is its own reference.
@@ -233,9 +234,7 @@ class Loop:
         hint = (
             "; merged in bfloat16, small steps of adapters are lost: model.dtype=float32, or servers that take adapters"
         )
-        system = self.recipe.agent.system
-        opening = [] if system is None else [{"role": "system", "content": system}]
-        prompts = [self.renderer.start([*opening, *task.instruction]) for task in self.tasks.tasks[:ROWS]]
+        prompts = [self.renderer.start(self.parts.opening(task)) for task in self.tasks.tasks[:ROWS]]
         return Canary(prompts, self.loaded.max_context, HALF if half else FLOAT32, hint if rounded else "")
 
     async def _demonstrations(self) -> list[Episode]:
@@ -494,11 +493,6 @@ def _groups_in_words(groups: list[Group]) -> str:
     flat = sum(len({episode.reward for episode in group.episodes}) < 2 for group in groups)
     of = f"{min(sizes)} to {max(sizes)}" if min(sizes) < max(sizes) else f"{max(sizes)}"
     return f"{len(groups)} groups of {of} scored episodes, {flat} without a difference in reward"
-
-
-def embedded_engine(loaded: LoadedModel) -> Engine:
-    """The torch engine on a copy of the model, in this process."""
-    return TorchEngine(copy.deepcopy(loaded.model), max_context=loaded.max_context)
 
 
 def _with_advantages(groups: list[Group], credits: Iterable[EpisodeCredit]) -> list[Group]:

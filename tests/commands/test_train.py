@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +14,11 @@ from typing import Any
 
 import pytest
 
+from agentrl.config.loader import load_recipe
+from agentrl.rollout.builder import build
 from agentrl.store.run_dir import RunDir
+from agentrl.train.loop import Loop
+from agentrl.view.progress import Progress
 from tests.command import agentrl
 from tests.store.make import make_episode
 
@@ -120,6 +126,30 @@ def test_the_engine_and_the_trainer_agree_on_log_probabilities(trainable: Path) 
         gaps = [m["mismatch_max"] for m in reader.metrics() if m["split"] == "train"]
     assert len(gaps) == 2
     assert max(gaps) < 1e-4
+
+
+def test_prompts_that_leave_no_room_are_refused_before_the_first_episode(trainable: Path) -> None:
+    here, long = trainable.parent, f"agent.system={' '.join(str(k * k) for k in range(300))}"
+    said = r"error: tasks: no prompt of the first 32 tasks leaves room for a reply: the shortest has \d+ tokens, and "
+    refused = agentrl("train", "counting", "--out", "run", "--set", long, cwd=here, ok=False)
+    assert re.search(f"{said}the context 256\n  -> shorter instructions, agent.system", refused.stderr)
+    with RunDir.read(here / "run") as reader:
+        assert {episode.split for episode in reader.episodes()} == {"demo"}
+    train(here, "other", "--set", "train.iterations=1")
+    refused = agentrl("eval", "other", "--out", "eval", "--set", long, cwd=here, ok=False)
+    assert re.search(said, refused.stderr)
+
+
+def test_a_loop_that_python_makes_samples_as_the_recipe_says(trainable: Path) -> None:
+    """Its engine knows stop strings, which calls in tags end with."""
+    recipe = load_recipe(str(trainable), ["train.iterations=1", "train.groups=2"])
+    with RunDir.create(trainable / "run", {"command": "train"}) as run, Progress("python") as progress:
+        asyncio.run(Loop(build(recipe), run, progress).train())
+        texts = [turn.text for episode in run.episodes(split="train") for turn in episode.turns]
+        assert [line["iteration"] for line in run.metrics() if line["split"] == "train"] == [1]
+    assert texts
+    assert all(text.count("</add>") <= 1 for text in texts)
+    assert any(text.endswith("</add>") for text in texts)
 
 
 def test_a_finished_training_can_be_extended(trainable: Path) -> None:

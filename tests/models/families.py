@@ -9,7 +9,7 @@ import torch
 
 SIZES: dict[str, Any] = dict(
     hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
-    max_position_embeddings=2048, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    max_position_embeddings=4096, pad_token_id=0, bos_token_id=1, eos_token_id=2,
 )  # fmt: skip
 _EXPERTS = dict(num_experts=4, num_local_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, head_dim=8)
 _HEADS = dict(head_dim=8)

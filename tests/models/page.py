@@ -160,5 +160,7 @@ def _code(template: str) -> str:
 
 
 def _reason(error: Any) -> str:
-    line = str(error).strip().splitlines()[-1 if isinstance(error, str) else 0]
-    return line.replace("|", "/")[:120]
+    """The line that says what is wrong: an error's first, the last of a command that is no remedy."""
+    lines = str(error).strip().splitlines()
+    said = [line for line in lines if not line.startswith("  ->")] if isinstance(error, str) else lines[:1]
+    return said[-1].replace("|", "/")[:120] if said else "it said nothing"
