@@ -34,9 +34,9 @@ def prove(renderer: Renderer) -> None:
             _prove_prompt(renderer, conversation[:index], replies[:count])
 
 
-def thoughts_note(tokenizer: Tokenizer) -> str | None:
+def thoughts_note(tokenizer: Tokenizer, opened: str, closed: str) -> str | None:
     """What to tell where the template drops the thoughts of earlier replies, which stay here."""
-    thinking: Message = {"role": "assistant", "content": f"<think>\n{STAND_IN}\n</think>\n\nYes."}
+    thinking: Message = {"role": "assistant", "content": f"{opened}\n{STAND_IN}\n{closed}\n\nYes."}
     try:
         shown = tokenizer.render([USER, thinking, USER], None, True)
     except RenderError:

@@ -26,8 +26,6 @@ from agentrl.types.task import Message
 # JSON-quoted or not); random, so that no observation can contain it.
 MARK = "cut" + secrets.token_hex(12)
 
-OPEN_THOUGHT, CLOSED_THOUGHT = "<think>", "</think>"
-
 
 class Close(NamedTuple):
     """How a reply ends.
@@ -50,7 +48,8 @@ class Renderer:
 
     Attributes:
         stop_token_ids: tokens that end an assistant turn; the one that the template writes comes first.
-        opened: what of a reply the generation prompt holds already: "<think>" where it leaves a thought open, else "".
+        opened: what of a reply the generation prompt holds already: "<think>" or what the format has for it where it
+            leaves a thought open, else "".
         notes: what `check` found that is no error, a line each.
 
     Raises:
@@ -65,6 +64,8 @@ class Renderer:
         self._system_role = self._passes([{"role": "system", "content": PROBE}, USER])
         self._results = self._how_results_go()
         self._template_tools = self._tools_for_template()
+        own_form = self._results[0] == "calls" and writes_calls_of(tokenizer, type(parser))
+        self._calls_as_keys = self._own_ends is not None or own_form
         scaffold = tokenizer.render([USER, REPLY, USER], None, True)
         self._closes = self._find_closes(scaffold)
         self._call_close = self._find_call_close()
@@ -85,7 +86,7 @@ class Renderer:
         # What the template writes before a reply and the generation prompt lacks: the model samples it itself.
         before = scaffold[: scaffold.index(STAND_IN)]
         self._lead = before.removeprefix(prompt) if before.startswith(prompt) else ""
-        self.opened = OPEN_THOUGHT if prompt.rstrip().endswith(OPEN_THOUGHT) else ""
+        self.opened = parser.thought[0] if prompt.rstrip().endswith(parser.thought[0]) else ""
 
     def start(self, messages: Sequence[Message]) -> list[int]:
         """The tokens of the opening messages and of the generation prompt."""
@@ -145,7 +146,7 @@ class Renderer:
                 "the chat template describes tools where later messages move them: they are described in the system "
                 f"message instead, in the format {self.parser.name}"
             )
-        if (note := thoughts_note(self.tokenizer)) is not None:
+        if (note := thoughts_note(self.tokenizer, *self.parser.thought)) is not None:
             self.notes.append(note)
 
     def check_stops(self, strings: Sequence[str]) -> None:
@@ -176,7 +177,7 @@ class Renderer:
         """
         called = called and self._call_close is not None and new_messages[0]["role"] == "tool"
         stand_in = called_message(self._called_name(new_messages), self._results[1]) if called else REPLY
-        text = self._text([USER, stand_in, *new_messages], None, called=called)
+        text = self._text([USER, stand_in, *new_messages], None)
         _, found, tail = text.partition(STAND_IN)
         if called and self._call_close is not None:
             tail = self._call_close.end + tail.partition(self._call_close.end)[2]
@@ -196,11 +197,11 @@ class Renderer:
 
     def _begun(self, text: str) -> str:
         """A reply as the model samples it: with what the template writes before it, unless the text has that."""
-        begins = text.lstrip()
-        if self.opened and CLOSED_THOUGHT in text:
+        begins, closed = text.lstrip(), self.parser.thought[1]
+        if self.opened and closed in text:
             return self._guarded(begins.removeprefix(self.opened).removeprefix("\n"))
         if self.opened:
-            return (self._lead or f"\n{CLOSED_THOUGHT}\n\n") + self._guarded(text)
+            return (self._lead or f"\n{closed}\n\n") + self._guarded(text)
         tag = _TAG.search(self._lead)
         return self._guarded(text) if tag and begins.startswith(tag[0]) else self._lead + self._guarded(text)
 
@@ -218,9 +219,9 @@ class Renderer:
             return Close(end, end)
         return ends[-1] if calls else ends[0]
 
-    def _text(self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, *, called: bool = True) -> str:
+    def _text(self, messages: Sequence[Message], tools: list[dict[str, Any]] | None) -> str:
         safe = [self._safe(index, message) for index, message in enumerate(messages)]
-        return self.tokenizer.render(self._adapt(safe, called), tools, True)
+        return self.tokenizer.render(self._adapt(safe), tools, True)
 
     def _safe(self, index: int, message: Message) -> Message:
         content = message["content"]
@@ -233,22 +234,21 @@ class Renderer:
         pattern = self._untrusted
         if message["role"] == "assistant":
             pattern = self._turn_ends
-            if self._own_ends is not None:
+            if self._calls_as_keys and "tool_calls" not in message:
                 message = {**message, **self.parser.message(content)}
-                content = message["content"]
-        if pattern is None or not pattern.search(content):
-            return message
-        return {**message, "content": break_up(content, pattern, MARK)}
+        return {**message, **{key: _broken_up(message[key], pattern) for key in _TEXTS & message.keys()}}
 
-    def _adapt(self, messages: list[Message], called: bool) -> list[Message]:
-        """Messages of roles that the template does not know become part of a user message, as Qwen does it."""
+    def _adapt(self, messages: list[Message]) -> list[Message]:
+        """Messages of roles that the template does not know become part of a user message, as Qwen does it; so do
+        results of a reply without a call where the template answers calls only."""
         how, long_ids = self._results
-        answers = how == "plain" or (how == "calls" and called)
-        if answers and self._system_role and not long_ids:
+        if how == "plain" and self._system_role and not long_ids:
             return messages
         adapted: list[Message] = []
         for message in messages:
             role, content = message["role"], message["content"]
+            before = adapted[-1] if adapted else {"role": ""}
+            answers = how == "plain" or (how == "calls" and ("tool_calls" in before or before["role"] == "tool"))
             if role == "tool" and not answers:
                 role, content = "user", f"<tool_response>\n{content}\n</tool_response>"
             elif role == "tool" and long_ids:
@@ -365,4 +365,15 @@ def _long_id(call_id: str) -> str:
     return plain[-9:].rjust(9, "0")
 
 
+def _broken_up(value: Any, pattern: re.Pattern[str] | None) -> Any:
+    """A text, or all texts of a JSON value, with control tokens broken up."""
+    if isinstance(value, str):
+        return break_up(value, pattern, MARK)
+    if isinstance(value, dict):
+        return {key: _broken_up(inner, pattern) for key, inner in value.items()}
+    return [_broken_up(inner, pattern) for inner in value] if isinstance(value, list) else value
+
+
 _TAG = re.compile(r"<[^<>]+>")
+_TEXTS = {"content", "tool_calls", "reasoning", "thinking"}
+"""Keys of a message that hold what somebody wrote."""

@@ -22,6 +22,7 @@ def sample_conversations(parser: Parser, controls: Sequence[str]) -> list[list[M
         several = parser.format("Two at once.", [("probe", {"text": "x"}), ("probe", {"text": "y"})])
     except ValueError:  # the format holds one call a reply
         several = parser.format("Once more.", [("probe", {"text": "x"})])
+    opened, closed = parser.thought
     system: Message = {"role": "system", "content": "Be brief.\nUse the tools."}
     done = _said("Done.")
     tools = [
@@ -39,9 +40,9 @@ def sample_conversations(parser: Parser, controls: Sequence[str]) -> list[list[M
     ]
     thinking = [
         _user("  What is 2 + 2?\n"),
-        _said("<think>\nEasy.\n</think>\n\nFour."),
+        _said(f"{opened}\nEasy.\n{closed}\n\nFour."),
         _user("And 3 + 3?"),
-        _said("<think>\nEasy, too.\n</think>\n\n" + call),
+        _said(f"{opened}\nEasy, too.\n{closed}\n\n{call}"),
         _result(0, "6"),
         _user("Go on."),
         _said("Six."),

@@ -37,7 +37,7 @@ IN_TRL: dict[str, tuple[str, str]] = {
     "lfm2_2_5": ("lfm2", "<|im_end|>"),
     "gemma": ("hermes", "<eos>"),
     "gemma3": ("hermes", "<eos>"),
-    "gemma4_v5": ("hermes", "<eos>"),
+    "gemma4_v5": ("gemma4", "<eos>"),
     "phi3": ("hermes", "<|endoftext|>"),
     "phi3_5": ("hermes", "<|endoftext|>"),
     "cohere": ("hermes", "<|END_OF_TURN_TOKEN|>"),

@@ -88,6 +88,8 @@ WRITTEN = [
     ("pythonic", '[search(query="a", k=3)]', {"k": 3}),
     ("lfm2", "<|tool_call_start|>[search(query='a')]<|tool_call_end|>", {}),
     ("gemma", '```tool_code\nprint(search(query="a"))\n```', {}),
+    ("gemma4", '<|tool_call>call:search{k:3,query:<|"|>a<|"|>}<tool_call|>', {"k": 3}),
+    ("gemma4", '<|channel>thought\nHm.\n<channel|><|tool_call>call:search{query:<|"|>a<|"|>}', {}),
     ("olmo3", '<function_calls>\nsearch(query="a", k=3)\n</function_calls>', {"k": 3}),
     (
         "harmony",
@@ -197,6 +199,42 @@ def test_pythonic_values() -> None:
         ("[search(query='\\ud800')]", "surrogate"),
     ]:
         assert says in parser_named("pythonic", TOOLS).parse(text, NAMES).errors[0].message, text
+
+
+def test_values_of_gemma_4() -> None:
+    parser = parser_named("gemma4", TOOLS)
+    text = (
+        '<|tool_call>call:search{a:[1,-2.5e3,[true,null]],b:{c:{},<|"|>d:e<|"|>:<|"|>{x},<|"|>}, query: <|"|><|"|>}'
+        "<tool_call|>"
+    )
+    (call,) = parser.parse(text, NAMES).calls
+    expected = {"a": [1, -2500.0, [True, None]], "b": {"c": {}, "d:e": "{x},"}, "query": ""}
+    assert call.arguments == expected
+    assert parser.parse(parser.format("", [("search", expected)]), NAMES).calls == [call]
+    for text, says in [
+        ("search(x)", "{ must follow the name of the tool, found '(x)'"),
+        ("search{query:a}", "a text between"),
+        ('search{query:<|"|>a}', "never closed"),
+        ("search{k 3}", "a colon must follow 'k 3'"),
+        ("search{k:3 query:4}", "a comma or }"),
+        ("search{k:3,k:4}", "there twice"),
+        ("search{k:99999999999999999999}", "64 bits"),
+        ("search{k:" + "[" * 99, "too deeply"),
+        ("search{", "found the end"),
+        ("{}", "name of the tool is missing"),
+        ("search{} and so on", "must follow the arguments"),
+    ]:
+        assert says in parser.parse(f"<|tool_call>call:{text}", NAMES).errors[0].message, text
+    with pytest.raises(ValueError, match="cannot express a text with"):
+        parser.format("", [("look", {"x": '<|"|>'})])
+
+
+def test_thoughts_of_gemma_4_are_no_answer() -> None:
+    parser = parser_named("gemma4", TOOLS)
+    reply = parser.parse("<|channel>thought\nEasy.\n<channel|>Paris", NAMES)
+    assert (reply.thought, reply.text) == ("Easy.", "Paris")
+    (fault,) = parser.parse("<|channel>thought\nI think it is Paris", NAMES).errors
+    assert fault.message.startswith("<|channel>thought is never closed: end your thoughts with <channel|>")
 
 
 class TestHarmony:

@@ -244,13 +244,13 @@ CALL = {name: parser.format("", [("look", {})]) for name, parser in PARSER.items
 
 @pytest.mark.parametrize("format", PARSERS)
 def test_thought_is_split_off(format: str) -> None:
-    call = CALL[format]
+    call, (opened, closed) = CALL[format], PARSER[format].thought
     for text, thought, said, calls in [
-        (f"<think>\nhm\n</think>\n\nYes.\n{call}", "hm", "Yes.", 1),
-        (f"hm</think>Yes.\n{call}", "hm", "Yes.", 1),  # opened by the generation prompt
-        (f"<think>maybe {call}\n</think>no", f"maybe {call}".strip(), "no", 0),
-        (f"or\n{call}\n</think>no", f"or\n{call}", "no", 0),
-        ("Yes. <think>", None, "Yes. <think>", 0),
+        (f"{opened}\nhm\n{closed}\n\nYes.\n{call}", "hm", "Yes.", 1),
+        (f"hm{closed}Yes.\n{call}", "hm", "Yes.", 1),  # opened by the generation prompt
+        (f"{opened}maybe {call}\n{closed}no", f"maybe {call}".strip(), "no", 0),
+        (f"or\n{call}\n{closed}no", f"or\n{call}", "no", 0),
+        (f"Yes. {opened}", None, f"Yes. {opened}", 0),
         ("Yes.", None, "Yes.", 0),
     ]:
         reply = parse(format, text)
@@ -269,7 +269,7 @@ def test_answers(format: str) -> None:
     assert parse(format, "<answer>A</answer> no, <answer>B</answer>").answer == "B"
     assert parse(format, "<answer></answer>").answer == ""
     assert parse(format, "<answer>\nx\ny\n</answer>").text == ""
-    assert parse(format, "<think><answer>A</answer></think>hm").answer is None
+    assert parse(format, "<answer>A</answer>hm".join(PARSER[format].thought)).answer is None
     assert parse(format, "Paris").answer is None
     assert parse(format, "<answer>A</answer> <b>bold</b>").errors == []
     quoted = PARSER[format].format("", [("search", {"query": "<answer>A</answer>"})])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from agentrl.chat.formats.parser import Call, Found, ParsedCall, ParseFault, Parser, follows, read_json
 
 
 class NamedParser(Parser):
-    """A head with the name, a JSON object, and what closes the call.
+    """A head with the name, a JSON object (or what a format has instead), and what closes the call.
 
     Attributes:
         sign: the text that `head` begins with.
@@ -32,10 +32,27 @@ class NamedParser(Parser):
         if not calls:
             return text
         shown = "".join(
-            self.written.format(name=name, arguments=json.dumps(dict(arguments), ensure_ascii=False), index=index)
+            self.written.format(name=name, arguments=self._written(arguments), index=index)
             for index, (name, arguments) in enumerate(calls)
         )
         return f"{text}{self.section[0]}{shown}{self.section[1]}"
+
+    def _written(self, arguments: Mapping[str, Any]) -> str:
+        return json.dumps(dict(arguments), ensure_ascii=False)
+
+    def _value(self, text: str, at: int) -> tuple[Any, int]:
+        """The arguments that begin at `at`, and where they end.
+
+        Raises:
+            ValueError: says what is wrong.
+        """
+        try:
+            value, end = read_json(text, at)
+        except ValueError as error:
+            raise ValueError(f"the JSON is wrong: {error}") from None
+        if not isinstance(value, dict):
+            raise ValueError("the arguments must be a JSON object")
+        return value, end
 
     def _find(self, text: str, tools: Collection[str]) -> Iterator[Found]:
         at = 0
@@ -61,14 +78,12 @@ class NamedParser(Parser):
     def _arguments(self, text: str, at: int) -> tuple[dict[str, Any], int, str | None]:
         """The arguments of a call, where it ends, and what is wrong with it."""
         try:
-            value, end = read_json(text, at)
+            value, end = self._value(text, at)
         except ValueError as error:
             following = self.head.search(text, at)
             limit = following.start() if following is not None else len(text)
             close = text.find(self.tail, at, limit) if self.tail else -1
-            return {}, close + len(self.tail) if close >= 0 else limit, f"the JSON is wrong: {error}"
-        if not isinstance(value, dict):
-            return {}, end, "the arguments must be a JSON object"
+            return {}, close + len(self.tail) if close >= 0 else limit, str(error)
         closed = follows(text, end, self.tail)
         if closed is None and self.tail and (rest := text[end : end + 200].strip()):
             return {}, end, f"{self.tail} must follow the arguments, found {rest[:20]!r}"

@@ -47,7 +47,7 @@ class Reply:
 
     Attributes:
         text: what was said apart from thought, calls and answer, without whitespace around it.
-        thought: what stood in `<think>`, None if nothing did.
+        thought: what stood in `<think>`, or what the format has for it; None if nothing did.
         answer: what stood in the last `<answer>`, None if there is none ("" if it is empty).
     """
 
@@ -83,6 +83,7 @@ class Parser(ABC):
         mark: matches a reply that holds a call in this format, whatever the tools are called.
         ends: the control tokens that end a reply and a reply that calls, where the chat template does not write what
             the model samples; None: those that the template writes.
+        thought: what stands before and behind a thought.
         others: formats that a reply without a call is searched for, so that their calls are faults and no answers.
     """
 
@@ -90,6 +91,7 @@ class Parser(ABC):
     native: ClassVar[re.Pattern[str] | None] = None
     mark: ClassVar[re.Pattern[str] | None] = None
     ends: ClassVar[tuple[str, str] | None] = None
+    thought: ClassVar[tuple[str, str]] = ("<think>", "</think>")
     others: Sequence[type[Parser]] = ()
 
     def __init__(self, definitions: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -102,9 +104,10 @@ class Parser(ABC):
             tools: names of the tools that may be called now; a call of any other is a fault.
         """
         found = list(self._find(text, tools))
-        thought, begin, unclosed = _thought(text, found)
+        thought, begin, unclosed = _thought(text, found, *self.thought)
         if unclosed:
-            fault = ParseFault(_snippet(text), "<think> is never closed: end your thoughts with </think>, then act")
+            opened, closed = self.thought
+            fault = ParseFault(_snippet(text), f"{opened} is never closed: end your thoughts with {closed}, then act")
             return Reply("", thought, errors=[fault])
         found = [item for item in found if item.start >= begin]
         prose, at = "", begin
@@ -271,19 +274,19 @@ def _answer(prose: str) -> tuple[str | None, str, list[ParseFault]]:
     return answer, rest, []
 
 
-def _thought(text: str, found: list[Found]) -> tuple[str | None, int, bool]:
+def _thought(text: str, found: list[Found], opening: str, closing: str) -> tuple[str | None, int, bool]:
     """The thought, where the rest begins, and whether the thought is left open.
 
     A thought may begin in the generation prompt: then the reply has only its end.
     """
-    end = text.find("</think>")
-    opened = text.lstrip().startswith("<think>")
+    end = text.find(closing)
+    opened = text.lstrip().startswith(opening)
     if end < 0:
-        return (text.lstrip()[len("<think>") :].strip(), len(text), True) if opened else (None, 0, False)
+        return (text.lstrip()[len(opening) :].strip(), len(text), True) if opened else (None, 0, False)
     quoted = any(isinstance(f.outcome, ParsedCall) and f.start <= end < f.end for f in found)
-    if not opened and (quoted or "<think>" in text[:end]):
+    if not opened and (quoted or opening in text[:end]):
         return None, 0, False
-    return text[:end].lstrip().removeprefix("<think>").strip(), end + len("</think>"), False
+    return text[:end].lstrip().removeprefix(opening).strip(), end + len(closing), False
 
 
 def _first(faults: list[ParseFault]) -> list[ParseFault]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.chat.formats.fenced import FencedParser
+from agentrl.chat.formats.gemma4 import Gemma4Parser
 from agentrl.chat.formats.harmony import HarmonyParser
 from agentrl.chat.formats.json_calls import (
     CohereParser,
@@ -35,7 +36,7 @@ PARSERS: dict[str, type[Parser]] = {
     for cls in (
         HermesParser, SeedParser, XmlParser, GlmParser, MiniMaxParser,
         DeepSeekV3Parser, DeepSeekV31Parser, DeepSeekV32Parser, KimiK2Parser, HarmonyParser,
-        MistralParser, MistralV3Parser, Phi4Parser, GraniteParser, NemotronParser, CohereParser,
+        Gemma4Parser, MistralParser, MistralV3Parser, Phi4Parser, GraniteParser, NemotronParser, CohereParser,
         Lfm2Parser, GemmaParser, Olmo3Parser, PythonicParser, Llama3Parser,
         FencedParser, TagsParser,
     )
