@@ -27,7 +27,7 @@ from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.commands.runs import open_run
 from agentrl.config.loader import load_recipe
 from agentrl.curriculum import Group
-from agentrl.distributed.crew import crewed
+from agentrl.distributed.worker_pool import with_worker_pool
 from agentrl.models.load import LoadedModel
 from agentrl.rollout.builder import build
 from agentrl.simulate.pipeline import EngineCosts, Pipeline
@@ -176,7 +176,7 @@ async def play(pipeline: Pipeline, folder: Path, workers: int) -> tuple[float, i
     run = open_run(folder, recipe, "train")
     try:
         with Progress(folder.name, console=Console(file=sys.stderr)) as progress:
-            async with crewed(build(recipe)) as parts:
+            async with with_worker_pool(build(recipe)) as parts:
                 await kind(parts, run, progress, engine_for=lambda loaded: SleepingEngine(pipeline, loaded)).train()
     finally:
         run.close()

@@ -12,7 +12,7 @@ from agentrl.commands.runs import closing, free_folder, open_run, recipe_of
 from agentrl.config.loader import load_recipe, with_overrides
 from agentrl.config.recipe import EvalSettings, Recipe
 from agentrl.curriculum.task_source import TaskSource, load_tasks
-from agentrl.distributed.crew import crewed
+from agentrl.distributed.worker_pool import with_worker_pool
 from agentrl.engines.open import open_engine, start_to_sample
 from agentrl.rollout.builder import Parts, build
 from agentrl.rollout.plans import missing, rollout_plans
@@ -55,7 +55,7 @@ async def _collect(
         return
     live, renderer = named_engine(parts, agent, engine)
     backend = None
-    async with crewed(parts) as parts:
+    async with with_worker_pool(parts) as parts:
         try:
             await start_to_sample(live, progress.note)
             backend = parts.open_backend()
@@ -100,7 +100,7 @@ async def _evaluate(
 ) -> dict[str, Any]:
     engine, renderer = open_engine(parts)
     backend = None
-    async with crewed(parts) as parts:
+    async with with_worker_pool(parts) as parts:
         try:
             await start_to_sample(engine, progress.note)
             backend = parts.open_backend()

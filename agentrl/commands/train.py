@@ -12,7 +12,7 @@ from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.curriculum import Curriculum, load_parts
 from agentrl.curriculum.task_source import load_tasks
-from agentrl.distributed.crew import crewed
+from agentrl.distributed.worker_pool import with_worker_pool
 from agentrl.rollout.builder import build, check_training
 from agentrl.rollout.plans import iteration_plans
 from agentrl.rollout.runner import Plan
@@ -64,7 +64,7 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> bool
     staleness = recipe.train.staleness
 
     async def learn() -> None:
-        async with trainer_ranks(recipe, joined) as placed, crewed(parts) as played:
+        async with trainer_ranks(recipe, joined) as placed, with_worker_pool(parts) as played:
             kind = Loop if staleness is None else AsyncLoop
             await placed.train(kind(played, run, progress, engine_for=engine_for, ranks=placed.ranks).train())
 

@@ -29,7 +29,7 @@ Reply = tuple[Exception | None, Any]
 class WorkerDied(InfraError):
     """What held the object is gone: its process, its machine, or the way there. Its calls did not end."""
 
-    cause = ""  # its crew counts
+    cause = ""  # its worker pool counts
 
 
 class RemoteError(AgentRLError):

@@ -39,7 +39,7 @@ from agentrl.types.sandbox import Backend
 from agentrl.types.task import Message, Task
 
 if TYPE_CHECKING:
-    from agentrl.distributed.crew import Crew
+    from agentrl.distributed.worker_pool import WorkerPool
 
 BUILT_IN_TOOLS = {
     "shell": "agentrl.tools.shell:Shell",
@@ -61,7 +61,7 @@ class Parts:
     Attributes:
         definitions: of the tools, as a chat template takes them.
         needs_sandbox: whether some tool or reward wants that of the episode.
-        crew: the workers that play the episodes, with sandboxes of their own; None: this process plays.
+        workers: play the episodes, with sandboxes of their own; None: this process plays.
     """
 
     recipe: Recipe
@@ -70,7 +70,7 @@ class Parts:
     rewards: RewardSet
     definitions: list[dict[str, Any]]
     needs_sandbox: bool
-    crew: Crew | None = None
+    workers: WorkerPool | None = None
 
     def renderer(self, tokenizer: Tokenizer) -> Renderer:
         """The renderer of this recipe's conversations under a tokenizer; its template is checked."""
@@ -112,7 +112,7 @@ class Parts:
 
     def open_backend(self) -> Backend | None:
         """The sandbox backend, checked against the spec; None if neither a tool nor a reward needs one here."""
-        if self.crew is not None or not (self.needs_sandbox or self.rewards.needs_fresh_sandbox):
+        if self.workers is not None or not (self.needs_sandbox or self.rewards.needs_fresh_sandbox):
             return None
         settings = self.recipe.sandbox
         backend = open_backend(settings.backend)
@@ -155,7 +155,7 @@ class Parts:
             verifier_spec=recipe.sandbox.spec if self.rewards.needs_fresh_sandbox else None,
             put_blob=put_blob,
             gain=self.gain if engine.trainable else None,
-            crew=self.crew,
+            workers=self.workers,
         )
 
     @property

@@ -36,7 +36,7 @@ from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Task
 
 if TYPE_CHECKING:
-    from agentrl.distributed.crew import Crew
+    from agentrl.distributed.worker_pool import WorkerPool
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Harness:
         verifier_spec: of the fresh sandboxes that reward components ask for; None when none does.
         put_blob: keeps a long output, returns its hash.
         gain: scores the gold answer before every turn, not in evaluations and demonstrations; None: nobody asks.
-        crew: workers that play the episodes; None: they are played here.
+        workers: play the episodes; None: they are played here.
         outage: how long the backend has been unavailable.
     """
 
@@ -82,7 +82,7 @@ class Harness:
     verifier_spec: SandboxSpec | None = None
     put_blob: Callable[[bytes], str] | None = None
     gain: GoldScorer | None = None
-    crew: Crew | None = None
+    workers: WorkerPool | None = None
     outage: Outage = field(default_factory=Outage)
 
 
@@ -146,13 +146,13 @@ class Runner:
                 await asyncio.gather(*running, return_exceptions=True)
 
     async def play(self, plan: Plan) -> Episode:
-        """One episode, with fresh attempts after infrastructure failures; by a worker, if there is a crew.
+        """One episode, with fresh attempts after infrastructure failures; by a worker, if there are any.
 
         Raises:
             WorkersGone: there was one.
         """
-        if self.harness.crew is not None:
-            return await self.harness.crew.play(self.harness, plan, self._on_failure, self._on_phase)
+        if self.harness.workers is not None:
+            return await self.harness.workers.play(self.harness, plan, self._on_failure, self._on_phase)
         limits = self.harness.limits
         for attempt in range(limits.retries + 1):
             episode, judged = await self._attempt(plan, attempt)

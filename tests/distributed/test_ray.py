@@ -16,9 +16,9 @@ from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import AgentRLError
 from tests.commands.test_train import metrics
 
-from .test_crew import contents, invariants_hold
 from .test_trainer_ranks import TWO as TWO_RANKS
 from .test_trainer_ranks import command, run
+from .test_worker_pool import contents, invariants_hold
 
 SMALL = 80 << 20
 """Bytes of a node's object store: about the least that Ray takes."""

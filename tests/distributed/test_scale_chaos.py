@@ -14,11 +14,11 @@ from tests.command import agentrl
 from tests.commands.test_chaos import TRAINING
 from tests.commands.test_train import metrics
 
-from .test_crew import invariants_hold
+from .test_worker_pool import invariants_hold
 
 KILLS, ITERATIONS = 20, 30
 RANKS = ("--set", "scale.backend=process", "--set", "scale.trainer_ranks=2", "--set", f"train.iterations={ITERATIONS}")
-CREW = ("--set", "scale.rollout_workers=2", "--set", "scale.restarts=100", "--set", "limits.retries=10",
+WORKERS = ("--set", "scale.rollout_workers=2", "--set", "scale.restarts=100", "--set", "limits.retries=10",
         "--set", "tools=[{use: ./task.py:Counter, delay: 0.1}]")  # fmt: skip
 
 
@@ -33,7 +33,7 @@ def test_twenty_kills_beside_the_driver_change_no_number(counting: Path) -> None
     recipe.write_text(recipe.read_text() + TRAINING)
     assert agentrl("train", "counting", "--out", "whole", *RANKS, cwd=here).returncode == 0
     driver = subprocess.Popen(
-        [sys.executable, "-m", "agentrl.cli", "train", "counting", "--out", "killed", *RANKS, *CREW],
+        [sys.executable, "-m", "agentrl.cli", "train", "counting", "--out", "killed", *RANKS, *WORKERS],
         cwd=here, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     kills = 0

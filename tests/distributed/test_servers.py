@@ -18,8 +18,8 @@ from tests.commands.conftest import CODE
 from tests.engines.vllm_learning import LEARNING
 from tests.engines.vllm_world import PYTHON, small_model
 
-from .test_crew import invariants_hold
 from .test_ray import SMALL
+from .test_worker_pool import invariants_hold
 
 pytestmark = [
     pytest.mark.skipif(os.environ.get("AGENTRL_TEST_VLLM") != "1", reason="make test-vllm runs real vLLM servers"),

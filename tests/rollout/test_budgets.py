@@ -56,7 +56,7 @@ def test_a_success_clears_what_counts_in_a_row_and_another_cause_does_not() -> N
     budgets.spend(failed("", "user_error"))
     budgets.spend(failed("sandbox"))
     for _ in range(9):
-        budgets.spend(failed(""))  # a worker that died: its crew counts
+        budgets.spend(failed(""))  # a worker that died: its worker pool counts
     with pytest.raises(SandboxDown):
         budgets.spend(failed("sandbox"))
     budgets.spend(make_episode("e"))

@@ -18,7 +18,7 @@ from agentrl.commands.rollout import rollout
 from agentrl.commands.train import train_into
 from agentrl.config.engine import EngineSettings
 from agentrl.config.loader import load_recipe
-from agentrl.distributed.crew import WorkersGone, crewed
+from agentrl.distributed.worker_pool import WorkersGone, with_worker_pool
 from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.rollout.runner import Runner
 from agentrl.store.check import check
@@ -150,9 +150,9 @@ def test_training_with_workers_is_training_without(trainable: Path) -> None:
     """The embedded engine stays with the trainer; workers reach it through the gateway."""
     here, name = trainable.parent, str(trainable)
     train_into(here / "alone", load_recipe(name, ["train.iterations=2"]))
-    train_into(here / "crew", load_recipe(name, ["train.iterations=2", "scale.rollout_workers=2"]))
-    assert metrics(here / "crew") == metrics(here / "alone")
-    invariants_hold(here / "crew")
+    train_into(here / "workers", load_recipe(name, ["train.iterations=2", "scale.rollout_workers=2"]))
+    assert metrics(here / "workers") == metrics(here / "alone")
+    invariants_hold(here / "workers")
 
 
 def test_the_staleness_bound_holds_with_workers(trainable: Path) -> None:
@@ -194,7 +194,7 @@ async def test_servers_that_tell_versions_are_asked_directly(tmp_path: Path) -> 
         engine = VLLMEngine(EngineSettings(use="vllm", urls=urls), urls, tokenizer=ByteTokenizer(), room=10)
         stack.push_async_callback(engine.close)
         await engine.start()
-        parts = await stack.enter_async_context(crewed(parts))
+        parts = await stack.enter_async_context(with_worker_pool(parts))
         harness = parts.harness(engine, parts.renderer(ByteTokenizer()), None)
         episodes = [episode async for episode in Runner(harness, concurrency=4).run(plans(8))]
     assert {(episode.status, episode.answer) for episode in episodes} == {("done", "y")}

@@ -1,4 +1,4 @@
-"""The crew: rollout workers, as the driver sees them.
+"""The worker pool: rollout workers, as the driver sees them.
 
 An episode goes to the worker that plays the fewest. It comes back whole, or its worker dies: then another one plays it
 from the start. The driver alone stores, so each is stored once. A worker that died is replaced while the budget lasts.
@@ -45,21 +45,21 @@ class WorkersGone(AgentRLError):
 
 
 @asynccontextmanager
-async def crewed(parts: Parts) -> AsyncIterator[Parts]:
-    """The parts with the crew that their recipe asks for, if it does; the crew ends with the block."""
+async def with_worker_pool(parts: Parts) -> AsyncIterator[Parts]:
+    """The parts with the worker pool that their recipe asks for, if it does; the pool ends with the block."""
     if not parts.recipe.scale.rollout_workers:
         yield parts
         return
-    crew = Crew(parts.recipe)
+    workers = WorkerPool(parts.recipe)
     try:
-        yield replace(parts, crew=crew)
+        yield replace(parts, workers=workers)
     finally:
-        await close_all(to_stderr, crew)
+        await close_all(to_stderr, workers)
 
 
 @dataclass(eq=False)
 class _Worker:
-    """One worker of the crew.
+    """One worker of the pool.
 
     Attributes:
         handle: ends with its place's `put`; fails if the worker does not start.
@@ -75,7 +75,7 @@ class _Worker:
     prepared: dict[Setting, asyncio.Task[None]] = field(default_factory=dict)
 
 
-class Crew:
+class WorkerPool:
     """Workers for one recipe. They start with the first episode."""
 
     def __init__(self, recipe: Recipe) -> None:
