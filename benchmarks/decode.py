@@ -24,9 +24,10 @@ from typing import Any
 
 import torch
 
-from agentrl.engines.embedded.batch import Batch, Request
+from agentrl.engines.embedded.batch import Batch
 from agentrl.engines.embedded.draw import draw
 from agentrl.engines.embedded.graphs import CudaCapture
+from agentrl.engines.embedded.request import Request
 from agentrl.types.engine import Sampling
 from benchmarks.random_models import SIZES, last_line, random_model
 

@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from agentrl.engines.embedded.batch import Batch, Request
+from agentrl.engines.embedded.batch import Batch
+from agentrl.engines.embedded.request import Request
 from agentrl.types.engine import Sampling
 
 SHAPES = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,

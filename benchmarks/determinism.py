@@ -33,9 +33,10 @@ import torch
 from torch import Tensor
 
 from agentrl.engines.embedded import decode
-from agentrl.engines.embedded.batch import Batch, Request
+from agentrl.engines.embedded.batch import Batch
 from agentrl.engines.embedded.cached_model import CachedModel, Fill
 from agentrl.engines.embedded.draw import Drawn, draw
+from agentrl.engines.embedded.request import Request
 from agentrl.engines.embedded.tiles import TiledModel
 from agentrl.types.engine import Sampling
 from benchmarks.random_models import llama

@@ -8,18 +8,38 @@ conversation was before, for the renderer never shows it more than the last repl
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from agentrl.chat.recognise import called_message
+from agentrl.chat.renderer import Renderer
 from agentrl.chat.samples import sample_conversations
-from agentrl.chat.stand_ins import STAND_IN, USER
+from agentrl.chat.stand_ins import MARK, STAND_IN, USER
 from agentrl.chat.template import KEEP_TURNS
 from agentrl.chat.tokenizer import Tokenizer
 from agentrl.types.errors import RenderError
 from agentrl.types.task import Message
 
-if TYPE_CHECKING:
-    from agentrl.chat.renderer import Renderer
+
+def check(renderer: Renderer) -> None:
+    """Proves that a renderer appends what its template would put there.
+
+    Tools that the template describes in a place that moves are described in the system message instead. What a user
+    should know goes to the renderer's `notes`.
+
+    Raises:
+        RenderError: the template is not append-only; names the message, the first difference, and a remedy.
+    """
+    try:
+        prove(renderer)
+    except RenderError:
+        if not renderer.describe_tools_in_system():
+            raise
+        prove(renderer)
+        renderer.notes.append(
+            "the chat template describes tools where later messages move them: they are described in the system "
+            f"message instead, in the format {renderer.parser.name}"
+        )
+    if (note := thoughts_note(renderer.tokenizer, *renderer.parser.thought)) is not None:
+        renderer.notes.append(note)
 
 
 def prove(renderer: Renderer) -> None:
@@ -133,6 +153,4 @@ def _common(a: str, b: str) -> int:
 
 
 def _shown(text: str, at: int) -> str:
-    from agentrl.chat.renderer import MARK
-
     return repr(re.sub(MARK, "", text[at : at + 60])) if at < len(text) else "nothing more"

@@ -2,29 +2,23 @@
 
 What comes after a sampled reply is taken from the model's own chat template: a short stand-in conversation is rendered
 with the new messages at its end, and everything after the stand-in reply is what the template would have put there.
-That costs one render of the new messages, whatever the length of the episode. `check` proves on representative
-conversations that this is what the template puts there after a real history, too (`agentrl.chat.proof`).
+That costs one render of the new messages, whatever the length of the episode. `agentrl.chat.proof.check`
+proves on representative conversations that this is what the template puts there after a real history, too.
 """
 
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from agentrl.chat.formats.parser import Parser
-from agentrl.chat.proof import prove, thoughts_note
 from agentrl.chat.recognise import called_message, writes_calls_of
-from agentrl.chat.stand_ins import PROBE, REPLY, STAND_IN, USER, result
+from agentrl.chat.stand_ins import MARK, PROBE, REPLY, STAND_IN, USER, result
 from agentrl.chat.template import KEEP_TURNS
 from agentrl.chat.tokenizer import CALL_ENDS, Tokenizer, break_up, control_pattern
 from agentrl.types.errors import RecipeError, RenderError
 from agentrl.types.task import Message
-
-# Put where the text is cut before it is tokenised. Letters and digits, so that every template lets it pass (trimmed,
-# JSON-quoted or not); random, so that no observation can contain it.
-MARK = "cut" + secrets.token_hex(12)
 
 
 class Close(NamedTuple):
@@ -127,27 +121,12 @@ class Renderer:
             return [first, *messages[1:]]
         return [{"role": "system", "content": about}, *messages]
 
-    def check(self) -> None:
-        """Proves on representative conversations that what is appended is what the template would put there.
-
-        Tools that the template describes in a place that moves are described in the system message instead.
-
-        Raises:
-            RenderError: it is not; names the message and the first difference, and a remedy.
-        """
-        try:
-            prove(self)
-        except RenderError:
-            if self._template_tools is None:
-                raise
-            self._template_tools = self._head = None
-            prove(self)
-            self.notes.append(
-                "the chat template describes tools where later messages move them: they are described in the system "
-                f"message instead, in the format {self.parser.name}"
-            )
-        if (note := thoughts_note(self.tokenizer, *self.parser.thought)) is not None:
-            self.notes.append(note)
+    def describe_tools_in_system(self) -> bool:
+        """Describes tools in the system message from now on; False if they are described there already."""
+        if self._template_tools is None:
+            return False
+        self._template_tools = self._head = None
+        return True
 
     def check_stops(self, strings: Sequence[str]) -> None:
         """Proves that the tokenizer can produce stop strings.

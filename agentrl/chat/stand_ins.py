@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
+
 from agentrl.types.task import Message
+
+MARK = "cut" + secrets.token_hex(12)
+"""Put where a text is cut before it is tokenised. Letters and digits, so that every template lets it pass (trimmed,
+JSON-quoted or not); random, so that no observation can contain it."""
 
 STAND_IN = "reply-4f1d9c"
 PROBE = "probe-7be2a0"

@@ -11,10 +11,11 @@ from aiohttp import web
 
 from agentrl.commands.runs import open_run
 from agentrl.config.loader import load_recipe
-from agentrl.engines.open import open_engine, start_to_sample
+from agentrl.distributed.servers import PlacedServers
 from agentrl.proxy.recorder import Voice
 from agentrl.proxy.server import Proxy
 from agentrl.rollout.builder import build
+from agentrl.rollout.engines import open_engine, start_to_sample
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Sampling
 from agentrl.types.errors import RecipeError
@@ -47,7 +48,7 @@ def proxy(
     run = open_run(path, recipe, "proxy")
 
     async def attend() -> None:
-        engine, renderer = open_engine(parts)
+        engine, renderer = open_engine(parts, PlacedServers)
         try:
             await start_to_sample(engine)
             sampling = Sampling(**recipe.sampling.model_dump())

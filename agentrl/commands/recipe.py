@@ -9,7 +9,8 @@ from agentrl.config.loader import load_recipe
 from agentrl.curriculum.curriculum import Curriculum, load_parts
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.rewards.components import Component
-from agentrl.rollout.builder import build, check_training
+from agentrl.rollout.builder import build
+from agentrl.train.checks import check_training
 from agentrl.train.lint import cautions
 
 

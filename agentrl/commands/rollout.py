@@ -12,9 +12,10 @@ from agentrl.commands.runs import closing, free_folder, open_run, recipe_of
 from agentrl.config.loader import load_recipe, with_overrides
 from agentrl.config.recipe import EvalSettings, Recipe
 from agentrl.curriculum.task_source import TaskSource, load_tasks
+from agentrl.distributed.servers import PlacedServers
 from agentrl.distributed.worker_pool import with_worker_pool
-from agentrl.engines.open import open_engine, start_to_sample
 from agentrl.rollout.builder import Parts, build
+from agentrl.rollout.engines import open_engine, start_to_sample
 from agentrl.rollout.plans import missing, rollout_plans
 from agentrl.rollout.play import evaluate, play
 from agentrl.rollout.runner import Plan
@@ -98,7 +99,7 @@ def evaluation(name: str, overrides: list[str], *, n: int | None, out: Path | No
 async def _evaluate(
     parts: Parts, settings: EvalSettings, tasks: TaskSource, run: RunDir, progress: Progress, iteration: int
 ) -> dict[str, Any]:
-    engine, renderer = open_engine(parts)
+    engine, renderer = open_engine(parts, PlacedServers)
     backend = None
     async with with_worker_pool(parts) as parts:
         try:
@@ -164,7 +165,7 @@ def named_engine(parts: Parts, agent: str | None, engine: str | None) -> tuple[E
         source = RunDir.read(Path(argument))
         return ReplayEngine(source), parts.renderer(_tokenizer_of(source))
     if engine is None:
-        return open_engine(parts)
+        return open_engine(parts, PlacedServers)
     raise RecipeError(
         f"there is no engine {engine!r}", place="--engine", remedy="replay:RUN; others by --set engine=torch|vllm"
     )

@@ -13,8 +13,8 @@ from typing import Any
 
 from agentrl.config.recipe import Recipe, recipe_from_run
 from agentrl.config.sections import may_change
-from agentrl.rollout.plans import planned_id
 from agentrl.store.run_dir import RunDir
+from agentrl.types.episode import planned_id
 from agentrl.types.errors import AgentRLError, StoreError
 from agentrl.view.summary import failure_line
 

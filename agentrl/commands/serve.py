@@ -9,9 +9,9 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from agentrl.config.loader import load_recipe
-from agentrl.engines.open import named_model, serving
 from agentrl.engines.vllm.launch import START_S, Servers, start_servers
 from agentrl.models.load import model_folder
+from agentrl.rollout.engines import named_model, serving
 from agentrl.types.errors import EngineError, RecipeError
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,11 @@ from agentrl.config.recipe import Recipe
 from agentrl.curriculum.curriculum import Curriculum, load_parts
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.distributed.worker_pool import with_worker_pool
-from agentrl.rollout.builder import build, check_training
+from agentrl.rollout.builder import build
 from agentrl.rollout.plans import iteration_plans
 from agentrl.rollout.runner import Plan
 from agentrl.store.run_dir import RunDir
+from agentrl.train.checks import check_training
 from agentrl.train.lint import cautions
 from agentrl.types.engine import Engine
 from agentrl.types.errors import RecipeError, needs
@@ -44,7 +46,8 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> bool
     """
     with needs("train"):
         from agentrl.distributed.ranks import trainer_ranks
-        from agentrl.engines.open import check_servers
+        from agentrl.distributed.servers import PlacedServers
+        from agentrl.rollout.engines import check_servers, engine_of
         from agentrl.train.async_loop import AsyncLoop
         from agentrl.train.followers import follow
         from agentrl.train.loop import Loop
@@ -60,7 +63,10 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> bool
     assert recipe.train is not None
     if engine is None:
         check_servers(recipe)
-    engine_for = _replay(engine, recipe) if engine is not None else None  # the recipe's
+    engine_for = (
+        _replay(engine, recipe) if engine is not None else partial(engine_of, recipe, place_servers=PlacedServers)
+    )
+
     staleness = recipe.train.staleness
 
     async def learn() -> None:

@@ -16,13 +16,13 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any, NoReturn
 
-import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from agentrl.config.recipe import Recipe
 from agentrl.distributed.handle import Handle, Place, Room, WorkerDied, put_within
 from agentrl.distributed.places import PLACES
+from agentrl.models.load import on_cuda
 from agentrl.train.compute_thread import in_thread
 from agentrl.train.followers import follow
 from agentrl.train.parallel.ranks import Ranks
@@ -200,7 +200,7 @@ async def _met(recipe: Recipe, place: Place, handles: list[Handle], following: l
     size, start_s, restarts = recipe.scale.trainer_ranks, recipe.scale.start_s, recipe.scale.restarts
     if size == 1:
         return PlacedRanks(Ranks(), [])
-    cuda = on_cuda(recipe)
+    cuda = _computes_on_cuda(recipe)
     _speak_towards((place.host, 9))
     store = TCPStore(place.host, 0, size, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=start_s))
     try:
@@ -248,13 +248,11 @@ def _speak_towards(address: tuple[str, int]) -> None:
                     os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
 
 
-def on_cuda(recipe: Recipe) -> bool:
-    """Whether the model will be on GPUs. Counted without a context, which would fix what this process sees."""
+def _computes_on_cuda(recipe: Recipe) -> bool:
     assert recipe.model is not None
-    device = recipe.model.device
-    return device == "cuda" or (device == "auto" and torch.cuda.device_count() > 0)
+    return on_cuda(recipe.model)
 
 
 def _gpus_each(recipe: Recipe) -> float:
     given = recipe.scale.rank_gpus
-    return float(on_cuda(recipe)) if given is None else given
+    return float(_computes_on_cuda(recipe)) if given is None else given

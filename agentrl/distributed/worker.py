@@ -15,9 +15,9 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import Tokenizer
 from agentrl.config.recipe import recipe_from_run
 from agentrl.distributed.gateway import GatewayEngine
-from agentrl.engines.open import attach
 from agentrl.rollout.builder import Parts, build
 from agentrl.rollout.collector import rare_collections
+from agentrl.rollout.engines import attach
 from agentrl.rollout.runner import Harness, Plan, Runner
 from agentrl.sandbox.pool import Pool
 from agentrl.types.engine import Engine

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from agentrl.rollout.plans import planned_id
 from agentrl.store.run_dir import RunDir
 from agentrl.types.engine import Completion, ContextOverflow, Sampling
-from agentrl.types.episode import Episode
+from agentrl.types.episode import Episode, planned_id
 from agentrl.types.errors import StoreError
 from agentrl.types.task import Message, Task
 

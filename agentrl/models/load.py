@@ -429,3 +429,10 @@ def no_progress_bars() -> Iterator[None]:
     finally:
         if enabled:
             logging.enable_progress_bar()
+
+
+def on_cuda(model: ModelSettings) -> bool:
+    """Whether the model will be on GPUs. Counted without a context, which would fix what this process sees."""
+    import torch
+
+    return model.device == "cuda" or (model.device == "auto" and torch.cuda.device_count() > 0)

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from agentrl.chat.formats.parser import Parser
+from agentrl.chat.proof import check
 from agentrl.chat.recognise import parser_for
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import Tokenizer
@@ -59,7 +60,7 @@ class Voice:
         if key not in self._dialects:
             parser = parser_for(self.format, self.tokenizer, tools, self.base)
             renderer = Renderer(self.tokenizer, parser, tools)
-            renderer.check()
+            check(renderer)
             self._dialects[key] = parser, renderer
         return self._dialects[key]
 

@@ -19,10 +19,9 @@ from agentrl.rewards.declare import About, Cost, Scored, about
 from agentrl.rewards.gate import Gate, check_gates, judge_gates
 from agentrl.rewards.registry import GIVEN, check_settings, find_reward, signature_of
 from agentrl.rewards.steps import Step, Values, apply
-from agentrl.rollout.failures import asked_to_stop
 from agentrl.sandbox.toolbox.wire import NulByte
 from agentrl.types.episode import Episode, GateVerdict
-from agentrl.types.errors import AgentRLError, RecipeError, TaskError, place_of
+from agentrl.types.errors import AgentRLError, RecipeError, TaskError, asked_to_stop, place_of
 from agentrl.types.sandbox import SandboxBroken, SandboxExpired
 from agentrl.types.task import Task
 from agentrl.types.values import ValueRefused, number, text

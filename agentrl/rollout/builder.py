@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import os
 import random
 import sys
 from collections.abc import Callable, Generator, Sequence
@@ -16,14 +15,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from agentrl.chat.formats.registry import AUTO, parser_named
+from agentrl.chat.proof import check
 from agentrl.chat.recognise import parser_for
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.template import template_text
 from agentrl.chat.tokenizer import ByteTokenizer, Tokenizer
 from agentrl.config.recipe import Recipe
-from agentrl.curriculum.curriculum import load_parts
 from agentrl.engines.scripted import Say, Script, ScriptedEngine
-from agentrl.models.load import count_layers
 from agentrl.registry.references import is_reference, load_object, resolve_references, wrong_kind
 from agentrl.rewards.components import RewardSet
 from agentrl.rollout.agent import Agent, ToolAgent
@@ -32,9 +30,8 @@ from agentrl.rollout.runner import Harness
 from agentrl.sandbox import open_backend
 from agentrl.sandbox.pool import Pool
 from agentrl.tools.base import FunctionTool, Tool, toolbox
-from agentrl.train.signal_checks import check_signal
 from agentrl.types.engine import Engine, Sampling
-from agentrl.types.errors import CreditError, RecipeError, nearest
+from agentrl.types.errors import RecipeError, nearest
 from agentrl.types.sandbox import Backend
 from agentrl.types.task import Message, Task
 
@@ -77,7 +74,7 @@ class Parts:
         shown = self.definitions if self.recipe.agent.describe_tools else []
         parser = parser_for(self.recipe.agent.format, tokenizer, self.definitions, self.recipe.base)
         renderer = Renderer(tokenizer, parser, shown)
-        renderer.check()
+        check(renderer)
         renderer.check_stops(self.recipe.sampling.stop)
         for note in renderer.notes:
             _tell(f"note: {tokenizer.name}: {note}")
@@ -226,106 +223,6 @@ def build(recipe: Recipe) -> Parts:
     if recipe.model is not None and recipe.model.template is not None:
         template_text(recipe.model.template)
     return parts
-
-
-# By section of `train`: what it is, the columns that it gives to credit, and who asks for them.
-_LEARNED = {
-    "critic": ("a critic", {"value", "progress"}, "gae, turn_gae, bi_level_gae, ppr, spa"),
-    "reward_model": ("an implicit process reward model", {"prm_logprob"}, "implicit_prm"),
-}
-
-
-def check_training(parts: Parts) -> None:
-    """What training needs beyond a rollout, checked before the first demonstration.
-
-    Raises:
-        RecipeError: a section is missing, nothing rewards, or a part of the curriculum does not fit.
-        TrainError: the loss or one of its settings is unknown.
-        CreditError: the estimator is unknown or needs what the tools do not give.
-    """
-    recipe = parts.recipe
-    for section in ("train", "model"):
-        if getattr(recipe, section) is None:
-            raise RecipeError(f"the recipe has no section {section!r}", remedy="training needs 'model' and 'train'")
-    if recipe.engine.use == "openai":
-        raise RecipeError(
-            "engine.use is openai, which gives text only: what it samples cannot be trained on",
-            place="engine",
-            remedy="train with engine.use torch or vllm; agentrl rollout and agentrl eval take any",
-        )
-    if recipe.places_servers and recipe.model is not None and recipe.model.scratch is not None:
-        raise RecipeError(
-            "vLLM servers on a cluster read the model from a folder, and this one is built by training",
-            place="model.scratch",
-            remedy="train it elsewhere first, then model.path names its folder; or name servers in engine.urls",
-        )
-    if recipe.engine.colocate is not None:
-        _check_turns(recipe)
-    if not recipe.rewards:
-        raise RecipeError("the recipe has no rewards", place="rewards", remedy="training needs at least one")
-    credit = recipe.credit.load(recipe.base)
-    keyed = any(type(tool).state_key is not Tool.state_key for tool in parts.make_tools())
-    if "state" in credit.needs and not keyed:
-        raise CreditError(
-            f"{credit.estimator.name} compares turns that acted on the same state, and no tool has a state_key()",
-            place="credit.estimator",
-            remedy="def state_key(self) -> str in a tool, or another estimator (grpo, returns)",
-        )
-    assert recipe.train is not None
-    for section, (what, columns, takers) in _LEARNED.items():
-        asked, given = columns & set(credit.needs), getattr(recipe.train, section) is not None
-        if asked and not given:
-            raise CreditError(
-                f"{credit.estimator.name} needs {what} ({', '.join(sorted(asked))}), and there is none",
-                place=f"train.{section}",
-                remedy=f"train: {{{section}: {{}}}}, or another estimator (grpo, gigpo)",
-            )
-        if given and not asked:
-            raise RecipeError(
-                f"{credit.estimator.name} asks for no {section.replace('_', ' ')}",
-                place=f"train.{section}",
-                remedy=f"remove it, or take credit that does: {takers}",
-            )
-    if "win_rate" in credit.needs and "win_rate" not in recipe.rewards:
-        raise CreditError(
-            f"{credit.estimator.name} reads win rates, and no reward component is named win_rate",
-            place="rewards",
-            remedy="rewards: {win_rate: {use: ./task.py:win_rate, weight: 0}}, the share of comparisons won",
-        )
-    if recipe.train.lora is not None and recipe.model is not None and recipe.model.scratch is not None:
-        raise RecipeError(
-            "a model that is built from nothing has nothing that adapters could keep",
-            place="train.lora",
-            remedy="give model.path, or train without lora",
-        )
-    if recipe.train.trainable is not None and recipe.model is not None:
-        top, layers = recipe.train.trainable.top_layers, count_layers(recipe.model)
-        if layers is not None and top > layers:
-            raise RecipeError(
-                f"{top} layers are to train, and the model has {layers}",
-                place="train.trainable.top_layers",
-                remedy=f"at most {layers}",
-            )
-    recipe.train.loss.load(recipe.base)
-    check_signal(parts, credit, load_parts(recipe.curriculum, recipe.base, recipe.scripts))
-
-
-def _check_turns(recipe: Recipe) -> None:
-    """Trainer and servers can take turns on a GPU only where one waits for the other, in one process each."""
-    assert recipe.train is not None
-    apart = {
-        "train.staleness": recipe.train.staleness is not None,
-        "scale.trainer_ranks": recipe.scale.trainer_ranks > 1 or int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1,
-        "scale.backend": recipe.places_servers,
-        "engine.transfer": recipe.engine.transfer == "nccl",
-    }
-    if bad := [name for name, is_so in apart.items() if is_so]:
-        raise RecipeError(
-            "with engine.colocate trainer and servers of one machine take turns: one trainer process, no staleness, "
-            "weights through a file",
-            place=bad[0],
-            remedy=f"leave {bad[0]} out, or engine.colocate",
-        )
 
 
 def _tool_maker(recipe: Recipe) -> Callable[[], list[Tool]]:

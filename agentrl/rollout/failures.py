@@ -64,18 +64,6 @@ async def check_answers(sandbox: Sandbox | None) -> None:
         raise health.loss or SandboxLost("the sandbox is gone: it does not answer", place=sandbox.label)
 
 
-def asked_to_stop(error: BaseException) -> bool:
-    """Whether the error must go on its way: a Ctrl-C, the closing of a coroutine, a cancellation of the current task.
-
-    Everything else is user code's, and no reason to end others' episodes: also its `sys.exit()`, exceptions of test
-    frameworks (which derive from BaseException), and CancelledErrors of what it had cancelled itself.
-    """
-    if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
-    return isinstance(error, KeyboardInterrupt | GeneratorExit)
-
-
 class TookTooLong(AgentRLError):
     """User code did not end within the limit of its stage."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -50,11 +49,6 @@ def eval_plans(tasks: TaskSource, episodes: int, iteration: int, label: str = "e
         group = f"{label}/{iteration:05d}/{task.id}"
         plans.append(Plan(f"{group}#{number // len(tasks)}", group, task, iteration, "eval"))
     return plans
-
-
-def planned_id(id: str) -> str:
-    """The id that an episode was planned under: one that ran again has a number behind it, see `missing`."""
-    return re.sub(r"~\d+$", "", id)
 
 
 def missing(plans: Iterable[Plan], run: RunDir) -> list[Plan]:

@@ -22,7 +22,7 @@ from agentrl.rewards.components import RewardSet, Score
 from agentrl.rollout.agent import Agent
 from agentrl.rollout.budgets import Budgets
 from agentrl.rollout.collector import rare_collections
-from agentrl.rollout.failures import TookTooLong, Verdict, asked_to_stop, check_answers, describe, verdict, within
+from agentrl.rollout.failures import TookTooLong, Verdict, check_answers, describe, verdict, within
 from agentrl.rollout.information_gain import GoldScorer
 from agentrl.rollout.outage import Outage
 from agentrl.rollout.session import Outcome, Session
@@ -30,7 +30,7 @@ from agentrl.store.codec import must_be_storable
 from agentrl.tools.base import Tool
 from agentrl.types.engine import Engine, Sampling
 from agentrl.types.episode import Episode, ErrorRecord
-from agentrl.types.errors import StoreError
+from agentrl.types.errors import StoreError, asked_to_stop
 from agentrl.types.sandbox import Backend, Sandbox, SandboxSpec, SandboxUnavailable
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Task

@@ -15,13 +15,13 @@ import msgspec
 from agentrl.chat.formats.parser import ParsedCall, Parser, Reply
 from agentrl.chat.renderer import Renderer
 from agentrl.config.limits import Limits
-from agentrl.rollout.failures import LimitReached, asked_to_stop, check_answers
+from agentrl.rollout.failures import LimitReached, check_answers
 from agentrl.rollout.graph import TokenGraph
 from agentrl.tools.base import Tool, ToolResult, toolbox
 from agentrl.types import values
 from agentrl.types.engine import ContextOverflow, Engine, Sampling
 from agentrl.types.episode import CallRecord, Turn
-from agentrl.types.errors import AgentRLError, EngineError, InfraError, ToolError, described, place_of
+from agentrl.types.errors import AgentRLError, EngineError, InfraError, ToolError, asked_to_stop, described, place_of
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Message, Task
 

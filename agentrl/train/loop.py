@@ -24,12 +24,12 @@ from agentrl.curriculum import Curriculum, Group, Lesson
 from agentrl.curriculum.curriculum import load_parts
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.engines.embedded.engine import TorchEngine
-from agentrl.engines.open import engine_of, note_fallback
 from agentrl.engines.replay import ReplayEngine
 from agentrl.engines.vllm.adapters import Adapter, NoAdapters
 from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.models.load import LoadedModel, load_model
-from agentrl.rollout.builder import Parts, check_training
+from agentrl.rollout.builder import Parts
+from agentrl.rollout.engines import engine_of, note_fallback
 from agentrl.rollout.plans import iteration_plans, missing, rollout_plans
 from agentrl.rollout.play import evaluate, play, summary
 from agentrl.rollout.runner import Plan
@@ -37,6 +37,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.train import checkpoint
 from agentrl.train.auxiliary.learners import wanted
 from agentrl.train.canary import FLOAT32, HALF, ROWS, Canary
+from agentrl.train.checks import check_training
 from agentrl.train.compute_thread import ComputeThread
 from agentrl.train.demonstrations import demonstration_row, demonstration_texts
 from agentrl.train.followers import lead

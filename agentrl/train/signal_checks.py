@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from agentrl.credit.registry import Credit
 from agentrl.curriculum.parts import Part
+from agentrl.rollout.builder import Parts
 from agentrl.types.errors import CreditError, RecipeError
-
-if TYPE_CHECKING:
-    from agentrl.rollout.builder import Parts
 
 OTHER_SIGNALS = frozenset({"gold_logprob", "process", "progress", "wrong", "prm_logprob", "win_rate"})
 """Columns of the credit table that teach something without any reward."""

@@ -5,6 +5,7 @@ Frozen when it leaves the runner. Credit is kept apart (`store`): an episode can
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import msgspec
@@ -253,3 +254,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         while (parent := self.nodes[path[-1]].parent) >= 0:
             path.append(parent)
         return path[::-1]
+
+
+def planned_id(id: str) -> str:
+    """The id that an episode was planned under: one that ran again has a number behind it (`rollout.plans.missing`)."""
+    return re.sub(r"~\d+$", "", id)

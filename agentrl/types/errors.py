@@ -1,12 +1,13 @@
 """Errors that a person reads: what is wrong, where, and what to do about it.
 
-Three families decide what happens to an episode (the table is in `episode/failures.py`): `InfraError` never becomes
+Three families decide what happens to an episode (the table is in `rollout/failures.py`): `InfraError` never becomes
 data and is retried unless that cannot help, `ToolError` becomes the observation, everything else that user code raises
 is a `user_error`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import os
 import sysconfig
@@ -181,3 +182,15 @@ class SandboxError(InfraError):
 
 class ToolError(Exception):
     """Raised inside a tool for a failure that the model should read: the text becomes the observation."""
+
+
+def asked_to_stop(error: BaseException) -> bool:
+    """Whether the error must go on its way: a Ctrl-C, the closing of a coroutine, a cancellation of the current task.
+
+    Everything else is user code's, and no reason to end others' episodes: also its `sys.exit()`, exceptions of test
+    frameworks (which derive from BaseException), and CancelledErrors of what it had cancelled itself.
+    """
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, KeyboardInterrupt | GeneratorExit)

@@ -10,6 +10,7 @@ import pytest
 
 from agentrl.chat.formats.parser import Parser
 from agentrl.chat.formats.registry import make_parser
+from agentrl.chat.proof import check
 from agentrl.chat.recognise import parser_for, recognised
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.stand_ins import REPLY
@@ -34,7 +35,7 @@ USER: Message = {"role": "user", "content": "Where is it?"}
 
 def renderer_of(tokenizer: HFTokenizer, format: str = "auto") -> Renderer:
     renderer = Renderer(tokenizer, parser_for(format, tokenizer, [SEARCH]), [SEARCH])
-    renderer.check()
+    check(renderer)
     return renderer
 
 
@@ -286,5 +287,5 @@ def test_a_parser_class_of_ones_own_is_taken_as_it_is() -> None:
             return iter(())
 
     renderer = Renderer(tokenizer_of("qwen3"), make_parser(Mine, [SEARCH]), [SEARCH])
-    renderer.check()
+    check(renderer)
     assert "!search" in renderer.tokenizer.decode(renderer.start([USER]))

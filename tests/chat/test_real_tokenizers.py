@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agentrl.chat.proof import check
 from agentrl.chat.recognise import parser_for
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.template import template_text
@@ -33,7 +34,7 @@ def tokenizer_of(name: str) -> HFTokenizer:
 def test_a_conversation_of_calls_and_results(name: str) -> None:
     tokenizer = tokenizer_of(name)
     renderer = Renderer(tokenizer, parser_for("auto", tokenizer, [SEARCH]), [SEARCH])
-    renderer.check()
+    check(renderer)
     assert renderer.parser.name == FORMATS[name]
     ids = renderer.start([USER])
     for query in ("naïve 日本語 🙂", "  two\n\nlines ", "12345 <|im_end|> x"):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agentrl.chat.formats.registry import PARSERS, parser_named
+from agentrl.chat.proof import check
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer, break_up, control_pattern
 from agentrl.types.errors import RenderError
@@ -46,15 +47,15 @@ def result(text: str, index: int = 0) -> Message:
 @pytest.mark.parametrize("parser", PARSERS)
 @pytest.mark.parametrize("name", USABLE)
 def test_parts_add_up_to_the_whole(name: str, parser: str) -> None:
-    renderer_of(name, parser).check()
-    renderer_of(name, parser, []).check()
+    check(renderer_of(name, parser))
+    check(renderer_of(name, parser, []))
 
 
 def test_a_tokenizer_that_puts_a_space_before_a_text_is_no_obstacle() -> None:
     for family in ("mistral", "smollm2"):
         tokenizer = tokenizer_of(family, pieces=True)
         renderer = Renderer(tokenizer, parser_named("hermes", [SEARCH]), [SEARCH])
-        renderer.check()
+        check(renderer)
         tokens = [tokenizer.hf.convert_ids_to_tokens(i) for i in renderer.extend([], [result("room 7")])]
         assert not tokens[1].startswith("▁▁")
 
@@ -79,7 +80,7 @@ def test_the_whole_is_what_transformers_makes_of_it() -> None:
 
 def test_thinking_that_is_dropped_from_history_is_told_and_no_obstacle() -> None:
     renderer = renderer_of("qwen3")
-    renderer.check()
+    check(renderer)
     assert len(renderer.notes) == 1
 
 
@@ -88,7 +89,7 @@ def test_a_template_that_hides_an_early_message_is_refused() -> None:
     forgetful = tokenizer.hf.chat_template.replace("for message in messages", "for message in messages[-4:]")
     tokenizer.hf.chat_template = forgetful
     with pytest.raises(RenderError, match="append-only"):
-        Renderer(tokenizer, parser_named("hermes"), []).check()
+        check(Renderer(tokenizer, parser_named("hermes"), []))
 
 
 def test_a_template_without_an_end_token_is_refused() -> None:
@@ -240,8 +241,8 @@ def test_imports_without_transformers() -> None:
     code = (
         "import sys; sys.modules['transformers'] = None; sys.modules['torch'] = None\n"
         "from agentrl.chat.renderer import Renderer\nfrom agentrl.chat.formats.registry import parser_named\n"
-        "from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer\n"
-        "Renderer(ByteTokenizer(), parser_named('hermes'), []).check()\n"
+        "from agentrl.chat.proof import check\nfrom agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer\n"
+        "check(Renderer(ByteTokenizer(), parser_named('hermes'), []))\n"
         "from agentrl.types.errors import MissingExtra\n"
         "try: HFTokenizer.load('x')\nexcept MissingExtra as error: print(error)"
     )

@@ -11,7 +11,8 @@ from torch.testing import assert_close
 
 from agentrl.engines.embedded import attention
 from agentrl.engines.embedded.attention import NAME, fold, grouped_attention_forward, use_grouped_attention
-from agentrl.engines.embedded.batch import Batch, Request
+from agentrl.engines.embedded.batch import Batch
+from agentrl.engines.embedded.request import Request
 from agentrl.types.engine import Sampling
 
 from .conftest import VOCAB, make_model, plain_logprobs

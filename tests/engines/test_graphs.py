@@ -20,12 +20,13 @@ from agentrl.config.engine import EngineSettings
 from agentrl.config.recipe import Recipe
 from agentrl.engines.embedded import engine as torch_engine
 from agentrl.engines.embedded import kv_cache
-from agentrl.engines.embedded.batch import Batch, Request
+from agentrl.engines.embedded.batch import Batch
 from agentrl.engines.embedded.cached_model import CachedModel
 from agentrl.engines.embedded.decode import OUTPUTS, Ask, Shape, run_step
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.engines.embedded.graphs import MOST_FAILURES, PAUSE, CudaCapture, Graphs, rung
-from agentrl.engines.open import _torch
+from agentrl.engines.embedded.request import Request
+from agentrl.rollout.engines import _torch
 from agentrl.types.engine import Sampling
 from agentrl.types.errors import EngineError
 from benchmarks import decode as benchmark

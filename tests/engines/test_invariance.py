@@ -13,8 +13,9 @@ from torch.testing import assert_close
 
 from agentrl.config.engine import EngineSettings
 from agentrl.engines.embedded import cached_model, decode, tiles
-from agentrl.engines.embedded.batch import Batch, Request
+from agentrl.engines.embedded.batch import Batch
 from agentrl.engines.embedded.engine import TorchEngine
+from agentrl.engines.embedded.request import Request
 from agentrl.engines.embedded.tiles import BLOCK, TILE, TiledModel
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.errors import EngineError

@@ -11,11 +11,12 @@ import pytest
 from agentrl.commands.rollout import rollout
 from agentrl.commands.train import train
 from agentrl.config.loader import load_recipe
-from agentrl.engines.open import open_engine
-from agentrl.rollout.builder import build, check_training
+from agentrl.rollout.builder import build
+from agentrl.rollout.engines import open_engine
 from agentrl.rollout.play import summary
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
+from agentrl.train.checks import check_training
 from agentrl.types.engine import ContextOverflow, Sampling
 from agentrl.types.errors import EngineError, RecipeError
 from agentrl.types.task import Task

@@ -169,7 +169,7 @@ async def test_a_script_ends_where_sampling_would() -> None:
 async def test_an_api_is_told_and_what_it_cut_off_is_put_back(
     tmp_path: Path, content: str, finish: str, call: str
 ) -> None:
-    from agentrl.engines.open import open_engine
+    from agentrl.rollout.engines import open_engine
 
     asked: list[dict[str, Any]] = []
 

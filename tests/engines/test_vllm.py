@@ -21,13 +21,13 @@ from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.commands.train import train_into
 from agentrl.config.engine import EngineSettings
 from agentrl.config.loader import load_recipe
-from agentrl.engines.open import start_to_sample
 from agentrl.engines.replicas import Replica
 from agentrl.engines.vllm.adapters import Adapter, Shelf
 from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.engines.vllm.launch import Servers, Serving, start_servers
 from agentrl.engines.vllm.transfer import FileTransfer
 from agentrl.models.load import LoadedModel
+from agentrl.rollout.engines import start_to_sample
 from agentrl.store.run_dir import RunDir
 from agentrl.train.canary import WeightsLost
 from agentrl.types.engine import Completion, ContextOverflow, Sampling

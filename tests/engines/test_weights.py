@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from agentrl.engines.embedded.batch import Batch, Request
+from agentrl.engines.embedded.batch import Batch
+from agentrl.engines.embedded.request import Request
 from agentrl.engines.embedded.weights import Packed, Weights
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.errors import EngineError

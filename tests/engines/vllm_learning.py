@@ -14,9 +14,9 @@ from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.config.loader import load_recipe
 from agentrl.config.train import TrainSettings
 from agentrl.curriculum.task_source import load_tasks
-from agentrl.engines.open import engine_of
 from agentrl.models.load import load_model
 from agentrl.rollout.builder import build
+from agentrl.rollout.engines import engine_of
 from agentrl.rollout.plans import rollout_plans
 from agentrl.rollout.runner import Plan, Runner
 from agentrl.train.demonstrations import demonstration_row, demonstration_texts

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentrl.chat.proof import check
 from agentrl.chat.recognise import parser_for, recognised
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.template import template_text
@@ -68,7 +69,7 @@ def cheap(family: Family) -> Cheap:
     tokenizer = tokenizer_of(family)
     format = recognised(tokenizer)
     renderer = Renderer(tokenizer, parser_for("auto", tokenizer, []), [])
-    renderer.check()
+    check(renderer)
     template = family.shipped or ("own, thoughts kept" if any("thought" in note for note in renderer.notes) else "own")
     model = tiny_model(family, len(tokenizer.hf))
     try:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -21,58 +19,14 @@ from agentrl.engines.embedded.graphs import Capture, Graphs
 from agentrl.engines.embedded.kv_cache import Arena, Parked, ParkingLot, common_prefix
 from agentrl.engines.embedded.malloc import keep_freed_memory
 from agentrl.engines.embedded.native import cached_model
+from agentrl.engines.embedded.request import Request
 from agentrl.engines.embedded.tiles import TiledModel
 from agentrl.engines.embedded.weights import Weights
-from agentrl.engines.stops import StopStrings
-from agentrl.types.engine import Completion, Sampling
-from agentrl.types.episode import VersionSpan
+from agentrl.types.engine import Sampling
 from agentrl.types.errors import DeadPolicy
 
 WORTH_SHARING = 16
 """A prefix is worth waiting for or looking for in other sessions if it saves more tokens than this."""
-
-
-@dataclass(eq=False)
-class Request:
-    """One call of `generate`, from its prompt to its completion.
-
-    Attributes:
-        token_ids: the prompt, and behind it what was sampled.
-        limit: at most so many tokens are sampled.
-        seed: of the draw, 64 bits.
-        done: called with the completion or the error, once.
-        cancelled: set by the caller: nobody waits any more.
-        stops: ends sampling by what the tokens say; None: only stop tokens do.
-        keep: whether the cache is kept for the session's next turn.
-    """
-
-    session: str
-    token_ids: list[int]
-    sampling: Sampling
-    limit: int
-    seed: int
-    done: Callable[[Completion | None, BaseException | None], None]
-    stops: StopStrings | None = None
-    cancelled: bool = False
-    keep: bool = True
-    logprobs: list[float] = field(default_factory=list)
-    versions: list[tuple[int, int]] = field(default_factory=list)
-
-    def stopped(self) -> bool:
-        """Whether the last token completes a stop string."""
-        begin = len(self.token_ids) - len(self.logprobs)
-        return self.stops is not None and self.stops.completed(self.token_ids, begin)
-
-    def completion(self, finish: Any) -> Completion:
-        """What was sampled."""
-        count = len(self.logprobs)
-        ends = [start for _, start in self.versions[1:]] + [count]
-        return Completion(
-            token_ids=self.token_ids[len(self.token_ids) - count :],
-            logprobs=self.logprobs,
-            finish=finish,
-            versions=[VersionSpan(v, start, end) for (v, start), end in zip(self.versions, ends, strict=True)],
-        )
 
 
 class Batch:

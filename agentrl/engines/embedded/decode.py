@@ -17,7 +17,7 @@ from agentrl.engines.embedded.draw import Drawn, draw, row_keys
 from agentrl.engines.embedded.graphs import Graphs, rung
 
 if TYPE_CHECKING:
-    from agentrl.engines.embedded.batch import Request
+    from agentrl.engines.embedded.request import Request
 
 
 class Ask(IntEnum):

@@ -20,8 +20,9 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from agentrl.engines.embedded.batch import Batch, Request
+from agentrl.engines.embedded.batch import Batch
 from agentrl.engines.embedded.graphs import CudaCapture
+from agentrl.engines.embedded.request import Request
 from agentrl.engines.stops import StopStrings
 from agentrl.types.engine import Completion, ContextOverflow, Sampling
 from agentrl.types.errors import AgentRLError, EngineError

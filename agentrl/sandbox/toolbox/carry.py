@@ -10,17 +10,23 @@ import asyncio
 import errno
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from agentrl.sandbox.toolbox.process import ToolboxProcess
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import ExecResult, SandboxLost, SandboxUnavailable
 
-if TYPE_CHECKING:
-    from agentrl.sandbox.toolbox.client import ToolboxSandbox
+
+class Carrier(Protocol):
+    """A sandbox that packs and unpacks files."""
+
+    async def carry(self, words: Sequence[str]) -> ToolboxProcess:
+        """Starts the toolbox's program that packs and unpacks files. Raises OSError if it cannot be started."""
+        ...
+
 
 DEADLINE_S = 300.0
 _CHUNK = 1 << 18
@@ -29,7 +35,7 @@ _END_S = 30.0
 _HERE_FAILED = 1  # exit code of an end whose machine failed it
 
 
-async def fetch(sandbox: ToolboxSandbox, path: str, target: Path) -> None:
+async def fetch(sandbox: Carrier, path: str, target: Path) -> None:
     """Copies a file or the content of a folder of a sandbox into a folder of the host, see `Sandbox.get`."""
     async with (
         _deadline(path),
@@ -58,7 +64,7 @@ async def fetch(sandbox: ToolboxSandbox, path: str, target: Path) -> None:
             raise error
 
 
-async def send(sandbox: ToolboxSandbox, source: Path, path: str) -> None:
+async def send(sandbox: Carrier, source: Path, path: str) -> None:
     """Copies a file, or the content of a folder, of the host into a folder of a sandbox, see `Sandbox.put`."""
     async with _deadline(path), _here("pack", str(source)) as packer, _inside(sandbox, "unpack", path) as unpacker:
         assert packer.stdout is not None
@@ -82,7 +88,7 @@ async def _deadline(path: str) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _inside(sandbox: ToolboxSandbox, *words: str) -> AsyncIterator[ToolboxProcess]:
+async def _inside(sandbox: Carrier, *words: str) -> AsyncIterator[ToolboxProcess]:
     process = await sandbox.carry(words)
     try:
         yield process

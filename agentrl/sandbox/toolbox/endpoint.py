@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+from agentrl.sandbox.toolbox.owner import Owner
 from agentrl.sandbox.toolbox.wire import Field
 from agentrl.types.sandbox import SandboxLost
-
-if TYPE_CHECKING:
-    from agentrl.sandbox.toolbox.client import ToolboxSandbox
 
 _CHUNK = 1 << 18
 
@@ -18,7 +15,7 @@ _CHUNK = 1 << 18
 class Endpoint:
     """Listens on the loopback of this machine, and carries each connection to the port inside."""
 
-    def __init__(self, sandbox: ToolboxSandbox, port: int) -> None:
+    def __init__(self, sandbox: Owner, port: int) -> None:
         self._sandbox, self._port = sandbox, port
         self._server: asyncio.Server | None = None
         self._carried: set[asyncio.Task[None]] = set()

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from agentrl.sandbox.toolbox.owner import Owner
 from agentrl.sandbox.toolbox.wire import Field, Reply, finite
 from agentrl.types.sandbox import ExecResult
-
-if TYPE_CHECKING:
-    from agentrl.sandbox.toolbox.client import ToolboxSandbox
 
 
 class ToolboxProcess:
     """A process that the caller talks to. It goes with what the sandbox is now: a restored one does not have it."""
 
-    def __init__(self, sandbox: ToolboxSandbox, id: str, pid: int, end: asyncio.Future[Reply]) -> None:
+    def __init__(self, sandbox: Owner, id: str, pid: int, end: asyncio.Future[Reply]) -> None:
         self.pid = pid
         self._sandbox, self._wire, self._id, self._end = sandbox, sandbox.wire, id, end
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from agentrl.sandbox.toolbox.owner import Owner
 from agentrl.sandbox.toolbox.wire import Reply, finite
 from agentrl.types.sandbox import OUTPUT_LIMIT, CellResult, ExecResult
-
-if TYPE_CHECKING:
-    from agentrl.sandbox.toolbox.client import ToolboxSandbox
 
 _LOST_STATE = {
     "shell": "[the shell {why}: the next command runs in a fresh one, in the same folder; its variables are lost]\n",
@@ -26,7 +24,7 @@ class _Session:
 
     kind: Literal["shell", "python"]
 
-    def __init__(self, sandbox: ToolboxSandbox, name: str) -> None:
+    def __init__(self, sandbox: Owner, name: str) -> None:
         self.name = name
         self.sandbox, self.wire = sandbox, sandbox.wire
         self.id = f"{self.kind}:{name}"

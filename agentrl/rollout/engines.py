@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,29 +13,40 @@ import msgspec
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
 from agentrl.config.recipe import Recipe
-from agentrl.models.load import LoadedModel, ModelSettings, load_model, load_tokenizer, model_folder
+from agentrl.curriculum.task_source import load_tasks
+from agentrl.models.load import LoadedModel, ModelSettings, load_model, load_tokenizer, model_folder, on_cuda
+from agentrl.rollout.builder import Parts, build
 from agentrl.types.engine import Engine
 from agentrl.types.errors import RecipeError, needs
 
 if TYPE_CHECKING:
-    from agentrl.engines.vllm.launch import Serving
-    from agentrl.rollout.builder import Parts
+    from agentrl.engines.vllm.launch import Fleet, Serving
+
+    PlaceServers = Callable[[Recipe, Path, Serving], Fleet]
+    """Servers of a model on the cluster of a recipe: `agentrl.distributed.servers.PlacedServers`."""
 
 
-def open_engine(parts: Parts) -> tuple[Engine, Renderer]:
+def open_engine(parts: Parts, place_servers: PlaceServers | None = None) -> tuple[Engine, Renderer]:
     """The engine that samples the recipe's model, and the renderer of its prompts.
+
+    Args:
+        place_servers: starts vLLM servers on a cluster, for recipes that ask for that.
 
     Raises:
         RecipeError: no model, or one that training has yet to build.
         EngineError: servers cannot be started.
     """
-    return OPENERS[parts.recipe.engine.use](parts)
+    return OPENERS[parts.recipe.engine.use](parts, place_servers)
 
 
-def engine_of(recipe: Recipe, loaded: LoadedModel) -> Engine:
-    """The engine for training a model that is loaded here; takes new weights by `update`."""
+def engine_of(recipe: Recipe, loaded: LoadedModel, place_servers: PlaceServers | None = None) -> Engine:
+    """The engine for training a model that is loaded here; takes new weights by `update`.
+
+    Args:
+        place_servers: as `open_engine` takes it.
+    """
     if recipe.engine.use == "vllm":
-        return _vllm(recipe, loaded, HFTokenizer(loaded.tokenizer))
+        return _vllm(recipe, loaded, HFTokenizer(loaded.tokenizer), place_servers)
     import copy
 
     import torch
@@ -117,9 +129,6 @@ def needed_context(recipe: Recipe) -> int | None:
     """
     if recipe.agent.use is not None or recipe.curriculum:
         return None
-    from agentrl.curriculum.task_source import load_tasks
-    from agentrl.rollout.builder import build
-
     sources = [recipe.tasks, recipe.eval.tasks if recipe.eval is not None else None]
     tasks = [task for each in sources if each is not None for task in load_tasks(each, recipe.base, recipe.seed).tasks]
     longest = max(len(msgspec.json.encode(task.instruction)) for task in tasks)
@@ -139,10 +148,9 @@ def _allowed_context(model: ModelSettings) -> int | None:
 
 def _trainer_gpus(recipe: Recipe) -> int:
     """GPUs of this machine that the training computes on: the first ones, one a rank."""
-    with needs("train"):
-        from agentrl.distributed.ranks import on_cuda
+    assert recipe.model is not None
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(ranks, recipe.scale.trainer_ranks) if on_cuda(recipe) else 0
+    return max(ranks, recipe.scale.trainer_ranks) if on_cuda(recipe.model) else 0
 
 
 def named_model(recipe: Recipe) -> ModelSettings:
@@ -163,19 +171,19 @@ def named_model(recipe: Recipe) -> ModelSettings:
     return recipe.model
 
 
-def _open_torch(parts: Parts) -> tuple[Engine, Renderer]:
+def _open_torch(parts: Parts, _: PlaceServers | None) -> tuple[Engine, Renderer]:
     with needs("train"):
         loaded = load_model(named_model(parts.recipe), seed=parts.recipe.seed)
     renderer = parts.renderer(HFTokenizer(loaded.tokenizer))
     return _torch(parts.recipe, loaded.model, loaded.max_context, renderer.tokenizer), renderer
 
 
-def _open_vllm(parts: Parts) -> tuple[Engine, Renderer]:
+def _open_vllm(parts: Parts, place_servers: PlaceServers | None) -> tuple[Engine, Renderer]:
     renderer = parts.renderer(HFTokenizer(load_tokenizer(named_model(parts.recipe))))
-    return _vllm(parts.recipe, None, renderer.tokenizer), renderer
+    return _vllm(parts.recipe, None, renderer.tokenizer, place_servers), renderer
 
 
-def _open_openai(parts: Parts) -> tuple[Engine, Renderer]:
+def _open_openai(parts: Parts, _: PlaceServers | None) -> tuple[Engine, Renderer]:
     from agentrl.engines.openai import OpenAIEngine
 
     renderer = parts.renderer(ByteTokenizer())
@@ -185,7 +193,7 @@ def _open_openai(parts: Parts) -> tuple[Engine, Renderer]:
 TEMPLATE = 256
 """Tokens that a chat template puts around a message at most, instructions for a call format among them."""
 
-OPENERS: dict[str, Callable[[Parts], tuple[Engine, Renderer]]] = {
+OPENERS: dict[str, Callable[[Parts, PlaceServers | None], tuple[Engine, Renderer]]] = {
     "torch": _open_torch,
     "vllm": _open_vllm,
     "openai": _open_openai,
@@ -208,7 +216,9 @@ def _torch(recipe: Recipe, model: object, max_context: int, tokenizer: Tokenizer
     )
 
 
-def _vllm(recipe: Recipe, loaded: LoadedModel | None, tokenizer: Tokenizer) -> Engine:
+def _vllm(
+    recipe: Recipe, loaded: LoadedModel | None, tokenizer: Tokenizer, place_servers: PlaceServers | None
+) -> Engine:
     """Attached to the servers of the recipe, or with servers of its own."""
     from agentrl.engines.vllm.engine import VLLMEngine
     from agentrl.engines.vllm.launch import start_servers
@@ -218,9 +228,9 @@ def _vllm(recipe: Recipe, loaded: LoadedModel | None, tokenizer: Tokenizer) -> E
         return VLLMEngine(settings, settings.urls, tokenizer=tokenizer, room=room)
     what = serving(recipe, trains=loaded is not None)
     if recipe.places_servers:
-        from agentrl.distributed.servers import PlacedServers
-
-        placed = PlacedServers(recipe, model_folder(named_model(recipe)), what)
+        if place_servers is None:
+            raise RecipeError("nothing here places servers on a cluster", place="scale", remedy="engine.urls")
+        placed = place_servers(recipe, model_folder(named_model(recipe)), what)
         return VLLMEngine(settings, (), tokenizer=tokenizer, room=room, servers=placed)
     servers = start_servers(settings, loaded or model_folder(named_model(recipe)), what)
     return VLLMEngine(settings, servers.urls, tokenizer=tokenizer, room=room, servers=servers)

@@ -1,0 +1,24 @@
+"""What a process, a session or an endpoint takes from the sandbox that it lives in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from agentrl.sandbox.toolbox.wire import Reply, Wire
+from agentrl.types.sandbox import ExecResult, Outcome, SandboxSpec
+
+
+class Owner(Protocol):
+    """The sandbox of a process, a session or an endpoint."""
+
+    spec: SandboxSpec
+    wire: Wire
+
+    def result(self, reply: Reply, stdout: bytes, stderr: bytes = b"", code: int | None = None) -> ExecResult:
+        """The result that a reply tells; `code` if the reply itself carries none."""
+        ...
+
+    def outcome(self, fields: Mapping[str, str], code: int | None) -> Outcome:
+        """How a program ended."""
+        ...
