@@ -29,6 +29,7 @@ from agentrl.config.loader import load_recipe
 from agentrl.curriculum import Group
 from agentrl.distributed.worker_pool import with_worker_pool
 from agentrl.models.load import LoadedModel
+from agentrl.reporters.terminal import Terminal
 from agentrl.rollout.builder import build
 from agentrl.simulate.pipeline import EngineCosts, Pipeline
 from agentrl.simulate.simulator import predict
@@ -38,7 +39,6 @@ from agentrl.types.engine import Completion, Sampling
 from agentrl.types.episode import VersionSpan
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Message, Task
-from agentrl.view.progress import Progress
 from benchmarks.pipeline import task
 
 RECIPE = Path(__file__).parent / "pipeline" / "recipe.yaml"
@@ -175,7 +175,7 @@ async def play(pipeline: Pipeline, folder: Path, workers: int) -> tuple[float, i
     shutil.rmtree(folder, ignore_errors=True)
     run = open_run(folder, recipe, "train")
     try:
-        with Progress(folder.name, console=Console(file=sys.stderr)) as progress:
+        with Terminal(folder.name, console=Console(file=sys.stderr)) as progress:
             async with with_worker_pool(build(recipe)) as parts:
                 await kind(parts, run, progress, engine_for=lambda loaded: SleepingEngine(pipeline, loaded)).train()
     finally:

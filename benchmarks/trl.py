@@ -30,9 +30,9 @@ from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.models.load import no_progress_bars
+from agentrl.reporters.terminal import Terminal
 from agentrl.rollout.builder import build
 from agentrl.train.loop import Loop
-from agentrl.view.progress import Progress
 
 GROUPS, SIZE, TURNS, LR, MICRO = 4, 8, 5, 7e-5, 8
 COMMON = ["eval=null", "engine.threads=1", "credit={estimator: grpo}", f"train.groups={GROUPS}",
@@ -90,7 +90,7 @@ async def _loop(recipe: Recipe, folder: Path, steps: int) -> dict[str, list[floa
     """Prepares a training in a folder, and trains some steps: processor seconds and sampled tokens of each."""
     run = open_run(folder, recipe, "train")
     found: dict[str, list[float]] = {"cpu_s": [], "sampled": []}
-    with Progress("benchmarks.trl") as progress:
+    with Terminal("benchmarks.trl") as progress:
         loop = Loop(build(recipe), run, progress)
         loop.backend = loop.parts.open_backend()
         try:

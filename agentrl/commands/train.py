@@ -14,6 +14,7 @@ from agentrl.config.recipe import Recipe
 from agentrl.curriculum.curriculum import Curriculum, load_parts
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.distributed.worker_pool import with_worker_pool
+from agentrl.reporters.terminal import Terminal
 from agentrl.rollout.builder import build
 from agentrl.rollout.plans import iteration_plans
 from agentrl.rollout.runner import Plan
@@ -22,7 +23,6 @@ from agentrl.train.checks import check_training
 from agentrl.train.lint import cautions
 from agentrl.types.engine import Engine
 from agentrl.types.errors import RecipeError, needs
-from agentrl.view.progress import Progress
 
 if TYPE_CHECKING:
     from agentrl.models.load import LoadedModel
@@ -76,9 +76,9 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> bool
 
     run = open_run(path, recipe, "train", engine=engine)
     with closing(run):
-        with Progress(f"train {recipe.name}") as progress:
+        with Terminal(f"train {recipe.name}") as progress:
             for caution in cautions(parts):
-                progress.note(f"warning: {caution}")
+                progress.warning(caution)
             asyncio.run(learn())
         learning_curve(run.metrics(), path / "curve.png", title=recipe.name)
     return True

@@ -17,18 +17,18 @@ from agentrl.sandbox.pool import Pool
 from agentrl.store.run_dir import RunDir
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode
+from agentrl.types.reporter import Reporter
 from agentrl.types.sandbox import Backend
-from agentrl.view.progress import Progress
 
 
-async def play(harness: Harness, plans: list[Plan], run: RunDir, progress: Progress, concurrency: int) -> None:
+async def play(harness: Harness, plans: list[Plan], run: RunDir, progress: Reporter, concurrency: int) -> None:
     """Runs episodes into a run directory.
 
     Raises:
         CreditError, StoreError: as `announce`.
     """
     announce(harness, plans)
-    runner = Runner(harness, concurrency=concurrency, on_failure=run.add_failure, on_phase=progress.episode_phase)
+    runner = Runner(harness, concurrency=concurrency, on_failure=run.add_failure, on_phase=progress.episode_stage)
     async for episode in runner.run(plans):
         run.add(episode)
         progress.episode(episode)
@@ -59,7 +59,7 @@ async def evaluate(
     engine: Engine,
     renderer: Renderer,
     backend: Backend | None,
-    progress: Progress,
+    progress: Reporter,
     iteration: int,
 ) -> dict[str, Any]:
     """Fresh episodes at the evaluation's temperature; the metrics of them."""
@@ -68,7 +68,7 @@ async def evaluate(
     harness = parts.harness(engine, renderer, backend, temperature=settings.temperature, put_blob=run.put_blob)
     await play(harness, missing(plans, run), run, progress, parts.recipe.concurrency)
     metrics = {"iteration": iteration, "split": "eval", **summary(run.episodes(iteration=iteration, split="eval"))}
-    progress.iteration(metrics)
+    progress.metrics(metrics)
     return metrics
 
 

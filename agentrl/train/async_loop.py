@@ -30,7 +30,7 @@ from agentrl.train.trainer import cast
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode
-from agentrl.view.progress import Progress
+from agentrl.types.reporter import Reporter
 
 
 class AsyncLoop(Loop):
@@ -40,7 +40,7 @@ class AsyncLoop(Loop):
         self,
         parts: Parts,
         run: RunDir,
-        progress: Progress,
+        progress: Reporter,
         *,
         engine_for: Callable[[LoadedModel], Engine] | None = None,
         ranks: Ranks | None = None,

@@ -51,10 +51,10 @@ from agentrl.types.closing import close_all
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TrainError
+from agentrl.types.reporter import Reporter
 from agentrl.types.sample import Row, rows_of, silence
 from agentrl.types.sandbox import Backend
 from agentrl.types.seeds import derive_seed
-from agentrl.view.progress import Progress
 
 Result = TypeVar("Result")
 
@@ -71,7 +71,7 @@ class Loop:
         self,
         parts: Parts,
         run: RunDir,
-        progress: Progress,
+        progress: Reporter,
         *,
         engine_for: Callable[[LoadedModel], Engine] | None = None,
         ranks: Ranks | None = None,
@@ -318,7 +318,7 @@ class Loop:
         if self._checkpoint_is_due():
             await self._compute(self._save)
         await self._update_engine()
-        self.progress.iteration(metrics)
+        self.progress.metrics(metrics)
 
     def _learn(self, groups: list[Group]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Credit and update. Returns the metrics of each."""

@@ -18,8 +18,8 @@ from agentrl.rollout.runner import Harness, Plan, Runner
 from agentrl.store.run_dir import RunDir
 from agentrl.train.admission import Admission
 from agentrl.train.room import Room
+from agentrl.types.reporter import Reporter
 from agentrl.types.task import Task
-from agentrl.view.progress import Progress
 
 
 class BegunGroup:
@@ -66,13 +66,13 @@ class Rollouts:
         groups: all that were drawn and have not trained.
     """
 
-    def __init__(self, harness: Harness, run: RunDir, progress: Progress, concurrency: int) -> None:
+    def __init__(self, harness: Harness, run: RunDir, progress: Reporter, concurrency: int) -> None:
         self.version = 0
         self.groups: list[BegunGroup] = []
         self.flow = Flow()
         self._run, self._progress, self._harness = run, progress, harness
         self._runner = Runner(
-            harness, concurrency=concurrency, on_failure=run.add_failure, on_phase=progress.episode_phase
+            harness, concurrency=concurrency, on_failure=run.add_failure, on_phase=progress.episode_stage
         )
         self._budgets = Budgets(harness.limits)
         self._room = Room(concurrency)

@@ -1,3 +1,3 @@
-"""Looking at a run: as text (`show`), as one static page (`html`), live in the terminal (`progress`), as a picture
+"""Looking at a run: as text (`show`), as one static page (`html`), as a picture
 (`curves`). `summary` holds the numbers that all of them show.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ import msgspec
 from agentrl.store.index import EpisodeRow
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import REMEDY, described
+from agentrl.types.reporter import numbers
 
 
 class SplitSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +132,7 @@ def series(metrics: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[float, 
         x = float(entry.get("iteration", entry.get("step", number)))
         split = entry.get("split", "train")
         prefix = "" if split == "train" else f"{split}/"
-        for name, value in _flat(entry, prefix):
+        for name, value in numbers(entry, prefix):
             curves.setdefault(name, {})[x] = value
     return {name: sorted(points.items()) for name, points in curves.items()}
 
@@ -144,16 +144,6 @@ def headline(curves: Mapping[str, Sequence[tuple[float, float]]]) -> str | None:
         if names:
             return min(names, key=lambda name: ("/" in name, len(name)))
     return None
-
-
-def _flat(entry: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, float]]:
-    for name, value in entry.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}/")
-        elif name in ("iteration", "step", "split") or isinstance(value, bool):
-            continue
-        elif isinstance(value, int | float) and math.isfinite(value):
-            yield f"{prefix}{name}", float(value)
 
 
 def _counts(rows: Iterable[EpisodeRow], field: str) -> dict[str, int]:

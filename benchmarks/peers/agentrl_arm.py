@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
-
-from rich.console import Console
 
 from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.config.engine import EngineSettings
@@ -18,8 +15,8 @@ from agentrl.rollout.play import play
 from agentrl.store.run_dir import RunDir
 from agentrl.tools.base import tool
 from agentrl.types.episode import Episode
+from agentrl.types.reporter import Reporter
 from agentrl.types.task import Task
-from agentrl.view.progress import Progress
 from benchmarks.peers.lookup import ANSWER, SYSTEM, Job, Meter, bytes_in, observation, question
 
 
@@ -60,7 +57,7 @@ async def main(job: Job) -> None:
     source = load_tasks(made.tasks, made.base, made.seed)
     renderer = parts.renderer(HFTokenizer.load(job.tokenizer))
     engine = VLLMEngine(EngineSettings(use="vllm", urls=[job.url]), [job.url], tokenizer=renderer.tokenizer)
-    progress = Progress("benchmark", console=Console(file=io.StringIO()))
+    progress = Reporter()
     await engine.start()
     with RunDir.create(f"{job.out}-warm-up") as run:
         harness = parts.harness(engine, renderer, None, put_blob=run.put_blob)

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agentrl.view.progress import Progress
 
 from agentrl.config.loader import load_recipe
 from agentrl.rollout.builder import build
 from agentrl.store.run_dir import RunDir
 from agentrl.train.loop import Loop
-from agentrl.view.progress import Progress
 from tests.command import agentrl
 from tests.store.make import make_episode
 

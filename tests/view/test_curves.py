@@ -3,10 +3,10 @@ import io
 import pytest
 from rich.console import Console
 
+from agentrl.reporters.terminal import Terminal
 from agentrl.rollout.play import summary
 from agentrl.types.errors import StoreError
 from agentrl.view.curves import learning_curve
-from agentrl.view.progress import Progress
 from agentrl.view.summary import series
 from tests.store.make import make_episode
 
@@ -27,8 +27,8 @@ def test_an_evaluation_of_which_nothing_was_scored_plots_nothing(tmp_path):
     assert (lost["failed"], lost["reward"], lost["success"], lost["turns"]) == (3, None, None, None)
     scored = {"iteration": 0, "split": "eval", **summary([*failed, make_episode("e", reward=1.0)])}
     assert series([scored, lost])["eval/success"] == [(0.0, 1.0)]
-    progress = Progress("eval", console=Console(file=io.StringIO(), width=120))
-    progress.iteration(lost)
+    progress = Terminal("eval", console=Console(file=io.StringIO(), width=120))
+    progress.metrics(lost)
     assert "success" not in progress.console.file.getvalue()
     with pytest.raises(StoreError, match="neither a success nor a reward"):
         learning_curve([lost], tmp_path / "curve.png", "house")

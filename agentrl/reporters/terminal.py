@@ -1,4 +1,4 @@
-"""Live progress in the terminal; one line per event where there is no terminal (logs, CI)."""
+"""A live block in the terminal; one line per event where there is no terminal (logs, CI)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl.types.episode import Episode
+from agentrl.types.reporter import Metrics, Reporter
 from agentrl.view.summary import headline, series
 from agentrl.view.terminal import Visible
 
@@ -24,8 +25,8 @@ _SHOWN = ("success", "reward", "turns", "entropy", "kl_old", "clip_fraction", "g
           "staleness_mean", "rollout_s", "train_s")  # fmt: skip
 
 
-class Progress:
-    """Progress of a command: the phase it is in, what its episodes came to, and the iterations so far.
+class Terminal(Reporter):
+    """The phase it is in, what its episodes came to, and the iterations so far.
 
     Args:
         title: of the command.
@@ -43,7 +44,7 @@ class Progress:
         if self.console.is_terminal:
             self._live = Live(get_renderable=self.render, console=self.console, refresh_per_second=4)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Terminal:
         if self._live:
             self._live.start()
         return self
@@ -55,7 +56,6 @@ class Progress:
             self.note(self.status())
 
     def phase(self, name: str, total: int) -> None:
-        """A phase of `total` episodes or steps begins."""
         again = name == self.name  # a further round of the same
         self._begin(name, total)
         if self._live is None and not self._metrics and not again:
@@ -69,20 +69,17 @@ class Progress:
         self._started = time.monotonic()
 
     def step(self, done: int, metrics: Mapping[str, float]) -> None:
-        """A step of the phase is done."""
         self.done = done
         self._numbers = "  ".join(f"{name} {_short(value)}" for name, value in metrics.items())
         self._say_sometimes()
 
-    def episode_phase(self, episode_id: str, stage: str | None) -> None:
-        """An episode in flight enters a stage (`sandbox`, `agent`, `score`); None: it is gone."""
+    def episode_stage(self, episode_id: str, stage: str | None) -> None:
         if stage is None:
             self._stage_of.pop(episode_id, None)
         else:
             self._stage_of[episode_id] = stage
 
     def episode(self, episode: Episode) -> None:
-        """An episode has ended."""
         self._stage_of.pop(episode.id, None)
         self.done += 1
         self._statuses[episode.status] += 1
@@ -92,16 +89,19 @@ class Progress:
             self._scored += 1
         self._say_sometimes()
 
-    def iteration(self, metrics: Mapping[str, Any]) -> None:
-        """An iteration or an evaluation has ended."""
-        self._metrics.append(dict(metrics))
+    def metrics(self, line: Metrics) -> None:
+        self._metrics.append(dict(line))
         if self._live is None:
-            values = "  ".join(f"{name} {_short(metrics[name])}" for name in _SHOWN if metrics.get(name) is not None)
-            self.note(f"{metrics.get('split', '')} {metrics.get('iteration', len(self._metrics))}  {values}".strip())
+            values = "  ".join(f"{name} {_short(line[name])}" for name in _SHOWN if line.get(name) is not None)
+            self.note(f"{line.get('split', '')} {line.get('iteration', len(self._metrics))}  {values}".strip())
 
     def note(self, text: str) -> None:
         """Prints a line (above the live block)."""
         self.console.print(Visible(Text(text)), soft_wrap=True)
+
+    def warning(self, text: str) -> None:
+        """Prints a line that says so."""
+        self.note(f"warning: {text}")
 
     def status(self) -> str:
         """The phase in one line."""

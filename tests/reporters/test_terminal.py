@@ -3,7 +3,7 @@ import time
 
 from rich.console import Console
 
-from agentrl.view.progress import Progress, sparkline
+from agentrl.reporters.terminal import Terminal, sparkline
 from tests.store.make import make_episode
 
 
@@ -14,11 +14,11 @@ def plain() -> tuple[Console, io.StringIO]:
 
 def test_a_rollout_without_a_terminal_prints_lines():
     console, out = plain()
-    with Progress("rollout", console=console) as progress:
+    with Terminal("rollout", console=console) as progress:
         progress.note("2 are stored")
         progress.phase("episodes", 3)
         for i, reward in enumerate([1.0, 0.0, None]):
-            progress.episode_phase(f"e{i}", "agent")
+            progress.episode_stage(f"e{i}", "agent")
             progress.episode(make_episode(f"e{i}", reward=reward, status="done" if i < 2 else "infra_error"))
     assert "\x1b" not in out.getvalue()
     lines = out.getvalue().splitlines()
@@ -31,7 +31,7 @@ def test_a_rollout_without_a_terminal_prints_lines():
 
 def test_a_short_phase_still_says_how_it_ended_and_a_further_round_says_nothing():
     console, out = plain()
-    with Progress("train", console=console) as progress:
+    with Terminal("train", console=console) as progress:
         progress._said = time.monotonic()  # as if something had just been printed
         progress.phase("warm start", 2)
         progress.step(1, {"loss": 3.0})
@@ -45,13 +45,13 @@ def test_a_short_phase_still_says_how_it_ended_and_a_further_round_says_nothing(
 
 def test_episodes_in_flight_are_counted_by_stage():
     console, _ = plain()
-    progress = Progress("rollout", console=console)
+    progress = Terminal("rollout", console=console)
     for episode, stage in (("a", "sandbox"), ("b", "agent"), ("a", "agent")):
-        progress.episode_phase(episode, stage)
+        progress.episode_stage(episode, stage)
     with console.capture() as capture:
         console.print(progress.render())
     assert "in flight agent 2" in capture.get()
-    progress.episode_phase("a", None)
+    progress.episode_stage("a", None)
     progress.episode(make_episode("b"))
     with console.capture() as capture:
         console.print(progress.render())
@@ -60,9 +60,9 @@ def test_episodes_in_flight_are_counted_by_stage():
 
 def test_training_prints_a_line_per_iteration():
     console, out = plain()
-    with Progress("train", console=console) as progress:
+    with Terminal("train", console=console) as progress:
         for i in range(3):
-            progress.iteration({"split": "train", "iteration": i + 1, "success": i / 2, "other": "x"})
+            progress.metrics({"split": "train", "iteration": i + 1, "success": i / 2, "other": "x"})
     assert out.getvalue().splitlines() == [
         "train 1  success 0.000",
         "train 2  success 0.500",
@@ -73,11 +73,11 @@ def test_training_prints_a_line_per_iteration():
 def test_in_a_terminal_there_is_a_table_and_a_curve():
     out = io.StringIO()
     console = Console(file=out, width=100, force_terminal=True)
-    with Progress("train", console=console) as progress:
+    with Terminal("train", console=console) as progress:
         progress.phase("iteration", 2)
         progress.step(1, {"loss": 0.5})
         for i in range(3):
-            progress.iteration({"iteration": i + 1, "reward": i / 2, "turns": 4.0})
+            progress.metrics({"iteration": i + 1, "reward": i / 2, "turns": 4.0})
     assert "▁▅█" in out.getvalue()
     assert "loss 0.5" in out.getvalue()
 
@@ -91,6 +91,6 @@ def test_a_sparkline():
 
 def test_a_note_controls_no_terminal():
     console, out = plain()
-    with Progress("rollout", console=console) as progress:
+    with Terminal("rollout", console=console) as progress:
         progress.note("failed: \x1b[2J [bold]no markup[/bold]")
     assert out.getvalue() == "failed: ␛[2J [bold]no markup[/bold]\n"

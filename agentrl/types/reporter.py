@@ -1,0 +1,88 @@
+"""What a run tells about itself while it goes on. Implementations are in `agentrl/reporters/`.
+
+started
+  phase, then step and episode_stage, episode ...     as often as there are phases
+  metrics                                             of an iteration or of an evaluation
+  note, warning                                       at any time
+ended
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentrl.types.episode import Episode
+
+Metrics = Mapping[str, Any]
+"""A line of `metrics.jsonl`: `split`, `iteration`, and numbers by name."""
+
+
+class RunStart(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that begins, or continues.
+
+    Attributes:
+        id: the same each time the run continues, and no other run's.
+        command: `train`, `rollout` or `eval`.
+        recipe: resolved, as JSON values.
+        continues: whether an earlier process began it.
+        history: the metrics that it has so far.
+    """
+
+    path: Path
+    id: str
+    name: str
+    command: str
+    recipe: Mapping[str, Any]
+    continues: bool = False
+    history: Sequence[Metrics] = ()
+
+
+class Reporter:
+    """Is told what a run does. Every event is ignored unless a subclass says otherwise."""
+
+    def started(self, run: RunStart) -> None:
+        """The run begins, or continues; nothing has been played yet.
+
+        Raises:
+            AgentRLError: it cannot be reported. The run does not begin.
+        """
+
+    def phase(self, name: str, total: int) -> None:
+        """A phase of `total` episodes or steps begins; or a further round of the phase, if the name is the same."""
+
+    def step(self, done: int, metrics: Mapping[str, float]) -> None:
+        """A step of the phase is done; `done`: how many are."""
+
+    def episode_stage(self, episode_id: str, stage: str | None) -> None:
+        """An episode in flight enters a stage (`sandbox`, `agent`, `score`); None: it is gone."""
+
+    def episode(self, episode: Episode) -> None:
+        """An episode has ended, and is stored."""
+
+    def metrics(self, line: Metrics) -> None:
+        """An iteration (`split` is `train`) or an evaluation (`eval`) has ended."""
+
+    def note(self, text: str) -> None:
+        """Something that a person may want to know: a line of text."""
+
+    def warning(self, text: str) -> None:
+        """Something that a person should know: a line of text."""
+
+    def ended(self, error: BaseException | None) -> None:
+        """The run is over. `error`: what ended it early; None: it is finished."""
+
+
+def numbers(line: Metrics, prefix: str = "") -> Iterator[tuple[str, float]]:
+    """The finite numbers of a line of metrics by name. Nested mappings become `outer/inner`."""
+    for name, value in line.items():
+        if isinstance(value, Mapping):
+            yield from numbers(value, f"{prefix}{name}/")
+        elif name in ("iteration", "step", "split") or isinstance(value, bool):
+            continue
+        elif isinstance(value, int | float) and math.isfinite(value):
+            yield f"{prefix}{name}", float(value)
