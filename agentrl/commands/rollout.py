@@ -62,8 +62,8 @@ async def _collect(
             backend = parts.open_backend()
             parts.check_prompts(renderer, [plan.task for plan in todo], live.max_context)
             progress.phase("episodes", len(todo))
-            harness = parts.harness(live, renderer, backend, put_blob=run.put_blob)
-            await play(harness, todo, run, progress, parts.recipe.concurrency)
+            context = parts.context(live, renderer, backend, put_blob=run.put_blob)
+            await play(context, todo, run, progress, parts.recipe.concurrency)
             if isinstance(backend, Pool):
                 progress.note(backend.stats().sentence())
         finally:

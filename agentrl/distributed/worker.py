@@ -18,7 +18,7 @@ from agentrl.distributed.gateway import GatewayEngine
 from agentrl.rollout.builder import Parts, build
 from agentrl.rollout.collector import rare_collections
 from agentrl.rollout.engines import attach
-from agentrl.rollout.runner import Harness, Plan, Runner
+from agentrl.rollout.runner import Plan, RolloutContext, Runner
 from agentrl.sandbox.pool import Pool
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode
@@ -56,7 +56,7 @@ Source = Scripted | Attached | Served
 
 @dataclass(frozen=True)
 class Setting:
-    """What the episodes of one harness have in common.
+    """What the episodes of one rollout context have in common.
 
     Attributes:
         source: who samples.
@@ -100,7 +100,7 @@ class RolloutWorker:
             )
         self._parts: Parts = build(recipe_from_run({"recipe": recipe, "base": base}))
         self._backend: Backend | None = None
-        self._harnesses: dict[Setting, Harness] = {}
+        self._contexts: dict[Setting, RolloutContext] = {}
         self._engines: dict[Source, tuple[Engine, Renderer]] = {}
         self._calm = ExitStack()
         self._calm.enter_context(rare_collections())
@@ -112,29 +112,29 @@ class RolloutWorker:
             SandboxError: this machine has not what the recipe's sandboxes need.
             EngineError: the engine's servers cannot be reached from here, or do not fit.
         """
-        if setting in self._harnesses:
+        if setting in self._contexts:
             return
         if self._backend is None:
             self._backend = self._parts.open_backend()
         if setting.source not in self._engines:
             self._engines[setting.source] = await self._sampler(setting.source, tokenizer)
         engine, renderer = self._engines[setting.source]
-        harness = self._parts.harness(engine, renderer, self._backend, temperature=setting.temperature)
-        self._harnesses[setting] = harness
+        context = self._parts.context(engine, renderer, self._backend, temperature=setting.temperature)
+        self._contexts[setting] = context
 
     async def play(self, setting: Setting, plan: Plan) -> Played:
         """One episode, with fresh attempts after infrastructure failures."""
-        harness, failures, blobs = self._harnesses[setting], list[dict[str, Any]](), dict[str, bytes]()
+        context, failures, blobs = self._contexts[setting], list[dict[str, Any]](), dict[str, bytes]()
 
         def put_blob(data: bytes) -> str:
             sha = hashlib.sha256(data).hexdigest()
             blobs[sha] = data
             return sha
 
-        if isinstance(self._backend, Pool) and harness.sandbox_spec is not None:
+        if isinstance(self._backend, Pool) and context.sandbox_spec is not None:
             # Who comes after this episode is not known here: the pool is kept full.
-            self._backend.prefetch([harness.sandbox_spec] * self._backend.ahead)
-        runner = Runner(replace(harness, put_blob=put_blob), concurrency=1, on_failure=failures.append)
+            self._backend.prefetch([context.sandbox_spec] * self._backend.ahead)
+        runner = Runner(replace(context, put_blob=put_blob), concurrency=1, on_failure=failures.append)
         episode = await runner.play(plan)
         return Played(episode, list(blobs.values()), failures)
 

@@ -30,7 +30,7 @@ from agentrl.distributed.worker import Attached, Played, RolloutWorker, Scripted
 from agentrl.engines.scripted import ScriptedEngine
 from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.rollout.builder import Parts
-from agentrl.rollout.runner import Harness, Plan
+from agentrl.rollout.runner import Plan, RolloutContext
 from agentrl.types.closing import close_all, to_stderr
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode, ErrorRecord
@@ -95,7 +95,7 @@ class WorkerPool:
 
     async def play(
         self,
-        harness: Harness,
+        context: RolloutContext,
         plan: Plan,
         on_failure: Callable[[dict[str, Any]], None],
         on_phase: Callable[[str, str | None], None],
@@ -105,20 +105,20 @@ class WorkerPool:
         Raises:
             WorkersGone: none is left.
         """
-        for deaths in range(harness.limits.retries + 1):
+        for deaths in range(context.limits.retries + 1):
             on_phase(plan.id, "waits for a worker")
-            suspect = 0 < deaths == harness.limits.retries
+            suspect = 0 < deaths == context.limits.retries
             worker = await self._worker(alone=suspect)
             worker.playing += 1
             on_phase(plan.id, worker.name)
             try:
-                async with asyncio.timeout(longest_episode(harness.limits)):
-                    played = await self._play(worker, harness, plan)
+                async with asyncio.timeout(longest_episode(context.limits)):
+                    played = await self._play(worker, context, plan)
             except (WorkerDied, TimeoutError) as error:
                 silent = isinstance(error, TimeoutError)
                 died = WorkerDied("did not answer in time", place=worker.name) if silent else error
                 self._replace(worker, str(died))
-                final = deaths == harness.limits.retries
+                final = deaths == context.limits.retries
                 failure = ErrorRecord(kind="WorkerDied", message=str(died), stage="worker")
                 record = {"episode": plan.id, "attempt": deaths, "status": "infra_error", "final": final}
                 on_failure({**record, **msgspec.structs.asdict(failure)})
@@ -130,22 +130,22 @@ class WorkerPool:
                 on_phase(plan.id, None)
             for each in played.failures:
                 on_failure({**each, "attempt": each["attempt"] + deaths})
-            if harness.put_blob is not None:
+            if context.put_blob is not None:
                 for blob in played.blobs:
-                    harness.put_blob(blob)
+                    context.put_blob(blob)
             return msgspec.structs.replace(played.episode, attempt=played.episode.attempt + deaths)
         return Episode(
             id=plan.id, group_id=plan.group_id, task=plan.task, iteration=plan.iteration, split=plan.split,
             attempt=deaths, status="infra_error", prompt=[], nodes=[], turns=[], error=failure,
-            temperature=harness.sampling.temperature, trainable=harness.engine.trainable,
+            temperature=context.sampling.temperature, trainable=context.engine.trainable,
             created_at=time.time(),
         )  # fmt: skip
 
-    async def _play(self, worker: _Worker, harness: Harness, plan: Plan) -> Played:
+    async def _play(self, worker: _Worker, context: RolloutContext, plan: Plan) -> Played:
         handle = await asyncio.shield(worker.handle)
-        setting = Setting(await self._source(harness.engine), harness.sampling.temperature)
+        setting = Setting(await self._source(context.engine), context.sampling.temperature)
         if setting not in worker.prepared:
-            tokenizer = harness.renderer.tokenizer
+            tokenizer = context.renderer.tokenizer
             worker.prepared[setting] = asyncio.create_task(handle.call("prepare", setting, tokenizer))
         try:
             await asyncio.shield(worker.prepared[setting])

@@ -26,7 +26,7 @@ from agentrl.registry.references import is_reference, load_object, resolve_refer
 from agentrl.rewards.components import RewardSet
 from agentrl.rollout.agent import Agent, ToolAgent
 from agentrl.rollout.information_gain import GoldScorer, InformationGain
-from agentrl.rollout.runner import Harness
+from agentrl.rollout.runner import RolloutContext
 from agentrl.sandbox import open_backend
 from agentrl.sandbox.pool import Pool
 from agentrl.tools.base import FunctionTool, Tool, toolbox
@@ -119,7 +119,7 @@ class Parts:
         most = self.recipe.concurrency * (1 + self.rewards.fresh_sandboxes) + settings.pool
         return Pool(backend, ahead=settings.pool, cap=most)
 
-    def harness(
+    def context(
         self,
         engine: Engine,
         renderer: Renderer,
@@ -127,10 +127,10 @@ class Parts:
         *,
         temperature: float | None = None,
         put_blob: Callable[[bytes], str] | None = None,
-    ) -> Harness:
+    ) -> RolloutContext:
         """What the runner takes. `temperature` replaces the recipe's (evaluation)."""
         recipe = self.recipe
-        return Harness(
+        return RolloutContext(
             engine=engine,
             renderer=renderer,
             parser=renderer.parser,

@@ -11,7 +11,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 5.0
 
 
 class Outage:
-    """Gets sandboxes for the episodes of one harness, which all wait for one backend.
+    """Gets sandboxes for the episodes of one rollout context, which all wait for one backend.
 
     While it is unavailable it is asked again and again; an outage is as long for an episode that comes late as for the
     one that met it first, so that a backend which stays away costs the patience once and not once an episode.

@@ -12,7 +12,7 @@ from agentrl.curriculum.task_source import TaskSource
 from agentrl.engines.replay import ReplayEngine
 from agentrl.rollout.builder import Parts
 from agentrl.rollout.plans import eval_plans, missing
-from agentrl.rollout.runner import Harness, Plan, Runner
+from agentrl.rollout.runner import Plan, RolloutContext, Runner
 from agentrl.sandbox.pool import Pool
 from agentrl.store.run_dir import RunDir
 from agentrl.types.engine import Engine
@@ -21,20 +21,20 @@ from agentrl.types.reporter import Reporter
 from agentrl.types.sandbox import Backend
 
 
-async def play(harness: Harness, plans: list[Plan], run: RunDir, progress: Reporter, concurrency: int) -> None:
+async def play(context: RolloutContext, plans: list[Plan], run: RunDir, progress: Reporter, concurrency: int) -> None:
     """Runs episodes into a run directory.
 
     Raises:
         CreditError, StoreError: as `announce`.
     """
-    announce(harness, plans)
-    runner = Runner(harness, concurrency=concurrency, on_failure=run.add_failure, on_phase=progress.episode_stage)
+    announce(context, plans)
+    runner = Runner(context, concurrency=concurrency, on_failure=run.add_failure, on_phase=progress.episode_stage)
     async for episode in runner.run(plans):
         run.add(episode)
         progress.episode(episode)
 
 
-def announce(harness: Harness, plans: list[Plan]) -> None:
+def announce(context: RolloutContext, plans: list[Plan]) -> None:
     """Before any of them begins: tells a pool how many sandboxes the episodes will take, looks for their gold answers,
     and whether a stored run has them all, if one is to be said again.
 
@@ -42,13 +42,13 @@ def announce(harness: Harness, plans: list[Plan]) -> None:
         CreditError: gold answers are to be scored, and a task has none.
         StoreError: the run that is replayed lacks some.
     """
-    if isinstance(harness.engine, ReplayEngine):
-        harness.engine.require(plan.id for plan in plans)
-    if isinstance(harness.backend, Pool) and harness.sandbox_spec is not None:
-        harness.backend.prefetch([harness.sandbox_spec] * len(plans))
-    if harness.gain is not None:
+    if isinstance(context.engine, ReplayEngine):
+        context.engine.require(plan.id for plan in plans)
+    if isinstance(context.backend, Pool) and context.sandbox_spec is not None:
+        context.backend.prefetch([context.sandbox_spec] * len(plans))
+    if context.gain is not None:
         for plan in plans:
-            harness.gain.golds(plan.task)
+            context.gain.golds(plan.task)
 
 
 async def evaluate(
@@ -65,8 +65,8 @@ async def evaluate(
     """Fresh episodes at the evaluation's temperature; the metrics of them."""
     plans = eval_plans(tasks, settings.episodes, iteration)
     progress.phase(f"evaluation after iteration {iteration}", len(plans))
-    harness = parts.harness(engine, renderer, backend, temperature=settings.temperature, put_blob=run.put_blob)
-    await play(harness, missing(plans, run), run, progress, parts.recipe.concurrency)
+    context = parts.context(engine, renderer, backend, temperature=settings.temperature, put_blob=run.put_blob)
+    await play(context, missing(plans, run), run, progress, parts.recipe.concurrency)
     metrics = {"iteration": iteration, "split": "eval", **summary(run.episodes(iteration=iteration, split="eval"))}
     progress.metrics(metrics)
     return metrics

@@ -48,11 +48,11 @@ class Plan:
     task: Task
     iteration: int = 0
     split: str = "train"
-    max_turns: int | None = None  # None: the harness's
+    max_turns: int | None = None  # None: the context's
 
 
 @dataclass(frozen=True)
-class Harness:
+class RolloutContext:
     """Everything that episodes of one run share.
 
     Attributes:
@@ -101,13 +101,13 @@ class Runner:
 
     def __init__(
         self,
-        harness: Harness,
+        context: RolloutContext,
         *,
         concurrency: int,
         on_failure: Callable[[dict[str, Any]], None] | None = None,
         on_phase: Callable[[str, str | None], None] | None = None,
     ) -> None:
-        self.harness, self.concurrency = harness, concurrency
+        self.context, self.concurrency = context, concurrency
         self._on_failure = on_failure or (lambda failure: None)
         self._on_phase = on_phase or (lambda episode, phase: None)
 
@@ -121,7 +121,7 @@ class Runner:
         waiting = iter(plans)
         running: set[asyncio.Task[Episode]] = set()
         ended: asyncio.Queue[asyncio.Task[Episode]] = asyncio.Queue()
-        budgets = Budgets(self.harness.limits)
+        budgets = Budgets(self.context.limits)
         with rare_collections():
             try:
                 while True:
@@ -151,9 +151,9 @@ class Runner:
         Raises:
             WorkersGone: there was one.
         """
-        if self.harness.workers is not None:
-            return await self.harness.workers.play(self.harness, plan, self._on_failure, self._on_phase)
-        limits = self.harness.limits
+        if self.context.workers is not None:
+            return await self.context.workers.play(self.context, plan, self._on_failure, self._on_phase)
+        limits = self.context.limits
         for attempt in range(limits.retries + 1):
             episode, judged = await self._attempt(plan, attempt)
             if episode.error is not None:
@@ -167,7 +167,7 @@ class Runner:
         return episode
 
     async def _attempt(self, plan: Plan, attempt: int) -> tuple[Episode, Verdict]:
-        play = _Attempt(self.harness, plan, attempt, self._on_phase)
+        play = _Attempt(self.context, plan, attempt, self._on_phase)
         judged = Verdict("done", retry=False)
         try:
             try:
@@ -199,8 +199,10 @@ class Runner:
 class _Attempt:
     """One attempt at an episode: sandbox, tools, agent, rewards, in that order."""
 
-    def __init__(self, harness: Harness, plan: Plan, attempt: int, on_phase: Callable[[str, str | None], None]) -> None:
-        self.harness, self.plan, self.attempt = harness, plan, attempt
+    def __init__(
+        self, context: RolloutContext, plan: Plan, attempt: int, on_phase: Callable[[str, str | None], None]
+    ) -> None:
+        self.context, self.plan, self.attempt = context, plan, attempt
         self.session: Session | None = None
         self.sandbox: Sandbox | None = None
         self.tools: list[Tool] = []
@@ -216,28 +218,28 @@ class _Attempt:
         self._on_phase = on_phase
 
     async def run(self) -> None:
-        harness, limits = self.harness, self.harness.limits
+        context, limits = self.context, self.context.limits
         task = self.plan.task.copied()  # the group's other episodes have the same task, and so has the record
-        self.tools = harness.make_tools()
-        if harness.backend is not None and harness.sandbox_spec is not None:
+        self.tools = context.make_tools()
+        if context.backend is not None and context.sandbox_spec is not None:
             self._enter("sandbox")
-            self.sandbox = await self._start(harness.backend, harness.sandbox_spec, self.plan.id)
+            self.sandbox = await self._start(context.backend, context.sandbox_spec, self.plan.id)
         self._enter("open")
         async with within(limits.open_s, "opening the tools", "open_s", self.sandbox):
             for tool in self.tools:
                 self.opened.append(tool)
                 await tool.open(task, self.sandbox)
-        seed = derive_seed(harness.seed, "episode", self.plan.id)
+        seed = derive_seed(context.seed, "episode", self.plan.id)
         self.session = session = Session(
-            self.plan.id, task, engine=harness.engine, renderer=harness.renderer, parser=harness.parser,
-            tools=self.tools, sandbox=self.sandbox, sampling=harness.sampling, limits=limits,
-            max_turns=self.plan.max_turns or harness.max_turns, seed=seed, put_blob=harness.put_blob,
+            self.plan.id, task, engine=context.engine, renderer=context.renderer, parser=context.parser,
+            tools=self.tools, sandbox=self.sandbox, sampling=context.sampling, limits=limits,
+            max_turns=self.plan.max_turns or context.max_turns, seed=seed, put_blob=context.put_blob,
             reserve=self._reserve(),
         )  # fmt: skip
-        agent = harness.make_agent()
+        agent = context.make_agent()
         self._enter("agent")
-        session.begin(agent.opening(session, harness.system))
-        harness.engine.begin_session(self.plan.id, task, session.messages, seed)
+        session.begin(agent.opening(session, context.system))
+        context.engine.begin_session(self.plan.id, task, session.messages, seed)
         try:
             async with asyncio.timeout(limits.episode_s) as wall:
                 await agent.run(session)
@@ -266,44 +268,44 @@ class _Attempt:
         self._enter("score")
         # Components see the episode as it will be stored, only without its reward.
         try:
-            async with within(self.harness.limits.score_s, "scoring", "score_s", self.sandbox):
-                self.scored = await self.harness.rewards.score(
+            async with within(self.context.limits.score_s, "scoring", "score_s", self.sandbox):
+                self.scored = await self.context.rewards.score(
                     self.plan.task, self.episode(), self.sandbox, self._verifier_sandbox
                 )
         except TookTooLong:
-            if self.harness.outage.lasts:
+            if self.context.outage.lasts:
                 raise SandboxUnavailable("the sandbox backend was away until the rewards' deadline") from None
             raise
 
     def _scorer(self) -> GoldScorer | None:
-        return self.harness.gain if self.plan.split in ("train", "rollout") else None
+        return self.context.gain if self.plan.split in ("train", "rollout") else None
 
     def _reserve(self) -> int:
         """Tokens that the gold answer takes: every turn's prompt must leave room for it."""
         scorer = self._scorer()
-        return 0 if scorer is None else scorer.room(self.harness.renderer, self.plan.task)
+        return 0 if scorer is None else scorer.room(self.context.renderer, self.plan.task)
 
     async def _score_gold(self) -> None:
         """Before the engine forgets the session: its cache holds all that the answers come after."""
-        scorer, session, harness = self._scorer(), self.session, self.harness
+        scorer, session, context = self._scorer(), self.session, self.context
         if scorer is None or session is None or not session.turns:
             return
         self._enter("information_gain")
-        async with asyncio.timeout(harness.limits.generate_s):
+        async with asyncio.timeout(context.limits.generate_s):
             nodes, turns = session.graph.nodes, session.turns
-            session.turns = await scorer.score(harness.engine, harness.renderer, self.plan.task, nodes, turns)
+            session.turns = await scorer.score(context.engine, context.renderer, self.plan.task, nodes, turns)
 
     def _end_session(self) -> None:
         if self.session is not None and not self._session_ended:
             self._session_ended = True
-            self.harness.engine.end_session(self.plan.id)
+            self.context.engine.end_session(self.plan.id)
 
     async def _start(self, backend: Backend, spec: SandboxSpec, label: str) -> Sandbox:
-        return await self.harness.outage.create(backend, spec, label, self.harness.limits.sandbox_s)
+        return await self.context.outage.create(backend, spec, label, self.context.limits.sandbox_s)
 
     async def _verifier_sandbox(self) -> Sandbox:
         """A fresh sandbox for a reward component; the component closes it."""
-        backend, spec = self.harness.backend, self.harness.verifier_spec
+        backend, spec = self.context.backend, self.context.verifier_spec
         assert backend is not None
         assert spec is not None
         return await self._start(backend, spec, f"{self.plan.id}/verify")
@@ -317,7 +319,7 @@ class _Attempt:
             closers.append(self.sandbox.close())
         for closer in closers:
             try:
-                async with within(self.harness.limits.close_s, "closing", "close_s", None):
+                async with within(self.context.limits.close_s, "closing", "close_s", None):
                     await closer
             except BaseException as error:
                 if asked_to_stop(error):
@@ -358,10 +360,10 @@ class _Attempt:
             answer=outcome.answer if outcome else None,
             stop=self.stop or (outcome.stop if outcome else ""),
             error=self.error,
-            temperature=self.harness.sampling.temperature,
+            temperature=self.context.sampling.temperature,
             timings={name: round(value, 6) for name, value in timings.items()},
             created_at=self.created_at,
-            trainable=self.harness.engine.trainable,
+            trainable=self.context.engine.trainable,
         )  # fmt: skip
         return self.scored.onto(episode) if self.scored is not None and self.error is None else episode
 

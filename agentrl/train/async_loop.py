@@ -59,8 +59,8 @@ class AsyncLoop(Loop):
 
     async def _prepare(self) -> None:
         await super()._prepare()
-        harness = self.parts.harness(self.engine, self.renderer, self.backend, put_blob=self.run.put_blob)
-        self.rollouts = Rollouts(harness, self.run, self.progress, self.recipe.concurrency)
+        context = self.parts.context(self.engine, self.renderer, self.backend, put_blob=self.run.put_blob)
+        self.rollouts = Rollouts(context, self.run, self.progress, self.recipe.concurrency)
         self.rollouts.version = self.iteration
         self.rollouts.begin(self._begun)
         for iteration in range(self.iteration):

@@ -456,8 +456,8 @@ class Loop:
         self._add_metrics(metrics)
 
     async def _play(self, plans: list[Plan], engine: Engine, renderer: Renderer, backend: Backend | None) -> None:
-        harness = self.parts.harness(engine, renderer, backend, put_blob=self.run.put_blob)
-        await play(harness, missing(plans, self.run), self.run, self.progress, self.recipe.concurrency)
+        context = self.parts.context(engine, renderer, backend, put_blob=self.run.put_blob)
+        await play(context, missing(plans, self.run), self.run, self.progress, self.recipe.concurrency)
 
     def _save(self) -> None:
         self.run.flush()

@@ -14,7 +14,7 @@ from agentrl.rollout.budgets import Budgets
 from agentrl.rollout.collector import rare_collections
 from agentrl.rollout.plans import group_id, group_plans, missing
 from agentrl.rollout.play import announce
-from agentrl.rollout.runner import Harness, Plan, Runner
+from agentrl.rollout.runner import Plan, RolloutContext, Runner
 from agentrl.store.run_dir import RunDir
 from agentrl.train.admission import Admission
 from agentrl.train.room import Room
@@ -66,15 +66,15 @@ class Rollouts:
         groups: all that were drawn and have not trained.
     """
 
-    def __init__(self, harness: Harness, run: RunDir, progress: Reporter, concurrency: int) -> None:
+    def __init__(self, context: RolloutContext, run: RunDir, progress: Reporter, concurrency: int) -> None:
         self.version = 0
         self.groups: list[BegunGroup] = []
         self.flow = Flow()
-        self._run, self._progress, self._harness = run, progress, harness
+        self._run, self._progress, self._harness = run, progress, context
         self._runner = Runner(
-            harness, concurrency=concurrency, on_failure=run.add_failure, on_phase=progress.episode_stage
+            context, concurrency=concurrency, on_failure=run.add_failure, on_phase=progress.episode_stage
         )
-        self._budgets = Budgets(harness.limits)
+        self._budgets = Budgets(context.limits)
         self._room = Room(concurrency)
         self._playing: set[asyncio.Task[None]] = set()
         self._endings = 0

@@ -60,14 +60,14 @@ async def main(job: Job) -> None:
     progress = Reporter()
     await engine.start()
     with RunDir.create(f"{job.out}-warm-up") as run:
-        harness = parts.harness(engine, renderer, None, put_blob=run.put_blob)
-        await play(harness, rollout_plans(source, job.warmup), run, progress, job.concurrency)
+        context = parts.context(engine, renderer, None, put_blob=run.put_blob)
+        await play(context, rollout_plans(source, job.warmup), run, progress, job.concurrency)
     plans = rollout_plans(source, job.episodes)
     run = RunDir.create(job.out, {"planned": [plan.id for plan in plans]})
-    harness = parts.harness(engine, renderer, None, put_blob=run.put_blob)
+    context = parts.context(engine, renderer, None, put_blob=run.put_blob)
     meter = Meter()
     meter.start()
-    await play(harness, plans, run, progress, job.concurrency)
+    await play(context, plans, run, progress, job.concurrency)
     run.close()
     with RunDir.read(job.out) as done:
         good = sum(row.reward == 1.0 for row in done.rows())

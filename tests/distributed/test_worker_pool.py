@@ -195,7 +195,7 @@ async def test_servers_that_tell_versions_are_asked_directly(tmp_path: Path) -> 
         stack.push_async_callback(engine.close)
         await engine.start()
         parts = await stack.enter_async_context(with_worker_pool(parts))
-        harness = parts.harness(engine, parts.renderer(ByteTokenizer()), None)
-        episodes = [episode async for episode in Runner(harness, concurrency=4).run(plans(8))]
+        context = parts.context(engine, parts.renderer(ByteTokenizer()), None)
+        episodes = [episode async for episode in Runner(context, concurrency=4).run(plans(8))]
     assert {(episode.status, episode.answer) for episode in episodes} == {("done", "y")}
     assert server.greeted == 3, "the driver, and each worker"

@@ -214,4 +214,4 @@ def test_a_recipe_names_them_and_tags_adds_its_own(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(RECIPE + "sampling: {stop: [END]}\nagent: {format: tags}\n")
     parts = build(load_recipe(str(tmp_path)))
     engine, renderer = parts.scripted_engine("oracle")
-    assert parts.harness(engine, renderer, None).sampling.stop == ("END", "</add>")
+    assert parts.context(engine, renderer, None).sampling.stop == ("END", "</add>")

@@ -71,7 +71,7 @@ async def learn(folder: Path, python: str) -> None:
     referee, snapshots = copy.deepcopy(loaded.model), {0: snapshot(loaded.model)}
     engine = engine_of(recipe, loaded)
     await engine.update(loaded.model.state_dict(), 0)
-    harness = parts.harness(engine, renderer, None)
+    context = parts.context(engine, renderer, None)
     # Full, it holds back the rollouts: tokens stay at most a few updates old however slow the trainer is.
     played: asyncio.Queue[Episode] = asyncio.Queue(GROUPS * SIZE)
 
@@ -81,7 +81,7 @@ async def learn(folder: Path, python: str) -> None:
             yield Plan(f"g{number // SIZE}#{number % SIZE}", f"g{number // SIZE}", task)
 
     async def produce() -> None:
-        async for episode in Runner(harness, concurrency=GROUPS * SIZE).run(plans()):
+        async for episode in Runner(context, concurrency=GROUPS * SIZE).run(plans()):
             await played.put(episode)
 
     producer = asyncio.create_task(produce())
@@ -122,7 +122,7 @@ async def learn(folder: Path, python: str) -> None:
 
 async def demonstrations(parts, tasks):
     engine, renderer = parts.scripted_engine("hasty")
-    async for episode in Runner(parts.harness(engine, renderer, None), concurrency=64).run(rollout_plans(tasks, 120)):
+    async for episode in Runner(parts.context(engine, renderer, None), concurrency=64).run(rollout_plans(tasks, 120)):
         yield episode
 
 

@@ -23,7 +23,7 @@ from agentrl.rollout.budgets import EngineDown
 from agentrl.rollout.builder import Parts
 from agentrl.rollout.collector import rare_collections
 from agentrl.rollout.plans import missing
-from agentrl.rollout.runner import Harness, Plan, Runner
+from agentrl.rollout.runner import Plan, RolloutContext, Runner
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
@@ -113,13 +113,13 @@ async def serving(server: Server) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def harness_on(url: str, parts: Parts, *, retries: int = 0) -> AsyncIterator[Harness]:
-    """A harness on a server; by default the engine itself never tries again, the runner does."""
+async def context_on(url: str, parts: Parts, *, retries: int = 0) -> AsyncIterator[RolloutContext]:
+    """A context on a server; by default the engine itself never tries again, the runner does."""
     settings = EngineSettings(use="vllm", urls=[url], timeout_s=0.5, retries=retries)
     engine = VLLMEngine(settings, [url], tokenizer=BYTES)
     await engine.start()
     try:
-        yield parts.harness(engine, parts.renderer(BYTES), None)
+        yield parts.context(engine, parts.renderer(BYTES), None)
     finally:
         await engine.close()
 
@@ -133,8 +133,8 @@ def whole(episode: Episode) -> bool:
 async def test_an_episode_is_tried_again_from_its_start(tmp_path: Path, fault: str) -> None:
     server = Server([None, fault, fault])  # the second turn fails, then the first of the next attempt
     failures: list[dict[str, Any]] = []
-    async with serving(server) as url, harness_on(url, make_parts(tmp_path)) as harness:
-        runner = Runner(harness, concurrency=1, on_failure=failures.append)
+    async with serving(server) as url, context_on(url, make_parts(tmp_path)) as context:
+        runner = Runner(context, concurrency=1, on_failure=failures.append)
         (episode,) = await collect(runner.run(plans(1)))
     assert whole(episode)
     assert (episode.attempt, server.completions) == (2, 5)
@@ -155,9 +155,9 @@ async def test_whatever_the_server_does_every_episode_is_stored_once_and_resume_
     )
     planned = plans(40)
     with RunDir.create(tmp_path / "run", {"planned": [plan.id for plan in planned]}) as run:
-        async with serving(server) as url, harness_on(url, parts) as harness:
+        async with serving(server) as url, context_on(url, parts) as context:
             seen = []
-            async for episode in Runner(harness, concurrency=16, on_failure=run.add_failure).run(planned):
+            async for episode in Runner(context, concurrency=16, on_failure=run.add_failure).run(planned):
                 run.add(episode)
                 seen.append(episode)
             assert sorted(e.id for e in seen) == sorted(plan.id for plan in planned)
@@ -168,7 +168,7 @@ async def test_whatever_the_server_does_every_episode_is_stored_once_and_resume_
             server.faults = iter(())
             again = missing(planned, run)
             assert len(again) == statuses["infra_error"]
-            async for episode in Runner(harness, concurrency=16).run(again):
+            async for episode in Runner(context, concurrency=16).run(again):
                 run.add(episode)
             assert missing(planned, run) == []
             assert sum(row.status == "done" for row in run.rows()) == len(planned)
@@ -180,17 +180,17 @@ async def test_a_run_stops_when_the_engine_is_down_and_goes_on_when_it_is_back(t
     planned = plans(60)
     server = Server()
     with RunDir.create(tmp_path / "run") as run:
-        async with serving(server) as url, harness_on(url, parts) as harness:
+        async with serving(server) as url, context_on(url, parts) as context:
             server.faults = (None if k < 20 else "500" for k in range(10_000))
             with pytest.raises(EngineDown, match="4 episodes in a row"):
-                async for episode in Runner(harness, concurrency=4).run(planned):
+                async for episode in Runner(context, concurrency=4).run(planned):
                     run.add(episode)
             asked = server.completions
             assert asked < 20 + 2 * (4 + 4), "no request after the run stopped, and no episode began in vain"
             done = sum(row.status == "done" for row in run.rows())
             assert done == 60 - len(missing(planned, run)) > 0
             server.faults = iter(())
-            async for episode in Runner(harness, concurrency=4).run(missing(planned, run)):
+            async for episode in Runner(context, concurrency=4).run(missing(planned, run)):
                 run.add(episode)
         assert missing(planned, run) == []
 
@@ -201,9 +201,9 @@ async def test_a_server_that_refuses_stops_the_run_and_is_no_bug_in_user_code(
 ) -> None:
     parts = make_parts(tmp_path, limits={"backoff_s": 0.0, "retries": 2, "engine_failures": 4, "user_errors": 0})
     server, seen = Server(iter(lambda: status, "")), list[Episode]()
-    async with serving(server) as url, harness_on(url, parts, retries=3) as harness:
+    async with serving(server) as url, context_on(url, parts, retries=3) as context:
         with pytest.raises(EngineDown, match=rf"refused 4 episodes in a row[\s\S]*status {status}[\s\S]*{remedy}"):
-            async for episode in Runner(harness, concurrency=1).run(plans(20)):
+            async for episode in Runner(context, concurrency=1).run(plans(20)):
                 seen.append(episode)
     assert [(e.status, e.attempt, e.error.cause) for e in seen if e.error] == [("infra_error", 0, "refusal")] * 4
     assert server.completions == 4, "what is refused is not asked again"
@@ -211,9 +211,9 @@ async def test_a_server_that_refuses_stops_the_run_and_is_no_bug_in_user_code(
 
 async def test_a_dead_policy_stops_the_run_at_its_first_episode(tmp_path: Path) -> None:
     server, seen = Server(iter(lambda: "nan", "")), list[Episode]()
-    async with serving(server) as url, harness_on(url, make_parts(tmp_path)) as harness:
+    async with serving(server) as url, context_on(url, make_parts(tmp_path)) as context:
         with pytest.raises(DeadPolicy, match=r"not finite[\s\S]*-> [\s\S]*earlier checkpoint"):
-            async for episode in Runner(harness, concurrency=1).run(plans(20)):
+            async for episode in Runner(context, concurrency=1).run(plans(20)):
                 seen.append(episode)
     assert [e.status for e in seen] == ["infra_error"]
 
@@ -221,16 +221,16 @@ async def test_a_dead_policy_stops_the_run_at_its_first_episode(tmp_path: Path) 
 async def test_failures_between_successes_stop_nothing(tmp_path: Path) -> None:
     parts = make_parts(tmp_path, limits={"backoff_s": 0.0, "retries": 0, "engine_failures": 2})
     server = Server(None if k % 5 else "500" for k in range(10_000))
-    async with serving(server) as url, harness_on(url, parts) as harness:
-        episodes = await collect(Runner(harness, concurrency=1).run(plans(20)))
+    async with serving(server) as url, context_on(url, parts) as context:
+        episodes = await collect(Runner(context, concurrency=1).run(plans(20)))
     assert Counter(e.status for e in episodes)["infra_error"] > 2
 
 
 async def test_cancelling_with_requests_in_flight_leaves_nothing(tmp_path: Path) -> None:
     server = Server(iter(lambda: "hang", ""))
-    async with serving(server) as url, harness_on(url, make_parts(tmp_path)) as harness:
+    async with serving(server) as url, context_on(url, make_parts(tmp_path)) as context:
         before = asyncio.all_tasks()
-        run = Runner(harness, concurrency=8).run(plans(20))
+        run = Runner(context, concurrency=8).run(plans(20))
         waiting = asyncio.ensure_future(anext(run))
         while server.completions < 8:
             await asyncio.sleep(0.01)
@@ -240,7 +240,7 @@ async def test_cancelling_with_requests_in_flight_leaves_nothing(tmp_path: Path)
         await run.aclose()
         assert {task for task in asyncio.all_tasks() - before if "play" in repr(task)} == set()
         server.faults = iter(())
-        assert all(whole(e) for e in await collect(Runner(harness, concurrency=8).run(plans(20))))
+        assert all(whole(e) for e in await collect(Runner(context, concurrency=8).run(plans(20))))
 
 
 async def test_plans_are_read_as_there_is_room(tmp_path: Path) -> None:
@@ -254,8 +254,8 @@ async def test_plans_are_read_as_there_is_room(tmp_path: Path) -> None:
             taken += 1
             yield Plan(f"e{taken}", "g", task)
 
-    async with serving(Server()) as url, harness_on(url, make_parts(tmp_path)) as harness:
-        run = Runner(harness, concurrency=5).run(endless())
+    async with serving(Server()) as url, context_on(url, make_parts(tmp_path)) as context:
+        run = Runner(context, concurrency=5).run(endless())
         for ended in range(12):
             await anext(run)
             assert taken <= ended + 1 + 5

@@ -18,7 +18,7 @@ from agentrl.types.episode import Episode
 from agentrl.types.errors import EngineError
 from agentrl.types.sample import rows_of
 from agentrl.types.task import Task
-from tests.rollout.world import Bench, FlakyEngine, collect, make_harness, make_parts, plans, play_one
+from tests.rollout.world import Bench, FlakyEngine, collect, make_context, make_parts, plans, play_one
 
 
 def calls(*names: str, **arguments: Any) -> Any:
@@ -37,8 +37,8 @@ def trained_tokens(episode: Episode) -> int:
 
 
 async def test_every_planned_episode_is_emitted_exactly_once(tmp_path: Path) -> None:
-    harness = make_harness(make_parts(tmp_path), calls("echo", text="hello"))
-    episodes = await collect(Runner(harness, concurrency=7).run(plans(50)))
+    context = make_context(make_parts(tmp_path), calls("echo", text="hello"))
+    episodes = await collect(Runner(context, concurrency=7).run(plans(50)))
     assert sorted(e.id for e in episodes) == sorted(p.id for p in plans(50))
     for episode in episodes:
         assert (episode.status, episode.stop, episode.answer) == ("done", "answer", episode.task.data["answer"])
@@ -59,7 +59,7 @@ async def test_every_planned_episode_is_emitted_exactly_once(tmp_path: Path) -> 
     ],
 )
 async def test_whatever_a_tool_does_is_an_observation(tmp_path: Path, name: str, outcome: str, text: str) -> None:
-    episode = await play_one(make_harness(make_parts(tmp_path), calls(name)))
+    episode = await play_one(make_context(make_parts(tmp_path), calls(name)))
     call = episode.turns[0].calls[0]
     assert call.outcome == outcome
     assert text in call.result
@@ -75,7 +75,7 @@ async def test_an_exception_of_a_tool_is_kept_with_its_line(tmp_path: Path) -> N
     )
     (tmp_path / "bad.py").write_text(code)
     parts = make_parts(tmp_path, tools=["tests.rollout.world:Bench", "./bad.py:Bad"])
-    (call,) = (await play_one(make_harness(parts, calls("bad")))).turns[0].calls
+    (call,) = (await play_one(make_context(parts, calls("bad")))).turns[0].calls
     assert call.outcome == "raised"
     assert call.raised.startswith("JSONDecodeError: Expecting property name")
     assert call.raised.endswith(f" at {tmp_path / 'bad.py'}:10 in _read")
@@ -83,12 +83,12 @@ async def test_an_exception_of_a_tool_is_kept_with_its_line(tmp_path: Path) -> N
 
 async def test_a_flood_is_cut_and_kept_whole_in_a_blob(tmp_path: Path) -> None:
     blobs: list[bytes] = []
-    harness = make_harness(
+    context = make_context(
         make_parts(tmp_path),
         calls("flood"),
         put_blob=lambda data: blobs.append(data) or "hash",  # type: ignore[func-returns-value]
     )
-    call = (await play_one(harness)).turns[0].calls[0]
+    call = (await play_one(context)).turns[0].calls[0]
     assert len(call.result) < 20_100
     assert call.result.startswith("<x")
     assert call.result.endswith("x>")
@@ -97,10 +97,10 @@ async def test_a_flood_is_cut_and_kept_whole_in_a_blob(tmp_path: Path) -> None:
 
 
 async def test_an_engine_that_breaks_off_is_tried_again_from_the_start(tmp_path: Path) -> None:
-    harness = make_harness(make_parts(tmp_path), calls("echo", text="x"), FlakyEngine)
-    harness.engine.failures = 2  # type: ignore[attr-defined]
+    context = make_context(make_parts(tmp_path), calls("echo", text="x"), FlakyEngine)
+    context.engine.failures = 2  # type: ignore[attr-defined]
     failures: list[dict[str, Any]] = []
-    (episode,) = await collect(Runner(harness, concurrency=1, on_failure=failures.append).run(plans(1)))
+    (episode,) = await collect(Runner(context, concurrency=1, on_failure=failures.append).run(plans(1)))
     assert (episode.status, episode.attempt, len(episode.turns)) == ("done", 2, 2)
     assert [(f["attempt"], f["final"], f["stage"]) for f in failures] == [
         (0, False, "generate"),
@@ -109,9 +109,9 @@ async def test_an_engine_that_breaks_off_is_tried_again_from_the_start(tmp_path:
 
 
 async def test_an_engine_that_stays_broken_gives_no_reward(tmp_path: Path) -> None:
-    harness = make_harness(make_parts(tmp_path, rewards={"format": {}}), calls("echo", text="x"), FlakyEngine)
-    harness.engine.failures = 1000  # type: ignore[attr-defined]
-    episode = await play_one(harness)
+    context = make_context(make_parts(tmp_path, rewards={"format": {}}), calls("echo", text="x"), FlakyEngine)
+    context.engine.failures = 1000  # type: ignore[attr-defined]
+    episode = await play_one(context)
     assert (episode.status, episode.reward, episode.components, episode.attempt) == ("infra_error", None, {}, 2)
     assert episode.error is not None
     assert episode.error.kind == EngineError.__name__
@@ -121,7 +121,7 @@ async def test_an_engine_that_stays_broken_gives_no_reward(tmp_path: Path) -> No
 async def test_a_bug_in_a_reward_is_a_user_error_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text("def bad(task):\n    return task.data['no such key']\n")
     parts = make_parts(tmp_path, rewards={"bad": "./bad.py:bad"})
-    episode = await play_one(make_harness(parts, calls()))
+    episode = await play_one(make_context(parts, calls()))
     assert (episode.status, episode.reward) == ("user_error", None)
     assert episode.error is not None
     assert episode.error.stage == "score"
@@ -133,7 +133,7 @@ async def test_a_bug_in_a_reward_is_a_user_error_with_its_place(tmp_path: Path) 
 async def test_a_reward_that_awaits_what_it_cancelled_is_a_user_error(tmp_path: Path) -> None:
     code = "import asyncio\n\nasync def bad(task):\n    waiting = asyncio.create_task(asyncio.sleep(9))\n"
     (tmp_path / "trips.py").write_text(f"{code}    waiting.cancel()\n    await waiting\n")
-    episode = await play_one(make_harness(make_parts(tmp_path, rewards={"bad": "./trips.py:bad"}), calls()))
+    episode = await play_one(make_context(make_parts(tmp_path, rewards={"bad": "./trips.py:bad"}), calls()))
     assert episode.status == "user_error"
     assert episode.error is not None
     assert (episode.error.kind, episode.error.stage) == ("RewardError", "score")
@@ -187,7 +187,7 @@ async def test_user_code_that_exits_ends_its_episode_and_not_the_run(tmp_path: P
         yield Say(calls=[("act", {})])
 
     failures: list[dict[str, Any]] = []
-    runner = Runner(make_harness(parts, acts), concurrency=3, on_failure=failures.append)
+    runner = Runner(make_context(parts, acts), concurrency=3, on_failure=failures.append)
     found = {e.id: e for e in await collect(runner.run([Plan(task.id, task.id, task) for task in tasks]))}
     lost = {"open", "agent", "score"}
     assert {id: e.status for id, e in found.items()} == {id: "user_error" if id in lost else "done" for id in found}
@@ -200,7 +200,7 @@ async def test_a_tool_s_own_timeout_is_not_taken_for_its_deadline(tmp_path: Path
     code = "from agentrl import Tool, tool\n\nclass Asks(Tool):\n    @tool\n    async def ask(self) -> str:\n"
     (tmp_path / "asks.py").write_text(f"{code}        raise TimeoutError('the server did not answer')\n")
     parts = make_parts(tmp_path, tools=["tests.rollout.world:Bench", "./asks.py:Asks"])
-    (call,) = (await play_one(make_harness(parts, calls("ask")))).turns[0].calls
+    (call,) = (await play_one(make_context(parts, calls("ask")))).turns[0].calls
     assert (call.outcome, call.result) == ("raised", "Error: ask: TimeoutError: the server did not answer")
 
 
@@ -218,7 +218,7 @@ async def test_a_deadline_of_user_code_names_its_limit(
     code += "class Slow(Tool):\n    async def open(self, task, sandbox):\n        await asyncio.sleep(60)\n"
     (tmp_path / "slow.py").write_text(code)
     parts = make_parts(tmp_path, tools=tools, rewards=rewards, limits={limit: 0.05})
-    episode = await play_one(make_harness(parts, calls()))
+    episode = await play_one(make_context(parts, calls()))
     assert episode.status == "user_error"
     assert episode.error is not None
     assert episode.error.message == f"{said}\n  -> raise limits.{limit}"
@@ -230,7 +230,7 @@ async def test_a_tool_may_return_a_result_of_its_own_class(tmp_path: Path) -> No
     code += "        super().__init__('hit', rewards={'hit': True})\n\nclass Gun(Tool):\n    @tool\n"
     (tmp_path / "gun.py").write_text(f"{code}    async def shoot(self):\n        return Hit()\n")
     parts = make_parts(tmp_path, tools=["tests.rollout.world:Bench", "./gun.py:Gun"])
-    assert (await play_one(make_harness(parts, calls("shoot")))).turns[0].rewards == {"hit": 1.0}
+    assert (await play_one(make_context(parts, calls("shoot")))).turns[0].rewards == {"hit": 1.0}
 
 
 async def test_user_errors_have_a_budget(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ async def test_user_errors_have_a_budget(tmp_path: Path) -> None:
     parts = make_parts(tmp_path, rewards={"bad": "./bad.py:bad"}, limits={"user_errors": 3, "backoff_s": 0.0})
     seen: list[Episode] = []
     with pytest.raises(TooManyUserErrors, match="oops"):
-        async for episode in Runner(make_harness(parts, calls()), concurrency=1).run(plans(50)):
+        async for episode in Runner(make_context(parts, calls()), concurrency=1).run(plans(50)):
             seen.append(episode)
     assert len(seen) == 4
 
@@ -249,23 +249,23 @@ async def test_limits_truncate_and_still_score(tmp_path: Path) -> None:
             yield Say(calls=[("echo", {"text": "again"})])
 
     parts = make_parts(tmp_path, rewards={"tool_success": {}}, agent={"max_turns": 3})
-    episode = await play_one(make_harness(parts, forever))
+    episode = await play_one(make_context(parts, forever))
     assert (episode.status, episode.stop, len(episode.turns), episode.reward) == ("truncated", "turns", 3, 1.0)
 
-    harness = make_harness(make_parts(tmp_path, rewards={"tool_success": {}}), forever)
-    harness.engine.max_context = 2200  # type: ignore[misc]
-    episode = await play_one(harness)
+    context = make_context(make_parts(tmp_path, rewards={"tool_success": {}}), forever)
+    context.engine.max_context = 2200  # type: ignore[misc]
+    episode = await play_one(context)
     assert (episode.status, episode.stop, episode.reward) == ("truncated", "tokens", 1.0)
 
     parts = make_parts(tmp_path, rewards={"tool_success": {}}, limits={"episode_s": 0.1})
-    episode = await play_one(make_harness(parts, calls("hang")))
+    episode = await play_one(make_context(parts, calls("hang")))
     assert (episode.status, episode.stop) == ("truncated", "wall")
 
 
 async def test_cancelling_emits_nothing_and_leaves_no_task(tmp_path: Path) -> None:
     parts = make_parts(tmp_path, limits={"episode_s": 60})
-    harness = make_harness(parts, calls(*["hang"] * 5))
-    run = Runner(harness, concurrency=4).run(plans(8))
+    context = make_context(parts, calls(*["hang"] * 5))
+    run = Runner(context, concurrency=4).run(plans(8))
     waiting = asyncio.ensure_future(anext(run))
     await asyncio.sleep(0.1)
     waiting.cancel()
@@ -273,7 +273,7 @@ async def test_cancelling_emits_nothing_and_leaves_no_task(tmp_path: Path) -> No
         await waiting
     await run.aclose()
     assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
-    assert harness.engine._live == {}  # type: ignore[attr-defined]
+    assert context.engine._live == {}  # type: ignore[attr-defined]
 
 
 class Forgetful(Agent):
@@ -296,7 +296,7 @@ async def test_an_edited_context_is_a_new_branch_and_every_sampled_token_trains_
         yield Say(calls=[("echo", {"text": "y"})])
         yield Say(calls=[("end", {"answer": "z"})])
 
-    episode = await play_one(make_harness(parts, script))
+    episode = await play_one(make_context(parts, script))
     assert [drift.kind for drift in episode.drift] == ["context_edit"] * 2
     assert len(episode.leaves()) == 3
     assert trained_tokens(episode) == episode.sampled_tokens
@@ -312,7 +312,7 @@ async def test_calls_of_one_tool_run_in_order_unless_it_allows_more(
         yield Say(calls=[("note", {"text": "a", "wait": 0.1}), ("note", {"text": "b"}), ("hang", {})])
         yield Say(calls=[("end", {"answer": "z"})])
 
-    turn = (await play_one(make_harness(make_parts(tmp_path), script))).turns[0]
+    turn = (await play_one(make_context(make_parts(tmp_path), script))).turns[0]
     # Which comes first is seen in the tool's own list; records and messages keep the order of the calls.
     assert [call.result for call in turn.calls[:2]] == (["ba", "b"] if parallel else ["a", "ab"])
     assert [call.outcome for call in turn.calls] == ["ok", "ok", "timeout"]
@@ -320,7 +320,7 @@ async def test_calls_of_one_tool_run_in_order_unless_it_allows_more(
 
 
 async def test_a_record_survives_its_encoding(tmp_path: Path) -> None:
-    episode = await play_one(make_harness(make_parts(tmp_path), calls("echo", text="ü\x00<|im_end|>")))
+    episode = await play_one(make_context(make_parts(tmp_path), calls("echo", text="ü\x00<|im_end|>")))
     assert msgspec.json.decode(msgspec.json.encode(episode), type=Episode) == episode
 
 
@@ -332,7 +332,7 @@ async def test_a_call_in_another_format_is_told_and_counted(tmp_path: Path) -> N
         heard.extend(message["content"] for message in observed)
         yield Say("done")
 
-    episode = await play_one(make_harness(make_parts(tmp_path), script))
+    episode = await play_one(make_context(make_parts(tmp_path), script))
     assert "that is a tool call in the format mistral" in heard[0]
     assert "<tool_call>" in heard[0]
     (call,) = episode.turns[0].calls

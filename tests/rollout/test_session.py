@@ -16,7 +16,7 @@ from agentrl.tools.base import Tool, ToolResult, tool, toolbox
 from agentrl.types.engine import Completion
 from agentrl.types.errors import InfraError, ToolError
 from agentrl.types.task import Task
-from tests.rollout.world import collect, make_harness, make_parts, play_one
+from tests.rollout.world import collect, make_context, make_parts, play_one
 
 HERE = "tests.rollout.test_session"
 
@@ -48,7 +48,7 @@ async def test_rewards_of_one_name_in_one_turn_add_up(tmp_path: Path) -> None:
         yield Say(calls=[("shoot", {"at": at}) for at in (1, 2, 3)])
 
     parts = make_parts(tmp_path, tools=[f"{HERE}:Range"], agent={"use": f"{HERE}:Praising"})
-    turn = (await play_one(make_harness(parts, script))).turns[0]
+    turn = (await play_one(make_context(parts, script))).turns[0]
     assert turn.rewards == {"hit": 2.75, "at 1": 1.0, "at 2": 1.0, "at 3": 1.0, "style": 1.0}
 
 
@@ -67,7 +67,7 @@ async def test_a_tool_that_changes_its_arguments_does_not_change_the_record(tmp_
         yield Say(calls=[("keep", {"entry": {"tags": ["x"]}})])
 
     parts = make_parts(tmp_path, tools=[f"{HERE}:Shelf"])
-    (call,) = (await play_one(make_harness(parts, script))).turns[0].calls
+    (call,) = (await play_one(make_context(parts, script))).turns[0].calls
     assert call.result == "['x', 'added by the tool']"
     assert call.arguments == {"entry": {"tags": ["x"]}}
 
@@ -163,7 +163,7 @@ async def test_a_call_whose_sibling_lost_its_machinery_ends_with_its_attempt(tmp
 
     LOG.clear()
     parts = make_parts(tmp_path, tools=[f"{HERE}:Breaks", f"{HERE}:Acts"])
-    episode = await play_one(make_harness(parts, script))
+    episode = await play_one(make_context(parts, script))
     assert (episode.status, episode.attempt) == ("done", 1)
     assert LOG == ["ended 1", "close 1", "acts 2", "ended 2", "close 2"]
 
@@ -199,8 +199,8 @@ async def test_two_things_at_once_on_one_conversation_are_refused(tmp_path: Path
         yield Say("bye")
 
     parts = make_parts(tmp_path, agent={"use": f"{HERE}:{agent}"})
-    harness = make_harness(parts, script, Slow)
-    episode = await play_one(harness)
+    context = make_context(parts, script, Slow)
+    episode = await play_one(context)
     assert (episode.status, episode.error and episode.error.kind) == ("user_error", "SessionMisused")
     assert episode.error is not None
     assert said in episode.error.message
@@ -238,14 +238,14 @@ async def test_what_is_said_before_the_first_reply_belongs_to_the_opening(tmp_pa
         yield Say("bye")
 
     plans = [Plan(id, id, Task.of(id, "Go.")) for id in ("say", "rewrite", "reward")]
-    harness = make_harness(parts, script)
-    said, rewritten, rewarded = await collect(Runner(harness, concurrency=1).run(plans))
+    context = make_context(parts, script)
+    said, rewritten, rewarded = await collect(Runner(context, concurrency=1).run(plans))
     assert [m["content"] for m in said.prompt] == ["Go.", "It is Monday.", "Be brief."]
     assert [m["content"] for m in rewritten.prompt] == ["Something else."]
     for episode in (said, rewritten):
         assert (episode.status, episode.drift) == ("done", [])
         assert [node.kind for node in episode.nodes] == ["prompt", "sampled"]
-        assert episode.nodes[0].token_ids == harness.renderer.start(episode.prompt)
+        assert episode.nodes[0].token_ids == context.renderer.start(episode.prompt)
     assert rewarded.status == "user_error"
     assert rewarded.error is not None
     assert "reward() belongs to a turn, and there is none yet\n  -> call it after generate()" in rewarded.error.message
@@ -269,7 +269,7 @@ async def test_the_messages_of_a_session_are_a_copy(tmp_path: Path) -> None:
         yield Say("bye")
 
     parts = make_parts(tmp_path, agent={"use": f"{HERE}:Scribbles"})
-    episode = await play_one(make_harness(parts, script))
+    episode = await play_one(make_context(parts, script))
     assert episode.status == "done"
     assert [message["content"] for message in episode.prompt] == ["Task 0."]
     assert [message["content"] for message in episode.turns[0].observations] == ["x"]
@@ -282,19 +282,19 @@ async def test_a_reply_that_calls_and_answers_runs_its_calls_first(tmp_path: Pat
         seen = yield Say("<answer>made up</answer>", calls=[("echo", {"text": "true"})])
         yield Say(f"<answer>{seen[-1]['content']}</answer>")
 
-    episode = await play_one(make_harness(make_parts(tmp_path), script))
+    episode = await play_one(make_context(make_parts(tmp_path), script))
     assert [[call.result for call in turn.calls] for turn in episode.turns] == [["true"], []]
     assert (episode.stop, episode.answer) == ("answer", "true")
 
 
 async def test_random_agents_keep_within_bounds_and_speak_where_there_is_no_tool(tmp_path: Path) -> None:
     parts = make_parts(tmp_path, tools=[])
-    episode = await play_one(make_harness(parts, parts.script("random")))
+    episode = await play_one(make_context(parts, parts.script("random")))
     assert (episode.status, len(episode.turns)) == ("done", 1)
     assert set((episode.answer or "").split()) <= {"Task", "0."}
     assert episode.answer
 
     parts = make_parts(tmp_path, tools=[f"{HERE}:Limited"], agent={"max_turns": 40})
-    episode = await play_one(make_harness(parts, parts.script("random")))
+    episode = await play_one(make_context(parts, parts.script("random")))
     calls = [call for turn in episode.turns for call in turn.calls]
     assert {call.arguments["cups"] for call in calls} == {1, 2, 3}

@@ -21,7 +21,7 @@ from agentrl.types import values
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError, TaskError
 from agentrl.types.task import Task
-from tests.rollout.world import collect, make_harness, make_parts, play_one
+from tests.rollout.world import collect, make_context, make_parts, play_one
 
 torch = pytest.importorskip("torch")
 
@@ -152,8 +152,8 @@ async def test_what_cannot_be_recorded_ends_its_episode_and_no_other(
     tasks = [Task.of(name, "Go.", place=place, value=name) for name in ODD]
     found: dict[str, Episode] = {}
     with RunDir.create(tmp_path / "run") as run:
-        harness = make_harness(parts, play, put_blob=run.put_blob)
-        runner = Runner(harness, concurrency=4, on_failure=run.add_failure)
+        context = make_context(parts, play, put_blob=run.put_blob)
+        runner = Runner(context, concurrency=4, on_failure=run.add_failure)
         for episode in await collect(runner.run([Plan(task.id, task.id, task) for task in tasks])):
             run.add(episode)
             found[episode.id] = run.get(episode.id)
@@ -255,7 +255,7 @@ async def test_what_a_tool_does_to_its_task_stays_in_its_episode(tmp_path: Path)
         yield Say(calls=[("take", {})])
 
     plans = [Plan(f"g#{k}", "g", task) for k in range(3)]
-    episodes = await collect(Runner(make_harness(parts, script), concurrency=1).run(plans))
+    episodes = await collect(Runner(make_context(parts, script), concurrency=1).run(plans))
     assert [episode.turns[0].calls[0].result for episode in episodes] == ["3"] * 3
     assert [episode.task.data for episode in episodes] == [{"items": [1, 2, 3]}] * 3
 
@@ -290,8 +290,8 @@ async def test_what_a_reward_does_to_its_episode_stays_there(tmp_path: Path) -> 
         return episode.task, episode.nodes, turns, episode.answer
 
     rewards = {name: f"./rewards.py:{name}" for name in ("meddle", "judge")}
-    left = await play_one(make_harness(make_parts(tmp_path), script))
-    meddled = await play_one(make_harness(make_parts(tmp_path, rewards=rewards), script))
+    left = await play_one(make_context(make_parts(tmp_path), script))
+    meddled = await play_one(make_context(make_parts(tmp_path, rewards=rewards), script))
     assert meddled.components == {"meddle": 1.0, "judge": 1.0}
     assert told(meddled) == told(left)
 
@@ -301,7 +301,7 @@ async def test_a_record_that_cannot_be_stored_is_a_user_error_whatever_made_it_s
     unchecked = Task(id="t", instruction=[{"role": "user", "content": "Go."}], data={"x": object()})
     plans = [Plan("a", "g", Task.of("t", "Go.")), Plan("b", "g", unchecked)]
     with RunDir.create(tmp_path / "run") as run:
-        for episode in await collect(Runner(make_harness(parts, play), concurrency=1).run(plans)):
+        for episode in await collect(Runner(make_context(parts, play), concurrency=1).run(plans)):
             run.add(episode)
         stored = [run.get(id) for id in ("a", "b")]
     assert [(e.status, e.reward, e.turns) for e in stored] == [("user_error", None, [])] * 2
@@ -363,7 +363,7 @@ async def test_an_exception_whose_text_is_odd_is_one_episode_s_error(tmp_path: P
     parts = make_parts(tmp_path, agent={"use": "tests.rollout.test_values:Throws"})
     plans = [Plan(id, id, Task.of(id, "Go.")) for id in ("wordless", "surrogate", "long")]
     with RunDir.create(tmp_path / "run") as run:
-        runner = Runner(make_harness(parts, play), concurrency=1, on_failure=run.add_failure)
+        runner = Runner(make_context(parts, play), concurrency=1, on_failure=run.add_failure)
         for episode in await collect(runner.run(plans)):
             run.add(episode)
         messages = [failure["message"] for failure in run.failures()]

@@ -10,7 +10,7 @@ from typing import Any
 from agentrl.config.recipe import Recipe
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollout.builder import Parts, build
-from agentrl.rollout.runner import Harness, Plan, Runner
+from agentrl.rollout.runner import Plan, RolloutContext, Runner
 from agentrl.tools.base import Tool, ToolError, ToolResult, tool
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.episode import Episode
@@ -114,12 +114,14 @@ def tasks(n: int = 4) -> list[Task]:
     return [Task.of(f"t{k}", f"Task {k}.", answer=str(k)) for k in range(n)]
 
 
-def make_harness(parts: Parts, script: Script, engine: type[ScriptedEngine] = ScriptedEngine, **more: Any) -> Harness:
-    """A harness whose policy is `script`, in bytes."""
+def make_context(
+    parts: Parts, script: Script, engine: type[ScriptedEngine] = ScriptedEngine, **more: Any
+) -> RolloutContext:
+    """A context whose policy is `script`, in bytes."""
     from agentrl.chat.tokenizer import ByteTokenizer
 
     renderer = parts.renderer(ByteTokenizer())
-    return parts.harness(engine(script, renderer, renderer.parser), renderer, None, **more)
+    return parts.context(engine(script, renderer, renderer.parser), renderer, None, **more)
 
 
 def plans(n: int) -> list[Plan]:
@@ -130,8 +132,8 @@ async def collect(episodes: AsyncIterator[Episode]) -> list[Episode]:
     return [episode async for episode in episodes]
 
 
-async def play_one(harness: Harness) -> Episode:
-    return (await collect(Runner(harness, concurrency=1).run(plans(1))))[0]
+async def play_one(context: RolloutContext) -> Episode:
+    return (await collect(Runner(context, concurrency=1).run(plans(1))))[0]
 
 
-__all__ = ["Bench", "FlakyEngine", "collect", "make_harness", "make_parts", "plans", "play_one"]
+__all__ = ["Bench", "FlakyEngine", "collect", "make_context", "make_parts", "plans", "play_one"]

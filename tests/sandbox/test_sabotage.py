@@ -103,8 +103,8 @@ async def play(
     failures: list[dict[str, Any]] = []
     async with opened(parts) as backend:
         renderer = parts.renderer(ByteTokenizer())
-        harness = parts.harness(ScriptedEngine(says, renderer, renderer.parser), renderer, backend)
-        runner = Runner(harness, concurrency=8, on_failure=failures.append)
+        context = parts.context(ScriptedEngine(says, renderer, renderer.parser), renderer, backend)
+        runner = Runner(context, concurrency=8, on_failure=failures.append)
         return {episode.id: episode for episode in await collect(runner.run(plans))}, failures
 
 
