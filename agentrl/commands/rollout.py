@@ -17,9 +17,9 @@ from agentrl.distributed.worker_pool import with_worker_pool
 from agentrl.reporters.terminal import Terminal
 from agentrl.rollout.builder import Parts, build
 from agentrl.rollout.engines import open_engine, start_to_sample
-from agentrl.rollout.plans import missing, rollout_plans
 from agentrl.rollout.play import evaluate, play
-from agentrl.rollout.runner import Plan
+from agentrl.rollout.runner import EpisodeSpec
+from agentrl.rollout.specs import missing, rollout_specs
 from agentrl.sandbox.pool import Pool
 from agentrl.store.run_dir import RunDir
 from agentrl.types.closing import close_all
@@ -36,10 +36,10 @@ def rollout(
     tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
     who = agent or (engine or recipe.engine.use).partition(":")[0]
     path = out or Path("runs") / f"{recipe.name}-{who}"
-    planned = rollout_plans(tasks, n, group_size=group_size)
+    planned = rollout_specs(tasks, n, group_size=group_size)
     run = open_run(path, recipe, "rollout", agent=agent, engine=engine, group_size=group_size)
     with closing(run):
-        run.update_info(planned=[plan.id for plan in planned], finished=False)
+        run.update_info(planned=[spec.id for spec in planned], finished=False)
         with Terminal(f"rollout {recipe.name} ({who})") as progress:
             asyncio.run(_collect(parts, run, planned, agent, engine, progress))
         run.update_info(finished=True)
@@ -47,7 +47,7 @@ def rollout(
 
 
 async def _collect(
-    parts: Parts, run: RunDir, planned: list[Plan], agent: str | None, engine: str | None, progress: Terminal
+    parts: Parts, run: RunDir, planned: list[EpisodeSpec], agent: str | None, engine: str | None, progress: Terminal
 ) -> None:
     todo = missing(planned, run)
     if len(todo) < len(planned):
@@ -60,7 +60,7 @@ async def _collect(
         try:
             await start_to_sample(live, progress.note)
             backend = parts.open_backend()
-            parts.check_prompts(renderer, [plan.task for plan in todo], live.max_context)
+            parts.check_prompts(renderer, [spec.task for spec in todo], live.max_context)
             progress.phase("episodes", len(todo))
             context = parts.context(live, renderer, backend, put_blob=run.put_blob)
             await play(context, todo, run, progress, parts.recipe.concurrency)

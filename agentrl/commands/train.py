@@ -16,8 +16,8 @@ from agentrl.curriculum.task_source import load_tasks
 from agentrl.distributed.worker_pool import with_worker_pool
 from agentrl.reporters.terminal import Terminal
 from agentrl.rollout.builder import build
-from agentrl.rollout.plans import iteration_plans
-from agentrl.rollout.runner import Plan
+from agentrl.rollout.runner import EpisodeSpec
+from agentrl.rollout.specs import iteration_specs
 from agentrl.store.run_dir import RunDir
 from agentrl.train.checks import check_training
 from agentrl.train.lint import cautions
@@ -103,14 +103,14 @@ def _replay(engine: str, recipe: Recipe) -> Callable[[LoadedModel], Engine]:
             place="--engine",
             remedy="replay a run of the torch or vllm engine",
         )
-    replay.require(plan.id for plan in _first_iteration(recipe))
+    replay.require(spec.id for spec in _first_iteration(recipe))
     return lambda loaded: replay
 
 
-def _first_iteration(recipe: Recipe) -> list[Plan]:
+def _first_iteration(recipe: Recipe) -> list[EpisodeSpec]:
     assert recipe.train is not None
     tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
     parts = load_parts(recipe.curriculum, recipe.base, recipe.scripts)
     curriculum = Curriculum(parts, seed=recipe.seed, iterations=recipe.train.iterations)
     size, turns = recipe.train.group_size, recipe.agent.max_turns
-    return iteration_plans(curriculum.draw(tasks, recipe.train.groups, size, turns, 0), 0)
+    return iteration_specs(curriculum.draw(tasks, recipe.train.groups, size, turns, 0), 0)

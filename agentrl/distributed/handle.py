@@ -2,7 +2,7 @@
 
     place = await PLACES["process"](settings, Room("rollout_workers", count=2))
     handle = await place.put("worker 0", RolloutWorker, recipe)
-    episode = await handle.call("play", plan)
+    episode = await handle.call("play", spec)
 
 The object's methods are coroutine functions, and many calls may run at once. What goes in and out is pickled, except
 locally.

@@ -18,7 +18,7 @@ from agentrl.distributed.gateway import GatewayEngine
 from agentrl.rollout.builder import Parts, build
 from agentrl.rollout.collector import rare_collections
 from agentrl.rollout.engines import attach
-from agentrl.rollout.runner import Plan, RolloutContext, Runner
+from agentrl.rollout.runner import EpisodeSpec, RolloutContext, Runner
 from agentrl.sandbox.pool import Pool
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode
@@ -122,7 +122,7 @@ class RolloutWorker:
         context = self._parts.context(engine, renderer, self._backend, temperature=setting.temperature)
         self._contexts[setting] = context
 
-    async def play(self, setting: Setting, plan: Plan) -> Played:
+    async def play(self, setting: Setting, spec: EpisodeSpec) -> Played:
         """One episode, with fresh attempts after infrastructure failures."""
         context, failures, blobs = self._contexts[setting], list[dict[str, Any]](), dict[str, bytes]()
 
@@ -135,7 +135,7 @@ class RolloutWorker:
             # Who comes after this episode is not known here: the pool is kept full.
             self._backend.prefetch([context.sandbox_spec] * self._backend.ahead)
         runner = Runner(replace(context, put_blob=put_blob), concurrency=1, on_failure=failures.append)
-        episode = await runner.play(plan)
+        episode = await runner.play(spec)
         return Played(episode, list(blobs.values()), failures)
 
     async def close(self) -> None:

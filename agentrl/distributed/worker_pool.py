@@ -30,7 +30,7 @@ from agentrl.distributed.worker import Attached, Played, RolloutWorker, Scripted
 from agentrl.engines.scripted import ScriptedEngine
 from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.rollout.builder import Parts
-from agentrl.rollout.runner import Plan, RolloutContext
+from agentrl.rollout.runner import EpisodeSpec, RolloutContext
 from agentrl.types.closing import close_all, to_stderr
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode, ErrorRecord
@@ -96,7 +96,7 @@ class WorkerPool:
     async def play(
         self,
         context: RolloutContext,
-        plan: Plan,
+        spec: EpisodeSpec,
         on_failure: Callable[[dict[str, Any]], None],
         on_phase: Callable[[str, str | None], None],
     ) -> Episode:
@@ -106,28 +106,28 @@ class WorkerPool:
             WorkersGone: none is left.
         """
         for deaths in range(context.limits.retries + 1):
-            on_phase(plan.id, "waits for a worker")
+            on_phase(spec.id, "waits for a worker")
             suspect = 0 < deaths == context.limits.retries
             worker = await self._worker(alone=suspect)
             worker.playing += 1
-            on_phase(plan.id, worker.name)
+            on_phase(spec.id, worker.name)
             try:
                 async with asyncio.timeout(longest_episode(context.limits)):
-                    played = await self._play(worker, context, plan)
+                    played = await self._play(worker, context, spec)
             except (WorkerDied, TimeoutError) as error:
                 silent = isinstance(error, TimeoutError)
                 died = WorkerDied("did not answer in time", place=worker.name) if silent else error
                 self._replace(worker, str(died))
                 final = deaths == context.limits.retries
                 failure = ErrorRecord(kind="WorkerDied", message=str(died), stage="worker")
-                record = {"episode": plan.id, "attempt": deaths, "status": "infra_error", "final": final}
+                record = {"episode": spec.id, "attempt": deaths, "status": "infra_error", "final": final}
                 on_failure({**record, **msgspec.structs.asdict(failure)})
                 continue
             finally:
                 worker.playing -= 1
                 worker.kept = worker.kept and not suspect
                 self._notice()
-                on_phase(plan.id, None)
+                on_phase(spec.id, None)
             for each in played.failures:
                 on_failure({**each, "attempt": each["attempt"] + deaths})
             if context.put_blob is not None:
@@ -135,13 +135,13 @@ class WorkerPool:
                     context.put_blob(blob)
             return msgspec.structs.replace(played.episode, attempt=played.episode.attempt + deaths)
         return Episode(
-            id=plan.id, group_id=plan.group_id, task=plan.task, iteration=plan.iteration, split=plan.split,
+            id=spec.id, group_id=spec.group_id, task=spec.task, iteration=spec.iteration, split=spec.split,
             attempt=deaths, status="infra_error", prompt=[], nodes=[], turns=[], error=failure,
             temperature=context.sampling.temperature, trainable=context.engine.trainable,
             created_at=time.time(),
         )  # fmt: skip
 
-    async def _play(self, worker: _Worker, context: RolloutContext, plan: Plan) -> Played:
+    async def _play(self, worker: _Worker, context: RolloutContext, spec: EpisodeSpec) -> Played:
         handle = await asyncio.shield(worker.handle)
         setting = Setting(await self._source(context.engine), context.sampling.temperature)
         if setting not in worker.prepared:
@@ -153,7 +153,7 @@ class WorkerPool:
             raise
         except InfraError as error:  # it cannot reach a server, or start a sandbox: another one may
             raise WorkerDied(f"cannot get ready: {error}", place=worker.name) from error
-        played: Played = await handle.call("play", setting, plan)
+        played: Played = await handle.call("play", setting, spec)
         return played
 
     async def _source(self, engine: Engine) -> Source:

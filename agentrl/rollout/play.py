@@ -11,8 +11,8 @@ from agentrl.config.recipe import EvalSettings
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.engines.replay import ReplayEngine
 from agentrl.rollout.builder import Parts
-from agentrl.rollout.plans import eval_plans, missing
-from agentrl.rollout.runner import Plan, RolloutContext, Runner
+from agentrl.rollout.runner import EpisodeSpec, RolloutContext, Runner
+from agentrl.rollout.specs import eval_specs, missing
 from agentrl.sandbox.pool import Pool
 from agentrl.store.run_dir import RunDir
 from agentrl.types.engine import Engine
@@ -21,20 +21,22 @@ from agentrl.types.reporter import Reporter
 from agentrl.types.sandbox import Backend
 
 
-async def play(context: RolloutContext, plans: list[Plan], run: RunDir, progress: Reporter, concurrency: int) -> None:
+async def play(
+    context: RolloutContext, specs: list[EpisodeSpec], run: RunDir, progress: Reporter, concurrency: int
+) -> None:
     """Runs episodes into a run directory.
 
     Raises:
         CreditError, StoreError: as `announce`.
     """
-    announce(context, plans)
+    announce(context, specs)
     runner = Runner(context, concurrency=concurrency, on_failure=run.add_failure, on_phase=progress.episode_stage)
-    async for episode in runner.run(plans):
+    async for episode in runner.run(specs):
         run.add(episode)
         progress.episode(episode)
 
 
-def announce(context: RolloutContext, plans: list[Plan]) -> None:
+def announce(context: RolloutContext, specs: list[EpisodeSpec]) -> None:
     """Before any of them begins: tells a pool how many sandboxes the episodes will take, looks for their gold answers,
     and whether a stored run has them all, if one is to be said again.
 
@@ -43,12 +45,12 @@ def announce(context: RolloutContext, plans: list[Plan]) -> None:
         StoreError: the run that is replayed lacks some.
     """
     if isinstance(context.engine, ReplayEngine):
-        context.engine.require(plan.id for plan in plans)
+        context.engine.require(spec.id for spec in specs)
     if isinstance(context.backend, Pool) and context.sandbox_spec is not None:
-        context.backend.prefetch([context.sandbox_spec] * len(plans))
+        context.backend.prefetch([context.sandbox_spec] * len(specs))
     if context.gain is not None:
-        for plan in plans:
-            context.gain.golds(plan.task)
+        for spec in specs:
+            context.gain.golds(spec.task)
 
 
 async def evaluate(
@@ -63,10 +65,10 @@ async def evaluate(
     iteration: int,
 ) -> dict[str, Any]:
     """Fresh episodes at the evaluation's temperature; the metrics of them."""
-    plans = eval_plans(tasks, settings.episodes, iteration)
-    progress.phase(f"evaluation after iteration {iteration}", len(plans))
+    specs = eval_specs(tasks, settings.episodes, iteration)
+    progress.phase(f"evaluation after iteration {iteration}", len(specs))
     context = parts.context(engine, renderer, backend, temperature=settings.temperature, put_blob=run.put_blob)
-    await play(context, missing(plans, run), run, progress, parts.recipe.concurrency)
+    await play(context, missing(specs, run), run, progress, parts.recipe.concurrency)
     metrics = {"iteration": iteration, "split": "eval", **summary(run.episodes(iteration=iteration, split="eval"))}
     progress.metrics(metrics)
     return metrics

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Plan:
+class EpisodeSpec:
     """An episode to come. Its id is known before it runs: resume is a set difference."""
 
     id: str
@@ -111,14 +111,14 @@ class Runner:
         self._on_failure = on_failure or (lambda failure: None)
         self._on_phase = on_phase or (lambda episode, phase: None)
 
-    async def run(self, plans: Iterable[Plan]) -> AsyncIterator[Episode]:
+    async def run(self, specs: Iterable[EpisodeSpec]) -> AsyncIterator[Episode]:
         """Yields every planned episode once, in order of completion.
 
         Raises:
             TooManyUserErrors, EngineDown, SandboxDown, ServiceDown, DeadPolicy: after the episode that spent the
                 budget of its cause was yielded, and all that had ended before.
         """
-        waiting = iter(plans)
+        waiting = iter(specs)
         running: set[asyncio.Task[Episode]] = set()
         ended: asyncio.Queue[asyncio.Task[Episode]] = asyncio.Queue()
         budgets = Budgets(self.context.limits)
@@ -145,29 +145,29 @@ class Runner:
                     task.cancel()
                 await asyncio.gather(*running, return_exceptions=True)
 
-    async def play(self, plan: Plan) -> Episode:
+    async def play(self, spec: EpisodeSpec) -> Episode:
         """One episode, with fresh attempts after infrastructure failures; by a worker, if there are any.
 
         Raises:
             WorkersGone: there was one.
         """
         if self.context.workers is not None:
-            return await self.context.workers.play(self.context, plan, self._on_failure, self._on_phase)
+            return await self.context.workers.play(self.context, spec, self._on_failure, self._on_phase)
         limits = self.context.limits
         for attempt in range(limits.retries + 1):
-            episode, judged = await self._attempt(plan, attempt)
+            episode, judged = await self._attempt(spec, attempt)
             if episode.error is not None:
                 final = not judged.retry or attempt == limits.retries
-                self._report(plan, attempt, episode.error, status=judged.status, final=final)
+                self._report(spec, attempt, episode.error, status=judged.status, final=final)
                 if not final:
                     await asyncio.sleep(limits.backoff_s * 2**attempt)
                     continue
             break
-        self._on_phase(plan.id, None)
+        self._on_phase(spec.id, None)
         return episode
 
-    async def _attempt(self, plan: Plan, attempt: int) -> tuple[Episode, Verdict]:
-        play = _Attempt(self.context, plan, attempt, self._on_phase)
+    async def _attempt(self, spec: EpisodeSpec, attempt: int) -> tuple[Episode, Verdict]:
+        play = _Attempt(self.context, spec, attempt, self._on_phase)
         judged = Verdict("done", retry=False)
         try:
             try:
@@ -187,12 +187,12 @@ class Runner:
         finally:
             await play.close()
         for closing in play.close_errors:
-            self._report(plan, attempt, closing, status="close_failed", final=False)
+            self._report(spec, attempt, closing, status="close_failed", final=False)
         return play.record(judged)
 
-    def _report(self, plan: Plan, attempt: int, error: ErrorRecord, *, status: str, final: bool) -> None:
+    def _report(self, spec: EpisodeSpec, attempt: int, error: ErrorRecord, *, status: str, final: bool) -> None:
         self._on_failure(
-            {"episode": plan.id, "attempt": attempt, "status": status, "final": final, **msgspec.structs.asdict(error)}
+            {"episode": spec.id, "attempt": attempt, "status": status, "final": final, **msgspec.structs.asdict(error)}
         )
 
 
@@ -200,9 +200,9 @@ class _Attempt:
     """One attempt at an episode: sandbox, tools, agent, rewards, in that order."""
 
     def __init__(
-        self, context: RolloutContext, plan: Plan, attempt: int, on_phase: Callable[[str, str | None], None]
+        self, context: RolloutContext, spec: EpisodeSpec, attempt: int, on_phase: Callable[[str, str | None], None]
     ) -> None:
-        self.context, self.plan, self.attempt = context, plan, attempt
+        self.context, self.spec, self.attempt = context, spec, attempt
         self.session: Session | None = None
         self.sandbox: Sandbox | None = None
         self.tools: list[Tool] = []
@@ -219,27 +219,27 @@ class _Attempt:
 
     async def run(self) -> None:
         context, limits = self.context, self.context.limits
-        task = self.plan.task.copied()  # the group's other episodes have the same task, and so has the record
+        task = self.spec.task.copied()  # the group's other episodes have the same task, and so has the record
         self.tools = context.make_tools()
         if context.backend is not None and context.sandbox_spec is not None:
             self._enter("sandbox")
-            self.sandbox = await self._start(context.backend, context.sandbox_spec, self.plan.id)
+            self.sandbox = await self._start(context.backend, context.sandbox_spec, self.spec.id)
         self._enter("open")
         async with within(limits.open_s, "opening the tools", "open_s", self.sandbox):
             for tool in self.tools:
                 self.opened.append(tool)
                 await tool.open(task, self.sandbox)
-        seed = derive_seed(context.seed, "episode", self.plan.id)
+        seed = derive_seed(context.seed, "episode", self.spec.id)
         self.session = session = Session(
-            self.plan.id, task, engine=context.engine, renderer=context.renderer, parser=context.parser,
+            self.spec.id, task, engine=context.engine, renderer=context.renderer, parser=context.parser,
             tools=self.tools, sandbox=self.sandbox, sampling=context.sampling, limits=limits,
-            max_turns=self.plan.max_turns or context.max_turns, seed=seed, put_blob=context.put_blob,
+            max_turns=self.spec.max_turns or context.max_turns, seed=seed, put_blob=context.put_blob,
             reserve=self._reserve(),
         )  # fmt: skip
         agent = context.make_agent()
         self._enter("agent")
         session.begin(agent.opening(session, context.system))
-        context.engine.begin_session(self.plan.id, task, session.messages, seed)
+        context.engine.begin_session(self.spec.id, task, session.messages, seed)
         try:
             async with asyncio.timeout(limits.episode_s) as wall:
                 await agent.run(session)
@@ -270,7 +270,7 @@ class _Attempt:
         try:
             async with within(self.context.limits.score_s, "scoring", "score_s", self.sandbox):
                 self.scored = await self.context.rewards.score(
-                    self.plan.task, self.episode(), self.sandbox, self._verifier_sandbox
+                    self.spec.task, self.episode(), self.sandbox, self._verifier_sandbox
                 )
         except TookTooLong:
             if self.context.outage.lasts:
@@ -278,12 +278,12 @@ class _Attempt:
             raise
 
     def _scorer(self) -> GoldScorer | None:
-        return self.context.gain if self.plan.split in ("train", "rollout") else None
+        return self.context.gain if self.spec.split in ("train", "rollout") else None
 
     def _reserve(self) -> int:
         """Tokens that the gold answer takes: every turn's prompt must leave room for it."""
         scorer = self._scorer()
-        return 0 if scorer is None else scorer.room(self.context.renderer, self.plan.task)
+        return 0 if scorer is None else scorer.room(self.context.renderer, self.spec.task)
 
     async def _score_gold(self) -> None:
         """Before the engine forgets the session: its cache holds all that the answers come after."""
@@ -293,12 +293,12 @@ class _Attempt:
         self._enter("information_gain")
         async with asyncio.timeout(context.limits.generate_s):
             nodes, turns = session.graph.nodes, session.turns
-            session.turns = await scorer.score(context.engine, context.renderer, self.plan.task, nodes, turns)
+            session.turns = await scorer.score(context.engine, context.renderer, self.spec.task, nodes, turns)
 
     def _end_session(self) -> None:
         if self.session is not None and not self._session_ended:
             self._session_ended = True
-            self.context.engine.end_session(self.plan.id)
+            self.context.engine.end_session(self.spec.id)
 
     async def _start(self, backend: Backend, spec: SandboxSpec, label: str) -> Sandbox:
         return await self.context.outage.create(backend, spec, label, self.context.limits.sandbox_s)
@@ -308,7 +308,7 @@ class _Attempt:
         backend, spec = self.context.backend, self.context.verifier_spec
         assert backend is not None
         assert spec is not None
-        return await self._start(backend, spec, f"{self.plan.id}/verify")
+        return await self._start(backend, spec, f"{self.spec.id}/verify")
 
     async def close(self) -> None:
         """Frees tools and sandbox; a failure here cannot change what the episode was."""
@@ -335,14 +335,14 @@ class _Attempt:
         except StoreError as error:
             self.stage = "record"
             judged = self.judge(error)
-            task = Task.of(self.plan.task.id, "")
+            task = Task.of(self.spec.task.id, "")
             nothing: dict[str, Any] = {"prompt": [], "nodes": [], "turns": [], "drift": [], "answer": None}
             episode = msgspec.structs.replace(self.episode(judged), task=task, **nothing)
         return episode, judged
 
     def episode(self, judged: Verdict | None = None) -> Episode:
         """The record as it stands."""
-        session, plan = self.session, self.plan
+        session, spec = self.session, self.spec
         outcome = session.outcome if session is not None else None
         status = judged.status if judged is not None else "done"
         if status == "done" and self.stop == "wall":
@@ -351,7 +351,7 @@ class _Attempt:
         if session is not None:
             timings.update(session.seconds)
         episode = Episode(
-            id=plan.id, group_id=plan.group_id, task=plan.task, iteration=plan.iteration, split=plan.split,
+            id=spec.id, group_id=spec.group_id, task=spec.task, iteration=spec.iteration, split=spec.split,
             attempt=self.attempt, status=status,
             prompt=session.opening if session else [],
             nodes=session.graph.nodes if session else [],
@@ -372,4 +372,4 @@ class _Attempt:
         if self.stage != "start":
             self.timings[self.stage] = self.timings.get(self.stage, 0.0) + now - self._since
         self.stage, self._since = stage, now
-        self._on_phase(self.plan.id, stage)
+        self._on_phase(self.spec.id, stage)

@@ -30,9 +30,9 @@ from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.models.load import LoadedModel, load_model
 from agentrl.rollout.builder import Parts
 from agentrl.rollout.engines import engine_of, note_fallback
-from agentrl.rollout.plans import iteration_plans, missing, rollout_plans
 from agentrl.rollout.play import evaluate, play, summary
-from agentrl.rollout.runner import Plan
+from agentrl.rollout.runner import EpisodeSpec
+from agentrl.rollout.specs import iteration_specs, missing, rollout_specs
 from agentrl.store.run_dir import RunDir
 from agentrl.train import checkpoint
 from agentrl.train.auxiliary.learners import wanted
@@ -244,9 +244,9 @@ class Loop:
         if warm is None:
             return []
         engine, renderer = self.parts.scripted_engine(warm.script)
-        plans = rollout_plans(self.tasks, warm.episodes, split="demo")
-        self.progress.phase(f"demonstrations by {warm.script!r}", len(plans))
-        await self._play(plans, engine, renderer, self.backend)
+        specs = rollout_specs(self.tasks, warm.episodes, split="demo")
+        self.progress.phase(f"demonstrations by {warm.script!r}", len(specs))
+        await self._play(specs, engine, renderer, self.backend)
         return sorted((e for e in self.run.episodes(split="demo") if e.scored), key=lambda e: e.id)
 
     def _warm_start(self, demos: list[Episode]) -> None:
@@ -354,14 +354,14 @@ class Loop:
         drawn = self.curriculum.draw(self.tasks, wanted, size, turns, iteration)
         rounds = 0
         while True:
-            plans = iteration_plans(drawn, iteration)
-            self.progress.phase(f"iteration {iteration + 1}/{self.settings.iterations}", len(plans))
-            await self._play(plans, self.engine, self.renderer, self.backend)
+            specs = iteration_specs(drawn, iteration)
+            self.progress.phase(f"iteration {iteration + 1}/{self.settings.iterations}", len(specs))
+            await self._play(specs, self.engine, self.renderer, self.backend)
             rounds += 1
             episodes = self._episodes()
             groups = [
                 Group(id, group.task, [e for e in episodes if e.group_id == id and self._counts(e)])
-                for group, id in zip(drawn, dict.fromkeys(plan.group_id for plan in plans), strict=True)
+                for group, id in zip(drawn, dict.fromkeys(spec.group_id for spec in specs), strict=True)
             ]
             more = self.curriculum.more(groups, wanted, rounds)
             if not more:
@@ -416,10 +416,10 @@ class Loop:
             script, lr, ids = asked
             tasks = {task.id: task for task in self.tasks.tasks}
             prefix = f"{part.name}/{self.iteration:05d}"
-            plans = [Plan(f"{prefix}/{id}#0", f"{prefix}/{id}", tasks[id], self.iteration, "demo") for id in ids]
+            specs = [EpisodeSpec(f"{prefix}/{id}#0", f"{prefix}/{id}", tasks[id], self.iteration, "demo") for id in ids]
             engine, renderer = self.parts.scripted_engine(script)
-            self.progress.phase(f"demonstrations by {script!r}", len(plans))
-            await self._play(plans, engine, renderer, self.backend)
+            self.progress.phase(f"demonstrations by {script!r}", len(specs))
+            await self._play(specs, engine, renderer, self.backend)
             demos = [e for e in self.run.episodes(iteration=self.iteration, split="demo") if e.id.startswith(prefix)]
             demos = sorted((e for e in demos if e.scored and e.turns), key=lambda e: e.id)
             rows = [demonstration_row(demo, self.renderer) for demo in demos]
@@ -455,9 +455,11 @@ class Loop:
         )
         self._add_metrics(metrics)
 
-    async def _play(self, plans: list[Plan], engine: Engine, renderer: Renderer, backend: Backend | None) -> None:
+    async def _play(
+        self, specs: list[EpisodeSpec], engine: Engine, renderer: Renderer, backend: Backend | None
+    ) -> None:
         context = self.parts.context(engine, renderer, backend, put_blob=self.run.put_blob)
-        await play(context, missing(plans, self.run), self.run, self.progress, self.recipe.concurrency)
+        await play(context, missing(specs, self.run), self.run, self.progress, self.recipe.concurrency)
 
     def _save(self) -> None:
         self.run.flush()

@@ -12,9 +12,9 @@ import msgspec
 from agentrl.curriculum import GroupPlan
 from agentrl.rollout.budgets import Budgets
 from agentrl.rollout.collector import rare_collections
-from agentrl.rollout.plans import group_id, group_plans, missing
 from agentrl.rollout.play import announce
-from agentrl.rollout.runner import Plan, RolloutContext, Runner
+from agentrl.rollout.runner import EpisodeSpec, RolloutContext, Runner
+from agentrl.rollout.specs import group_id, group_specs, missing
 from agentrl.store.run_dir import RunDir
 from agentrl.train.admission import Admission
 from agentrl.train.room import Room
@@ -84,15 +84,15 @@ class Rollouts:
     def begin(self, groups: Iterable[BegunGroup]) -> None:
         """Begins groups. Episodes that are stored already are not played again."""
         begun = list(groups)
-        plans = {group.id: group_plans(group.plan, group.id, group.iteration) for group in begun}
-        todo = missing([plan for each in plans.values() for plan in each], self._run)
+        specs = {group.id: group_specs(group.plan, group.id, group.iteration) for group in begun}
+        todo = missing([spec for each in specs.values() for spec in each], self._run)
         announce(self._harness, todo)
         for group in begun:
             self.groups.append(group)
-            mine = [plan for plan in todo if plan.group_id == group.id]
+            mine = [spec for spec in todo if spec.group_id == group.id]
             if len(mine) < group.plan.size:  # a run that was killed has begun it
                 group.begun = min(self._versions(group), default=self.version)
-            episodes = [asyncio.create_task(self._play(plan, group)) for plan in mine]
+            episodes = [asyncio.create_task(self._play(spec, group)) for spec in mine]
             self._playing.add(asyncio.create_task(self._end(group, episodes), name=group.id))
 
     def _versions(self, group: BegunGroup) -> set[int]:
@@ -146,13 +146,13 @@ class Rollouts:
         await asyncio.gather(*self._playing, return_exceptions=True)
         self._calm.__exit__(None, None, None)
 
-    async def _play(self, plan: Plan, group: BegunGroup) -> None:
+    async def _play(self, spec: EpisodeSpec, group: BegunGroup) -> None:
         async with self._room.place(group.iteration, group.index):
             if group.begun is None:
                 group.begun = self.version
             self.flow.change(+1)
             try:
-                episode = await self._runner.play(plan)
+                episode = await self._runner.play(spec)
             finally:
                 self.flow.change(-1)
         self._run.add(episode)

@@ -257,5 +257,5 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def planned_id(id: str) -> str:
-    """The id that an episode was planned under: one that ran again has a number behind it (`rollout.plans.missing`)."""
+    """The id that an episode was planned under: one that ran again has a number behind it (`rollout.specs.missing`)."""
     return re.sub(r"~\d+$", "", id)

@@ -27,7 +27,7 @@ from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError
 from tests.commands.test_train import metrics
 from tests.rollout.test_failures_over_http import Server
-from tests.rollout.world import make_parts, plans
+from tests.rollout.world import make_parts, specs
 
 TWO_PROCESSES = ("scale.backend=process", "scale.rollout_workers=2")
 
@@ -196,6 +196,6 @@ async def test_servers_that_tell_versions_are_asked_directly(tmp_path: Path) -> 
         await engine.start()
         parts = await stack.enter_async_context(with_worker_pool(parts))
         context = parts.context(engine, parts.renderer(ByteTokenizer()), None)
-        episodes = [episode async for episode in Runner(context, concurrency=4).run(plans(8))]
+        episodes = [episode async for episode in Runner(context, concurrency=4).run(specs(8))]
     assert {(episode.status, episode.answer) for episode in episodes} == {("done", "y")}
     assert server.greeted == 3, "the driver, and each worker"

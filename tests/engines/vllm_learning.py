@@ -17,8 +17,8 @@ from agentrl.curriculum.task_source import load_tasks
 from agentrl.models.load import load_model
 from agentrl.rollout.builder import build
 from agentrl.rollout.engines import engine_of
-from agentrl.rollout.plans import rollout_plans
-from agentrl.rollout.runner import Plan, Runner
+from agentrl.rollout.runner import EpisodeSpec, Runner
+from agentrl.rollout.specs import rollout_specs
 from agentrl.train.demonstrations import demonstration_row, demonstration_texts
 from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
@@ -75,13 +75,13 @@ async def learn(folder: Path, python: str) -> None:
     # Full, it holds back the rollouts: tokens stay at most a few updates old however slow the trainer is.
     played: asyncio.Queue[Episode] = asyncio.Queue(GROUPS * SIZE)
 
-    def plans() -> Iterator[Plan]:
+    def specs() -> Iterator[EpisodeSpec]:
         for number in range(10**6):
             task = tasks.tasks[number // SIZE % len(tasks.tasks)]
-            yield Plan(f"g{number // SIZE}#{number % SIZE}", f"g{number // SIZE}", task)
+            yield EpisodeSpec(f"g{number // SIZE}#{number % SIZE}", f"g{number // SIZE}", task)
 
     async def produce() -> None:
-        async for episode in Runner(context, concurrency=GROUPS * SIZE).run(plans()):
+        async for episode in Runner(context, concurrency=GROUPS * SIZE).run(specs()):
             await played.put(episode)
 
     producer = asyncio.create_task(produce())
@@ -122,7 +122,7 @@ async def learn(folder: Path, python: str) -> None:
 
 async def demonstrations(parts, tasks):
     engine, renderer = parts.scripted_engine("hasty")
-    async for episode in Runner(parts.context(engine, renderer, None), concurrency=64).run(rollout_plans(tasks, 120)):
+    async for episode in Runner(parts.context(engine, renderer, None), concurrency=64).run(rollout_specs(tasks, 120)):
         yield episode
 
 

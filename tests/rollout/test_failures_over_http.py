@@ -22,14 +22,14 @@ from agentrl.engines.vllm.engine import NATIVE, VLLMEngine
 from agentrl.rollout.budgets import EngineDown
 from agentrl.rollout.builder import Parts
 from agentrl.rollout.collector import rare_collections
-from agentrl.rollout.plans import missing
-from agentrl.rollout.runner import Plan, RolloutContext, Runner
+from agentrl.rollout.runner import EpisodeSpec, RolloutContext, Runner
+from agentrl.rollout.specs import missing
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from agentrl.types.errors import DeadPolicy
 from agentrl.types.sample import rows_of
-from tests.rollout.world import collect, make_parts, plans
+from tests.rollout.world import collect, make_parts, specs
 
 BYTES = ByteTokenizer()
 FAULTS = ("500", "disconnect", "hang", "half", "garbage")
@@ -135,7 +135,7 @@ async def test_an_episode_is_tried_again_from_its_start(tmp_path: Path, fault: s
     failures: list[dict[str, Any]] = []
     async with serving(server) as url, context_on(url, make_parts(tmp_path)) as context:
         runner = Runner(context, concurrency=1, on_failure=failures.append)
-        (episode,) = await collect(runner.run(plans(1)))
+        (episode,) = await collect(runner.run(specs(1)))
     assert whole(episode)
     assert (episode.attempt, server.completions) == (2, 5)
     cause = "policy" if fault == "nan" else "engine"
@@ -153,14 +153,14 @@ async def test_whatever_the_server_does_every_episode_is_stored_once_and_resume_
     parts = make_parts(
         tmp_path, rewards={"format": {}}, limits={"backoff_s": 0.0, "retries": 1, "engine_failures": 1000}
     )
-    planned = plans(40)
-    with RunDir.create(tmp_path / "run", {"planned": [plan.id for plan in planned]}) as run:
+    planned = specs(40)
+    with RunDir.create(tmp_path / "run", {"planned": [spec.id for spec in planned]}) as run:
         async with serving(server) as url, context_on(url, parts) as context:
             seen = []
             async for episode in Runner(context, concurrency=16, on_failure=run.add_failure).run(planned):
                 run.add(episode)
                 seen.append(episode)
-            assert sorted(e.id for e in seen) == sorted(plan.id for plan in planned)
+            assert sorted(e.id for e in seen) == sorted(spec.id for spec in planned)
             statuses = Counter(e.status for e in seen)
             assert set(statuses) == {"done", "infra_error"}, "without both the test shows nothing"
             assert all(whole(e) for e in seen if e.status == "done")
@@ -177,7 +177,7 @@ async def test_whatever_the_server_does_every_episode_is_stored_once_and_resume_
 
 async def test_a_run_stops_when_the_engine_is_down_and_goes_on_when_it_is_back(tmp_path: Path) -> None:
     parts = make_parts(tmp_path, limits={"backoff_s": 0.0, "retries": 1, "engine_failures": 4})
-    planned = plans(60)
+    planned = specs(60)
     server = Server()
     with RunDir.create(tmp_path / "run") as run:
         async with serving(server) as url, context_on(url, parts) as context:
@@ -203,7 +203,7 @@ async def test_a_server_that_refuses_stops_the_run_and_is_no_bug_in_user_code(
     server, seen = Server(iter(lambda: status, "")), list[Episode]()
     async with serving(server) as url, context_on(url, parts, retries=3) as context:
         with pytest.raises(EngineDown, match=rf"refused 4 episodes in a row[\s\S]*status {status}[\s\S]*{remedy}"):
-            async for episode in Runner(context, concurrency=1).run(plans(20)):
+            async for episode in Runner(context, concurrency=1).run(specs(20)):
                 seen.append(episode)
     assert [(e.status, e.attempt, e.error.cause) for e in seen if e.error] == [("infra_error", 0, "refusal")] * 4
     assert server.completions == 4, "what is refused is not asked again"
@@ -213,7 +213,7 @@ async def test_a_dead_policy_stops_the_run_at_its_first_episode(tmp_path: Path) 
     server, seen = Server(iter(lambda: "nan", "")), list[Episode]()
     async with serving(server) as url, context_on(url, make_parts(tmp_path)) as context:
         with pytest.raises(DeadPolicy, match=r"not finite[\s\S]*-> [\s\S]*earlier checkpoint"):
-            async for episode in Runner(context, concurrency=1).run(plans(20)):
+            async for episode in Runner(context, concurrency=1).run(specs(20)):
                 seen.append(episode)
     assert [e.status for e in seen] == ["infra_error"]
 
@@ -222,7 +222,7 @@ async def test_failures_between_successes_stop_nothing(tmp_path: Path) -> None:
     parts = make_parts(tmp_path, limits={"backoff_s": 0.0, "retries": 0, "engine_failures": 2})
     server = Server(None if k % 5 else "500" for k in range(10_000))
     async with serving(server) as url, context_on(url, parts) as context:
-        episodes = await collect(Runner(context, concurrency=1).run(plans(20)))
+        episodes = await collect(Runner(context, concurrency=1).run(specs(20)))
     assert Counter(e.status for e in episodes)["infra_error"] > 2
 
 
@@ -230,7 +230,7 @@ async def test_cancelling_with_requests_in_flight_leaves_nothing(tmp_path: Path)
     server = Server(iter(lambda: "hang", ""))
     async with serving(server) as url, context_on(url, make_parts(tmp_path)) as context:
         before = asyncio.all_tasks()
-        run = Runner(context, concurrency=8).run(plans(20))
+        run = Runner(context, concurrency=8).run(specs(20))
         waiting = asyncio.ensure_future(anext(run))
         while server.completions < 8:
             await asyncio.sleep(0.01)
@@ -240,19 +240,19 @@ async def test_cancelling_with_requests_in_flight_leaves_nothing(tmp_path: Path)
         await run.aclose()
         assert {task for task in asyncio.all_tasks() - before if "play" in repr(task)} == set()
         server.faults = iter(())
-        assert all(whole(e) for e in await collect(Runner(context, concurrency=8).run(plans(20))))
+        assert all(whole(e) for e in await collect(Runner(context, concurrency=8).run(specs(20))))
 
 
 async def test_plans_are_read_as_there_is_room(tmp_path: Path) -> None:
     """Ten thousand planned episodes cost nothing before they begin."""
     taken = 0
 
-    def endless() -> Iterator[Plan]:
+    def endless() -> Iterator[EpisodeSpec]:
         nonlocal taken
-        task = plans(1)[0].task
+        task = specs(1)[0].task
         while True:
             taken += 1
-            yield Plan(f"e{taken}", "g", task)
+            yield EpisodeSpec(f"e{taken}", "g", task)
 
     async with serving(Server()) as url, context_on(url, make_parts(tmp_path)) as context:
         run = Runner(context, concurrency=5).run(endless())

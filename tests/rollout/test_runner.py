@@ -13,12 +13,12 @@ from agentrl.engines.scripted import Say
 from agentrl.rollout.agent import Agent
 from agentrl.rollout.budgets import TooManyUserErrors
 from agentrl.rollout.play import summary
-from agentrl.rollout.runner import Plan, Runner
+from agentrl.rollout.runner import EpisodeSpec, Runner
 from agentrl.types.episode import Episode
 from agentrl.types.errors import EngineError
 from agentrl.types.sample import rows_of
 from agentrl.types.task import Task
-from tests.rollout.world import Bench, FlakyEngine, collect, make_context, make_parts, plans, play_one
+from tests.rollout.world import Bench, FlakyEngine, collect, make_context, make_parts, play_one, specs
 
 
 def calls(*names: str, **arguments: Any) -> Any:
@@ -38,8 +38,8 @@ def trained_tokens(episode: Episode) -> int:
 
 async def test_every_planned_episode_is_emitted_exactly_once(tmp_path: Path) -> None:
     context = make_context(make_parts(tmp_path), calls("echo", text="hello"))
-    episodes = await collect(Runner(context, concurrency=7).run(plans(50)))
-    assert sorted(e.id for e in episodes) == sorted(p.id for p in plans(50))
+    episodes = await collect(Runner(context, concurrency=7).run(specs(50)))
+    assert sorted(e.id for e in episodes) == sorted(p.id for p in specs(50))
     for episode in episodes:
         assert (episode.status, episode.stop, episode.answer) == ("done", "answer", episode.task.data["answer"])
         assert [call.result for turn in episode.turns for call in turn.calls] == ["hello", ""]
@@ -100,7 +100,7 @@ async def test_an_engine_that_breaks_off_is_tried_again_from_the_start(tmp_path:
     context = make_context(make_parts(tmp_path), calls("echo", text="x"), FlakyEngine)
     context.engine.failures = 2  # type: ignore[attr-defined]
     failures: list[dict[str, Any]] = []
-    (episode,) = await collect(Runner(context, concurrency=1, on_failure=failures.append).run(plans(1)))
+    (episode,) = await collect(Runner(context, concurrency=1, on_failure=failures.append).run(specs(1)))
     assert (episode.status, episode.attempt, len(episode.turns)) == ("done", 2, 2)
     assert [(f["attempt"], f["final"], f["stage"]) for f in failures] == [
         (0, False, "generate"),
@@ -188,7 +188,7 @@ async def test_user_code_that_exits_ends_its_episode_and_not_the_run(tmp_path: P
 
     failures: list[dict[str, Any]] = []
     runner = Runner(make_context(parts, acts), concurrency=3, on_failure=failures.append)
-    found = {e.id: e for e in await collect(runner.run([Plan(task.id, task.id, task) for task in tasks]))}
+    found = {e.id: e for e in await collect(runner.run([EpisodeSpec(task.id, task.id, task) for task in tasks]))}
     lost = {"open", "agent", "score"}
     assert {id: e.status for id, e in found.items()} == {id: "user_error" if id in lost else "done" for id in found}
     assert found["tool"].turns[0].calls[0].outcome == "raised"
@@ -238,7 +238,7 @@ async def test_user_errors_have_a_budget(tmp_path: Path) -> None:
     parts = make_parts(tmp_path, rewards={"bad": "./bad.py:bad"}, limits={"user_errors": 3, "backoff_s": 0.0})
     seen: list[Episode] = []
     with pytest.raises(TooManyUserErrors, match="oops"):
-        async for episode in Runner(make_context(parts, calls()), concurrency=1).run(plans(50)):
+        async for episode in Runner(make_context(parts, calls()), concurrency=1).run(specs(50)):
             seen.append(episode)
     assert len(seen) == 4
 
@@ -265,7 +265,7 @@ async def test_limits_truncate_and_still_score(tmp_path: Path) -> None:
 async def test_cancelling_emits_nothing_and_leaves_no_task(tmp_path: Path) -> None:
     parts = make_parts(tmp_path, limits={"episode_s": 60})
     context = make_context(parts, calls(*["hang"] * 5))
-    run = Runner(context, concurrency=4).run(plans(8))
+    run = Runner(context, concurrency=4).run(specs(8))
     waiting = asyncio.ensure_future(anext(run))
     await asyncio.sleep(0.1)
     waiting.cancel()

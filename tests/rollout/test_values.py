@@ -14,7 +14,7 @@ import pytest
 
 from agentrl.engines.scripted import Say
 from agentrl.rollout.agent import Agent
-from agentrl.rollout.runner import Plan, Runner
+from agentrl.rollout.runner import EpisodeSpec, Runner
 from agentrl.store import RunDir, check
 from agentrl.tools.base import Tool, ToolResult, tool
 from agentrl.types import values
@@ -154,7 +154,7 @@ async def test_what_cannot_be_recorded_ends_its_episode_and_no_other(
     with RunDir.create(tmp_path / "run") as run:
         context = make_context(parts, play, put_blob=run.put_blob)
         runner = Runner(context, concurrency=4, on_failure=run.add_failure)
-        for episode in await collect(runner.run([Plan(task.id, task.id, task) for task in tasks])):
+        for episode in await collect(runner.run([EpisodeSpec(task.id, task.id, task) for task in tasks])):
             run.add(episode)
             found[episode.id] = run.get(episode.id)
             assert msgspec.to_builtins(found[episode.id]) == msgspec.to_builtins(episode)
@@ -254,8 +254,8 @@ async def test_what_a_tool_does_to_its_task_stays_in_its_episode(tmp_path: Path)
     def script(task: Task, rng: Any) -> Any:
         yield Say(calls=[("take", {})])
 
-    plans = [Plan(f"g#{k}", "g", task) for k in range(3)]
-    episodes = await collect(Runner(make_context(parts, script), concurrency=1).run(plans))
+    specs = [EpisodeSpec(f"g#{k}", "g", task) for k in range(3)]
+    episodes = await collect(Runner(make_context(parts, script), concurrency=1).run(specs))
     assert [episode.turns[0].calls[0].result for episode in episodes] == ["3"] * 3
     assert [episode.task.data for episode in episodes] == [{"items": [1, 2, 3]}] * 3
 
@@ -299,9 +299,9 @@ async def test_what_a_reward_does_to_its_episode_stays_there(tmp_path: Path) -> 
 async def test_a_record_that_cannot_be_stored_is_a_user_error_whatever_made_it_so(tmp_path: Path) -> None:
     parts = make_parts(tmp_path, agent={"use": "tests.rollout.test_values:Forger"})
     unchecked = Task(id="t", instruction=[{"role": "user", "content": "Go."}], data={"x": object()})
-    plans = [Plan("a", "g", Task.of("t", "Go.")), Plan("b", "g", unchecked)]
+    specs = [EpisodeSpec("a", "g", Task.of("t", "Go.")), EpisodeSpec("b", "g", unchecked)]
     with RunDir.create(tmp_path / "run") as run:
-        for episode in await collect(Runner(make_context(parts, play), concurrency=1).run(plans)):
+        for episode in await collect(Runner(make_context(parts, play), concurrency=1).run(specs)):
             run.add(episode)
         stored = [run.get(id) for id in ("a", "b")]
     assert [(e.status, e.reward, e.turns) for e in stored] == [("user_error", None, [])] * 2
@@ -361,10 +361,10 @@ class Throws(Agent):
 
 async def test_an_exception_whose_text_is_odd_is_one_episode_s_error(tmp_path: Path) -> None:
     parts = make_parts(tmp_path, agent={"use": "tests.rollout.test_values:Throws"})
-    plans = [Plan(id, id, Task.of(id, "Go.")) for id in ("wordless", "surrogate", "long")]
+    specs = [EpisodeSpec(id, id, Task.of(id, "Go.")) for id in ("wordless", "surrogate", "long")]
     with RunDir.create(tmp_path / "run") as run:
         runner = Runner(make_context(parts, play), concurrency=1, on_failure=run.add_failure)
-        for episode in await collect(runner.run(plans)):
+        for episode in await collect(runner.run(specs)):
             run.add(episode)
         messages = [failure["message"] for failure in run.failures()]
     assert messages == ["(its message cannot be read: KeyError)", "caf?", "x" * 8000]

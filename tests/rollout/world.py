@@ -10,7 +10,7 @@ from typing import Any
 from agentrl.config.recipe import Recipe
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollout.builder import Parts, build
-from agentrl.rollout.runner import Plan, RolloutContext, Runner
+from agentrl.rollout.runner import EpisodeSpec, RolloutContext, Runner
 from agentrl.tools.base import Tool, ToolError, ToolResult, tool
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.episode import Episode
@@ -124,8 +124,8 @@ def make_context(
     return parts.context(engine(script, renderer, renderer.parser), renderer, None, **more)
 
 
-def plans(n: int) -> list[Plan]:
-    return [Plan(f"g{k // 2}#{k % 2}", f"g{k // 2}", task) for k, task in enumerate(tasks(n))]
+def specs(n: int) -> list[EpisodeSpec]:
+    return [EpisodeSpec(f"g{k // 2}#{k % 2}", f"g{k // 2}", task) for k, task in enumerate(tasks(n))]
 
 
 async def collect(episodes: AsyncIterator[Episode]) -> list[Episode]:
@@ -133,7 +133,7 @@ async def collect(episodes: AsyncIterator[Episode]) -> list[Episode]:
 
 
 async def play_one(context: RolloutContext) -> Episode:
-    return (await collect(Runner(context, concurrency=1).run(plans(1))))[0]
+    return (await collect(Runner(context, concurrency=1).run(specs(1))))[0]
 
 
-__all__ = ["Bench", "FlakyEngine", "collect", "make_context", "make_parts", "plans", "play_one"]
+__all__ = ["Bench", "FlakyEngine", "collect", "make_context", "make_parts", "play_one", "specs"]

@@ -13,7 +13,7 @@ import pytest
 
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.engines.scripted import Say, ScriptedEngine
-from agentrl.rollout.runner import Plan, Runner
+from agentrl.rollout.runner import EpisodeSpec, Runner
 from agentrl.sandbox import open_backend
 from agentrl.tools.base import tool
 from agentrl.tools.shell import Shell
@@ -84,13 +84,13 @@ def says(task: Task, rng: Any) -> Any:
     yield Say(text="done")
 
 
-def plan(name: str, *commands: str) -> Plan:
+def spec(name: str, *commands: str) -> EpisodeSpec:
     state = [{"command": "test -f /work/solved", "exit": 0}]
-    return Plan(name, name, Task.of(name, "Make the file.", commands=list(commands), state=state))
+    return EpisodeSpec(name, name, Task.of(name, "Make the file.", commands=list(commands), state=state))
 
 
 async def play(
-    tmp_path: Path, where: str, plans: list[Plan], *, shell: str = "shell", timeout_s: float = 3, **recipe: Any
+    tmp_path: Path, where: str, specs: list[EpisodeSpec], *, shell: str = "shell", timeout_s: float = 3, **recipe: Any
 ) -> tuple[dict[str, Episode], list[dict[str, Any]]]:
     """The episodes by name, and the failures that the runner reported."""
     settings = {
@@ -105,7 +105,7 @@ async def play(
         renderer = parts.renderer(ByteTokenizer())
         context = parts.context(ScriptedEngine(says, renderer, renderer.parser), renderer, backend)
         runner = Runner(context, concurrency=8, on_failure=failures.append)
-        return {episode.id: episode for episode in await collect(runner.run(plans))}, failures
+        return {episode.id: episode for episode in await collect(runner.run(specs))}, failures
 
 
 @asynccontextmanager
@@ -120,9 +120,9 @@ async def opened(parts: Any) -> AsyncIterator[Any]:
 
 
 async def test_no_episode_of_a_policy_that_breaks_sandboxes_vanishes(tmp_path: Path, where: str) -> None:
-    losing = [plan(name, attack, attack, "echo here") for name, attack in ATTACKS.items()]
-    losing += [plan(f"again {k}", ATTACKS[FATAL]) for k in range(len(losing), 20)]
-    honest = [plan(f"honest {k}", SOLVE) for k in range(20)]
+    losing = [spec(name, attack, attack, "echo here") for name, attack in ATTACKS.items()]
+    losing += [spec(f"again {k}", ATTACKS[FATAL]) for k in range(len(losing), 20)]
+    honest = [spec(f"honest {k}", SOLVE) for k in range(20)]
     episodes, failures = await play(tmp_path, where, losing + honest, timeout_s=2)
     assert [failure for failure in failures if failure["status"] != "close_failed"] == []
     assert {name: (e.status, e.reward) for name, e in episodes.items() if "honest" in name} == {
@@ -147,8 +147,8 @@ async def test_harm_from_outside_is_never_data(
     monkeypatch.setattr("agentrl.sandbox.toolbox.wire.MARGIN_S", 1.0)
     shell = "tests.sandbox.test_sabotage:HarmedShell"
     limits = {"retries": 1, "backoff_s": 0.0}
-    plans = [plan("harmed", *before, kind)]
-    episodes, failures = await play(tmp_path, where, plans, shell=shell, timeout_s=1, limits=limits)
+    specs = [spec("harmed", *before, kind)]
+    episodes, failures = await play(tmp_path, where, specs, shell=shell, timeout_s=1, limits=limits)
     episode = episodes["harmed"]
     assert (episode.status, episode.reward, episode.attempt) == ("infra_error", None, 1)
     assert episode.error is not None
@@ -172,8 +172,8 @@ async def test_a_deadline_in_a_frozen_sandbox_is_never_data(
     if deadline == "tool":
         monkeypatch.setattr("agentrl.tools.shell.GRACE_S", 0.1)
     shell = f"tests.sandbox.test_sabotage:{shell}"
-    plans = [plan("frozen", SOLVE, "stop")]
-    episodes, _ = await play(tmp_path, where, plans, shell=shell, timeout_s=1, limits={**limits, "retries": 0})
+    specs = [spec("frozen", SOLVE, "stop")]
+    episodes, _ = await play(tmp_path, where, specs, shell=shell, timeout_s=1, limits={**limits, "retries": 0})
     episode = episodes["frozen"]
     assert (episode.status, episode.reward) == ("infra_error", None)
     assert episode.error is not None
@@ -198,7 +198,7 @@ class FreezingShell(HarmedShell):
 
 async def test_a_sandbox_that_breaks_while_it_is_scored_scores_nothing(tmp_path: Path, where: str) -> None:
     rewards = {"solved": {"use": "state_check"}, "tested": {"use": "tests.sandbox.test_sabotage:run_what_was_left"}}
-    episodes, failures = await play(tmp_path, where, [plan("later", SOLVE)], rewards=rewards)
+    episodes, failures = await play(tmp_path, where, [spec("later", SOLVE)], rewards=rewards)
     episode = episodes["later"]
     assert failures == []
     assert (episode.status, episode.components) == ("done", {"solved": 1.0, "tested": 0.0})
@@ -212,7 +212,7 @@ async def run_what_was_left(sandbox: Sandbox) -> float:
 
 async def test_who_waits_until_the_sandbox_is_too_old_is_scored(tmp_path: Path) -> None:
     sandbox = {"backend": "namespace", "spec": {**SPEC, "ttl_s": 1.0}}
-    episodes, failures = await play(tmp_path, "namespace", [plan("old", SOLVE, "sleep 2")], sandbox=sandbox)
+    episodes, failures = await play(tmp_path, "namespace", [spec("old", SOLVE, "sleep 2")], sandbox=sandbox)
     episode = episodes["old"]
     assert failures == []
     assert (episode.status, episode.stop, episode.reward) == ("truncated", "wall", 0.0)
@@ -221,7 +221,7 @@ async def test_who_waits_until_the_sandbox_is_too_old_is_scored(tmp_path: Path) 
 async def test_a_sandbox_that_breaks_before_the_agent_is_there_is_a_failed_one(tmp_path: Path, where: str) -> None:
     spec = {**SPEC, "setup": [ATTACKS[FATAL]]}
     sandbox = {"backend": where, "spec": spec, "pool": 0}
-    episodes, _ = await play(tmp_path, where, [plan("setup", SOLVE)], sandbox=sandbox, limits={"retries": 0})
+    episodes, _ = await play(tmp_path, where, [spec("setup", SOLVE)], sandbox=sandbox, limits={"retries": 0})
     assert (episodes["setup"].status, episodes["setup"].reward) == ("infra_error", None)
 
 

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentrl.rollout.plans import missing
-from agentrl.rollout.runner import Plan
+from agentrl.rollout.runner import EpisodeSpec
+from agentrl.rollout.specs import missing
 from agentrl.store import RunDir, check
 from agentrl.store.shards import Shards
 from agentrl.types.errors import StoreError
@@ -237,16 +237,16 @@ def test_threads_may_read_a_run(path):
 
 def test_what_is_missing_is_asked_by_id(path, monkeypatch):
     """Every collection read every row of the run: two seconds at 200,000 episodes, on the event loop."""
-    plans = [Plan(f"g{k}#0", f"g{k}", make_episode("e").task) for k in range(1200)]
+    specs = [EpisodeSpec(f"g{k}#0", f"g{k}", make_episode("e").task) for k in range(1200)]
     with RunDir.create(path) as run:
-        assert missing(plans, run) == plans
+        assert missing(specs, run) == specs
         for k in range(1000):
             run.add(make_episode(f"g{k}#0", turns=1, status="done" if k > 1 else "user_error"))
         run.add(make_episode("g0#0~1", turns=1, status="infra_error"))
         run.add(make_episode("g0#0~2", turns=1))
         monkeypatch.delattr(RunDir, "rows")
         monkeypatch.delattr(RunDir, "ids")
-        assert [plan.id for plan in missing(plans, run)] == ["g1#0~1", *(f"g{k}#0" for k in range(1000, 1200))]
+        assert [spec.id for spec in missing(specs, run)] == ["g1#0~1", *(f"g{k}#0" for k in range(1000, 1200))]
         assert run.statuses(["g0#0~1", "g2#0", "nothing"]) == {"g0#0~1": "infra_error", "g2#0": "done"}
         assert run.statuses([]) == {}
 

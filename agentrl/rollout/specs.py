@@ -1,4 +1,4 @@
-"""Plans: which episodes are to be, with ids that do not depend on what already ran."""
+"""Episode specs: which episodes are to be, with ids that do not depend on what already ran."""
 
 from __future__ import annotations
 
@@ -7,28 +7,30 @@ from dataclasses import replace
 
 from agentrl.curriculum.parts import GroupPlan
 from agentrl.curriculum.task_source import TaskSource
-from agentrl.rollout.runner import Plan
+from agentrl.rollout.runner import EpisodeSpec
 from agentrl.store.run_dir import RunDir
 from agentrl.types.task import Task
 
 
-def rollout_plans(tasks: TaskSource, episodes: int, *, group_size: int = 1, split: str = "rollout") -> list[Plan]:
+def rollout_specs(
+    tasks: TaskSource, episodes: int, *, group_size: int = 1, split: str = "rollout"
+) -> list[EpisodeSpec]:
     """`episodes` episodes: the tasks in order, each `group_size` times, again from the start when they run out."""
-    plans = []
+    specs = []
     for number in range(episodes):
         position, member = divmod(number, group_size)
         task = tasks.at(position)
         group = f"{split}/{position:06d}-{task.id}"
-        plans.append(Plan(f"{group}#{member}", group, task, split=split))
-    return plans
+        specs.append(EpisodeSpec(f"{group}#{member}", group, task, split=split))
+    return specs
 
 
-def iteration_plans(groups: Sequence[GroupPlan], iteration: int) -> list[Plan]:
+def iteration_specs(groups: Sequence[GroupPlan], iteration: int) -> list[EpisodeSpec]:
     """The episodes of one training iteration, by its groups."""
-    plans = []
+    specs = []
     for index, group in enumerate(groups):
-        plans += group_plans(group, group_id(iteration, index, group.task), iteration)
-    return plans
+        specs += group_specs(group, group_id(iteration, index, group.task), iteration)
+    return specs
 
 
 def group_id(iteration: int, index: int, task: Task) -> str:
@@ -36,26 +38,29 @@ def group_id(iteration: int, index: int, task: Task) -> str:
     return f"train/{iteration:05d}/{index:03d}-{task.id}"
 
 
-def group_plans(group: GroupPlan, id: str, iteration: int) -> list[Plan]:
+def group_specs(group: GroupPlan, id: str, iteration: int) -> list[EpisodeSpec]:
     """The episodes of one group."""
-    return [Plan(f"{id}#{member}", id, group.task, iteration, "train", group.max_turns) for member in range(group.size)]
+    return [
+        EpisodeSpec(f"{id}#{member}", id, group.task, iteration, "train", group.max_turns)
+        for member in range(group.size)
+    ]
 
 
-def eval_plans(tasks: TaskSource, episodes: int, iteration: int, label: str = "eval") -> list[Plan]:
+def eval_specs(tasks: TaskSource, episodes: int, iteration: int, label: str = "eval") -> list[EpisodeSpec]:
     """Fresh episodes for one evaluation; each task has as many as the others, give or take one."""
-    plans = []
+    specs = []
     for number in range(episodes):
         task = tasks.at(number)
         group = f"{label}/{iteration:05d}/{task.id}"
-        plans.append(Plan(f"{group}#{number // len(tasks)}", group, task, iteration, "eval"))
-    return plans
+        specs.append(EpisodeSpec(f"{group}#{number // len(tasks)}", group, task, iteration, "eval"))
+    return specs
 
 
-def missing(plans: Iterable[Plan], run: RunDir) -> list[Plan]:
-    """The plans that no stored episode fulfils. One that failed before runs again under a new id (`~1`, `~2`, ...)."""
-    planned = list(plans)
-    ids = {index: plan.id for index, plan in enumerate(planned)}
-    todo: dict[int, Plan] = {}
+def missing(specs: Iterable[EpisodeSpec], run: RunDir) -> list[EpisodeSpec]:
+    """The specs that no stored episode fulfils. One that failed before runs again under a new id (`~1`, `~2`, ...)."""
+    planned = list(specs)
+    ids = {index: spec.id for index, spec in enumerate(planned)}
+    todo: dict[int, EpisodeSpec] = {}
     attempt = 0
     while ids:
         stored = run.statuses(ids.values())
