@@ -23,7 +23,7 @@ import torch
 
 from agentrl.train.model.packing import Pack, pack
 from agentrl.train.model.policy import Policy, choose_layout
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 from benchmarks.packing import GROUP, episodes, loss, padded
 from benchmarks.random_models import SIZES, last_line, random_model
 
@@ -41,7 +41,7 @@ def operations(model: Any, packs: Sequence[Pack]) -> float:
     return total
 
 
-def by_tree(policy: Policy, packs: Sequence[Pack], rows: Sequence[Row]) -> int:
+def by_tree(policy: Policy, packs: Sequence[Pack], rows: Sequence[TrainingSample]) -> int:
     device = policy.model.device
     trained = sum(int(row.loss_mask.sum()) for row in rows)
     columns = [row.logprobs for row in rows], [row.advantages for row in rows]
@@ -64,7 +64,9 @@ def timed(step: Callable[[], int], model: Any, rounds: int) -> tuple[float, int]
     return min(times[1:]), forwarded
 
 
-def measure(model: Any, rows: list[Row], tree: int, rounds: int, peak: float, precision: Any) -> list[dict[str, Any]]:
+def measure(
+    model: Any, rows: list[TrainingSample], tree: int, rounds: int, peak: float, precision: Any
+) -> list[dict[str, Any]]:
     policy = Policy(model, precision=precision)
     choose_layout(policy, "tree")
     packs = pack(rows, 2 * tree)

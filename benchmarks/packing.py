@@ -25,10 +25,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from agentrl.train.model.packing import pack
 from agentrl.train.model.policy import Policy
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 GROUP = 8
-Layout = Callable[[Any, Sequence[Row]], int]
+Layout = Callable[[Any, Sequence[TrainingSample]], int]
 """Adds the gradient of the loss to the model's; returns how many tokens went through it, padding included."""
 
 
@@ -43,7 +43,9 @@ def model_of(vocabulary: int, hidden: int, layers: int) -> Any:
     ).eval()  # fmt: skip
 
 
-def episodes(groups: int, turns: int, prompt: int, sampled: int, observed: int, vocabulary: int) -> list[Row]:
+def episodes(
+    groups: int, turns: int, prompt: int, sampled: int, observed: int, vocabulary: int
+) -> list[TrainingSample]:
     """Rows whose lengths vary by a third, as those of real episodes do."""
     rng = np.random.default_rng(0)
 
@@ -65,12 +67,14 @@ def episodes(groups: int, turns: int, prompt: int, sampled: int, observed: int, 
                 mask[at:end], advantages[at:end] = True, rng.normal()
             behaviour = np.zeros(len(ids), np.float32)
             rows.append(
-                Row(np.array(ids), mask, behaviour, advantages, f"g{group}/e{member}", f"g{group}", 0, 1.0, spans)
+                TrainingSample(
+                    np.array(ids), mask, behaviour, advantages, f"g{group}/e{member}", f"g{group}", 0, 1.0, spans
+                )
             )
     return rows
 
 
-def by_turn(rows: Sequence[Row]) -> list[Row]:
+def by_turn(rows: Sequence[TrainingSample]) -> list[TrainingSample]:
     """One row a turn: the history up to its end, only the turn trained."""
     out = []
     for row in rows:
@@ -88,11 +92,11 @@ def loss(logprob: Tensor, old: Tensor, advantage: Tensor, tokens: int) -> Tensor
     return -torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).sum() / tokens
 
 
-def trained(rows: Sequence[Row], name: str) -> Tensor:
+def trained(rows: Sequence[TrainingSample], name: str) -> Tensor:
     return torch.from_numpy(np.concatenate([getattr(row, name)[row.loss_mask] for row in rows]))
 
 
-def padded(model: Any, rows: Sequence[Row], batch: int = GROUP) -> int:
+def padded(model: Any, rows: Sequence[TrainingSample], batch: int = GROUP) -> int:
     """Right-padded rows, `batch` at a time; sorted by length, which is the kindest to padding."""
     rows, forwarded = sorted(rows, key=lambda row: len(row.token_ids)), 0
     tokens = sum(int(row.loss_mask.sum()) for row in rows)
@@ -116,7 +120,7 @@ def padded(model: Any, rows: Sequence[Row], batch: int = GROUP) -> int:
     return forwarded
 
 
-def end_to_end(model: Any, rows: Sequence[Row]) -> int:
+def end_to_end(model: Any, rows: Sequence[TrainingSample]) -> int:
     """Each group's episodes in one row, told apart by positions that begin anew (transformers' packing)."""
     tokens = sum(int(row.loss_mask.sum()) for row in rows)
     for first in range(0, len(rows), GROUP):
@@ -130,7 +134,7 @@ def end_to_end(model: Any, rows: Sequence[Row]) -> int:
     return sum(len(row.token_ids) for row in rows)
 
 
-def tree(policy: Policy, rows: Sequence[Row], budget: int = 4096) -> int:
+def tree(policy: Policy, rows: Sequence[TrainingSample], budget: int = 4096) -> int:
     """What agentrl trains on."""
     tokens, forwarded = sum(int(row.loss_mask.sum()) for row in rows), 0
     old, advantages = [row.logprobs for row in rows], [row.advantages for row in rows]
@@ -142,7 +146,7 @@ def tree(policy: Policy, rows: Sequence[Row], budget: int = 4096) -> int:
     return forwarded
 
 
-def trl_step(model: Any, rows: Sequence[Row], folder: str) -> Callable[[], int]:
+def trl_step(model: Any, rows: Sequence[TrainingSample], folder: str) -> Callable[[], int]:
     """TRL's loss and its gradient, by GRPOTrainer's own code, on what our adapter hands it: a group at a time."""
     from datasets import Dataset
     from tokenizers import Tokenizer, models

@@ -17,7 +17,7 @@ from agentrl.store.lock import is_held
 from agentrl.store.run_dir import RunDir
 from agentrl.store.shards import Shards
 from agentrl.types.episode import Episode, Node
-from agentrl.types.sample import rows_of
+from agentrl.types.sample import training_samples
 
 FIRST = 5
 """So many offenders are named for each invariant."""
@@ -249,7 +249,7 @@ def _graph(episode: Episode) -> str | None:
 
 
 def _tokens(episode: Episode) -> str | None:
-    trained = sum(int(row.loss_mask.sum()) for row in rows_of(episode, [0.0] * len(episode.turns)))
+    trained = sum(int(row.loss_mask.sum()) for row in training_samples(episode, [0.0] * len(episode.turns)))
     return None if trained == episode.sampled_tokens else f"{trained} trained, {episode.sampled_tokens} sampled"
 
 

@@ -20,7 +20,7 @@ from agentrl.train.model.packing import Floats
 from agentrl.train.trainer import Trainer
 from agentrl.types.engine import Engine
 from agentrl.types.errors import TrainError
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 ROWS, TOKENS, SCORED = 4, 64, 8
 """So many prompts, cut to so many tokens; so many tokens of each are compared."""
@@ -97,7 +97,7 @@ class Canary:
     async def sampled(self, engine: Engine) -> Floats:
         """The engine's, of the same tokens. The rows are asked side by side, which spreads them over servers."""
 
-        async def one(row: Row) -> Floats:
+        async def one(row: TrainingSample) -> Floats:
             ids, at = row.token_ids.tolist(), np.flatnonzero(row.loss_mask).tolist()
             scores = await engine.score(ids, [[ids[k]] for k in at], at)
             return np.array([score[0] for score in scores], np.float32)
@@ -144,11 +144,11 @@ class Canary:
             self._known = Known(f"version {version}", sampled, trained, max(self._precision.least, _rms(gap)))
 
 
-def _row(ids: list[int]) -> Row:
+def _row(ids: list[int]) -> TrainingSample:
     at = np.unique(np.linspace(1, len(ids) - 1, SCORED).astype(int))
     mask, nothing = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.float32)
     mask[at] = True
-    return Row(np.array(ids, np.int64), mask, nothing, nothing, "canary", "canary", 0)
+    return TrainingSample(np.array(ids, np.int64), mask, nothing, nothing, "canary", "canary", 0)
 
 
 def _filled(rows: Sequence[Floats]) -> Floats:

@@ -1,4 +1,4 @@
-"""Demonstrations for the warm start: recorded episodes as text, and as rows under the model's own tokenizer.
+"""Demonstrations for the warm start: recorded episodes as text, and as samples under the model's own tokenizer.
 
 A script's episode is recorded in bytes (it runs before the model's tokenizer exists). Here alone text is tokenised
 a second time: these tokens were never sampled by the policy, so there is nothing to be exact to.
@@ -12,7 +12,7 @@ import numpy as np
 
 from agentrl.chat.renderer import Renderer
 from agentrl.types.episode import Episode
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 
 def demonstration_texts(episodes: Iterable[Episode]) -> list[str]:
@@ -26,8 +26,8 @@ def demonstration_texts(episodes: Iterable[Episode]) -> list[str]:
     return texts
 
 
-def demonstration_row(episode: Episode, renderer: Renderer) -> Row:
-    """The row that trains the demonstrated turns with advantage 1."""
+def demonstration_sample(episode: Episode, renderer: Renderer) -> TrainingSample:
+    """The sample that trains the demonstrated turns with advantage 1."""
     ids = renderer.start(episode.prompt)
     mask = [False] * len(ids)
     spans = []
@@ -38,7 +38,7 @@ def demonstration_row(episode: Episode, renderer: Renderer) -> Row:
         if turn.index < len(episode.turns) - 1:
             seen = renderer.extend(said, turn.observations)
             ids, mask = ids + seen, mask + [False] * len(seen)
-    return Row(
+    return TrainingSample(
         token_ids=np.array(ids, np.int64),
         loss_mask=np.array(mask, np.bool_),
         logprobs=np.zeros(len(ids), np.float32),

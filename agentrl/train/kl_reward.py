@@ -17,7 +17,7 @@ from agentrl.credit.table import immediate
 from agentrl.train.losses.objective import kl_estimate
 from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
-from agentrl.types.sample import by_turn, rows_of
+from agentrl.types.sample import by_turn, training_samples
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,15 @@ class Penalised:
 def with_kl_reward(episodes: Sequence[Episode], trainer: Trainer, settings: KlSettings, place: Place) -> Penalised:
     """Subtracts coef * (KL estimate of each sampled token) from the reward of the token, of its turn, or, summed over
     the episode, from the outcome."""
-    rows = [row for episode in episodes for row in rows_of(episode, [0.0] * len(episode.turns))]
-    pairs = zip(rows, trainer.logprobs(rows), trainer.logprobs(rows, reference=True), strict=True)
+    samples = [sample for episode in episodes for sample in training_samples(episode, [0.0] * len(episode.turns))]
+    pairs = zip(samples, trainer.logprobs(samples), trainer.logprobs(samples, reference=True), strict=True)
     estimates = [
-        kl_estimate(torch.from_numpy(policy - reference), settings.estimator).numpy() * row.loss_mask
-        for row, policy, reference in pairs
+        kl_estimate(torch.from_numpy(policy - reference), settings.estimator).numpy() * sample.loss_mask
+        for sample, policy, reference in pairs
     ]
-    tokens = sum(int(row.loss_mask.sum()) for row in rows)
+    tokens = sum(int(sample.loss_mask.sum()) for sample in samples)
     mean = sum(float(estimate.sum()) for estimate in estimates) / max(tokens, 1)
-    penalties = by_turn(rows, [-settings.coef * estimate.astype(np.float64) for estimate in estimates])
+    penalties = by_turn(samples, [-settings.coef * estimate.astype(np.float64) for estimate in estimates])
     if place == "tokens":
         return Penalised(list(episodes), {"token_reward": penalties}, mean)
     penalise = _turns if place == "turns" else _outcome

@@ -39,7 +39,7 @@ from agentrl.train.auxiliary.learners import wanted
 from agentrl.train.canary import FLOAT32, HALF, ROWS, Canary
 from agentrl.train.checks import check_training
 from agentrl.train.compute_thread import ComputeThread
-from agentrl.train.demonstrations import demonstration_row, demonstration_texts
+from agentrl.train.demonstrations import demonstration_sample, demonstration_texts
 from agentrl.train.followers import lead
 from agentrl.train.kl_reward import Penalised, with_kl_reward
 from agentrl.train.model.lora import save_adapters
@@ -52,7 +52,7 @@ from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TrainError
 from agentrl.types.reporter import Reporter
-from agentrl.types.sample import Row, rows_of, silence
+from agentrl.types.sample import TrainingSample, silence, training_samples
 from agentrl.types.sandbox import Backend
 from agentrl.types.seeds import derive_seed
 
@@ -252,7 +252,7 @@ class Loop:
     def _warm_start(self, demos: list[Episode]) -> None:
         warm = self.recipe.warm_start
         assert warm is not None
-        rows = [demonstration_row(demo, self.renderer) for demo in demos]
+        rows = [demonstration_sample(demo, self.renderer) for demo in demos]
         self.progress.phase("warm start on the demonstrations", warm.steps)
 
         def tell(step: int, loss: float) -> None:
@@ -377,7 +377,7 @@ class Loop:
         """The iteration's episodes. Sorted: the order in which they happened to end must not reach the optimiser."""
         return sorted(self.run.episodes(iteration=self.iteration, split="train"), key=lambda e: e.id)
 
-    def _credit(self, groups: list[Group]) -> tuple[list[Row], list[Group], dict[str, Any]]:
+    def _credit(self, groups: list[Group]) -> tuple[list[TrainingSample], list[Group], dict[str, Any]]:
         """The rows that train; the groups with what credit came to; metrics."""
         selected = self.curriculum.select(groups, self.settings.groups, self.iteration)
         chosen = [episode for group in selected for episode in group.episodes]
@@ -401,7 +401,7 @@ class Loop:
         ]
         rows = []
         for lesson in self.curriculum.refine(lessons, self.iteration):
-            whole = rows_of(lesson.episode, lesson.credit.turns, lesson.credit.tokens)
+            whole = training_samples(lesson.episode, lesson.credit.turns, lesson.credit.tokens)
             rows += [silence(row, lesson.silent) for row in whole]
         rows = [row for row in rows if row.loss_mask.any()]
         return rows, _with_advantages(groups, credits), {**metrics, **credit_metrics}
@@ -422,7 +422,7 @@ class Loop:
             await self._play(specs, engine, renderer, self.backend)
             demos = [e for e in self.run.episodes(iteration=self.iteration, split="demo") if e.id.startswith(prefix)]
             demos = sorted((e for e in demos if e.scored and e.turns), key=lambda e: e.id)
-            rows = [demonstration_row(demo, self.renderer) for demo in demos]
+            rows = [demonstration_sample(demo, self.renderer) for demo in demos]
             if rows:
                 seed = derive_seed(self.recipe.seed, part.name, self.iteration)
                 step = partial(self.trainer.sft, rows, steps=1, batch=len(rows), lr=lr, seed=seed)

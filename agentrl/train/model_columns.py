@@ -14,7 +14,7 @@ from agentrl.train.auxiliary.learners import CRITICS, REWARD_MODEL
 from agentrl.train.auxiliary.reward_model import ImplicitRewardModel
 from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
-from agentrl.types.sample import Row, by_turn, rows_of
+from agentrl.types.sample import TrainingSample, by_turn, training_samples
 
 Column = dict[str, NDArray[Any]]
 
@@ -28,9 +28,9 @@ class ModelColumns:
         self.critics = {name: cast(Critic, found[name]) for name in CRITICS if name in found}
         self.reward_model = cast(ImplicitRewardModel | None, found.get(REWARD_MODEL))
         self._trainer = trainer
-        made: dict[str, Callable[[list[Row]], Column]] = {
-            "entropy": lambda rows: by_turn(rows, trainer.entropies(rows)),
-            "ref_logprob": lambda rows: by_turn(rows, trainer.logprobs(rows, reference=True)),
+        made: dict[str, Callable[[list[TrainingSample]], Column]] = {
+            "entropy": lambda samples: by_turn(samples, trainer.entropies(samples)),
+            "ref_logprob": lambda samples: by_turn(samples, trainer.logprobs(samples, reference=True)),
         }
         self._makers = {name: make for name, make in made.items() if name in credit.needs}
 
@@ -38,14 +38,14 @@ class ModelColumns:
         """By column and episode id, as `Credit.assign` takes them."""
         if not self._makers and not self.critics and self.reward_model is None:
             return {}
-        rows = [row for episode in episodes for row in rows_of(episode, [0.0] * len(episode.turns))]
-        columns: dict[str, Column] = {name: make(rows) for name, make in self._makers.items()}
+        samples = [sample for episode in episodes for sample in training_samples(episode, [0.0] * len(episode.turns))]
+        columns: dict[str, Column] = {name: make(samples) for name, make in self._makers.items()}
         if "value" in self.critics:
-            columns["value"] = by_turn(rows, self.critics["value"].predict(rows))
+            columns["value"] = by_turn(samples, self.critics["value"].predict(samples))
         if "progress" in self.critics:
-            columns["progress"] = _turn_ends(episodes, by_turn(rows, self.critics["progress"].predict(rows)))
+            columns["progress"] = _turn_ends(episodes, by_turn(samples, self.critics["progress"].predict(samples)))
         if self.reward_model is not None:
-            columns["prm_logprob"] = by_turn(rows, self.reward_model.logprobs(rows))
+            columns["prm_logprob"] = by_turn(samples, self.reward_model.logprobs(samples))
         return columns
 
     def learn(self, episodes: Sequence[Episode], credits: Sequence[EpisodeCredit]) -> dict[str, float]:
@@ -55,17 +55,17 @@ class ModelColumns:
         if not any(episode.turns for episode in episodes):  # the curriculum may have left none
             return metrics
         if "value" in self.critics:
-            asked: list[Row] = []
+            asked: list[TrainingSample] = []
             for episode, credit in pairs:
                 targets = [np.nan if target is None else target for target in credit.value_targets or ()]
-                asked += rows_of(episode, credit.turns, targets)
-            metrics |= self.critics["value"].fit_values(asked, [row.advantages for row in asked])
+                asked += training_samples(episode, credit.turns, targets)
+            metrics |= self.critics["value"].fit_values(asked, [sample.advantages for sample in asked])
         if "progress" in self.critics:
-            rows = [row for episode, credit in pairs for row in rows_of(episode, credit.turns)]
-            metrics |= self.critics["progress"].fit_progress(rows)
+            samples = [sample for episode, credit in pairs for sample in training_samples(episode, credit.turns)]
+            metrics |= self.critics["progress"].fit_progress(samples)
         if self.reward_model is not None:
-            rows = [row for episode, credit in pairs for row in rows_of(episode, credit.turns)]
-            metrics |= self.reward_model.fit(rows, self._trainer.logprobs(rows, reference=True))
+            samples = [sample for episode, credit in pairs for sample in training_samples(episode, credit.turns)]
+            metrics |= self.reward_model.fit(samples, self._trainer.logprobs(samples, reference=True))
         return metrics
 
     def state_dict(self) -> dict[str, Any]:

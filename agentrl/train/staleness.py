@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 
-def staleness(rows: Sequence[Row], version: int) -> dict[str, Any]:
+def staleness(samples: Sequence[TrainingSample], version: int) -> dict[str, Any]:
     """Updates between the sampling of a trained token and its training, over all trained tokens.
 
     Args:
@@ -17,12 +17,12 @@ def staleness(rows: Sequence[Row], version: int) -> dict[str, Any]:
 
     Returns:
         staleness_mean, staleness_max; staleness: by its value, the share of the tokens; mixed_versions: the share of
-        rows that several versions sampled. Nothing if the engine told no versions.
+        samples that several versions sampled. Nothing if the engine told no versions.
     """
     ages: Counter[int] = Counter()
-    for row in rows:
-        for span in row.versions:
-            ages[version - span.version] += int(row.loss_mask[span.start : span.end].sum())
+    for sample in samples:
+        for span in sample.versions:
+            ages[version - span.version] += int(sample.loss_mask[span.start : span.end].sum())
     total = sum(ages.values())
     if not total:
         return {}
@@ -30,5 +30,5 @@ def staleness(rows: Sequence[Row], version: int) -> dict[str, Any]:
         "staleness_mean": sum(age * count for age, count in ages.items()) / total,
         "staleness_max": max(ages),
         "staleness": {str(age): ages[age] / total for age in sorted(ages)},
-        "mixed_versions": sum(len({span.version for span in row.versions}) > 1 for row in rows) / len(rows),
+        "mixed_versions": sum(len({span.version for span in sample.versions}) > 1 for sample in samples) / len(samples),
     }

@@ -13,7 +13,7 @@ from agentrl.train.losses import Objective, TokenBatch
 from agentrl.train.losses.objective import importance_weight, kl_loss
 from agentrl.train.model.packing import Floats, Pack
 from agentrl.train.parallel.ranks import Ranks
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 
 @dataclass
@@ -28,11 +28,11 @@ class Stats:
     row_tokens: int = 0
     router_loss: float = 0.0
 
-    def add_pack(self, packed: Pack, rows: list[Row]) -> None:
-        """Counts a pack's tokens, and those of its rows had they been forwarded one by one."""
+    def add_pack(self, packed: Pack, samples: list[TrainingSample]) -> None:
+        """Counts a pack's tokens, and those of its samples had they been forwarded one by one."""
         self.tokens += len(packed.query)
         self.forwarded += len(packed.token_ids)
-        self.row_tokens += sum(len(rows[index].token_ids) for index in packed.rows)
+        self.row_tokens += sum(len(samples[index].token_ids) for index in packed.samples)
 
     def add_tokens(self, batch: TokenBatch, clipped: Tensor, entropy: Tensor, objective: Objective) -> None:
         """Sums over the tokens of one pack."""
@@ -70,7 +70,7 @@ class Stats:
         }
 
 
-def mismatch(pairs: Iterable[tuple[Row, Floats]]) -> dict[str, float]:
-    """|engine's log-probability - recomputed one| over the trained tokens of rows: mean and maximum."""
-    gaps = np.concatenate([np.abs(row.logprobs - values)[row.loss_mask] for row, values in pairs])
+def mismatch(pairs: Iterable[tuple[TrainingSample, Floats]]) -> dict[str, float]:
+    """|engine's log-probability - recomputed one| over the trained tokens of samples: mean and maximum."""
+    gaps = np.concatenate([np.abs(sample.logprobs - values)[sample.loss_mask] for sample, values in pairs])
     return {"mismatch_mean": float(gaps.mean()), "mismatch_max": float(gaps.max())}

@@ -1,4 +1,4 @@
-"""The trainer: rows in, better weights out. It knows losses by name and nothing of the algorithm behind them."""
+"""The trainer: samples in, better weights out. It knows losses by name and nothing of the algorithm behind them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from agentrl.train.parallel.ranks import Ranks, together
 from agentrl.train.parallel.shards import load_optimizer, put, shard, whole, whole_optimizer, whole_state
 from agentrl.train.stats import Stats, mismatch
 from agentrl.types.errors import DeadPolicy, TrainError
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 SFT_WARMUP = 0.05
 """Share of the steps of supervised training in which the learning rate rises; it falls to 0 over the others."""
@@ -39,10 +39,10 @@ SCHEDULES: dict[LrSchedule, Callable[[float], float]] = {
 
 
 class Trainer:
-    """Trains a causal language model on rows, on the device that it is on.
+    """Trains a causal language model on samples, on the device that it is on.
 
     The model is kept in eval mode: dropout would make the recomputed log-probabilities another policy's.
-    On a CPU, equal rows, seed and state give equal weights, bit by bit.
+    On a CPU, equal samples, seed and state give equal weights, bit by bit.
 
     Args:
         model: of transformers; trained in place.
@@ -53,7 +53,7 @@ class Trainer:
         learners: what else is to learn, by the names of `learners.wanted`; copies of the model as it is now.
 
     Attributes:
-        unpacked: why `packing: auto` trains one row per branch; None if it packs prefix trees.
+        unpacked: why `packing: auto` trains one sample per branch; None if it packs prefix trees.
 
     Raises:
         TrainError: the loss is unknown, or the layout that `packing` names does not fit the model, or KL has no
@@ -103,23 +103,23 @@ class Trainer:
         return self.policy.model
 
     @together
-    def logprobs(self, rows: Sequence[Row], *, reference: bool = False) -> list[Floats]:
-        """Log-probabilities of the rows' trained tokens, at each row's temperature (0 counts as 1).
+    def logprobs(self, samples: Sequence[TrainingSample], *, reference: bool = False) -> list[Floats]:
+        """Log-probabilities of the samples' trained tokens, at each sample's temperature (0 counts as 1).
 
         Args:
             reference: those of the reference policy, not of the one that is trained.
 
         Returns:
-            float32 [n] for each row, 0 where it does not train.
+            float32 [n] for each sample, 0 where it does not train.
         """
         policy = self.reference if reference else self.policy
         assert policy is not None
-        return self._measure(rows, lambda packed: policy(packed)[0])
+        return self._measure(samples, lambda packed: policy(packed)[0])
 
     @together
-    def entropies(self, rows: Sequence[Row]) -> list[Floats]:
-        """Entropy (nats) of the policy where it sampled the rows' trained tokens; 0 at the others."""
-        return self._measure(rows, lambda packed: self.policy(packed, "value")[1])
+    def entropies(self, samples: Sequence[TrainingSample]) -> list[Floats]:
+        """Entropy (nats) of the policy where it sampled the samples' trained tokens; 0 at the others."""
+        return self._measure(samples, lambda packed: self.policy(packed, "value")[1])
 
     @together
     def weights(
@@ -163,7 +163,7 @@ class Trainer:
         put(self.reference.model, self._plain(whole_state(self.model, everywhere=True)), self.ranks)
 
     @together
-    def update(self, rows: Sequence[Row], seed: int, progress: float = 0.0) -> dict[str, float]:
+    def update(self, samples: Sequence[TrainingSample], seed: int, progress: float = 0.0) -> dict[str, float]:
         """One iteration of policy optimisation: `epochs` passes over minibatches of whole episodes.
 
         Args:
@@ -178,29 +178,31 @@ class Trainer:
             router_loss (not part of loss).
             mismatch_mean, mismatch_max: |engine's - trainer's log-probability| before the first step; with
             old_logprobs "engine", over the first step's tokens only. tokens: trained. forwarded: with gradient;
-            packing_ratio: the rows' tokens for each of them. lr, steps: of the optimiser, so far.
+            packing_ratio: the samples' tokens for each of them. lr, steps: of the optimiser, so far.
 
         Raises:
             DeadPolicy: the policy's log-probabilities are not finite.
             TrainError: nothing to train on, or a loss or gradient that is not finite. The step that failed changes
                 no weight.
         """
-        _check(rows)
+        _check(samples)
         settings, stats = self.settings, Stats()
         rng = np.random.default_rng(seed)
         whole_groups = self.objective.scope == "group"
         batches = [
-            batch for _ in range(settings.epochs) for batch in _minibatches(rows, settings.minibatch, rng, whole_groups)
+            batch
+            for _ in range(settings.epochs)
+            for batch in _minibatches(samples, settings.minibatch, rng, whole_groups)
         ]
-        reference = self.logprobs(rows, reference=True) if self.objective.kl is not None else None
-        before = {}  # row index -> log-probabilities before the first step
+        reference = self.logprobs(samples, reference=True) if self.objective.kl is not None else None
+        before = {}  # sample index -> log-probabilities before the first step
         if settings.old_logprobs == "recompute":
             # The first step needs no recomputation: its own forward pass is the old policy's.
             later = sorted({index for batch in batches[1:] for index in batch} - set(batches[0]))
-            before = dict(zip(later, self.logprobs([rows[index] for index in later]), strict=True))
+            before = dict(zip(later, self.logprobs([samples[index] for index in later]), strict=True))
         for number, batch in enumerate(batches):
-            chosen = [rows[index] for index in batch]
-            old = [row.logprobs for row in chosen] if settings.old_logprobs == "engine" else None
+            chosen = [samples[index] for index in batch]
+            old = [sample.logprobs for sample in chosen] if settings.old_logprobs == "engine" else None
             if number and old is None:
                 old = [before[index] for index in batch]
             weights = token_weights(chosen, self.objective.aggregation, settings.token_norm)
@@ -212,13 +214,13 @@ class Trainer:
             self.steps += 1
             if not number:
                 before |= dict(zip(batch, seen, strict=True))
-        gaps = mismatch((rows[index], values) for index, values in before.items())
+        gaps = mismatch((samples[index], values) for index, values in before.items())
         return {**stats.summary(self.ranks), **gaps, "lr": lr, "steps": float(self.steps)}
 
     @together
     def sft(
         self,
-        rows: Sequence[Row],
+        samples: Sequence[TrainingSample],
         *,
         steps: int,
         batch: int,
@@ -240,12 +242,12 @@ class Trainer:
         Raises:
             TrainError: as `update`.
         """
-        _check(rows)
+        _check(samples)
         stats, optimizer = Stats(), self._adamw(lr)
         supervised = Objective.of(TrainSettings(loss=LossSettings(use="cross_entropy")))
         rising = max(1, round(steps * SFT_WARMUP))
-        for step, indices in zip(range(steps), _endless(rows, batch, np.random.default_rng(seed)), strict=False):
-            chosen = [rows[index] for index in indices]
+        for step, indices in zip(range(steps), _endless(samples, batch, np.random.default_rng(seed)), strict=False):
+            chosen = [samples[index] for index in indices]
             weights = token_weights(chosen, "token_mean")
             self._backward(chosen, weights, None, supervised, None, stats)
             rate = lr * min((step + 1) / rising, (steps - step) / max(steps - rising, 1))
@@ -292,11 +294,11 @@ class Trainer:
             checkpointing=checkpointing,
         )
 
-    def _measure(self, rows: Sequence[Row], of: Callable[[Pack], Tensor]) -> list[Floats]:
-        """A number for each trained token, as long as the rows; without gradient."""
-        out = [np.zeros(len(row.token_ids), np.float32) for row in rows]
+    def _measure(self, samples: Sequence[TrainingSample], of: Callable[[Pack], Tensor]) -> list[Floats]:
+        """A number for each trained token, as long as the samples; without gradient."""
+        out = [np.zeros(len(sample.token_ids), np.float32) for sample in samples]
         with torch.no_grad():
-            for packed, own in self.ranks.packs(rows, self.settings.token_budget, self.policy.layout):
+            for packed, own in self.ranks.packs(samples, self.settings.token_budget, self.policy.layout):
                 found = of(packed)
                 if own:
                     packed.put(found.cpu().numpy(), out)
@@ -313,7 +315,7 @@ class Trainer:
 
     def _backward(
         self,
-        rows: list[Row],
+        samples: list[TrainingSample],
         weights: list[Floats],
         old: list[Floats] | None,
         objective: Objective,
@@ -321,23 +323,23 @@ class Trainer:
         stats: Stats,
         ref: list[Floats] | None = None,
     ) -> list[Floats]:
-        """The gradient of the weighted loss of all of `rows`, accumulated over packs.
+        """The gradient of the weighted loss of all of `samples`, accumulated over packs.
 
         Args:
-            old: old log-probabilities by row; None: the policy is still the old one.
+            old: old log-probabilities by sample; None: the policy is still the old one.
             entropy_bonus: None: without entropy, and without the sums that compare policies (supervised training).
-            ref: the reference policy's log-probabilities by row.
+            ref: the reference policy's log-probabilities by sample.
 
         Returns:
-            The policy's log-probabilities, by row.
+            The policy's log-probabilities, by sample.
         """
-        seen, faulty = ([np.zeros(len(row.token_ids), np.float32) for row in rows] for _ in range(2))
+        seen, faulty = ([np.zeros(len(sample.token_ids), np.float32) for sample in samples] for _ in range(2))
         total, dead = 0.0, 0.0
-        packs = self.ranks.packs(rows, self.settings.token_budget, self.policy.layout)
-        columns = token_columns(rows, weights, old, ref)
+        packs = self.ranks.packs(samples, self.settings.token_budget, self.policy.layout)
+        columns = token_columns(samples, weights, old, ref)
         ahead = None
         if objective.scope != "token" and len(packs) * self.ranks.size > 1:
-            ahead = self._look_ahead(rows, columns, objective)
+            ahead = self._look_ahead(samples, columns, objective)
         entropy: Entropy = "none" if entropy_bonus is None else "gradient" if entropy_bonus else "value"
         sizes = {"tokens": float(sum(len(packed.token_ids) for packed, own in packs if own))}
         self.policy.balances, tokens = self._router_weight > 0, self.ranks.sums(sizes)["tokens"]
@@ -365,7 +367,7 @@ class Trainer:
                 dead += float(not torch.isfinite(logprob).all())
             slope.backward()  # type: ignore[no-untyped-call]
             packed.put(logprob.detach().cpu().numpy(), seen)
-            stats.add_pack(packed, rows)
+            stats.add_pack(packed, samples)
             if entropies is not None:
                 stats.add_tokens(batch, clipped, entropies, objective)
             total += value.item()
@@ -377,16 +379,18 @@ class Trainer:
             raise DeadPolicy(f"the policy's log-probabilities are not finite in step {len(stats.grad_norms) + 1}")
         if not math.isfinite(total):
             self.ranks.add_up(faulty)
-            raise self._not_finite("loss", [row for row, bad in zip(rows, faulty, strict=True) if bad.any()], stats)
+            raise self._not_finite(
+                "loss", [sample for sample, bad in zip(samples, faulty, strict=True) if bad.any()], stats
+            )
         self.ranks.add_up(seen)
         stats.losses.append(total)
         return seen
 
-    def _apply(self, optimizer: torch.optim.Optimizer, lr: float, rows: list[Row], stats: Stats) -> None:
+    def _apply(self, optimizer: torch.optim.Optimizer, lr: float, samples: list[TrainingSample], stats: Stats) -> None:
         """Clips the gradient and takes the step, if the gradient is finite."""
         norm = whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm)).item()
         if not math.isfinite(norm):
-            raise self._not_finite("gradient", rows, stats)
+            raise self._not_finite("gradient", samples, stats)
         for group in optimizer.param_groups:
             group["lr"] = lr
         optimizer.step()
@@ -394,26 +398,26 @@ class Trainer:
         stats.grad_norms.append(norm)
 
     def _look_ahead(
-        self, rows: list[Row], columns: Columns, objective: Objective
+        self, samples: list[TrainingSample], columns: Columns, objective: Objective
     ) -> tuple[list[np.ndarray[Any, Any]], ...]:
         """For an objective that looks beyond one pack: each token's loss, whether it is clipped, and the slope of the
-        whole sum along the token's log-probability; arrays as long as the rows. One forward pass without gradient;
+        whole sum along the token's log-probability; arrays as long as the samples. One forward pass without gradient;
         given the slopes, the passes with gradient may again come pack by pack, and the result is exact."""
 
         def flat(column: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-            return np.concatenate([values[row.loss_mask] for values, row in zip(column, rows, strict=True)])
+            return np.concatenate([values[sample.loss_mask] for values, sample in zip(column, samples, strict=True)])
 
-        logprob = self._tensor(flat(self.logprobs(rows))).requires_grad_()
+        logprob = self._tensor(flat(self.logprobs(samples))).requires_grad_()
         batch = self._batch(flat, columns, logprob)
         per_token, clipped = objective(batch)
         (slope,) = torch.autograd.grad((per_token * batch.weight).sum(), logprob)
-        ends = np.cumsum([row.loss_mask.sum() for row in rows])[:-1]
+        ends = np.cumsum([sample.loss_mask.sum() for sample in samples])[:-1]
         out = []
         for found in (per_token.detach(), clipped, slope):
             values = found.cpu().numpy()
-            column = [np.zeros(len(row.token_ids), values.dtype) for row in rows]
-            for into, row, part in zip(column, rows, np.split(values, ends), strict=True):
-                into[row.loss_mask] = part
+            column = [np.zeros(len(sample.token_ids), values.dtype) for sample in samples]
+            for into, sample, part in zip(column, samples, np.split(values, ends), strict=True):
+                into[sample.loss_mask] = part
             out.append(column)
         return tuple(out)
 
@@ -428,10 +432,10 @@ class Trainer:
     def _tensor(self, array: np.ndarray[Any, Any]) -> Tensor:
         return torch.from_numpy(array).to(self.model.device)
 
-    def _not_finite(self, what: str, rows: Sequence[Row], stats: Stats) -> TrainError:
+    def _not_finite(self, what: str, samples: Sequence[TrainingSample], stats: Stats) -> TrainError:
         """The error to raise; the gradient is dropped, so that weights and optimiser stay as they were."""
         self.model.zero_grad()
-        ids = list(dict.fromkeys(row.episode_id for row in rows))
+        ids = list(dict.fromkeys(sample.episode_id for sample in samples))
         more = f" and {len(ids) - 8} more" if len(ids) > 8 else ""
         return TrainError(
             f"the {what} of step {len(stats.grad_norms) + 1} is not finite (episodes {', '.join(ids[:8])}{more}); "
@@ -446,36 +450,38 @@ def cast(state: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
     return {name: done[id(tensor)] for name, tensor in state.items()}
 
 
-def _check(rows: Sequence[Row]) -> None:
+def _check(samples: Sequence[TrainingSample]) -> None:
     """Raises if no token trains, or a number that goes into the loss is not finite."""
-    if not any(row.loss_mask.any() for row in rows):
-        raise TrainError(f"{len(rows)} rows, and no token to train on", remedy="check that the episodes have turns")
-    for row in rows:
-        for name, values in (("advantage", row.advantages), ("engine's log-probability", row.logprobs)):
-            if not np.isfinite(values[row.loss_mask]).all():
+    if not any(sample.loss_mask.any() for sample in samples):
+        raise TrainError(
+            f"{len(samples)} training samples, and no token to train on", remedy="check that the episodes have turns"
+        )
+    for sample in samples:
+        for name, values in (("advantage", sample.advantages), ("engine's log-probability", sample.logprobs)):
+            if not np.isfinite(values[sample.loss_mask]).all():
                 raise TrainError(
-                    f"episode {row.episode_id}, branch {row.branch_id}: an {name} is not finite",
+                    f"episode {sample.episode_id}, branch {sample.branch_id}: an {name} is not finite",
                     remedy="`agentrl show` the episode: a reward or the engine is at fault",
                 )
 
 
 def _minibatches(
-    rows: Sequence[Row], size: int, rng: np.random.Generator, whole_groups: bool = False
+    samples: Sequence[TrainingSample], size: int, rng: np.random.Generator, whole_groups: bool = False
 ) -> list[list[int]]:
-    """Row indices by minibatch: shuffled episodes, rows of one together, split evenly (no small remainder).
+    """Indices of samples by minibatch: shuffled episodes, those of one together, split evenly (no small remainder).
 
     Args:
         size: episodes at most; with `whole_groups`, members of a group stay together and may exceed it.
     """
     units: dict[str, list[int]] = {}
-    for index, row in enumerate(rows):
-        units.setdefault(row.group_id if whole_groups else row.episode_id, []).append(index)
-    parts = math.ceil(len({row.episode_id for row in rows}) / size)
+    for index, sample in enumerate(samples):
+        units.setdefault(sample.group_id if whole_groups else sample.episode_id, []).append(index)
+    parts = math.ceil(len({sample.episode_id for sample in samples}) / size)
     drawn = np.array_split(rng.permutation(len(units)), min(parts, len(units)))
     members = list(units.values())
     return [[index for unit in part for index in members[unit]] for part in drawn]
 
 
-def _endless(rows: Sequence[Row], size: int, rng: np.random.Generator) -> Iterator[list[int]]:
+def _endless(samples: Sequence[TrainingSample], size: int, rng: np.random.Generator) -> Iterator[list[int]]:
     while True:
-        yield from _minibatches(rows, size, rng)
+        yield from _minibatches(samples, size, rng)

@@ -1,4 +1,4 @@
-"""The row: what the trainer takes. Flat, one per branch of an episode, no split into prompt and completion."""
+"""The training sample: what the trainer takes. Flat, one per branch of an episode; no prompt and completion apart."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from agentrl.types.episode import Episode, VersionSpan
 
 
 @dataclass(frozen=True)
-class Row:
+class TrainingSample:
     """One branch of one episode.
 
     Attributes:
         token_ids: int64 [n].
-        loss_mask: bool [n]; true where the policy sampled the token AND this row is the one that trains it
+        loss_mask: bool [n]; true where the policy sampled the token AND this sample is the one that trains it
             (a node shared by several branches trains once).
         logprobs: float32 [n], the engine's behaviour log-probabilities; 0 where the mask is false.
         advantages: float32 [n]; 0 where the mask is false.
@@ -40,39 +40,39 @@ class Row:
     reward: float = 0.0
 
 
-def silence(row: Row, turns: Collection[int]) -> Row:
-    """The row without the training of some turns."""
-    mask = row.loss_mask.copy()
-    for turn, start, end in row.turn_spans:
+def silence(sample: TrainingSample, turns: Collection[int]) -> TrainingSample:
+    """The sample without the training of some turns."""
+    mask = sample.loss_mask.copy()
+    for turn, start, end in sample.turn_spans:
         if turn in turns:
             mask[start:end] = False
-    spans = [span for span in row.turn_spans if span[0] not in turns]
+    spans = [span for span in sample.turn_spans if span[0] not in turns]
     return replace(
-        row,
+        sample,
         loss_mask=mask,
-        logprobs=np.where(mask, row.logprobs, np.float32(0)),
-        advantages=np.where(mask, row.advantages, np.float32(0)),
+        logprobs=np.where(mask, sample.logprobs, np.float32(0)),
+        advantages=np.where(mask, sample.advantages, np.float32(0)),
         turn_spans=spans,
     )
 
 
-def rows_of(
+def training_samples(
     episode: Episode, turn_advantages: Sequence[float], token_advantages: Sequence[float] | None = None
-) -> list[Row]:
-    """The rows of an episode: one per branch that trains at least one token.
+) -> list[TrainingSample]:
+    """The samples of an episode: one per branch that trains at least one token.
 
     Args:
         turn_advantages: one per turn of the episode, broadcast to the tokens that the turn sampled.
         token_advantages: one per sampled token, turn after turn, where credit tells the tokens of a turn apart.
 
-    The trained tokens of all rows together are exactly the sampled tokens of the episode.
+    The trained tokens of all samples together are exactly the sampled tokens of the episode.
     """
     turn_of_node = {turn.node: turn.index for turn in episode.turns}
     first = [0]
     if token_advantages is not None:
         first += np.cumsum([len(episode.nodes[turn.node].token_ids) for turn in episode.turns]).tolist()
     trained: set[int] = set()
-    rows: list[Row] = []
+    samples: list[TrainingSample] = []
     for branch_id, leaf in enumerate(episode.leaves()):
         path = episode.path(leaf)
         length = sum(len(episode.nodes[node].token_ids) for node in path)
@@ -100,8 +100,8 @@ def rows_of(
                 versions += [VersionSpan(v.version, at + v.start, at + v.end) for v in node.versions]
             at = end
         if mask.any():
-            rows.append(
-                Row(
+            samples.append(
+                TrainingSample(
                     ids,
                     mask,
                     logprobs,
@@ -115,13 +115,13 @@ def rows_of(
                     episode.reward or 0.0,
                 )
             )
-    return rows
+    return samples
 
 
-def by_turn(rows: Sequence[Row], values: Sequence[NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """From arrays that are as long as the rows: by episode id, the entries of its sampled tokens, turn after turn."""
+def by_turn(samples: Sequence[TrainingSample], values: Sequence[NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """From arrays as long as the samples: by episode id, the entries of its sampled tokens, turn after turn."""
     found: dict[str, dict[int, NDArray[Any]]] = {}
-    for row, column in zip(rows, values, strict=True):
-        turns = found.setdefault(row.episode_id, {})
-        turns.update({turn: column[start:end] for turn, start, end in row.turn_spans})
+    for sample, column in zip(samples, values, strict=True):
+        turns = found.setdefault(sample.episode_id, {})
+        turns.update({turn: column[start:end] for turn, start, end in sample.turn_spans})
     return {id: np.concatenate([turns[turn] for turn in sorted(turns)]) for id, turns in found.items()}

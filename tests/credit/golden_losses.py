@@ -78,7 +78,7 @@ def settings_of(case: str, row_width: int) -> Any:
 
 def _rows(golden: Golden) -> tuple[list[Any], dict[str, np.ndarray]]:
     """A row per trajectory, of action tokens with the advantages of `grpo`, and the log-probabilities by kind."""
-    from agentrl.types.sample import Row
+    from agentrl.types.sample import TrainingSample
     from tests.credit.golden_trajectory import run
 
     table = golden.table()
@@ -87,7 +87,9 @@ def _rows(golden: Golden) -> tuple[list[Any], dict[str, np.ndarray]]:
     for (group, trajectory), advantage in zip(golden.trajectories, advantages, strict=True):
         old = np.array([x for turn in trajectory["turns"] for x in turn["old_logprobs"]], np.float32)
         ones = np.ones(len(old), np.float32)
-        rows.append(Row(np.arange(len(old)), ones > 0, old, ones * advantage, trajectory["traj_id"], group, 0))
+        rows.append(
+            TrainingSample(np.arange(len(old)), ones > 0, old, ones * advantage, trajectory["traj_id"], group, 0)
+        )
     kinds = ("logprobs", "old_logprobs", "ref_logprobs")
     return rows, {kind: np.array([x for t in golden.turns for x in t[kind]], np.float32) for kind in kinds}
 

@@ -13,7 +13,7 @@ from agentrl.credit import Advantages, CreditSettings, CreditTable, estimator
 from agentrl.credit.registry import BUILT_IN, find_estimator
 from agentrl.types.episode import CallRecord
 from agentrl.types.errors import CreditError, RecipeError
-from agentrl.types.sample import rows_of
+from agentrl.types.sample import training_samples
 
 
 def two_groups(make_episode):
@@ -91,13 +91,13 @@ def test_credit_fits_the_rows_of_its_episode(make_episode):
     assert credits[1].turns == [-1.5]
     assert (credits[2].turns, credits[3].turns) == ([-0.25], [])
     assert metrics["step_group_size"] == pytest.approx(4 / 3)
-    (row,) = rows_of(episodes[0], credits[0].turns)
+    (row,) = training_samples(episodes[0], credits[0].turns)
     assert row.advantages[row.loss_mask].tolist() == [1.5, 1.5, 0.75, 0.75, 0.75]
 
 
 def test_token_credit_fits_the_rows_of_its_episode(make_episode):
     played = make_episode("a0", "a", 1.0, [("s", 2, None), ("t", 3, None)])
-    (row,) = rows_of(played, [9.0, 9.0], [0.1, 0.2, 0.3, 0.4, 0.5])
+    (row,) = training_samples(played, [9.0, 9.0], [0.1, 0.2, 0.3, 0.4, 0.5])
     np.testing.assert_allclose(row.advantages[row.loss_mask], [0.1, 0.2, 0.3, 0.4, 0.5], rtol=1e-6)
     assert not row.advantages[~row.loss_mask].any()
 

@@ -19,10 +19,10 @@ from agentrl.rollout.builder import build
 from agentrl.rollout.engines import engine_of
 from agentrl.rollout.runner import EpisodeSpec, Runner
 from agentrl.rollout.specs import rollout_specs
-from agentrl.train.demonstrations import demonstration_row, demonstration_texts
+from agentrl.train.demonstrations import demonstration_sample, demonstration_texts
 from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
-from agentrl.types.sample import Row, rows_of
+from agentrl.types.sample import TrainingSample, training_samples
 
 STEPS, GROUPS, SIZE = 20, 8, 8
 
@@ -67,7 +67,7 @@ async def learn(folder: Path, python: str) -> None:
     loaded = load_model(recipe.model, texts=demonstration_texts(demos), seed=0)
     renderer = parts.renderer(HFTokenizer(loaded.tokenizer))
     trainer = Trainer(loaded.model, recipe.train)
-    trainer.sft([demonstration_row(demo, renderer) for demo in demos], steps=250, batch=16, lr=2e-3, seed=0)
+    trainer.sft([demonstration_sample(demo, renderer) for demo in demos], steps=250, batch=16, lr=2e-3, seed=0)
     referee, snapshots = copy.deepcopy(loaded.model), {0: snapshot(loaded.model)}
     engine = engine_of(recipe, loaded)
     await engine.update(loaded.model.state_dict(), 0)
@@ -97,7 +97,7 @@ async def learn(folder: Path, python: str) -> None:
                 if len(groups[episode.group_id]) == SIZE:
                     batch += groups.pop(episode.group_id)
             credits, _ = credit.assign(batch)
-            rows = [r for e, c in zip(batch, credits, strict=True) for r in rows_of(e, c.turns)]
+            rows = [r for e, c in zip(batch, credits, strict=True) for r in training_samples(e, c.turns)]
             ratio = await asyncio.to_thread(worst_ratio, Trainer(referee, recipe.train), snapshots, rows)
             worst = max(worst, ratio)
             spanning += sum(len({v.version for v in row.versions}) > 1 for row in rows)
@@ -130,7 +130,7 @@ def snapshot(model) -> dict:
     return {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
 
-def worst_ratio(referee: Trainer, snapshots: dict[int, dict], rows: list[Row]) -> float:
+def worst_ratio(referee: Trainer, snapshots: dict[int, dict], rows: list[TrainingSample]) -> float:
     """Largest |p_trainer / p_engine - 1| of a sampled token, the trainer's under the version that the engine named."""
     worst = 0.0
     for version in {span.version for row in rows for span in row.versions}:
@@ -152,6 +152,6 @@ async def imitating_model(folder: Path) -> None:
     loaded = load_model(recipe.model, texts=demonstration_texts(demos), seed=0)
     renderer = parts.renderer(HFTokenizer(loaded.tokenizer))
     trainer = Trainer(loaded.model, TrainSettings())
-    trainer.sft([demonstration_row(demo, renderer) for demo in demos], steps=250, batch=16, lr=2e-3, seed=0)
+    trainer.sft([demonstration_sample(demo, renderer) for demo in demos], steps=250, batch=16, lr=2e-3, seed=0)
     loaded.model.save_pretrained(folder / "model")
     loaded.tokenizer.save_pretrained(folder / "model")

@@ -16,7 +16,7 @@ from agentrl.config.train import TrainSettings
 from agentrl.models.load import LoadedModel, ModelSettings, ScratchModel, load_model
 from agentrl.train.trainer import Trainer
 from agentrl.types.engine import Completion
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 ROOT = Path(__file__).parents[2]
 PYTHON = os.environ.get("AGENTRL_VLLM_PYTHON") or str(ROOT / ".venv-vllm/bin/python")
@@ -48,18 +48,18 @@ def other_weights(model: torch.nn.Module, seed: int) -> dict[str, torch.Tensor]:
     }
 
 
-def row_of(prompt: list[int], said: Completion, temperature: float) -> Row:
+def row_of(prompt: list[int], said: Completion, temperature: float) -> TrainingSample:
     """The completion as the trainer takes it."""
     n = len(prompt) + len(said.token_ids)
     mask = np.arange(n) >= len(prompt)
     logprobs = np.zeros(n, np.float32)
     logprobs[mask] = said.logprobs
     ids = np.array(prompt + said.token_ids, np.int64)
-    return Row(ids, mask, logprobs, np.zeros(n, np.float32), "e", "g", 0, temperature)
+    return TrainingSample(ids, mask, logprobs, np.zeros(n, np.float32), "e", "g", 0, temperature)
 
 
 def worst_difference(
-    model, weights: dict[int, dict[str, torch.Tensor]], rows: list[Row], said: list[Completion]
+    model, weights: dict[int, dict[str, torch.Tensor]], rows: list[TrainingSample], said: list[Completion]
 ) -> float:
     """Largest distance between what the engine said of a token and what the trainer says under the token's version."""
     under = {}

@@ -22,7 +22,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.episode import Episode, VersionSpan
 from agentrl.types.errors import EngineError
-from agentrl.types.sample import rows_of
+from agentrl.types.sample import training_samples
 from tests.engines.conftest import plain_logprobs
 from tests.engines.vllm_world import small_model
 
@@ -115,7 +115,7 @@ async def test_what_is_recorded_is_what_the_model_saw_and_said(tmp_path: Path) -
     assert [drift.kind for drift in episode.drift] == ["context_edit"]
     roots = [node for node in episode.nodes if node.parent < 0]
     assert len(roots) == 2
-    rows = rows_of(episode, [1.0] * len(episode.turns))
+    rows = training_samples(episode, [1.0] * len(episode.turns))
     assert sum(int(row.loss_mask.sum()) for row in rows) == episode.sampled_tokens
     for row in rows:
         plain = plain_logprobs(loaded.model, row.token_ids.tolist(), 0.8)

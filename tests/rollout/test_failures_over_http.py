@@ -28,7 +28,7 @@ from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from agentrl.types.errors import DeadPolicy
-from agentrl.types.sample import rows_of
+from agentrl.types.sample import training_samples
 from tests.rollout.world import collect, make_parts, specs
 
 BYTES = ByteTokenizer()
@@ -125,7 +125,7 @@ async def context_on(url: str, parts: Parts, *, retries: int = 0) -> AsyncIterat
 
 
 def whole(episode: Episode) -> bool:
-    trained = sum(int(row.loss_mask.sum()) for row in rows_of(episode, [1.0] * len(episode.turns)))
+    trained = sum(int(row.loss_mask.sum()) for row in training_samples(episode, [1.0] * len(episode.turns)))
     return episode.status == "done" and episode.answer == "y" and trained == episode.sampled_tokens > 0
 
 

@@ -16,7 +16,7 @@ from agentrl.rollout.play import summary
 from agentrl.rollout.runner import EpisodeSpec, Runner
 from agentrl.types.episode import Episode
 from agentrl.types.errors import EngineError
-from agentrl.types.sample import rows_of
+from agentrl.types.sample import training_samples
 from agentrl.types.task import Task
 from tests.rollout.world import Bench, FlakyEngine, collect, make_context, make_parts, play_one, specs
 
@@ -33,7 +33,7 @@ def calls(*names: str, **arguments: Any) -> Any:
 
 
 def trained_tokens(episode: Episode) -> int:
-    return sum(int(row.loss_mask.sum()) for row in rows_of(episode, [1.0] * len(episode.turns)))
+    return sum(int(row.loss_mask.sum()) for row in training_samples(episode, [1.0] * len(episode.turns)))
 
 
 async def test_every_planned_episode_is_emitted_exactly_once(tmp_path: Path) -> None:

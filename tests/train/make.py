@@ -9,7 +9,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from agentrl.types.episode import Episode, Node, Turn
-from agentrl.types.sample import Row, rows_of
+from agentrl.types.sample import TrainingSample, training_samples
 from agentrl.types.task import Task
 
 VOCABULARY = 97
@@ -62,7 +62,7 @@ def episode(id: str, prompt: list[int], turns: int, rng: np.random.Generator, br
     )
 
 
-def make_rows(groups: int = 2, size: int = 3, turns: int = 4, seed: int = 0, prompt: int = 9) -> list[Row]:
+def make_rows(groups: int = 2, size: int = 3, turns: int = 4, seed: int = 0, prompt: int = 9) -> list[TrainingSample]:
     """Rows of episodes that share their group's prompt; every third episode branches."""
     rng = np.random.default_rng(seed)
     rows = []
@@ -70,11 +70,11 @@ def make_rows(groups: int = 2, size: int = 3, turns: int = 4, seed: int = 0, pro
         start = rng.integers(3, VOCABULARY, prompt).tolist()
         for member in range(size):
             played = episode(f"g{group}/e{member}", start, turns, rng, branch_after=1 if member % 3 == 0 else None)
-            rows += rows_of(played, rng.normal(size=len(played.turns)).tolist())
+            rows += training_samples(played, rng.normal(size=len(played.turns)).tolist())
     return rows
 
 
-def turn_rows(rows: list[Row]) -> list[Row]:
+def turn_rows(rows: list[TrainingSample]) -> list[TrainingSample]:
     """One row a trained turn: the whole history up to the turn's end, only that turn trained."""
     out = []
     for row in rows:
@@ -93,7 +93,7 @@ def turn_rows(rows: list[Row]) -> list[Row]:
     return out
 
 
-def padded_logprobs(model: PreTrainedModel, rows: list[Row]) -> torch.Tensor:
+def padded_logprobs(model: PreTrainedModel, rows: list[TrainingSample]) -> torch.Tensor:
     """Log-probabilities of the trained tokens, row after row, by the model's own attention on padded rows."""
     longest = max(len(row.token_ids) for row in rows)
     ids = torch.zeros(len(rows), longest, dtype=torch.long)

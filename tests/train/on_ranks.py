@@ -20,7 +20,7 @@ from agentrl.train.parallel.ranks import Ranks
 from agentrl.train.parallel.shards import whole
 from agentrl.train.trainer import Trainer
 from agentrl.types.errors import RankFailed, TrainError
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 from tests.ranks import fork_ranks
 from tests.train.make import llama, make_rows
 
@@ -43,7 +43,7 @@ LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
 """By case: the learner, and settings."""
 
 
-def rows_of_case() -> list[Row]:
+def rows_of_case() -> list[TrainingSample]:
     rows = make_rows(groups=2, size=4)
     return [dataclasses.replace(row, reward=float(int(row.episode_id[-1]) % 2)) for row in rows]
 

@@ -15,7 +15,7 @@ from agentrl.train.admission import Admission
 from agentrl.train.room import Room
 from agentrl.train.staleness import staleness
 from agentrl.types.episode import VersionSpan
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 
 @dataclass(eq=False)
@@ -95,10 +95,12 @@ async def test_a_place_that_is_given_to_who_is_cancelled_is_not_lost() -> None:
         pass
 
 
-def row(mask: list[bool], spans: list[tuple[int, int, int]]) -> Row:
+def row(mask: list[bool], spans: list[tuple[int, int, int]]) -> TrainingSample:
     n = len(mask)
     zeros = np.zeros(n, np.float32)
-    return Row(np.arange(n), np.array(mask), zeros, zeros, "e", "g", 0, versions=[VersionSpan(*s) for s in spans])
+    return TrainingSample(
+        np.arange(n), np.array(mask), zeros, zeros, "e", "g", 0, versions=[VersionSpan(*s) for s in spans]
+    )
 
 
 def test_staleness_counts_trained_tokens() -> None:

@@ -20,13 +20,13 @@ from agentrl.train.model import attention
 from agentrl.train.model.packing import Layout, pack
 from agentrl.train.model.policy import Policy, choose_layout
 from agentrl.types.errors import TrainError
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 from .make import SIZES, VOCABULARY, llama, make_rows, padded_logprobs, qwen3, turn_rows
 
 
 def packed_gradient(
-    model, rows: list[Row], budget: int = 10**6, layout: Layout = "tree"
+    model, rows: list[TrainingSample], budget: int = 10**6, layout: Layout = "tree"
 ) -> tuple[list[np.ndarray], torch.Tensor]:
     """Log-probabilities, and the gradient of their advantage-weighted sum, over packs."""
     model.zero_grad()
@@ -42,7 +42,7 @@ def gradient(model) -> torch.Tensor:
     return torch.cat([p.grad.flatten().double() for p in model.parameters()])
 
 
-def padded_gradient(model, rows: list[Row]) -> tuple[torch.Tensor, torch.Tensor]:
+def padded_gradient(model, rows: list[TrainingSample]) -> tuple[torch.Tensor, torch.Tensor]:
     model.zero_grad()
     logprob = padded_logprobs(model, rows)
     (logprob * torch.from_numpy(np.concatenate([row.advantages[row.loss_mask] for row in rows]))).sum().backward()

@@ -8,7 +8,7 @@ import pytest
 from agentrl.config.loss import KlSettings
 from agentrl.credit.table import immediate
 from agentrl.train.kl_reward import with_kl_reward
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 from .make import episode
 
@@ -16,7 +16,7 @@ from .make import episode
 class Gap:
     """A trainer whose policy lies above the reference by 0.1 for each token id."""
 
-    def logprobs(self, rows: list[Row], *, reference: bool = False) -> list[np.ndarray]:
+    def logprobs(self, rows: list[TrainingSample], *, reference: bool = False) -> list[np.ndarray]:
         return [
             np.where(row.loss_mask, 0.0 if reference else 0.1 * row.token_ids, 0.0).astype(np.float32) for row in rows
         ]

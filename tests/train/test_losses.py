@@ -19,7 +19,7 @@ from agentrl.train.losses import Objective, TokenBatch, token_weights
 from agentrl.train.losses.objective import importance_weight, kl_estimate, kl_loss
 from agentrl.train.model.columns import token_columns
 from agentrl.types.errors import TrainError
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 from .make import make_rows, turn_rows
 
@@ -30,7 +30,7 @@ def golden(name: str) -> dict:
     return json.loads((GOLDEN / f"{name}.json").read_text())
 
 
-def golden_rows() -> tuple[list[Row], dict[str, np.ndarray]]:
+def golden_rows() -> tuple[list[TrainingSample], dict[str, np.ndarray]]:
     """A row for each trajectory (action tokens only), and all log-probabilities by kind in the same order."""
     advantages, rows = golden("grpo")["expected_advantage_per_trajectory"], []
     found: dict[str, list[float]] = {"logprobs": [], "old_logprobs": [], "ref_logprobs": []}
@@ -41,11 +41,11 @@ def golden_rows() -> tuple[list[Row], dict[str, np.ndarray]]:
             before = [x for turn in trajectory["turns"] for x in turn["old_logprobs"]]
             n, id, ones = len(before), trajectory["traj_id"], np.ones(len(before), np.float32)
             old = np.array(before, np.float32)
-            rows.append(Row(np.arange(n), ones > 0, old, ones * advantages[id], id, group["group_id"], 0))
+            rows.append(TrainingSample(np.arange(n), ones > 0, old, ones * advantages[id], id, group["group_id"], 0))
     return rows, {kind: np.array(values, np.float32) for kind, values in found.items()}
 
 
-def batch_of(rows: list[Row], new, old, weights, ref=None) -> TokenBatch:
+def batch_of(rows: list[TrainingSample], new, old, weights, ref=None) -> TokenBatch:
     columns = token_columns(rows, weights)
     flat = {name: torch.from_numpy(np.concatenate(parts)) for name, parts in columns.items()}
     ref = None if ref is None else torch.from_numpy(ref)
@@ -366,7 +366,7 @@ def test_weights_by_turn_and_by_group():
         ends = np.cumsum([0, *turns])
         spans = [(k, int(ends[k]), int(ends[k + 1])) for k in range(len(turns))]
         zeros = np.zeros(len(mask), np.float32)
-        return Row(np.arange(len(mask)), mask, zeros, zeros, id, group, 0, turn_spans=spans)
+        return TrainingSample(np.arange(len(mask)), mask, zeros, zeros, id, group, 0, turn_spans=spans)
 
     rows = [row("a", "g", 1, 3), row("b", "g", 2), row("c", "h", 4)]
     by_turn = [w.tolist() for w in token_weights(rows, "seq_mean_turn_mean")]

@@ -9,18 +9,18 @@ from hypothesis import strategies as st
 
 from agentrl.train.model.packing import pack
 from agentrl.types.errors import TrainError
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 from .make import make_rows
 
 
-def row(ids: list[int], trained: list[int], number: int = 0, temperature: float = 1.0) -> Row:
+def row(ids: list[int], trained: list[int], number: int = 0, temperature: float = 1.0) -> TrainingSample:
     mask = np.isin(np.arange(len(ids)), trained)
     values = np.arange(len(ids), dtype=np.float32) + 100 * number
-    return Row(np.array(ids, np.int64), mask, values, values, f"e{number}", "g", 0, temperature)
+    return TrainingSample(np.array(ids, np.int64), mask, values, values, f"e{number}", "g", 0, temperature)
 
 
-def prefixes(rows: list[Row]) -> set[tuple[int, ...]]:
+def prefixes(rows: list[TrainingSample]) -> set[tuple[int, ...]]:
     return {tuple(r.token_ids[: n + 1].tolist()) for r in rows for n in range(len(r.token_ids))}
 
 
@@ -32,9 +32,9 @@ trees = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=
 def test_every_row_can_be_read_back_from_its_pack(lists, budget):
     rows = [row(ids, list(range(1, len(ids), 2)), number) for number, ids in enumerate(lists)]
     packs = pack(rows, budget)
-    assert sorted(index for packed in packs for index in packed.rows) == list(range(len(rows)))
+    assert sorted(index for packed in packs for index in packed.samples) == list(range(len(rows)))
     for packed in packs:
-        mine = [rows[index] for index in packed.rows]
+        mine = [rows[index] for index in packed.samples]
         # Forwarded tokens are the distinct prefixes, no more and no fewer.
         assert len(packed.token_ids) == len(prefixes(mine))
         assert len(packed.token_ids) <= budget or len({r.token_ids.tobytes() for r in mine}) == 1
@@ -51,7 +51,7 @@ def test_every_row_can_be_read_back_from_its_pack(lists, budget):
         path_of = {
             int(at): segment.path[: number + 1] for segment in packed.segments for number, at in enumerate(segment.path)
         }
-        for query, index, token in zip(packed.query, packed.row, tokens, strict=True):
+        for query, index, token in zip(packed.query, packed.sample, tokens, strict=True):
             assert packed.target_ids[query] == rows[index].token_ids[token]
             seen = packed.token_ids[path_of[int(packed.logit_positions[query])]]
             assert seen.tolist() == rows[index].token_ids[:token].tolist()

@@ -112,7 +112,7 @@ def test_packs_are_shared_out_whole_and_each_rank_gets_as_many():
     rows = make_rows(groups=3, size=4)
     shares = [Ranks(rank, 3).packs(rows, 60) for rank in range(3)]
     assert len({len(share) for share in shares}) == 1
-    mine = sorted(index for share in shares for packed, own in share if own for index in packed.rows)
+    mine = sorted(index for share in shares for packed, own in share if own for index in packed.samples)
     assert mine == list(range(len(rows)))
     sizes = [sum(len(packed.token_ids) for packed, own in share if own) for share in shares]
     assert max(sizes) - min(sizes) <= 60

@@ -14,7 +14,7 @@ from agentrl.credit.registry import Credit
 from agentrl.store.run_dir import RunDir
 from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 CODE = """
 from agentrl import Task, Tool, ToolResult, tool
@@ -55,11 +55,11 @@ def trained(
     """
     (folder / "task.py").write_text(CODE)
     (folder / "recipe.yaml").write_text(RECIPE)
-    rows: list[Row] = []
+    rows: list[TrainingSample] = []
     counted: set[str] = set()
     update, assign, add = Trainer.update, Credit.assign, RunDir.add
 
-    def watched(self: Trainer, given: list[Row], **options: Any) -> dict[str, float]:
+    def watched(self: Trainer, given: list[TrainingSample], **options: Any) -> dict[str, float]:
         rows.extend(given)
         return update(self, given, **options)
 

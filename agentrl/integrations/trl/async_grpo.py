@@ -19,13 +19,13 @@ from torch import Tensor
 
 from agentrl.types.engine import Engine
 from agentrl.types.errors import TrainError, needs
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 with needs("trl"):
     from trl.experimental.async_grpo.async_rollout_worker import RolloutSample
 
 
-def turn_samples(row: Row, version: int, group: int) -> list[RolloutSample]:
+def turn_samples(row: TrainingSample, version: int, group: int) -> list[RolloutSample]:
     """A sample for each trained turn of a row.
 
     Raises:
@@ -66,7 +66,7 @@ class EpisodeWorker:
         capacity: samples that wait at most; then playing waits.
     """
 
-    def __init__(self, play: Callable[[int], Iterable[Row]], capacity: int = 1024) -> None:
+    def __init__(self, play: Callable[[int], Iterable[TrainingSample]], capacity: int = 1024) -> None:
         self.rollout_buffer: queue.Queue[RolloutSample] = queue.Queue(capacity)
         self.metrics_queue: queue.Queue[dict[str, float]] = queue.Queue()
         self._play, self._version = play, 0

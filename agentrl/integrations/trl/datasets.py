@@ -9,7 +9,7 @@ import numpy as np
 
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TrainError, needs
-from agentrl.types.sample import Row, rows_of
+from agentrl.types.sample import TrainingSample, training_samples
 
 with needs("trl"):
     import datasets
@@ -18,19 +18,19 @@ IGNORED = -100
 """The label of a token without loss, as transformers has it."""
 
 
-def sft_rows(episodes: Iterable[Episode], *, min_reward: float | None = None) -> list[Row]:
+def sft_rows(episodes: Iterable[Episode], *, min_reward: float | None = None) -> list[TrainingSample]:
     """The rows of episodes that a model sampled, for imitation.
 
-    Demonstrations of a script, whose tokens are bytes, come from `train.demonstrations.demonstration_row` instead.
+    Demonstrations of a script, whose tokens are bytes, come from `train.demonstrations.demonstration_sample` instead.
 
     Args:
         min_reward: only episodes that earned so much; None: all that were scored.
     """
     chosen = (e for e in episodes if e.reward is not None and (min_reward is None or e.reward >= min_reward))
-    return [row for episode in chosen for row in rows_of(episode, [1.0] * len(episode.turns))]
+    return [row for episode in chosen for row in training_samples(episode, [1.0] * len(episode.turns))]
 
 
-def sft_dataset(rows: Sequence[Row]) -> datasets.Dataset:
+def sft_dataset(rows: Sequence[TrainingSample]) -> datasets.Dataset:
     """For SFTTrainer: `input_ids`, and `labels` that are -100 where a row does not train.
 
     Give SFTConfig `max_length=None`: its default of 1,024 cuts longer rows.
@@ -56,9 +56,9 @@ def preference_dataset(episodes: Iterable[Episode], *, min_gap: float = 1e-6) ->
     Raises:
         TrainError: no group is left.
     """
-    groups: dict[str, list[tuple[float, Row]]] = {}
+    groups: dict[str, list[tuple[float, TrainingSample]]] = {}
     for episode in episodes:
-        rows = rows_of(episode, [0.0] * len(episode.turns))
+        rows = training_samples(episode, [0.0] * len(episode.turns))
         if episode.reward is not None and len(rows) == 1:
             groups.setdefault(episode.group_id, []).append((episode.reward, rows[0]))
     pairs = []
@@ -74,7 +74,7 @@ def preference_dataset(episodes: Iterable[Episode], *, min_gap: float = 1e-6) ->
     return datasets.Dataset.from_list(pairs)
 
 
-def _pair(chosen: Row, rejected: Row) -> dict[str, Any]:
+def _pair(chosen: TrainingSample, rejected: TrainingSample) -> dict[str, Any]:
     start = min(int(np.flatnonzero(row.loss_mask)[0]) for row in (chosen, rejected))
     if not np.array_equal(chosen.token_ids[:start], rejected.token_ids[:start]):
         raise TrainError(

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 
 from agentrl.types.errors import TrainError, needs
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 with needs("trl"):
     import datasets
     from trl import GRPOTrainer
 
-Rollouts = Callable[[list[str]], Sequence[Row]]
+Rollouts = Callable[[list[str]], Sequence[TrainingSample]]
 """From prompts (each as often as a group has members) to a row for each, with advantages."""
 
 
@@ -67,20 +67,20 @@ def episode_reward(completions: list[Any], episode_reward: list[float], **_: Any
     return episode_reward
 
 
-def stored_rollouts(rows: Sequence[Row]) -> tuple[datasets.Dataset, Rollouts]:
+def stored_rollouts(rows: Sequence[TrainingSample]) -> tuple[datasets.Dataset, Rollouts]:
     """A data set of one line a group, and the rollouts that hand out its members in turn.
 
     Raises:
         TrainError: an episode has several rows.
     """
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[TrainingSample]] = {}
     for row in rows:
         groups.setdefault(row.group_id, []).append(row)
     if len({row.episode_id for row in rows}) != len(rows):
         raise TrainError("an episode has several rows (branches)", remedy=_ONE_ROW)
     given = dict.fromkeys(groups, 0)
 
-    def rollouts(prompts: list[str]) -> list[Row]:
+    def rollouts(prompts: list[str]) -> list[TrainingSample]:
         out = []
         for group in prompts:
             out.append(groups[group][given[group] % len(groups[group])])

@@ -14,7 +14,7 @@ from agentrl.train.model.packing import Floats, Pack
 from agentrl.train.model.policy import Policy
 from agentrl.train.parallel.ranks import Ranks, together
 from agentrl.train.parallel.shards import load_optimizer, put, whole_optimizer, whole_state
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 
 class Critic:
@@ -53,11 +53,11 @@ class Critic:
         self.optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
 
     @together
-    def predict(self, rows: Sequence[Row]) -> list[Floats]:
-        """What the critic says of every trained token; 0 at the others. As long as the rows."""
-        out = [np.zeros(len(row.token_ids), np.float32) for row in rows]
+    def predict(self, samples: Sequence[TrainingSample]) -> list[Floats]:
+        """What the critic says of every trained token; 0 at the others. As long as the samples."""
+        out = [np.zeros(len(sample.token_ids), np.float32) for sample in samples]
         with torch.no_grad():
-            for packed, own in self.ranks.packs(rows, self.token_budget, self.body.layout):
+            for packed, own in self.ranks.packs(samples, self.token_budget, self.body.layout):
                 said = self._say(self._hidden(packed), packed)
                 if own:
                     packed.put(said.cpu().numpy(), out)
@@ -65,37 +65,37 @@ class Critic:
         return out
 
     @together
-    def fit_values(self, rows: Sequence[Row], targets: Sequence[Floats]) -> dict[str, float]:
-        """Moves the values towards targets, `steps` times over all rows.
+    def fit_values(self, samples: Sequence[TrainingSample], targets: Sequence[Floats]) -> dict[str, float]:
+        """Moves the values towards targets, `steps` times over all samples.
 
         Their loss is the mean of `value_loss` over the tokens that are asked, old values being those before this call.
 
         Args:
-            targets: as long as the rows; NaN where the critic is not asked.
+            targets: as long as the samples; NaN where the critic is not asked.
         """
-        before = self.predict(rows)
-        asked = sum(int(np.isfinite(y[row.loss_mask]).sum()) for row, y in zip(rows, targets, strict=True))
+        before = self.predict(samples)
+        asked = sum(int(np.isfinite(y[sample.loss_mask]).sum()) for sample, y in zip(samples, targets, strict=True))
 
         def loss(values: Tensor, packed: Pack) -> Tensor:
             target, old = (torch.from_numpy(packed.take(column)).to(values.device) for column in (targets, before))
             held = target.isfinite()
             return value_loss(values[held], target[held], old[held], self.settings.clip).sum() / max(asked, 1)
 
-        return {"value_loss": self._fit(self.ranks.packs(rows, self.token_budget, self.body.layout), loss)}
+        return {"value_loss": self._fit(self.ranks.packs(samples, self.token_budget, self.body.layout), loss)}
 
     @together
-    def fit_progress(self, rows: Sequence[Row]) -> dict[str, float]:
+    def fit_progress(self, samples: Sequence[TrainingSample]) -> dict[str, float]:
         """Moves what is said of the turns of each episode towards summing up to its reward: mean squared error.
 
         The progress of a turn is what is said of its last token (SPA-RL, arXiv:2505.20732).
         """
-        packs = self.ranks.packs(rows, self.token_budget, self.body.layout)
-        last = [_last_tokens(row) for row in rows]
-        names = {name: number for number, name in enumerate(dict.fromkeys(row.episode_id for row in rows))}
+        packs = self.ranks.packs(samples, self.token_budget, self.body.layout)
+        last = [_last_tokens(sample) for sample in samples]
+        names = {name: number for number, name in enumerate(dict.fromkeys(sample.episode_id for sample in samples))}
         reward = np.zeros(len(names), np.float32)
-        for row in rows:
-            reward[names[row.episode_id]] = row.reward
-        episode = [np.full(len(row.token_ids), names[row.episode_id]) for row in rows]
+        for sample in samples:
+            reward[names[sample.episode_id]] = sample.reward
+        episode = [np.full(len(sample.token_ids), names[sample.episode_id]) for sample in samples]
         owner = [torch.from_numpy(packed.take(episode)) for packed, _ in packs]
         ends = [torch.from_numpy(packed.take(last)) * own for packed, own in packs]
         errors: list[float] = []
@@ -175,8 +175,8 @@ def value_loss(value: Tensor, target: Tensor, old: Tensor, clip: float | None) -
     return 0.5 * torch.maximum((value - target) ** 2, (near - target) ** 2)
 
 
-def _last_tokens(row: Row) -> Floats:
+def _last_tokens(sample: TrainingSample) -> Floats:
     """1 at the last token of every trained turn, else 0."""
-    out = np.zeros(len(row.token_ids), np.float32)
-    out[[end - 1 for _, _, end in row.turn_spans]] = 1
+    out = np.zeros(len(sample.token_ids), np.float32)
+    out[[end - 1 for _, _, end in sample.turn_spans]] = 1
     return out

@@ -14,7 +14,7 @@ from agentrl.train.model.packing import Floats
 from agentrl.train.model.policy import Policy
 from agentrl.train.parallel.ranks import Ranks, together
 from agentrl.train.parallel.shards import load_optimizer, put, whole_optimizer, whole_state
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 
 class ImplicitRewardModel:
@@ -40,11 +40,11 @@ class ImplicitRewardModel:
         self.optimizer = torch.optim.AdamW(trained, lr=settings.lr, weight_decay=0.0)
 
     @together
-    def logprobs(self, rows: Sequence[Row]) -> list[Floats]:
-        """Log-probabilities of the rows' trained tokens; 0 at the others. As long as the rows."""
-        out = [np.zeros(len(row.token_ids), np.float32) for row in rows]
+    def logprobs(self, samples: Sequence[TrainingSample]) -> list[Floats]:
+        """Log-probabilities of the samples' trained tokens; 0 at the others. As long as the samples."""
+        out = [np.zeros(len(sample.token_ids), np.float32) for sample in samples]
         with torch.no_grad():
-            for packed, own in self.ranks.packs(rows, self.token_budget, self.policy.layout):
+            for packed, own in self.ranks.packs(samples, self.token_budget, self.policy.layout):
                 found = self.policy(packed)[0]
                 if own:
                     packed.put(found.cpu().numpy(), out)
@@ -52,8 +52,8 @@ class ImplicitRewardModel:
         return out
 
     @together
-    def fit(self, rows: Sequence[Row], reference: Sequence[Floats]) -> dict[str, float]:
-        """Takes `steps` steps towards telling the rows' episodes apart.
+    def fit(self, samples: Sequence[TrainingSample], reference: Sequence[Floats]) -> dict[str, float]:
+        """Takes `steps` steps towards telling the samples' episodes apart.
 
         Args:
             reference: log-probabilities under the reference, as `logprobs` gives them.
@@ -63,21 +63,21 @@ class ImplicitRewardModel:
             episodes that were on the right side of 1/2 then.
         """
         settings = self.settings
-        names = {name: number for number, name in enumerate(dict.fromkeys(row.episode_id for row in rows))}
-        owner = np.array([names[row.episode_id] for row in rows])
+        names = {name: number for number, name in enumerate(dict.fromkeys(sample.episode_id for sample in samples))}
+        owner = np.array([names[sample.episode_id] for sample in samples])
         good = np.zeros(len(names))
-        good[owner] = [row.reward >= settings.threshold for row in rows]
-        packs = self.ranks.packs(rows, self.token_budget, self.policy.layout)
+        good[owner] = [sample.reward >= settings.threshold for sample in samples]
+        packs = self.ranks.packs(samples, self.token_budget, self.policy.layout)
         loss = accuracy = 0.0
         for _ in range(settings.steps):
-            likely = self._likely(rows, reference, owner, len(names))
+            likely = self._likely(samples, reference, owner, len(names))
             chosen = np.where(good > 0, likely, 1 - likely)
             loss, accuracy = float(-np.log(np.maximum(chosen, 1e-12)).mean()), float((chosen > 0.5).mean())
             # The slope of the mean cross-entropy along each token's log-probability: the same for all of an episode.
             slope = settings.beta * (likely - good) / len(names)
             for packed, own in packs:
                 said = self.policy(packed)[0]
-                along = torch.from_numpy(slope[owner[packed.row]]).to(said) if own else 0.0
+                along = torch.from_numpy(slope[owner[packed.sample]]).to(said) if own else 0.0
                 (said * along).sum().backward()
             torch.nn.utils.clip_grad_norm_(self.policy.parameters(), settings.max_grad_norm)
             self.optimizer.step()
@@ -96,9 +96,9 @@ class ImplicitRewardModel:
         load_optimizer(self.optimizer, state["optimizer"], self.ranks)
 
     def _likely(
-        self, rows: Sequence[Row], reference: Sequence[Floats], owner: NDArray[Any], episodes: int
+        self, samples: Sequence[TrainingSample], reference: Sequence[Floats], owner: NDArray[Any], episodes: int
     ) -> NDArray[np.float64]:
         """Probability that each episode is a good one. An episode's branches add up."""
-        ratio = [float((ours - theirs).sum()) for ours, theirs in zip(self.logprobs(rows), reference, strict=True)]
+        ratio = [float((ours - theirs).sum()) for ours, theirs in zip(self.logprobs(samples), reference, strict=True)]
         likely: NDArray[np.float64] = 1 / (1 + np.exp(-self.settings.beta * np.bincount(owner, ratio, episodes)))
         return likely

@@ -13,7 +13,7 @@ MAX_LOG_RATIO = 20.0
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """Trained tokens of rows; n in all. Logarithms are natural.
+    """Trained tokens of samples; n in all. Logarithms are natural.
 
     Attributes:
         logprob: float32 [n], under the policy that is trained; carries the gradient.

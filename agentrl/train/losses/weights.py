@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from agentrl.config.loss import Aggregation
 from agentrl.train.model.columns import owners
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 Counts = NDArray[np.float64]
 
@@ -54,11 +54,11 @@ _DENOMINATORS: dict[Aggregation, Callable[[Trained], Counts | int]] = {
 
 
 def token_weights(
-    rows: Sequence[Row], aggregation: Aggregation, token_norm: float | None = None
+    samples: Sequence[TrainingSample], aggregation: Aggregation, token_norm: float | None = None
 ) -> list[NDArray[np.float32]]:
-    """The weight of every token of every row in the loss of one optimiser step; 0 where the row does not train.
+    """The weight of every token of every sample in the loss of one optimiser step; 0 where the sample does not train.
 
-    A sequence is an episode, whatever the number of its rows. With N trained tokens in all, S episodes and G groups
+    A sequence is an episode, whatever the number of its samples. With N trained tokens in all, S episodes and G groups
     that train any, n tokens in the token's episode, which trains T turns, m in its turn and k in its group, the weight
     is 1 / N (`token_mean`), 1 / (S n) (`seq_mean_token_mean`), 1 / (S T m) (`seq_mean_turn_mean`), 1 / (G k)
     (`group_mean`, ScaleRL's mean over prompts), 1 / S (`seq_mean_token_sum`) or 1 / token_norm
@@ -66,10 +66,10 @@ def token_weights(
     episodes).
 
     Args:
-        rows: ALL rows of the step, so that accumulation over packs leaves the result alone.
+        samples: ALL samples of the step, so that accumulation over packs leaves the result alone.
     """
-    columns = owners(rows)
-    mask = np.concatenate([row.loss_mask for row in rows])
+    columns = owners(samples)
+    mask = np.concatenate([sample.loss_mask for sample in samples])
     weights = np.zeros(len(mask), np.float32)
     if aggregation == "seq_mean_token_sum_norm":
         assert token_norm is not None
@@ -77,4 +77,4 @@ def token_weights(
     elif mask.any():
         trained = Trained(*(np.concatenate(columns[name])[mask] for name in ("episode", "turn", "group")))
         weights[mask] = 1 / np.asarray(_DENOMINATORS[aggregation](trained), np.float64)
-    return np.split(weights, np.cumsum([len(row.token_ids) for row in rows])[:-1])
+    return np.split(weights, np.cumsum([len(sample.token_ids) for sample in samples])[:-1])

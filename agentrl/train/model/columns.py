@@ -8,29 +8,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 Columns = dict[str, list[NDArray[Any]]]
-"""By name (a field of `losses.TokenBatch`): an array as long as the row, for every row."""
+"""By name (a field of `losses.TokenBatch`): an array as long as the sample, for every sample."""
 
 
 def token_columns(
-    rows: Sequence[Row],
+    samples: Sequence[TrainingSample],
     weights: list[NDArray[np.float32]],
     old: list[NDArray[np.float32]] | None = None,
     ref: list[NDArray[np.float32]] | None = None,
 ) -> Columns:
-    """The columns of all rows of an optimiser step. Episodes, groups and turns are numbered from 0 within it.
+    """The columns of all samples of an optimiser step. Episodes, groups and turns are numbered from 0 within it.
 
     Args:
         old, ref: log-probabilities of the old and of the reference policy; without them there is no such column.
     """
     columns: Columns = {
-        "behaviour_logprob": [row.logprobs for row in rows],
-        "advantage": [row.advantages for row in rows],
-        "reward": [np.full(len(row.token_ids), row.reward, np.float32) for row in rows],
+        "behaviour_logprob": [sample.logprobs for sample in samples],
+        "advantage": [sample.advantages for sample in samples],
+        "reward": [np.full(len(sample.token_ids), sample.reward, np.float32) for sample in samples],
         "weight": list(weights),
-        **owners(rows),
+        **owners(samples),
     }
     if old is not None:
         columns["old_logprob"] = list(old)
@@ -39,13 +39,16 @@ def token_columns(
     return columns
 
 
-def owners(rows: Sequence[Row]) -> Columns:
+def owners(samples: Sequence[TrainingSample]) -> Columns:
     """`episode`, `group` and `turn` of each token, numbered from 0."""
-    episodes, groups = _numbers([row.episode_id for row in rows]), _numbers([row.group_id for row in rows])
+    episodes, groups = (
+        _numbers([sample.episode_id for sample in samples]),
+        _numbers([sample.group_id for sample in samples]),
+    )
     return {
-        "episode": [np.full(len(row.token_ids), episodes[row.episode_id]) for row in rows],
-        "group": [np.full(len(row.token_ids), groups[row.group_id]) for row in rows],
-        "turn": _turns(rows),
+        "episode": [np.full(len(sample.token_ids), episodes[sample.episode_id]) for sample in samples],
+        "group": [np.full(len(sample.token_ids), groups[sample.group_id]) for sample in samples],
+        "turn": _turns(samples),
     }
 
 
@@ -53,13 +56,13 @@ def _numbers(ids: Sequence[str]) -> dict[str, int]:
     return {id: number for number, id in enumerate(dict.fromkeys(ids))}
 
 
-def _turns(rows: Sequence[Row]) -> list[NDArray[np.int64]]:
-    """The number of each token's turn; all of a row that names no turns counts as one."""
+def _turns(samples: Sequence[TrainingSample]) -> list[NDArray[np.int64]]:
+    """The number of each token's turn; all of a sample that names no turns counts as one."""
     out, number = [], -1
-    for row in rows:
+    for sample in samples:
         number += 1
-        turns = np.full(len(row.token_ids), number, np.int64)
-        for _, start, end in row.turn_spans:
+        turns = np.full(len(sample.token_ids), number, np.int64)
+        for _, start, end in sample.turn_spans:
             number += 1
             turns[start:end] = number
         out.append(turns)

@@ -1,10 +1,10 @@
-"""Prefix-tree packing: rows that share a prefix share its tokens, so that no token is forwarded twice.
+"""Prefix-tree packing: samples that share a prefix share its tokens, so that no token is forwarded twice.
 
-Rows are sorted by their tokens, which is the depth-first order of the tree of their prefixes. Each row then adds
-one run of tokens, a `Segment`, to the path that it shares with the row before it. Attention follows the paths
+Samples are sorted by their tokens, which is the depth-first order of the tree of their prefixes. Each sample then adds
+one run of tokens, a `Segment`, to the path that it shares with the sample before it. Attention follows the paths
 (`attention.py`); everything else in a transformer treats tokens one by one and never notices.
 
-The layout "rows" shares nothing: every row is a segment of its own. It serves models that mix tokens by more than
+The layout "rows" shares nothing: every sample is a segment of its own. It serves models that mix tokens by more than
 attention (linear attention, convolutions) or by an attention of their own kind.
 """
 
@@ -18,21 +18,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentrl.types.errors import TrainError
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 Layout = Literal["tree", "rows"]
-"""`tree`: shared prefixes are forwarded once. `rows`: one padded row per branch, with the model's own attention."""
+"""`tree`: shared prefixes are forwarded once. `rows`: one padded sample per branch, with the model's own attention."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """The tokens `start` (inclusive) to `end` (exclusive) of a pack, all of them new to one row.
+    """The tokens `start` (inclusive) to `end` (exclusive) of a pack, all of them new to one sample.
 
     Attributes:
-        path: int64 [n >= end - start], the pack positions of the whole row up to `end`, this segment's included.
+        path: int64 [n >= end - start], the pack positions of the whole sample up to `end`, this segment's included.
             Token j of the path sees tokens 0 .. j of it.
     """
 
@@ -51,21 +51,21 @@ class Segment:
 
 @dataclass(frozen=True)
 class Pack:
-    """Rows of one temperature, packed. T unique tokens, Q distinct predictions, E trained tokens of rows.
+    """Samples of one temperature, packed. T unique tokens, Q distinct predictions, E trained tokens of samples.
 
-    Two rows that share a prefix and both train a token of it share the prediction, and each keeps its own entry
+    Two samples that share a prefix and both train a token of it share the prediction, and each keeps its own entry
     (its own advantage, its own behaviour log-probability).
 
     Attributes:
         token_ids: int64 [T], depth-first through the prefix tree.
-        positions: int64 [T], depth in the tree: the position in every row that holds the token.
-        segments: one per row that adds tokens; together they cover 0 .. T exactly.
+        positions: int64 [T], depth in the tree: the position in every sample that holds the token.
+        segments: one per sample that adds tokens; together they cover 0 .. T exactly.
         logit_positions: int64 [Q], where in the pack the prediction is made (the predecessor of the token).
         target_ids: int64 [Q], the token that is predicted.
-        rows: indices, in the list given to `pack`, of the rows in the order of the tree.
+        samples: indices, in the list given to `pack`, of the samples in the order of the tree.
         trained: for each of them int64, the indices of the tokens that it trains; E in all, the entries.
         query: int64 [E], which of the Q predictions the entry needs.
-        temperature: of the rows.
+        temperature: of the samples.
         layout: "rows" if no two segments share a token.
     """
 
@@ -74,67 +74,67 @@ class Pack:
     segments: list[Segment]
     logit_positions: Ints
     target_ids: Ints
-    rows: list[int]
+    samples: list[int]
     trained: list[Ints]
     query: Ints
     temperature: float
     layout: Layout = "tree"
 
     @property
-    def row(self) -> Ints:
-        """int64 [E], the row of each entry."""
-        return np.repeat(self.rows, [len(trained) for trained in self.trained])
+    def sample(self) -> Ints:
+        """int64 [E], the sample of each entry."""
+        return np.repeat(self.samples, [len(trained) for trained in self.trained])
 
     def take(self, values: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """From arrays that are as long as the rows given to `pack`: the E entries' values."""
-        parts = [values[index][trained] for index, trained in zip(self.rows, self.trained, strict=True)]
+        """From arrays that are as long as the samples given to `pack`: the E entries' values."""
+        parts = [values[index][trained] for index, trained in zip(self.samples, self.trained, strict=True)]
         return np.concatenate(parts)
 
     def put(self, values: Floats, into: Sequence[Floats]) -> None:
-        """The inverse of `take`: writes the E entries' values into arrays as long as the rows."""
+        """The inverse of `take`: writes the E entries' values into arrays as long as the samples."""
         at = 0
-        for index, trained in zip(self.rows, self.trained, strict=True):
+        for index, trained in zip(self.samples, self.trained, strict=True):
             into[index][trained] = values[at : at + len(trained)]
             at += len(trained)
 
 
-def pack(rows: Sequence[Row], token_budget: int, layout: Layout = "tree") -> list[Pack]:
-    """Packs rows into as few forward passes as their order in the tree allows.
+def pack(samples: Sequence[TrainingSample], token_budget: int, layout: Layout = "tree") -> list[Pack]:
+    """Packs samples into as few forward passes as their order in the tree allows.
 
     Args:
-        token_budget: unique tokens of a pack at most; with the layout "rows", tokens and padding. A row is never
+        token_budget: unique tokens of a pack at most; with the layout "rows", tokens and padding. A sample is never
             split: one that is longer than the budget gets a pack of its own.
 
     Raises:
-        TrainError: a row trains its first token, which nothing predicts.
+        TrainError: a sample trains its first token, which nothing predicts.
     """
-    for row in rows:
-        if len(row.loss_mask) and row.loss_mask[0]:
+    for sample in samples:
+        if len(sample.loss_mask) and sample.loss_mask[0]:
             raise TrainError(
-                f"episode {row.episode_id}, branch {row.branch_id} trains its first token, which nothing predicts",
+                f"episode {sample.episode_id}, branch {sample.branch_id} trains its first token: nothing predicts it",
                 remedy="begin every prompt with at least one token that was not sampled",
             )
     # Big-endian bytes of non-negative integers compare like the integers do.
-    keys = [row.token_ids.astype(">i8").tobytes() for row in rows]
+    keys = [sample.token_ids.astype(">i8").tobytes() for sample in samples]
     # Rows of like length side by side need little padding.
-    lengths = [len(row.token_ids) if layout == "rows" else 0 for row in rows]
-    order = sorted(range(len(rows)), key=lambda index: (rows[index].temperature, lengths[index], keys[index]))
+    lengths = [len(sample.token_ids) if layout == "rows" else 0 for sample in samples]
+    order = sorted(range(len(samples)), key=lambda index: (samples[index].temperature, lengths[index], keys[index]))
 
     packs: list[_OpenPack] = []
     for index in order:
-        if not packs or not packs[-1].fits(rows[index], token_budget):
-            packs.append(_OpenPack(rows[index].temperature, layout))
-        packs[-1].add(index, rows[index])
+        if not packs or not packs[-1].fits(samples[index], token_budget):
+            packs.append(_OpenPack(samples[index].temperature, layout))
+        packs[-1].add(index, samples[index])
     return [each.close() for each in packs]
 
 
 class _OpenPack:
-    """A pack to which rows are added in sorted order."""
+    """A pack to which samples are added in sorted order."""
 
     def __init__(self, temperature: float, layout: Layout) -> None:
         self.temperature, self.layout = temperature, layout
         self.size = 0
-        self.entries: list[tuple[int, Ints, Ints]] = []  # row index, trained token indices, their pack positions
+        self.entries: list[tuple[int, Ints, Ints]] = []  # sample index, trained token indices, their pack positions
         self._last = np.empty(0, np.int64)
         self._path = np.empty(0, np.int64)
         self._tokens: list[Ints] = []
@@ -142,29 +142,29 @@ class _OpenPack:
         self._parents: list[Ints] = []
         self._segments: list[Segment] = []
 
-    def fits(self, row: Row, token_budget: int) -> bool:
-        new = len(row.token_ids) - self._shared(row.token_ids)
-        # The longest row comes last, so that all are padded to it.
+    def fits(self, sample: TrainingSample, token_budget: int) -> bool:
+        new = len(sample.token_ids) - self._shared(sample.token_ids)
+        # The longest sample comes last, so that all are padded to it.
         size = self.size + new if self.layout == "tree" else (len(self.entries) + 1) * new
-        return row.temperature == self.temperature and (not new or size <= token_budget)
+        return sample.temperature == self.temperature and (not new or size <= token_budget)
 
-    def add(self, index: int, row: Row) -> None:
-        shared = self._shared(row.token_ids)
-        new = len(row.token_ids) - shared
+    def add(self, index: int, sample: TrainingSample) -> None:
+        shared = self._shared(sample.token_ids)
+        new = len(sample.token_ids) - shared
         path = np.concatenate([self._path[:shared], np.arange(self.size, self.size + new)])
         if new:
-            self._tokens.append(row.token_ids[shared:])
+            self._tokens.append(sample.token_ids[shared:])
             self._positions.append(np.arange(shared, shared + new))
             # The root's first token has no predecessor; its place is filled with itself and never asked for.
             self._parents.append(path[np.maximum(np.arange(shared - 1, shared + new - 1), 0)])
             self._segments.append(Segment(self.size, self.size + new, path))
             self.size += new
-        trained = np.flatnonzero(row.loss_mask)
+        trained = np.flatnonzero(sample.loss_mask)
         self.entries.append((index, trained, path[trained]))
-        self._last, self._path = row.token_ids, path
+        self._last, self._path = sample.token_ids, path
 
     def _shared(self, token_ids: Ints) -> int:
-        """Length of the prefix shared with the last row: the longest with any, since they come sorted."""
+        """Length of the prefix shared with the last sample: the longest with any, since they come sorted."""
         if self.layout == "rows":
             return 0
         n = min(len(self._last), len(token_ids))
@@ -181,7 +181,7 @@ class _OpenPack:
             segments=self._segments,
             logit_positions=parents[nodes],
             target_ids=token_ids[nodes],
-            rows=[index for index, _, _ in self.entries],
+            samples=[index for index, _, _ in self.entries],
             trained=[trained for _, trained, _ in self.entries],
             query=query,
             temperature=self.temperature,

@@ -20,7 +20,7 @@ from agentrl.train.model.attention import REMEDY, Tree, tree_attention
 from agentrl.train.model.packing import Layout, Pack, pack
 from agentrl.train.model.routers import balance_loss
 from agentrl.types.errors import DeadPolicy, TrainError
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 Entropy = Literal["none", "value", "gradient"]
 
@@ -177,19 +177,19 @@ def _check_layout(policy: Policy) -> None:
     config = model.config.get_text_config()
     vocabulary = config.vocab_size
     branches = [(5, 6, 7, 8, 9, 10), (5, 6, 7, 11, 12), (5, 13, 14, 15)]
-    rows = []
+    samples = []
     for number, branch in enumerate(branches):
         nothing = np.zeros(len(branch), np.float32)
         ids = np.array(branch, np.int64) % vocabulary
-        rows.append(Row(ids, np.arange(len(ids)) > 0, nothing, nothing, "check", "check", number))
-    (packed,) = pack(rows, 64, policy.layout)
+        samples.append(TrainingSample(ids, np.arange(len(ids)) > 0, nothing, nothing, "check", "check", number))
+    (packed,) = pack(samples, 64, policy.layout)
     capped = getattr(config, "attn_logit_softcapping", None) is not None
     if policy.layout == "rows" and capped and config._attn_implementation == "sdpa":
         # Both sides of the comparison would drop the cap without a word.
         raise TrainError("SDPA drops the model's cap of attention scores", place=place, remedy=EAGER)
     with torch.no_grad(), policy.autocast():
         ours = policy.logits(policy.hidden(packed))[torch.from_numpy(packed.query).to(model.device)]
-        ids = [torch.from_numpy(rows[row].token_ids)[None].to(model.device) for row in packed.rows]
+        ids = [torch.from_numpy(samples[sample].token_ids)[None].to(model.device) for sample in packed.samples]
         theirs = torch.cat([model(input_ids=each, use_cache=False).logits[0, :-1] for each in ids]).float()
     if not theirs.isfinite().all():
         raise DeadPolicy("the policy's logits are not finite", place=place)

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map_only
 
 from agentrl.train.model.packing import Floats, Layout, Pack, pack
 from agentrl.types.errors import RankFailed
-from agentrl.types.sample import Row
+from agentrl.types.sample import TrainingSample
 
 PATIENCE = timedelta(hours=24)
 """So long the other ranks wait for the next call: rank 0 may be playing episodes."""
@@ -115,18 +115,20 @@ class Ranks:
         finally:
             self._depth -= 1
 
-    def packs(self, rows: Sequence[Row], token_budget: int, layout: Layout = "tree") -> list[tuple[Pack, bool]]:
+    def packs(
+        self, samples: Sequence[TrainingSample], token_budget: int, layout: Layout = "tree"
+    ) -> list[tuple[Pack, bool]]:
         """This rank's share of the packs, and whether each is its own.
 
         All ranks get equally many, since shards are gathered pack by pack: where a rank has fewer, two tokens stand in,
         and count for nothing. Alone: all packs.
         """
-        whole = pack(rows, token_budget, layout)
+        whole = pack(samples, token_budget, layout)
         if self.size == 1:
             return [(each, True) for each in whole]
         even = -(-sum(len(each.token_ids) for each in whole) // self.size)
         shares: list[list[Pack]] = [[] for _ in range(self.size)]
-        for each in sorted(pack(rows, min(token_budget, even), layout), key=lambda each: -len(each.token_ids)):
+        for each in sorted(pack(samples, min(token_budget, even), layout), key=lambda each: -len(each.token_ids)):
             min(shares, key=lambda share: sum(len(other.token_ids) for other in share)).append(each)
         rounds = max(map(len, shares))
         mine = [(each, True) for each in shares[self.rank]]
@@ -203,5 +205,5 @@ def _shape_of(tensor: torch.Tensor) -> torch.Tensor:
 
 def _stand_in(layout: Layout) -> Pack:
     nothing = np.zeros(2, np.float32)
-    row = Row(np.zeros(2, np.int64), np.array([False, True]), nothing, nothing, "", "", 0)
-    return pack([row], 2, layout)[0]
+    sample = TrainingSample(np.zeros(2, np.int64), np.array([False, True]), nothing, nothing, "", "", 0)
+    return pack([sample], 2, layout)[0]
