@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from agentrl.credit.arrays import Floats, Ints
 
 
-def discounted(values: NDArray[np.float64], left: NDArray[np.int64], gamma: float) -> NDArray[np.float64]:
+def discounted(values: Floats, left: Ints, gamma: float) -> Floats:
     """G_k = v_k + gamma * G_{k+1}, inside each sequence.
 
     Args:

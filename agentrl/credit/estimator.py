@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from agentrl.credit.arrays import Floats
 from agentrl.credit.table import CreditTable
 from agentrl.types.errors import CreditError
 
@@ -142,10 +142,10 @@ class Advantages:
         value_target: float64 [n_tokens], what the critic should learn to say; NaN where it is not asked.
     """
 
-    turn: NDArray[np.float64]
-    token: NDArray[np.float64] | None = None
-    value_target: NDArray[np.float64] | None = None
-    parts: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    turn: Floats
+    token: Floats | None = None
+    value_target: Floats | None = None
+    parts: dict[str, Floats] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
 
 

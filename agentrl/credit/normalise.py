@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from agentrl.credit.arrays import Floats, Ints
 from agentrl.credit.table import Weighting
 from agentrl.types.errors import CreditError
 
@@ -55,17 +55,17 @@ class Normalisation(Baseline):
 
 
 def normalise(
-    values: NDArray[np.float64],
-    groups: NDArray[np.int64],
-    weights: NDArray[np.float64] | None = None,
+    values: Floats,
+    groups: Ints,
+    weights: Floats | None = None,
     *,
     std: Std = "sample",
     singleton: Singleton = "zero",
     eps: float = 1e-6,
     floor: float = 0.0,
-    members: NDArray[np.int64] | None = None,
+    members: Ints | None = None,
     names: Sequence[str] = (),
-) -> NDArray[np.float64]:
+) -> Floats:
     """(x - mean) / (deviation + eps) inside each group; 0 where all values of a group are equal.
 
     Args:
@@ -109,14 +109,14 @@ def normalise(
 
 
 def deviation(
-    centred: NDArray[np.float64],
-    groups: NDArray[np.int64],
-    weights: NDArray[np.float64],
+    centred: Floats,
+    groups: Ints,
+    weights: Floats,
     *,
     std: Std,
     eps: float,
     floor: float = 0.0,
-) -> NDArray[np.float64]:
+) -> Floats:
     """What `normalise` divides by: deviation + eps of values that are centred already [n_groups].
 
     Infinite where the values do not differ; 1 everywhere if `std` is `none`.
@@ -131,13 +131,13 @@ def deviation(
 
 
 def centre(
-    values: NDArray[np.float64],
-    groups: NDArray[np.int64],
-    weights: NDArray[np.float64],
+    values: Floats,
+    groups: Ints,
+    weights: Floats,
     *,
     singleton: Singleton = "zero",
     names: Sequence[str] = (),
-) -> NDArray[np.float64]:
+) -> Floats:
     """x - mean inside each group. Arguments as in `normalise`, but `raw` keeps the value of every group of one."""
     rule: Singleton = "zero" if singleton == "raw" else singleton
     result = normalise(values, groups, weights, std="none", singleton=rule, names=names)
@@ -146,7 +146,7 @@ def centre(
     return result
 
 
-def whiten(values: NDArray[np.float64], weights: NDArray[np.float64], *, std: Std, eps: float) -> NDArray[np.float64]:
+def whiten(values: Floats, weights: Floats, *, std: Std, eps: float) -> Floats:
     """(x - mean) / sqrt(variance + eps) over the whole batch.
 
     verl's `masked_whiten`: the trainer's rows may weigh by tokens, and `eps` stands under the root.

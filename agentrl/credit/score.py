@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from agentrl.credit.arrays import Floats
 from agentrl.credit.estimator import Advantages, Reward
 from agentrl.credit.normalise import Baseline, Normalisation, Singleton, centre, normalise
 from agentrl.credit.table import CreditTable
@@ -25,7 +25,7 @@ class Scored(BaseModel):
 
     score: Literal["outcome", "total"] = "outcome"
 
-    def scores(self, table: CreditTable) -> NDArray[np.float64]:
+    def scores(self, table: CreditTable) -> Floats:
         """S_i [n_trajectories]."""
         return table.score if self.score == "outcome" else table.total_reward
 
@@ -48,7 +48,7 @@ class ScoredNormalisation(Normalisation, Scored):
     """Settings of an estimator that normalises the score inside the group."""
 
 
-def group_advantage(table: CreditTable, score: NDArray[np.float64], settings: Normalisation) -> NDArray[np.float64]:
+def group_advantage(table: CreditTable, score: Floats, settings: Normalisation) -> Floats:
     """Scores of trajectories, normalised over their groups [n_trajectories]."""
     return normalise(
         score,
@@ -61,15 +61,13 @@ def group_advantage(table: CreditTable, score: NDArray[np.float64], settings: No
     )
 
 
-def centred_score(table: CreditTable, score: NDArray[np.float64], settings: Baseline) -> NDArray[np.float64]:
+def centred_score(table: CreditTable, score: Floats, settings: Baseline) -> Floats:
     """Scores of trajectories minus the mean of their group [n_trajectories]."""
     weights = table.trajectory_weights(settings.weighting)
     return centre(score, table.group, weights, singleton=settings.singleton, names=table.group_ids)
 
 
-def settle_singletons(
-    table: CreditTable, advantage: NDArray[np.float64], raw: NDArray[np.float64], singleton: Singleton
-) -> NDArray[np.float64]:
+def settle_singletons(table: CreditTable, advantage: Floats, raw: Floats, singleton: Singleton) -> Floats:
     """`advantage`, but `raw` or 0 for groups of one [n_trajectories].
 
     Raises:
@@ -80,7 +78,7 @@ def settle_singletons(
     return np.where(table.group_size[table.group] == 1, kept, advantage)
 
 
-def broadcast(table: CreditTable, advantage: NDArray[np.float64]) -> Advantages:
+def broadcast(table: CreditTable, advantage: Floats) -> Advantages:
     """One advantage per trajectory, given to all its turns."""
     turn = advantage[table.trajectory]
     return Advantages(turn, parts={"episode": turn})

@@ -11,13 +11,12 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from agentrl.credit.arrays import Bools, Floats, Ints
 from agentrl.credit.discount import discounted
 from agentrl.credit.history import History, history_of
 from agentrl.types.episode import Episode, Turn
 from agentrl.types.errors import CreditError
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Weighting = Literal["trajectory", "turn", "token"]
 
 OPTIONAL: dict[str, tuple[Weighting, type]] = {
@@ -90,7 +89,7 @@ class CreditTable:
     reward: Floats
     state: Ints
     tokens: Ints
-    valid: NDArray[np.bool_]
+    valid: Bools
     states: list[str]
     answer: Ints | None = None
     win_rate: Floats | None = None

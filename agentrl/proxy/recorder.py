@@ -27,7 +27,7 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import Tokenizer
 from agentrl.proxy.messages import BadRequest, as_ours, as_theirs, key_of
 from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling
-from agentrl.types.episode import CallRecord, Drift, Episode, Node, Turn
+from agentrl.types.episode import CallRecord, Drift, Episode, Node, Turn, path_to
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Message, Task
 
@@ -289,11 +289,7 @@ class Recorder:
 
     def _tokens(self, node: int) -> list[int]:
         """All tokens from the root to a node."""
-        parts: list[list[int]] = []
-        while node >= 0:
-            parts.append(self.nodes[node].token_ids)
-            node = self.nodes[node].parent
-        return [token for part in reversed(parts) for token in part]
+        return [token for index in path_to(self.nodes, node) for token in self.nodes[index].token_ids]
 
     def _shared(self, tokens: list[int]) -> int:
         """How many tokens a new branch has in common with the newest."""

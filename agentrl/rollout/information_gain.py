@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agentrl.chat.renderer import Renderer
 from agentrl.types.engine import Engine
-from agentrl.types.episode import Episode, Node, Turn
+from agentrl.types.episode import Node, Turn, path_to
 from agentrl.types.errors import CreditError
 from agentrl.types.task import Task
 
@@ -81,8 +81,8 @@ class GoldScorer:
         answers = [self.continuation(renderer, gold) for gold in self.golds(task)]
         scored: dict[int, float] = {}
         for branch in _branches(nodes, turns):
-            tokens = [token for node in _path(nodes, branch[-1].node)[:-1] for token in nodes[node].token_ids]
-            starts = [sum(len(nodes[k].token_ids) for k in _path(nodes, turn.node)[:-1]) for turn in branch]
+            tokens = [token for node in path_to(nodes, branch[-1].node)[:-1] for token in nodes[node].token_ids]
+            starts = [sum(len(nodes[k].token_ids) for k in path_to(nodes, turn.node)[:-1]) for turn in branch]
             pairs = [
                 (turn, start, said, lead) for turn, start in zip(branch, starts, strict=True) for said, lead in answers
             ]
@@ -92,21 +92,9 @@ class GoldScorer:
                 scored[turn.index] = max(mean, scored.get(turn.index, mean))
         return [msgspec.structs.replace(turn, gold_logprob=scored[turn.index]) for turn in turns]
 
-    async def rescore(self, episode: Episode, engine: Engine, renderer: Renderer) -> Episode:
-        """A stored episode with `gold_logprob`, as another model sees it."""
-        turns = await self.score(engine, renderer, episode.task, episode.nodes, episode.turns)
-        return msgspec.structs.replace(episode, turns=turns)
-
 
 def _is_text(answer: object) -> bool:
     return isinstance(answer, str | int | float) and not isinstance(answer, bool) and answer != ""
-
-
-def _path(nodes: Sequence[Node], leaf: int) -> list[int]:
-    path = [leaf]
-    while (parent := nodes[path[-1]].parent) >= 0:
-        path.append(parent)
-    return path[::-1]
 
 
 def _branches(nodes: Sequence[Node], turns: Sequence[Turn]) -> list[list[Turn]]:
@@ -116,7 +104,7 @@ def _branches(nodes: Sequence[Node], turns: Sequence[Turn]) -> list[list[Turn]]:
     for last in reversed(turns):
         if last.node in done:
             continue
-        on_path = set(_path(nodes, last.node)) - done
+        on_path = set(path_to(nodes, last.node)) - done
         branches.append([turn for turn in turns if turn.node in on_path])
         done |= on_path
     return branches

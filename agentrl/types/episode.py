@@ -6,6 +6,7 @@ Frozen when it leaves the runner. Credit is kept apart (`store`): an episode can
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -250,10 +251,16 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def path(self, leaf: int) -> list[int]:
         """Node indices from the root to `leaf`."""
-        path = [leaf]
-        while (parent := self.nodes[path[-1]].parent) >= 0:
-            path.append(parent)
-        return path[::-1]
+        return path_to(self.nodes, leaf)
+
+
+def path_to(nodes: Sequence[Node], leaf: int) -> list[int]:
+    """Node indices from the root to `leaf`; none to -1, the parent of a root."""
+    path = []
+    while leaf >= 0:
+        path.append(leaf)
+        leaf = nodes[leaf].parent
+    return path[::-1]
 
 
 def planned_id(id: str) -> str:

@@ -47,14 +47,18 @@ def episode(renderer: Renderer, task: Task) -> Episode:
     return Episode(id="e", group_id="g", task=task, status="done", nodes=nodes, turns=turns, reward=1.0)
 
 
+async def scored_by(scorer: GoldScorer, played: Episode, engine: TorchEngine, renderer: Renderer) -> list[Turn]:
+    return await scorer.score(engine, renderer, played.task, played.nodes, played.turns)
+
+
 async def test_beliefs_equal_plain_forward_passes(renderer: Renderer, engine: TorchEngine) -> None:
     task = Task.of("t", "Which city?", answer="Oslo")
     scorer, played = GoldScorer(InformationGain(lead="It is ")), episode(renderer, task)
-    scored = await scorer.rescore(played, engine, renderer)
+    scored = await scored_by(scorer, played, engine, renderer)
     model = llama(vocab_size=300, max_position_embeddings=512)
     said, lead = scorer.continuation(renderer, "Oslo")
     assert bytes(said[lead:]) == b"Oslo"
-    for turn in scored.turns:
+    for turn in scored:
         prefix = [token for node in played.path(turn.node)[:-1] for token in played.nodes[node].token_ids]
         with torch.no_grad():
             logprobs = model(torch.tensor([prefix + said])).logits[0].log_softmax(-1)
@@ -62,7 +66,7 @@ async def test_beliefs_equal_plain_forward_passes(renderer: Renderer, engine: To
         plain = [logprobs[at + k - 1, token].item() for k, token in enumerate(said[lead:])]
         assert turn.gold_logprob == pytest.approx(sum(plain) / 4, abs=1e-5)
     # All else is as it was.
-    assert [msgspec.structs.replace(turn, gold_logprob=None) for turn in scored.turns] == played.turns
+    assert [msgspec.structs.replace(turn, gold_logprob=None) for turn in scored] == played.turns
 
 
 async def test_one_call_a_branch_and_no_prompt_again(renderer: Renderer, engine: TorchEngine) -> None:
@@ -77,7 +81,7 @@ async def test_one_call_a_branch_and_no_prompt_again(renderer: Renderer, engine:
 
     engine.score = counted  # type: ignore[method-assign]
     before = engine.stats["forwarded_tokens"]
-    await scorer.rescore(played, engine, renderer)
+    await scored_by(scorer, played, engine, renderer)
     assert calls == [1, 2]  # two branches; the second holds the first two turns
     answers = 3 * scorer.room(renderer, task)
     longest = [played.path(turn.node)[:-1] for turn in played.turns[1:]]
@@ -104,8 +108,8 @@ def test_gold_answers() -> None:
 async def test_of_several_gold_answers_the_likeliest_counts(renderer: Renderer, engine: TorchEngine) -> None:
     async def beliefs(*gold: str) -> list[float]:
         played = episode(renderer, Task.of("t", "Which city?", answer=list(gold)))
-        scored = await GoldScorer(InformationGain()).rescore(played, engine, renderer)
-        return [turn.gold_logprob or 0.0 for turn in scored.turns]
+        scored = await scored_by(GoldScorer(InformationGain()), played, engine, renderer)
+        return [turn.gold_logprob or 0.0 for turn in scored]
 
     alone = [await beliefs(gold) for gold in ("Oslo", "Kristiania")]
     assert alone[0] != alone[1]

@@ -8,6 +8,7 @@ import msgspec
 
 from agentrl.chat.tokenizer import Tokenizer
 from agentrl.engines.http import HttpClient, Refused, back_off
+from agentrl.engines.vllm.replies import Reply
 from agentrl.types.errors import EngineError
 
 PROBE = 'Déjà vu:  naïve\n\ttest 12345 {"a": [1, 2]} 日本 🙂 </end>'
@@ -47,19 +48,6 @@ class _Text(msgspec.Struct):
 
 class _WorldSize(msgspec.Struct):
     world_size: int
-
-
-class _Logprobs(msgspec.Struct):
-    token_logprobs: list[float | None] = []
-
-
-class _Choice(msgspec.Struct):
-    token_ids: list[int] | None = None
-    logprobs: _Logprobs | None = None
-
-
-class _Reply(msgspec.Struct):
-    choices: list[_Choice]
 
 
 async def check_server(url: str, client: HttpClient, tokenizer: Tokenizer, *, retries: int) -> ServerFacts:
@@ -138,7 +126,7 @@ async def _check_logprobs(url: str, client: HttpClient, model: str, tokenizer: T
         "return_token_ids": True,
     }
     try:
-        choice = (await client.post(f"{url}/v1/completions", body, _Reply)).choices[0]
+        choice = (await client.post(f"{url}/v1/completions", body, Reply)).choices[0]
     except Refused as refused:
         raise EngineError(
             f"the model does not know all tokens of the recipe's tokenizer ({tokenizer.vocab_size}): {refused.message}",

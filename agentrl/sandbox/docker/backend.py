@@ -19,11 +19,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agentrl.sandbox.docker.container import DEFAULTS, Container, Plan, hardening
+from agentrl.sandbox.docker.container import Container, Plan, hardening
 from agentrl.sandbox.docker.engine import Engine
 from agentrl.sandbox.docker.gate import Gate
 from agentrl.sandbox.docker.image import Image, look_at
 from agentrl.sandbox.docker.owner import labels, reap
+from agentrl.sandbox.linux.bounds import Bounds
 from agentrl.sandbox.linux.cgroups import can_limit_tcp
 from agentrl.sandbox.linux.seccomp import filter_program
 from agentrl.sandbox.namespace.rootfs import reap_folders
@@ -225,7 +226,7 @@ class DockerSandbox(SnapshotSandbox[Archive]):
 
     async def keep(self) -> Archive:
         """Packs its files; one packer at a time, as each stops all other programs."""
-        most = max(self.spec.memory_mb or DEFAULTS["memory_mb"], self.spec.disk_mb or 0)
+        most = Bounds.of(self.spec).archive_mb
         async with self._packing:
             return await self._backend.snapshots.keep(self, PYTHON, self._backend.folder, most)
 

@@ -16,6 +16,7 @@ from typing import Any
 from agentrl.sandbox.docker.engine import Engine
 from agentrl.sandbox.docker.gate import EngineAway, EngineChoked, Gate
 from agentrl.sandbox.docker.image import UID, Image
+from agentrl.sandbox.linux.bounds import Bounds
 from agentrl.sandbox.linux.cgroups import Group
 from agentrl.sandbox.toolbox.client import TOOLS, WIRE
 from agentrl.sandbox.toolbox.egress import proxy_environment
@@ -26,7 +27,6 @@ from agentrl.types.sandbox import SandboxLost, SandboxSpec, SandboxStartFailed
 START_S = 60.0
 """A container whose toolbox has not said hello by then did not start."""
 
-DEFAULTS = {"memory_mb": 1024, "pids": 256, "disk_mb": 256}
 _INODES_PER_MB = 256
 _PERIOD_US = 100_000
 _log = logging.getLogger(__name__)
@@ -52,9 +52,9 @@ class Plan:
         argv = ["python3", "-I", "-S", "-B", "-X", "utf8", f"{TOOLS}/toolbox.pyc", f"{WIRE}/host", spec.workdir]
         small = {"HOME": spec.workdir, "USER": "agent", "LANG": "C.UTF-8", "TERM": "dumb"}
         proxy = proxy_environment() if spec.network_kind == "allow" else {}
-        memory = spec.memory_mb or DEFAULTS["memory_mb"]
+        bounds = Bounds.of(spec)
         host = api.create_host_config(
-            **hardening(memory, spec.pids or DEFAULTS["pids"]),
+            **hardening(bounds.memory_mb, bounds.pids),
             **self._folders(folder),
             **({"cpu_period": _PERIOD_US, "cpu_quota": int(spec.cpu * _PERIOD_US)} if spec.cpu else {}),
             network_mode=self.network,
@@ -75,8 +75,7 @@ class Plan:
 
     def _folders(self, folder: Path) -> dict[str, Any]:
         spec = self.spec
-        memory = spec.memory_mb or DEFAULTS["memory_mb"]
-        size = spec.disk_mb or min(DEFAULTS["disk_mb"], memory // 4)  # all three full still leave room for programs
+        size = Bounds.of(spec).disk_mb
         bound = f"rw,exec,nosuid,nodev,size={size}m,nr_inodes={size * _INODES_PER_MB}"
         bound_own = f"{bound},uid={UID},gid={UID}"  # theirs, /tmp too: a snapshot gives it its mode back
         writable = {"/tmp": f"{bound_own},mode=1777", spec.workdir: f"{bound_own},mode=0755"}
@@ -159,7 +158,7 @@ class Container:
         os.unlink(f"{self.folder}/host")  # it has called; nobody else may
         self.group = _group_of(pid)
         if self.group is not None:
-            self.group.limit_tcp(plan.spec.memory_mb or DEFAULTS["memory_mb"])  # the engine does not
+            self.group.limit_tcp(Bounds.of(plan.spec).memory_mb)  # the engine does not
         Inquest(self.group, pid, self._killed_for_memory).attach(wire)
 
     async def _caller(self, listener: socket.socket) -> socket.socket:

@@ -13,10 +13,11 @@ import shutil
 from pathlib import Path
 
 from agentrl.sandbox.images import REPOSITORY, built_rootfs
+from agentrl.sandbox.linux.bounds import Bounds
 from agentrl.sandbox.linux.cgroups import Family, found_family, reap_groups
 from agentrl.sandbox.linux.seccomp import filter_program
 from agentrl.sandbox.namespace.rootfs import Host, reap_folders
-from agentrl.sandbox.namespace.tree import DEFAULTS, Tree
+from agentrl.sandbox.namespace.tree import Tree
 from agentrl.sandbox.preflight import refuse
 from agentrl.sandbox.toolbox.archives import Archive, Archives
 from agentrl.sandbox.toolbox.egress import SOCKET, Egress, open_way_out
@@ -205,7 +206,7 @@ class NamespaceSandbox(SnapshotSandbox[Archive]):
 
     async def keep(self) -> Archive:
         """Packs its files; one packer at a time, as each stops all other programs."""
-        most = max(self.spec.memory_mb or DEFAULTS["memory_mb"], self.spec.disk_mb or 0)
+        most = Bounds.of(self.spec).archive_mb
         async with self._packing:
             return await self._backend.snapshots.keep(self, self._rootfs.python, self._host.folder, most)
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from agentrl.sandbox.linux.bounds import Bounds
 from agentrl.sandbox.linux.cgroups import Family, Group, Limits
 from agentrl.sandbox.namespace.rootfs import RootFS
 from agentrl.sandbox.toolbox.inquest import Inquest
@@ -19,9 +20,6 @@ from agentrl.types.sandbox import SandboxLost, SandboxSpec, SandboxStartFailed
 
 START_S = 30.0
 """A sandbox that has not said hello by then did not start."""
-
-DEFAULTS = {"memory_mb": 1024, "pids": 256, "disk_mb": 256}
-"""Of a folder's size at most a quarter of the memory: there are three, and what they hold is memory."""
 
 
 class Tree:
@@ -50,9 +48,8 @@ class Tree:
         Raises:
             SandboxStartFailed: with what bubblewrap or the toolbox said.
         """
-        memory, pids = spec.memory_mb or DEFAULTS["memory_mb"], spec.pids or DEFAULTS["pids"]
-        disk = spec.disk_mb or min(DEFAULTS["disk_mb"], memory // 4)
-        rlimits = [str(pids)] if family is not None else [str(pids), str(memory << 20)]
+        bounds = Bounds.of(spec)
+        rlimits = [str(bounds.pids)] if family is not None else [str(bounds.pids), str(bounds.memory_mb << 20)]
         hello = wire.expect("hello")
         ours, theirs = socket.socketpair()
         self._socket = os.fstat(theirs.fileno()).st_ino
@@ -61,7 +58,7 @@ class Tree:
         os.set_blocking(stderr_w, False)
         os.set_blocking(self._stderr, False)
         try:
-            self._process = rootfs.start(spec, disk, about_w, theirs.fileno(), stderr_w, rlimits, way_out)
+            self._process = rootfs.start(spec, bounds.disk_mb, about_w, theirs.fileno(), stderr_w, rlimits, way_out)
         finally:
             theirs.close()
             os.close(about_w)
@@ -81,7 +78,7 @@ class Tree:
         # {"child-pid": N, ...}: bubblewrap wrote it before the toolbox could say hello.
         self.init_pid = int(os.read(self._about, 4096).partition(b'"child-pid":')[2].split(b",")[0].strip(b" }\n"))
         if family is not None:
-            self._confine(family, Limits(memory, pids, spec.cpu))
+            self._confine(family, Limits(bounds.memory_mb, bounds.pids, spec.cpu))
         Inquest(self.group, self.init_pid).attach(wire)
 
     def _confine(self, family: Family, limits: Limits) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from agentrl.credit.arrays import Bools, Floats
 from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.score import ScoredBaseline, broadcast, centred_score, reads_verdict, settle_singletons
 from agentrl.credit.table import CreditTable
@@ -54,7 +54,7 @@ def bnpo(table: CreditTable, settings: ScoredBaseline) -> Advantages:
     return broadcast(table, settle_singletons(table, weight * centred, weight * score, settings.singleton))
 
 
-def beta_weights(p: NDArray[np.float64], counted: NDArray[np.bool_]) -> NDArray[np.float64]:
+def beta_weights(p: Floats, counted: Bools) -> Floats:
     """1 / density of every group's p under the Beta that fits the `counted` groups, at most `CAP` [n_groups]."""
     known = p[counted]
     v = known.var(ddof=1) if len(known) > 1 else 0.0
@@ -69,7 +69,7 @@ def beta_weights(p: NDArray[np.float64], counted: NDArray[np.bool_]) -> NDArray[
     return np.exp(np.minimum(-log_density, math.log(CAP)))
 
 
-def _times_log(factor: float, x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _times_log(factor: float, x: Floats) -> Floats:
     """factor * log(x), and 0 for factor 0."""
     with np.errstate(divide="ignore"):
         return factor * np.log(x) if factor else np.zeros(len(x))

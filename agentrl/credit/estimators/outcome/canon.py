@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from agentrl.credit.arrays import Bools, Floats
 from agentrl.credit.estimator import Advantages, Need, estimator
 from agentrl.credit.score import ScoredBaseline, broadcast, reads_score, settle_singletons
 from agentrl.credit.table import CreditTable
@@ -65,7 +65,7 @@ def canon(table: CreditTable, settings: CanonSettings) -> Advantages:
     return broadcast(table, settle_singletons(table, advantage, score, settings.singleton))
 
 
-def mean_surprisal(table: CreditTable) -> NDArray[np.float64]:
+def mean_surprisal(table: CreditTable) -> Floats:
     """Mean of -log-probability over a trajectory's sampled tokens, 0 where there are none [n_trajectories]."""
     assert table.logprob is not None
     tokens = np.diff(table.token_offsets[table.offsets])
@@ -73,7 +73,7 @@ def mean_surprisal(table: CreditTable) -> NDArray[np.float64]:
     return -np.bincount(owner, table.logprob, table.n_trajectories) / np.maximum(tokens, 1)
 
 
-def _upper_half(table: CreditTable, metric: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _upper_half(table: CreditTable, metric: Floats) -> Bools:
     """Whether a trajectory is among the high ones of its group [n_trajectories]."""
     order = np.lexsort((np.array(table.episode_ids), metric, table.group))
     first = np.searchsorted(table.group[order], np.arange(table.n_groups))

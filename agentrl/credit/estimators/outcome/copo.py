@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from agentrl.credit.arrays import Floats
 from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.normalise import normalise
 from agentrl.credit.score import ScoredNormalisation, group_advantage, reads_score
@@ -53,7 +53,7 @@ def copo(table: CreditTable, settings: CopoSettings) -> Advantages:
     return Advantages(parts["local"] + parts["global"], parts=parts)
 
 
-def answer_entropy(table: CreditTable) -> NDArray[np.float64]:
+def answer_entropy(table: CreditTable) -> Floats:
     """Entropy of the distribution of answers inside each group, in nats [n_groups]."""
     assert table.answer is not None
     pairs, count = np.unique(np.stack([table.group, table.answer]), axis=1, return_counts=True)

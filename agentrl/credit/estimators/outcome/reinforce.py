@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from agentrl.credit.arrays import Floats, Ints
 from agentrl.credit.discount import discounted
 from agentrl.credit.estimator import Advantages, Need, Reward, estimator
 from agentrl.credit.normalise import Discount, Std, whiten
@@ -89,7 +89,7 @@ def reinforce_pp(table: CreditTable, settings: ReinforcePPSettings) -> Advantage
     return Advantages(table.turn_mean(token), token)
 
 
-def token_rewards(table: CreditTable, score: Literal["outcome", "total"]) -> NDArray[np.float64]:
+def token_rewards(table: CreditTable, score: Literal["outcome", "total"]) -> Floats:
     """Rewards of turns, on the turn's last sampled token, plus the rewards of tokens [n_tokens].
 
     A turn without tokens gives its reward to the token before it in the trajectory, or to the first after it; a
@@ -104,7 +104,7 @@ def token_rewards(table: CreditTable, score: Literal["outcome", "total"]) -> NDA
     return rewards
 
 
-def _shares(table: CreditTable, owner: NDArray[np.int64], weighting: Weighting) -> NDArray[np.float64]:
+def _shares(table: CreditTable, owner: Ints, weighting: Weighting) -> Floats:
     """How often each position counts; `owner` is its turn [n_positions]."""
     if weighting == "token":
         return np.ones(len(owner))

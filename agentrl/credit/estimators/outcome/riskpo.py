@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from agentrl.credit.arrays import Floats, Ints
 from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.score import Scored, broadcast, reads_score
 from agentrl.credit.table import CreditTable
@@ -65,7 +65,7 @@ def riskpo(table: CreditTable, settings: RiskpoSettings) -> Advantages:
     return broadcast(table, value[bundle] * share)
 
 
-def _risk(sums: NDArray[np.float64], settings: RiskpoSettings) -> NDArray[np.float64]:
+def _risk(sums: Floats, settings: RiskpoSettings) -> Floats:
     """A of every bundle, before it is scaled [n_bundles]."""
     low, high = np.quantile(sums, [settings.lower, settings.upper])
     middle = (np.maximum(sums - low, 0) - np.maximum(sums - high, 0) + low - high) / (settings.upper - settings.lower)
@@ -73,7 +73,7 @@ def _risk(sums: NDArray[np.float64], settings: RiskpoSettings) -> NDArray[np.flo
     return np.asarray((settings.tail * tail + middle) / (settings.tail + 1))
 
 
-def _inverse_deviation(value: NDArray[np.float64], groups: NDArray[np.int64]) -> NDArray[np.float64]:
+def _inverse_deviation(value: Floats, groups: Ints) -> Floats:
     """1 / sample deviation of each group's values, 0 where they are equal, 1 for a single value [n_groups]."""
     size = np.bincount(groups)
     mean = np.bincount(groups, value) / size
@@ -82,7 +82,7 @@ def _inverse_deviation(value: NDArray[np.float64], groups: NDArray[np.int64]) ->
     return np.where(size == 1, 1.0, inverse)
 
 
-def _rank_in_group(table: CreditTable) -> NDArray[np.int64]:
+def _rank_in_group(table: CreditTable) -> Ints:
     """Place of a trajectory among its group's, by episode id [n_trajectories]."""
     order = np.lexsort((np.array(table.episode_ids), table.group))
     first = np.searchsorted(table.group[order], np.arange(table.n_groups))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from agentrl.credit.arrays import Floats, Ints
 from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.estimators.outcome.canon import mean_surprisal
 from agentrl.credit.score import ScoredNormalisation, broadcast, group_advantage, reads_score
@@ -39,7 +39,7 @@ def unlikeliness(table: CreditTable, settings: UnlikelinessSettings) -> Advantag
     return broadcast(table, group_advantage(table, score, settings))
 
 
-def _ranks(values: NDArray[np.float64], groups: NDArray[np.int64]) -> NDArray[np.float64]:
+def _ranks(values: Floats, groups: Ints) -> Floats:
     """Rank of each value inside its group, from 0; equal values share the average [n]."""
     pairs, level, count = np.unique(np.stack([groups, values]), axis=1, return_inverse=True, return_counts=True)
     start = np.cumsum(count) - count

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from agentrl.credit.arrays import Floats
 from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.normalise import Normalisation, normalise
 from agentrl.credit.table import CreditTable
 
 Vote = Literal["intersection", "majority", "union", "average"]
 
-VOTES: dict[Vote, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+VOTES: dict[Vote, Callable[[Floats], Floats]] = {
     "intersection": lambda share: (share >= 1).astype(np.float64),
     "majority": lambda share: (share >= 0.5).astype(np.float64),
     "union": lambda share: (share > 0).astype(np.float64),

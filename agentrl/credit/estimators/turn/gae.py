@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from agentrl.credit.arrays import Floats, Ints
 from agentrl.credit.discount import discounted
 from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.normalise import Discount, whiten
 from agentrl.credit.table import CreditTable
-
-Floats = NDArray[np.float64]
 
 WHITEN_EPS = 1e-8
 """Under the root of the batch's deviation, as in verl's `masked_whiten`."""
@@ -142,7 +140,7 @@ def _by_token(table: CreditTable, raw: Floats, whitening: bool) -> Advantages:
     return Advantages(table.turn_mean(token), token, target, metrics=_fit(table.value, target))
 
 
-def _recursion(reward: Floats, value: Floats, left: NDArray[np.int64], gamma: float, lam: float) -> Floats:
+def _recursion(reward: Floats, value: Floats, left: Ints, gamma: float, lam: float) -> Floats:
     """GAE along sequences that lie one after the other; `left` as in `discounted`."""
     following = np.append(value[1:], 0.0)
     delta = reward + gamma * np.where(left > 0, following, 0.0) - value

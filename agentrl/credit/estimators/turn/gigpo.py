@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from agentrl.credit.arrays import Floats, Ints
 from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.normalise import Discount, Normalisation, normalise
 from agentrl.credit.score import group_advantage
@@ -65,7 +65,7 @@ def gigpo(table: CreditTable, settings: GigpoSettings) -> Advantages:
     return Advantages(episode + step, parts={"episode": episode, "step": step}, metrics=metrics)
 
 
-def _episode_part(table: CreditTable, penalty: NDArray[np.float64], settings: GigpoSettings) -> NDArray[np.float64]:
+def _episode_part(table: CreditTable, penalty: Floats, settings: GigpoSettings) -> Floats:
     """A^E of every turn; with penalties, of scores that differ from turn to turn [n_turns]."""
     if not penalty.any():
         return group_advantage(table, table.total_reward, settings)[table.trajectory]
@@ -81,7 +81,7 @@ def _episode_part(table: CreditTable, penalty: NDArray[np.float64], settings: Gi
     )
 
 
-def anchor_groups(table: CreditTable, similarity: float | None = None) -> NDArray[np.int64]:
+def anchor_groups(table: CreditTable, similarity: float | None = None) -> Ints:
     """Index of the step group of every turn, -1 for turns without a state key [n_turns]."""
     keyed = table.state >= 0
     pair = table.turn_group * len(table.states) + table.state
@@ -93,9 +93,7 @@ def anchor_groups(table: CreditTable, similarity: float | None = None) -> NDArra
     return anchors
 
 
-def _clusters(
-    table: CreditTable, pairs: NDArray[np.int64], first: NDArray[np.int64], similarity: float
-) -> NDArray[np.int64]:
+def _clusters(table: CreditTable, pairs: Ints, first: Ints, similarity: float) -> Ints:
     """Merges (group, state) pairs of similar text, in order of first appearance [n_pairs].
 
     Only distinct texts are compared: a text that comes again matches the same cluster again.

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from agentrl.credit.arrays import Bools, Floats, Ints
 from agentrl.credit.discount import discounted
 from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.normalise import Discount, Normalisation, Std, deviation, normalise
 from agentrl.credit.table import CreditTable, Weighting
-
-Floats = NDArray[np.float64]
 
 VARIANCE_FLOOR = 1e-8
 """Added to a pool's variance before the root, as in the authors' code."""
@@ -97,7 +95,7 @@ def igpo(table: CreditTable, settings: IgpoSettings) -> Advantages:
     return Advantages(parts["gain"] + parts["outcome"], parts=parts, metrics=metrics)
 
 
-def _normalised(table: CreditTable, reward: Floats, pool: NDArray[np.int64], settings: IgpoSettings) -> Floats:
+def _normalised(table: CreditTable, reward: Floats, pool: Ints, settings: IgpoSettings) -> Floats:
     alone = (table.group_size == 1)[table.turn_group]
     if settings.singleton == "error":
         # Only to refuse: a group's trajectories are its members, whatever the pools.
@@ -107,7 +105,7 @@ def _normalised(table: CreditTable, reward: Floats, pool: NDArray[np.int64], set
     return z if settings.singleton == "raw" else np.where(alone, 0.0, z)
 
 
-def _uncentred(table: CreditTable, reward: Floats, pool: NDArray[np.int64], settings: IgpoSettings) -> Floats:
+def _uncentred(table: CreditTable, reward: Floats, pool: Ints, settings: IgpoSettings) -> Floats:
     """reward / deviation of its pool; of a single value the value itself, if `singleton` is raw, else 0."""
     weights = table.turn_weights(settings.weighting)
     centred = _normalised(table, reward, pool, settings.model_copy(update={"std": "none"}))
@@ -117,7 +115,7 @@ def _uncentred(table: CreditTable, reward: Floats, pool: NDArray[np.int64], sett
     return reward / scale[pool]
 
 
-def _scale(z: Floats, last: NDArray[np.bool_]) -> float:
+def _scale(z: Floats, last: Bools) -> float:
     """What gains are multiplied with so that their mean |z| is that of the outcomes, over the whole batch."""
     gains, outcomes = np.abs(z[~last]), np.abs(z[last])
     if not len(gains) or gains.mean() == 0:

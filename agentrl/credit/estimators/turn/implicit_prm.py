@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from agentrl.credit.arrays import Floats, Ints
 from agentrl.credit.discount import discounted
 from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.estimators.turn.gae import WHITEN_EPS
 from agentrl.credit.normalise import whiten
 from agentrl.credit.table import CreditTable
-
-Floats = NDArray[np.float64]
 
 
 class ImplicitPrmSettings(BaseModel):
@@ -71,7 +69,7 @@ def implicit_prm(table: CreditTable, settings: ImplicitPrmSettings) -> Advantage
     return Advantages(table.turn_mean(token), token)
 
 
-def _leave_one_out(table: CreditTable, values: Floats, owner: NDArray[np.int64], of_trajectory: Floats) -> Floats:
+def _leave_one_out(table: CreditTable, values: Floats, owner: Ints, of_trajectory: Floats) -> Floats:
     """v * n / (n - 1) - sum over the group / (n - 1); 0 in a group of one [n_tokens]."""
     size = table.group_size[table.group][owner]
     total = np.bincount(table.group, of_trajectory, table.n_groups)[table.group][owner]

@@ -6,17 +6,15 @@ from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from agentrl.credit.arrays import Floats
 from agentrl.credit.discount import discounted
 from agentrl.credit.estimator import Advantages, Need, Reward, estimator
 from agentrl.credit.estimators.turn.gae import GaeSettings, gae_of
 from agentrl.credit.estimators.turn.returns import against_group
 from agentrl.credit.normalise import Discount, Normalisation
 from agentrl.credit.table import CreditTable
-
-Floats = NDArray[np.float64]
 
 
 class ProcessSettings(Normalisation):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from agentrl.credit.arrays import Floats
 from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.normalise import Discount, Normalisation, normalise
 from agentrl.credit.table import CreditTable
@@ -35,7 +35,7 @@ def returns(table: CreditTable, settings: ReturnsSettings) -> Advantages:
     return against_group(table, table.returns(settings.gamma), settings)
 
 
-def against_group(table: CreditTable, returns: NDArray[np.float64], settings: Normalisation) -> Advantages:
+def against_group(table: CreditTable, returns: Floats, settings: Normalisation) -> Advantages:
     """Returns by turn [n_turns], normalised over all turns of the group."""
     advantage = normalise(
         returns,

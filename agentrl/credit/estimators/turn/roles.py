@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from agentrl.credit.arrays import Ints
 from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.estimators.turn.gae import WHITEN_EPS
 from agentrl.credit.estimators.turn.salt import combine
@@ -15,7 +16,6 @@ from agentrl.credit.normalise import Discount, Normalisation, normalise, whiten
 from agentrl.credit.table import CreditTable
 
 Float32s = NDArray[np.float32]
-Ints = NDArray[np.int64]
 PerRole = Literal["mean", "mean_std", "none"]
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from agentrl.credit.arrays import Floats, Ints
 from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.score import ScoredNormalisation, centred_score, group_advantage, reads_score
 from agentrl.credit.table import CreditTable
 
-Ints = NDArray[np.int64]
 Part = Literal["state", "action", "next_state"]
 
 
@@ -63,7 +62,7 @@ def salt(table: CreditTable, settings: SaltSettings) -> Advantages:
     )
 
 
-def _base(table: CreditTable, settings: SaltSettings) -> NDArray[np.float64]:
+def _base(table: CreditTable, settings: SaltSettings) -> Floats:
     if settings.base == "grpo":
         return group_advantage(table, settings.scores(table), settings)
     others = np.maximum(table.group_size - 1, 1)

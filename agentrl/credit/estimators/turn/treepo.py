@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from agentrl.credit.arrays import Ints
 from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.estimators.outcome.reinforce import Whitening
 from agentrl.credit.normalise import whiten
@@ -74,7 +74,7 @@ def treepo(table: CreditTable, settings: TreepoSettings) -> Advantages:
     return broadcast(table, advantage)
 
 
-def subtrees(table: CreditTable) -> NDArray[np.int64]:
+def subtrees(table: CreditTable) -> Ints:
     """Node of the action tree that each trajectory is in after d turns, -1 past its end [n_trajectories, longest + 1].
 
     Sorted by their actions, trajectories with a common beginning lie side by side, and a node ends wherever two
