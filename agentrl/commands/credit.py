@@ -14,8 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl.commands.runs import recipe_of
+from agentrl.config.credit import CreditSettings
 from agentrl.config.loader import settings_of
-from agentrl.credit.registry import BUILT_IN, Credit, CreditSettings, EpisodeCredit
+from agentrl.credit.registry import BUILT_IN, Credit, EpisodeCredit, load_credit
 from agentrl.store.rescored import load, rescored
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode, Turn
@@ -88,11 +89,11 @@ def recredit(
 def _chosen(run: RunDir, estimator: str | None, settings: dict[str, Any]) -> Credit:
     """The estimator that was asked for, or that of the run."""
     if estimator is not None:
-        return CreditSettings(estimator=estimator, **settings).load(Path(run.info.get("base", "")))
+        return load_credit(CreditSettings(estimator=estimator, **settings), Path(run.info.get("base", "")))
     if "recipe" not in run.info:
         raise StoreError("names no recipe", place=str(run.path), remedy="say which: --estimator NAME")
     recipe = recipe_of(run)
-    return CreditSettings(**{**recipe.credit.model_dump(), **settings}).load(recipe.base)
+    return load_credit(CreditSettings(**{**recipe.credit.model_dump(), **settings}), recipe.base)
 
 
 def print_credit(result: Recredit, episode: str | None, limit: int) -> None:

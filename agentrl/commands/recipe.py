@@ -6,6 +6,7 @@ import importlib.util
 
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.loader import load_recipe
+from agentrl.credit.registry import load_credit
 from agentrl.curriculum.curriculum import Curriculum, load_parts
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.rewards.components import Component
@@ -25,7 +26,7 @@ def check(name: str, overrides: list[str]) -> str:
     tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
     if recipe.eval is not None and recipe.eval.tasks is not None:
         load_tasks(recipe.eval.tasks, recipe.base, recipe.seed)
-    credit = recipe.credit.load(recipe.base)
+    credit = load_credit(recipe.credit, recipe.base)
     for task in tasks.tasks:
         for component in parts.rewards.components:
             component.check_task(task)

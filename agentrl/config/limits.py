@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from agentrl.config.sections import Section
 
 
-class Limits(BaseModel):
+class Limits(Section):
     """Deadlines and retries. All times in seconds."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     episode_s: float = Field(1800, gt=0, description="Whole episode without scoring; beyond it: truncated.")
     sandbox_s: float = Field(

@@ -9,52 +9,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
+from agentrl.config.credit import CreditSettings, InformationGain
+from agentrl.config.curriculum import CurriculumPart
 from agentrl.config.engine import EngineSettings
 from agentrl.config.limits import Limits
+from agentrl.config.model import ModelSettings
+from agentrl.config.rewards import Gate, RewardSettings
 from agentrl.config.scale import ScaleSettings
-from agentrl.config.sections import MAY_CHANGE, Short, alone, named
+from agentrl.config.sections import MAY_CHANGE, Section, Short, alone, named
+from agentrl.config.tasks import TaskSettings
 from agentrl.config.train import TrainSettings
-from agentrl.credit.registry import CreditSettings
-from agentrl.curriculum.registry import CurriculumPart
-from agentrl.models.load import ModelSettings
-from agentrl.registry.references import resolve_references
-from agentrl.rewards.gate import Gate
-from agentrl.rewards.steps import Step
-from agentrl.rollout.information_gain import InformationGain
 from agentrl.types.sandbox import SandboxSpec
-
-
-class Section(BaseModel):
-    """Base of all sections: unknown keys are errors, values never change after loading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class TaskSettings(Section, Short):
-    """Where tasks come from: exactly one of `source` and `jsonl`."""
-
-    source: str | None = Field(None, description="A function that returns or yields tasks, e.g. ./task.py:orders.")
-    args: dict[str, Any] = Field({}, description="Keyword arguments of `source`.")
-    jsonl: str | None = Field(None, description="A JSON object per line.")
-    prompt: str | None = Field(None, description="With jsonl: the instruction; {field} is replaced by the row's.")
-    id: str | None = Field(None, description="With jsonl: field that holds the task's id; default: line number.")
-    limit: int | None = Field(None, gt=0, description="Use only the first so many tasks.")
-    shuffle: bool = Field(False, description="Shuffle the order (from the recipe's seed).")
-
-    @classmethod
-    def spelled_out(cls, value: Any) -> Any:
-        """A reference alone is the source."""
-        return alone(value, "source")
-
-    @model_validator(mode="after")
-    def _one_source(self) -> TaskSettings:
-        if (self.source is None) == (self.jsonl is None):
-            raise ValueError("give exactly one of 'source' and 'jsonl'")
-        if self.jsonl is not None and self.prompt is None:
-            raise ValueError("'jsonl' needs 'prompt', for example prompt: \"{question}\"")
-        return self
 
 
 class AgentSettings(Section):
@@ -114,29 +81,6 @@ class ToolSettings(Section, Short):
         beside = {key: item for key, item in found.items() if key not in ("use", "settings")}
         given = found.get("settings") or {}
         return {"use": found["use"], "settings": {**given, **beside} if isinstance(given, dict) else given}
-
-
-class RewardSettings(Section, Short):
-    """One reward component. Further keys are the component's own settings."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    use: str | None = Field(None, description="A reward function; default: the built-in of the component's name.")
-    weight: float = Field(1.0, description="Weight in the sum; 0 records without counting.")
-    required: bool | None = Field(
-        None, description="Without its value the episode is not scored; default: true for judges, else false."
-    )
-    then: list[Step] = Field([], description="Steps that change its value, in order: normalise, clip, ...")
-
-    @classmethod
-    def spelled_out(cls, value: Any) -> Any:
-        """A reference alone is the function; nothing is the built-in of that name."""
-        return {} if value is None else alone(value, "use")
-
-    def spec(self, base: Path) -> dict[str, Any]:
-        """As `RewardSet.from_recipe` takes it, with references among the settings resolved."""
-        named = {"use": self.use, "weight": self.weight, "required": self.required, "then": self.then}
-        return {**resolve_references(self.model_extra or {}, base), **named}
 
 
 class WarmStart(Section, Short):

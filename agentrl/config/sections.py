@@ -11,8 +11,14 @@ from collections.abc import Iterator, Sequence
 from types import UnionType
 from typing import Any, Union
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic.fields import FieldInfo
+
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys are errors, values never change after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class MayChange:

@@ -4,21 +4,57 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from agentrl.config.critic import CriticSettings
-from agentrl.config.lora import LoraSettings, Trainable
 from agentrl.config.loss import Aggregation, ImportanceSettings, KlSettings, LossSettings
-from agentrl.config.reward_model import RewardModelSettings
-from agentrl.config.sections import MAY_CHANGE
+from agentrl.config.sections import MAY_CHANGE, Section
 
 LrSchedule = Literal["constant", "linear", "cosine"]
 
 
-class TrainSettings(BaseModel):
-    """Settings of `Trainer.update`. A sequence, in the names of the aggregations, is an episode."""
+class LoraSettings(Section):
+    """Low-rank adapters in place of full training (needs the extra `lora`)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    rank: int = Field(16, gt=0, description="Rank of the adapters.")
+    alpha: float = Field(32.0, gt=0, description="Their product is scaled by alpha / rank.")
+    targets: list[str] | None = Field(
+        None, min_length=1, description="Names of linear layers (q_proj, ...); default: all within the decoder layers."
+    )
+
+
+class Trainable(Section):
+    """Which part of the model trains; the rest stays, and no gradient is computed below it."""
+
+    top_layers: int = Field(gt=0, description="The topmost decoder layers and the last norm train; embeddings stay.")
+
+
+class CriticSettings(Section):
+    """A learned baseline, for credit that needs one (gae, turn_gae, bi_level_gae, ppr, spa)."""
+
+    body: Literal["policy", "copy"] = Field(
+        "policy", description="What the linear head reads: the policy's hidden states, or those of a copy of its own."
+    )
+    lr: float = Field(1e-3, gt=0, description="Learning rate of the head.")
+    body_lr: float = Field(1e-5, gt=0, description="Learning rate of the copy.")
+    steps: int = Field(8, gt=0, description="Optimiser steps an iteration, each over all its tokens.")
+    clip: float | None = Field(
+        0.5, gt=0, description="A value moves no farther than this in an iteration, as far as the loss says; null: any."
+    )
+    max_grad_norm: float = Field(1.0, gt=0, description="The critic's gradient is scaled down to this 2-norm.")
+
+
+class RewardModelSettings(Section):
+    """A copy of the policy that learns to tell good episodes from bad, for credit that needs one (implicit_prm)."""
+
+    lr: float = Field(1e-6, gt=0, description="Learning rate.")
+    steps: int = Field(1, gt=0, description="Optimiser steps an iteration, each over all its episodes.")
+    beta: float = Field(0.05, gt=0, description="Scale of the log-ratio that is the model's reward.")
+    threshold: float = Field(0.5, description="An episode whose reward reaches this is a good one.")
+    max_grad_norm: float = Field(10.0, gt=0, description="The gradient is scaled down to this 2-norm.")
+
+
+class TrainSettings(Section):
+    """Settings of `Trainer.update`. A sequence, in the names of the aggregations, is an episode."""
 
     lr: float = Field(1e-6, gt=0, description="Peak learning rate.")
     lr_schedule: LrSchedule = Field(

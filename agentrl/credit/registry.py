@@ -11,10 +11,9 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic.json_schema import SkipJsonSchema
+from pydantic import BaseModel, ValidationError
 
-from agentrl.config.sections import Short, named
+from agentrl.config.credit import CreditSettings
 from agentrl.credit.estimator import Advantages, Estimator, Need, Reward, estimator
 from agentrl.credit.estimators.outcome.baselines import asymre, gpg, opmd, opo, rloo
 from agentrl.credit.estimators.outcome.bnpo import bnpo
@@ -209,41 +208,26 @@ def split_by_episode(table: CreditTable, advantages: Advantages, name: str) -> l
     ]
 
 
-class CreditSettings(Short):
-    """The `credit` section: which estimator, and that estimator's own settings beside it.
+def load_credit(settings: CreditSettings, base: Path = Path()) -> Credit:
+    """Finds the estimator and checks its settings.
 
-    For example `{estimator: gigpo, gamma: 0.95, std: none}`.
+    Raises:
+        CreditError: no such estimator, no such setting, or a value that does not fit.
+        RecipeError: the estimator is a reference that cannot be loaded.
     """
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    estimator: str | SkipJsonSchema[Callable[..., Any]] = "grpo"
-
-    @classmethod
-    def spelled_out(cls, value: Any) -> Any:
-        """A name, or a name with its settings."""
-        return named(value, "estimator")
-
-    def load(self, base: Path = Path()) -> Credit:
-        """Finds the estimator and checks its settings.
-
-        Raises:
-            CreditError: no such estimator, no such setting, or a value that does not fit.
-            RecipeError: the estimator is a reference that cannot be loaded.
-        """
-        chosen = find_estimator(self.estimator, base)
-        try:
-            settings = chosen.settings.model_validate(self.model_extra or {})
-        except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(map(str, first["loc"]))
-            place = f"credit.{key}" if key else "credit"
-            if first["type"] == "extra_forbidden":
-                raise CreditError(
-                    f"estimator {chosen.name!r} has no setting {key!r}",
-                    place=place,
-                    remedy=nearest(key, sorted(chosen.settings.model_fields), "allowed"),
-                ) from None
-            found = "" if first["type"] == "missing" else f", found {first['input']!r}"
-            raise CreditError(f"{first['msg'][:1].lower()}{first['msg'][1:]}{found}", place=place) from None
-        return Credit(chosen, settings)
+    chosen = find_estimator(settings.estimator, base)
+    try:
+        own = chosen.settings.model_validate(settings.model_extra or {})
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        place = f"credit.{key}" if key else "credit"
+        if first["type"] == "extra_forbidden":
+            raise CreditError(
+                f"estimator {chosen.name!r} has no setting {key!r}",
+                place=place,
+                remedy=nearest(key, sorted(chosen.settings.model_fields), "allowed"),
+            ) from None
+        found = "" if first["type"] == "missing" else f", found {first['input']!r}"
+        raise CreditError(f"{first['msg'][:1].lower()}{first['msg'][1:]}{found}", place=place) from None
+    return Credit(chosen, own)

@@ -6,12 +6,10 @@ the iteration, the stored episodes and a seed only, so that a run that was kille
 
 from agentrl.curriculum.curriculum import Curriculum
 from agentrl.curriculum.parts import Context, Filter, Group, GroupPlan, Lesson, Part, Sampler, Schedule
-from agentrl.curriculum.registry import CurriculumPart
 
 __all__ = [
     "Context",
     "Curriculum",
-    "CurriculumPart",
     "Filter",
     "Group",
     "GroupPlan",

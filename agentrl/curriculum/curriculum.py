@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from agentrl.config.curriculum import CurriculumPart
 from agentrl.curriculum.parts import Context, Filter, Group, GroupPlan, Lesson, Part, Sampler, Schedule
-from agentrl.curriculum.registry import CurriculumPart
+from agentrl.curriculum.registry import load_part
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError
@@ -98,7 +99,7 @@ def load_parts(entries: Sequence[CurriculumPart], base: Path, scripts: Collectio
     """
     parts = []
     for index, entry in enumerate(entries):
-        part = entry.load(base, f"curriculum.{index}")
+        part = load_part(entry, base, f"curriculum.{index}")
         part.check(scripts)
         parts.append(part)
     samplers = [part.name for part in parts if isinstance(part, Sampler)]

@@ -10,15 +10,13 @@ import string
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from agentrl.config.tasks import TaskSettings
 from agentrl.registry.references import load_object
 from agentrl.types.errors import AgentRLError, TaskError
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Task
-
-if TYPE_CHECKING:  # the recipe's curriculum reads tasks: importing it here would be a circle
-    from agentrl.config.recipe import TaskSettings
 
 MOST = 1_000_000
 """A generator that yields more tasks than this without a `limit` is taken for endless."""

@@ -17,12 +17,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing import TYPE_CHECKING, Any, Literal
 
 from agentrl.chat.template import template_text, with_arguments
-from agentrl.config.sections import MAY_CHANGE
+from agentrl.config.model import ModelSettings, ScratchModel
 from agentrl.types.errors import MissingExtra, RecipeError
 
 if TYPE_CHECKING:
@@ -39,76 +37,6 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 CONVERSION = 1
 """Raised when `_convert` writes something else than before: older conversions in the cache are then passed over."""
-
-
-class ScratchModel(BaseModel):
-    """A small Llama with random weights, and a tokenizer trained on the demonstrations."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    hidden: int = Field(64, ge=8, description="Width of the residual stream.")
-    layers: int = Field(2, ge=1)
-    heads: int = Field(2, ge=1)
-    kv_heads: int | None = Field(None, ge=1, description="Fewer than heads: grouped-query attention. Default: heads.")
-    vocab_size: int = Field(600, ge=256 + len(SPECIAL_TOKENS), description="At most; the texts may yield fewer.")
-    max_context: int = Field(1024, ge=16, description="Tokens of an episode, prompt and completions together.")
-    init_range: float = Field(
-        0.06, gt=0, description="Standard deviation of the initial weights. 0.02 learns to copy far more slowly."
-    )
-
-    @model_validator(mode="after")
-    def _divides(self) -> ScratchModel:
-        if self.hidden % (2 * self.heads):
-            raise ValueError(f"hidden ({self.hidden}) must be a multiple of 2 * heads ({2 * self.heads})")
-        if self.heads % (self.kv_heads or self.heads):
-            raise ValueError(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
-        return self
-
-
-class ModelSettings(BaseModel):
-    """The section `model` of a recipe: exactly one of `path` and `scratch`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    path: str | None = Field(
-        None, description="A Hugging Face model folder, a .gguf file (or its folder), or package:NAME (see find_model)."
-    )
-    scratch: ScratchModel | None = Field(None, description="Build a small model from nothing.")
-    template: str | None = Field(
-        None,
-        description="The chat template: a file, or a shipped one by name (docs/templates.md); default: the model's.",
-    )
-    template_args: dict[str, Any] = Field(
-        {}, description="What the chat template reads beside messages and tools, for example {enable_thinking: false}."
-    )
-    dtype: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Of the weights that the engine samples with. Training keeps its own in float32."
-    )
-    device: Annotated[Literal["auto", "cpu", "cuda"], MAY_CHANGE] = Field(
-        "auto", description="Where training and the torch engine compute; auto: a GPU if there is one."
-    )
-
-    @model_validator(mode="after")
-    def _templates_are_for_models_with_another(self) -> ModelSettings:
-        if self.scratch is not None and (self.template is not None or self.template_args):
-            raise ValueError("a scratch model has the template chatml: 'template' and 'template_args' go with 'path'")
-        return self
-
-    @model_validator(mode="after")
-    def _one_source(self) -> ModelSettings:
-        if (self.path is None) == (self.scratch is None):
-            raise ValueError(
-                "give exactly one of 'path' and 'scratch'; --set 'model={path: FOLDER}' replaces the whole section"
-            )
-        return self
-
-    def for_training(self) -> ModelSettings:
-        """The same settings with the weights that training adds its small steps to."""
-        return self.model_copy(update={"dtype": "float32"})
-
-    def at(self, folder: Path) -> ModelSettings:
-        """The same settings with the weights of a folder, for example a checkpoint, whose template is settled."""
-        return ModelSettings(path=str(folder), scratch=None, dtype=self.dtype, device=self.device)
 
 
 @dataclass(frozen=True)

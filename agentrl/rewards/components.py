@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, get_origin
 import msgspec
 from pydantic import TypeAdapter, ValidationError
 
+from agentrl.config.rewards import Gate, Step
 from agentrl.rewards.declare import About, Cost, Scored, about
-from agentrl.rewards.gate import Gate, check_gates, judge_gates
+from agentrl.rewards.gate import check_gates, judge_gates
 from agentrl.rewards.registry import GIVEN, check_settings, find_reward, signature_of
-from agentrl.rewards.steps import Step, Values, apply
+from agentrl.rewards.steps import Values, apply
 from agentrl.sandbox.toolbox.wire import NulByte
 from agentrl.types.episode import Episode, GateVerdict
 from agentrl.types.errors import AgentRLError, RecipeError, TaskError, asked_to_stop, place_of

@@ -12,33 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-
+from agentrl.config.rewards import Gate
 from agentrl.types.episode import GateVerdict
 from agentrl.types.errors import RecipeError, nearest
-
-
-class Gate(BaseModel):
-    """One entry of the recipe's `gate`: exactly one of `at_least` and `above`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    on: str = Field(description="The component that opens the gate; of a turn component, its sum over the turns.")
-    at_least: float | None = Field(None, description="Open if the component is >= this.")
-    above: float | None = Field(None, description="Open if the component is > this.")
-    shuts: list[str] | None = Field(None, description="What it shuts; default: all that no gate up to this is on.")
-
-    @model_validator(mode="after")
-    def _one_threshold(self) -> Gate:
-        if (self.at_least is None) == (self.above is None):
-            raise ValueError("give exactly one of 'at_least' and 'above'")
-        return self
-
-    def open(self, value: float | None) -> bool | None:
-        """Whether it opens at `value`; None if there is no value to tell."""
-        if value is None:
-            return None
-        return value >= self.at_least if self.at_least is not None else value > (self.above or 0.0)
 
 
 def check_gates(gates: Sequence[Gate], names: Iterable[str]) -> None:
@@ -62,6 +38,13 @@ def check_gates(gates: Sequence[Gate], names: Iterable[str]) -> None:
         seen.add(gate.on)
 
 
+def is_open(gate: Gate, value: float | None) -> bool | None:
+    """Whether a gate opens at `value`; None if there is no value to tell."""
+    if value is None:
+        return None
+    return value >= gate.at_least if gate.at_least is not None else value > (gate.above or 0.0)
+
+
 def judge_gates(gates: Sequence[Gate], values: Mapping[str, float | None]) -> list[GateVerdict]:
     """The verdict of every gate, in order.
 
@@ -78,7 +61,7 @@ def judge_gates(gates: Sequence[Gate], values: Mapping[str, float | None]) -> li
                 value=values.get(gate.on),
                 threshold=gate.at_least if gate.at_least is not None else (gate.above or 0.0),
                 strict=gate.at_least is None,
-                open=gate.open(values.get(gate.on)),
+                open=is_open(gate, values.get(gate.on)),
                 shuts=list(shuts),
             )
         )

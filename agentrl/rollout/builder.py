@@ -20,12 +20,14 @@ from agentrl.chat.recognise import parser_for
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.template import template_text
 from agentrl.chat.tokenizer import ByteTokenizer, Tokenizer
+from agentrl.config.credit import InformationGain
 from agentrl.config.recipe import Recipe
+from agentrl.credit.registry import load_credit
 from agentrl.engines.scripted import Say, Script, ScriptedEngine
 from agentrl.registry.references import is_reference, load_object, resolve_references, wrong_kind
 from agentrl.rewards.components import RewardSet
 from agentrl.rollout.agent import Agent, ToolAgent
-from agentrl.rollout.information_gain import GoldScorer, InformationGain
+from agentrl.rollout.information_gain import GoldScorer
 from agentrl.rollout.runner import RolloutContext
 from agentrl.sandbox import open_backend
 from agentrl.sandbox.pool import Pool
@@ -158,7 +160,7 @@ class Parts:
     @property
     def gain(self) -> GoldScorer | None:
         """Scores gold answers, where the recipe or its credit asks for that."""
-        settings, credit = self.recipe.information_gain, self.recipe.credit.load(self.recipe.base)
+        settings, credit = self.recipe.information_gain, load_credit(self.recipe.credit, self.recipe.base)
         if settings is None and "gold_logprob" not in credit.estimator.needed(credit.settings):
             return None
         return GoldScorer(settings or InformationGain())

@@ -12,9 +12,10 @@ import msgspec
 
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
+from agentrl.config.model import ModelSettings
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
-from agentrl.models.load import LoadedModel, ModelSettings, load_model, load_tokenizer, model_folder, on_cuda
+from agentrl.models.load import LoadedModel, load_model, load_tokenizer, model_folder, on_cuda
 from agentrl.rollout.builder import Parts, build
 from agentrl.types.engine import Engine
 from agentrl.types.errors import RecipeError, needs

@@ -6,30 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field
 
 from agentrl.chat.renderer import Renderer
+from agentrl.config.credit import InformationGain
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Node, Turn, path_to
 from agentrl.types.errors import CreditError
 from agentrl.types.task import Task
-
-
-class InformationGain(BaseModel):
-    """The gold answer is scored before every turn (teacher forcing), for credit by `igpo`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    answer: str = Field("answer", description="Where a task's data holds the gold answer, or a list of them.")
-    at_most: int = Field(
-        4,
-        gt=0,
-        description="Of a list, so many from the front are scored, each at the cost of one; the likeliest counts.",
-    )
-    lead: str = Field(
-        "The answer is: ",
-        description="What a reply says before it, not scored itself. Write it as the policy answers: <answer>.",
-    )
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agentrl.config.lora import LoraSettings
+from agentrl.config.train import LoraSettings
 from agentrl.models.load import no_progress_bars
 from agentrl.train.model.lora import save_adapters
 from agentrl.types.errors import StoreError

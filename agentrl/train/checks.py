@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 
 from agentrl.config.recipe import Recipe
+from agentrl.credit.registry import load_credit
 from agentrl.curriculum.curriculum import load_parts
 from agentrl.models.load import count_layers
 from agentrl.rollout.builder import Parts
 from agentrl.tools.base import Tool
+from agentrl.train.losses.registry import load_loss
 from agentrl.train.signal_checks import check_signal
 from agentrl.types.errors import CreditError, RecipeError
 
@@ -47,7 +49,7 @@ def check_training(parts: Parts) -> None:
         _check_turns(recipe)
     if not recipe.rewards:
         raise RecipeError("the recipe has no rewards", place="rewards", remedy="training needs at least one")
-    credit = recipe.credit.load(recipe.base)
+    credit = load_credit(recipe.credit, recipe.base)
     keyed = any(type(tool).state_key is not Tool.state_key for tool in parts.make_tools())
     if "state" in credit.needs and not keyed:
         raise CreditError(
@@ -90,7 +92,7 @@ def check_training(parts: Parts) -> None:
                 place="train.trainable.top_layers",
                 remedy=f"at most {layers}",
             )
-    recipe.train.loss.load(recipe.base)
+    load_loss(recipe.train.loss, recipe.base)
     check_signal(parts, credit, load_parts(recipe.curriculum, recipe.base, recipe.scripts))
 
 

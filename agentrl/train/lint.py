@@ -6,11 +6,12 @@ import inspect
 from collections.abc import Iterator, Sequence
 
 from agentrl.config.recipe import TrainRecipe
-from agentrl.credit.registry import Credit
+from agentrl.credit.registry import Credit, load_credit
 from agentrl.curriculum.curriculum import load_parts
 from agentrl.curriculum.methods.flat import ZeroVariance
 from agentrl.curriculum.parts import Part
 from agentrl.rollout.builder import Parts
+from agentrl.train.losses.registry import load_loss
 from agentrl.train.signal_checks import reading_turns, unread_turn_rewards
 from agentrl.types.errors import nearest
 
@@ -29,7 +30,7 @@ def cautions(parts: Parts) -> Iterator[str]:
     recipe = parts.recipe
     if recipe.train is None:
         return
-    credit = recipe.credit.load(recipe.base)
+    credit = load_credit(recipe.credit, recipe.base)
     curriculum = load_parts(recipe.curriculum, recipe.base, recipe.scripts)
     yield from _of_groups(parts, credit, recipe.train)
     yield from _of_rewards(parts, credit)
@@ -64,7 +65,7 @@ def _of_rewards(parts: Parts, credit: Credit) -> Iterator[str]:
 
 
 def _of_the_loss(parts: Parts, credit: Credit, train: TrainRecipe) -> Iterator[str]:
-    name, loss = credit.estimator.name, train.loss.load(parts.recipe.base)[0].name
+    name, loss = credit.estimator.name, load_loss(train.loss, parts.recipe.base)[0].name
     wanted = LOSSES_OF.get(name, (loss,))
     if loss not in wanted:
         yield f"{name} was published with the loss {wanted[0]}, and train.loss is {loss}\n  -> train.loss={wanted[0]}"

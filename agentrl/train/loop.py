@@ -19,7 +19,7 @@ import torch
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.config.recipe import Recipe, TrainRecipe
-from agentrl.credit.registry import EpisodeCredit
+from agentrl.credit.registry import EpisodeCredit, load_credit
 from agentrl.curriculum import Curriculum, Group, Lesson
 from agentrl.curriculum.curriculum import load_parts
 from agentrl.curriculum.task_source import load_tasks
@@ -82,7 +82,7 @@ class Loop:
         self.recipe: Recipe = parts.recipe
         self.settings: TrainRecipe = parts.recipe.train
         self.tasks = load_tasks(self.recipe.tasks, self.recipe.base, self.recipe.seed)
-        self.credit = self.recipe.credit.load(self.recipe.base)
+        self.credit = load_credit(self.recipe.credit, self.recipe.base)
         self.truncation = Truncation(self.settings.truncated, self.settings.timed_out)
         self._refers = self.settings.kl is not None or "ref_logprob" in self.credit.needs
         self._engine_for = engine_for or partial(engine_of, parts.recipe)

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentrl.train.losses import Objective, TokenBatch
-from agentrl.train.losses.objective import importance_weight, kl_loss
+from agentrl.train.losses.batch import TokenBatch
+from agentrl.train.losses.objective import Objective, importance_weight, kl_loss
 from agentrl.train.model.packing import Floats, Pack
 from agentrl.train.parallel.ranks import Ranks
 from agentrl.types.sample import TrainingSample

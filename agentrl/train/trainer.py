@@ -15,7 +15,9 @@ from transformers.core_model_loading import revert_weight_conversion
 from agentrl.config.loss import LossSettings
 from agentrl.config.train import LrSchedule, TrainSettings
 from agentrl.train.auxiliary.learners import body_of, learner
-from agentrl.train.losses import Objective, TokenBatch, token_weights
+from agentrl.train.losses.batch import TokenBatch
+from agentrl.train.losses.objective import Objective
+from agentrl.train.losses.weights import token_weights
 from agentrl.train.model.columns import Columns, token_columns
 from agentrl.train.model.lora import add_adapters, merged, without_adapters
 from agentrl.train.model.packing import Floats, Pack

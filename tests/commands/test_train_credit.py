@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agentrl.credit.registry import CreditSettings
+from agentrl.config.credit import CreditSettings
+from agentrl.credit.registry import load_credit
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 from tests.commands.test_train import TRAINING
@@ -41,7 +42,7 @@ def test_information_gain_from_rollout_to_credit(here: Path) -> None:
         assert all(turn.gold_logprob < 0 for episode in episodes for turn in episode.turns)
         assert not any(turn.gold_logprob for episode in run.episodes(split="demo") for turn in episode.turns)
     # Credited again from the store, without a model: the same numbers.
-    again, _ = CreditSettings(estimator="igpo").load().assign(episodes)
+    again, _ = load_credit(CreditSettings(estimator="igpo")).assign(episodes)
     for credit, before in zip(again, stored, strict=True):
         np.testing.assert_allclose(credit.turns, before.turn_advantages, atol=1e-12)
     # The same weights roll out offline.

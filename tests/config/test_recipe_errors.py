@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agentrl.config.loader import load_recipe
+from agentrl.credit.registry import load_credit
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.rollout.builder import build
 from agentrl.types.errors import AgentRLError
@@ -79,7 +80,7 @@ def fails(folder: Path, text: str, *overrides: str) -> str:
     with pytest.raises(AgentRLError) as caught:
         recipe = load_recipe(str(folder), overrides)
         build(recipe)
-        recipe.credit.load(recipe.base)
+        load_credit(recipe.credit, recipe.base)
         load_tasks(recipe.tasks, recipe.base, recipe.seed)
     return f"{caught.value}\n"
 

@@ -16,8 +16,9 @@ CLIPS = {"eps": ("clip_low", "clip_high"), "clip": ("clip_low", "clip_high"), "c
 def losses(golden: Golden) -> None:
     import torch
 
-    from agentrl.train.losses import Objective, TokenBatch, token_weights
-    from agentrl.train.losses.objective import kl_estimate
+    from agentrl.train.losses.batch import TokenBatch
+    from agentrl.train.losses.objective import Objective, kl_estimate
+    from agentrl.train.losses.weights import token_weights
     from tests.train.test_losses import batch_of
 
     rows, column = _rows(golden)

@@ -9,8 +9,9 @@ import torch
 from agentrl.chat.formats.registry import parser_named
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.config.credit import InformationGain
 from agentrl.engines.embedded.engine import TorchEngine
-from agentrl.rollout.information_gain import GoldScorer, InformationGain
+from agentrl.rollout.information_gain import GoldScorer
 from agentrl.types.episode import Episode, Node, Turn
 from agentrl.types.errors import CreditError
 from agentrl.types.task import Task

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from pydantic import BaseModel
 
-from agentrl.credit import Advantages, CreditSettings, CreditTable, estimator
-from agentrl.credit.registry import BUILT_IN, find_estimator
+from agentrl.config.credit import CreditSettings
+from agentrl.credit import Advantages, CreditTable, estimator
+from agentrl.credit.registry import BUILT_IN, find_estimator, load_credit
 from agentrl.types.episode import CallRecord
 from agentrl.types.errors import CreditError, RecipeError
 from agentrl.types.sample import training_samples
@@ -56,7 +57,7 @@ def test_a_turn_is_executed_if_all_its_calls_were(make_episode, outcomes, execut
 @pytest.mark.parametrize("name", ["grpo", "returns", "gigpo"])
 @pytest.mark.parametrize("status", ["infra_error", "user_error"])
 def test_a_lost_member_is_absent_not_zero(make_episode, name, status):
-    credit = CreditSettings(estimator=name).load()
+    credit = load_credit(CreditSettings(estimator=name))
     lost = make_episode("a9", "a", None, [("s", 2, None)], status=status)
     kept = two_groups(make_episode)
     assert credit.assign([kept[0], lost, *kept[1:]]) == credit.assign(kept)
@@ -83,7 +84,7 @@ def test_columns_must_fit():
 
 def test_credit_fits_the_rows_of_its_episode(make_episode):
     episodes = two_groups(make_episode)
-    credits, metrics = CreditSettings(estimator="gigpo", std="none", gamma=1.0).load().assign(episodes)
+    credits, metrics = load_credit(CreditSettings(estimator="gigpo", std="none", gamma=1.0)).assign(episodes)
     assert [credit.episode_id for credit in credits] == [episode.id for episode in episodes]
     # Group a: scores 1.5 and 0; state s was acted on with 1.5 to go, and with 0 to go; t only once.
     assert credits[0].turns == [0.75 + 0.75, 0.75]
@@ -103,8 +104,8 @@ def test_token_credit_fits_the_rows_of_its_episode(make_episode):
 
 
 def test_no_scored_episode_is_no_error(make_episode):
-    credits, metrics = (
-        CreditSettings(estimator="gigpo").load().assign([make_episode("a", "a", None, status="infra_error")])
+    credits, metrics = load_credit(CreditSettings(estimator="gigpo")).assign(
+        [make_episode("a", "a", None, status="infra_error")]
     )
     assert credits == []
     assert metrics["groups"] == 0
@@ -113,8 +114,8 @@ def test_no_scored_episode_is_no_error(make_episode):
 def test_grpo_prefers_the_shorter_success(make_episode):
     long, short = [("s", 1, None)] * 4, [("s", 1, None)]
     episodes = [make_episode("a0", "a", 1.0, long), make_episode("a1", "a", 1.0, short)]
-    flat, _ = CreditSettings(estimator="grpo").load().assign(episodes)
-    keen, _ = CreditSettings(estimator="grpo", gamma=0.5, std="none").load().assign(episodes)
+    flat, _ = load_credit(CreditSettings(estimator="grpo")).assign(episodes)
+    keen, _ = load_credit(CreditSettings(estimator="grpo", gamma=0.5, std="none")).assign(episodes)
     assert flat[0].turns[0] == flat[1].turns[0] == 0.0
     assert (keen[0].turns[0], keen[1].turns[0]) == ((0.125 - 1) / 2, (1 - 0.125) / 2)
 
@@ -122,7 +123,7 @@ def test_grpo_prefers_the_shorter_success(make_episode):
 def test_gigpo_without_states_says_what_to_do(make_episode):
     episodes = [make_episode("a0", "a", 1.0, [(None, 1, None)]), make_episode("a1", "a", 0.0, [(None, 1, None)])]
     with pytest.raises(CreditError, match=r"no turn has a state key.*'gigpo'") as caught:
-        CreditSettings(estimator="gigpo").load().assign(episodes)
+        load_credit(CreditSettings(estimator="gigpo")).assign(episodes)
     assert "state_key()" in str(caught.value)
 
 
@@ -136,7 +137,7 @@ class TestSettings:
     ])  # fmt: skip
     def test_errors_say_what_is_allowed(self, settings, message):
         with pytest.raises(CreditError, match=message):
-            CreditSettings(**settings).load()
+            load_credit(CreditSettings(**settings))
 
     def test_the_schema_is_plain(self):
         assert CreditSettings.model_json_schema()["properties"]["estimator"]["type"] == "string"
@@ -152,20 +153,20 @@ class TestUserEstimator:
             "class Mine(BaseModel, extra='forbid'):\n    scale: float = 1.0\n"
             "def mine(table: CreditTable, settings: Mine):\n    return table.step_reward * settings.scale\n"
         )
-        credit = CreditSettings(estimator="./task.py:mine", scale=2.0).load(tmp_path)
+        credit = load_credit(CreditSettings(estimator="./task.py:mine", scale=2.0), tmp_path)
         credits, _ = credit.assign([make_episode("a0", "a", 1.0, [("s", 1, 0.5), ("s", 1, None)])])
         assert (credits[0].estimator, credits[0].turns) == ("mine", [1.0, 2.0])
         with pytest.raises(CreditError, match="no setting 'scal'"):
-            CreditSettings(estimator="./task.py:mine", scal=2.0).load(tmp_path)
+            load_credit(CreditSettings(estimator="./task.py:mine", scal=2.0), tmp_path)
         with pytest.raises(RecipeError, match="has no 'min'"):
-            CreditSettings(estimator="./task.py:min").load(tmp_path)
+            load_credit(CreditSettings(estimator="./task.py:min"), tmp_path)
 
     def test_token_credit_is_cut_at_the_episodes(self, make_episode):
         @estimator(granularity="token", source="test", certainty="C")
         def by_token(table):
             return Advantages(np.zeros(table.n_turns), token=np.arange(table.n_tokens, dtype=float))
 
-        credits, _ = CreditSettings(estimator=by_token).load().assign(two_groups(make_episode))
+        credits, _ = load_credit(CreditSettings(estimator=by_token)).assign(two_groups(make_episode))
         assert [credit.tokens for credit in credits] == [[0, 1, 2, 3, 4], [5], [6, 7, 8, 9], []]
 
     def test_results_are_checked(self, make_episode):

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from agentrl.config.rewards import Gate, Step
 from agentrl.credit.table import CreditTable
 from agentrl.rewards.components import RewardSet
 from agentrl.rewards.functions.calibration import brier
 from agentrl.rewards.functions.feedback import unary_feedback
 from agentrl.rewards.functions.length import overlong
 from agentrl.rewards.functions.reseek import judgement_reward
-from agentrl.rewards.gate import Gate
-from agentrl.rewards.steps import Step
+from agentrl.rewards.steps import apply
 from agentrl.types.episode import CallRecord, Episode, Node, Turn
 from agentrl.types.task import Task
 
@@ -167,9 +167,9 @@ def test_noise_corrections(folder: Path) -> None:
     for name, column in (("backward", "backward"), ("forward", "forward_weight")):
         step = Step.model_validate({name: rates})
         for reward, value in expected[column].items():
-            assert step(float(reward)) == pytest.approx(value, abs=tolerance)
+            assert apply([step], float(reward)) == pytest.approx(value, abs=tolerance)
         # In expectation over the verifier's errors.
-        rejected, accepted = step(0.0), step(1.0)
+        rejected, accepted = apply([step], 0.0), apply([step], 1.0)
         right = rates["false_negative"] * rejected + (1 - rates["false_negative"]) * accepted
         wrong = (1 - rates["false_positive"]) * rejected + rates["false_positive"] * accepted
         assert right == pytest.approx(expected["check"][f"{name}_mean_if_true_1"], abs=tolerance)
@@ -179,8 +179,8 @@ def test_noise_corrections(folder: Path) -> None:
 def test_clip_and_delta(folder: Path) -> None:
     expected, tolerance = table(folder, "clip_delta")
     scores = expected["prm"]
-    assert Step(process_clip=expected["eta"])(scores) == pytest.approx(expected["clip"], abs=tolerance)
-    deltas = Step(process_delta=True)(scores)
+    assert apply([Step(process_clip=expected["eta"])], scores) == pytest.approx(expected["clip"], abs=tolerance)
+    deltas = apply([Step(process_delta=True)], scores)
     assert deltas == pytest.approx(expected["delta_K_is_last_scored_step"], abs=tolerance)
     assert [sum(deltas[k:]) for k in range(len(deltas))] == pytest.approx(scores, abs=tolerance)
 

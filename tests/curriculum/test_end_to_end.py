@@ -11,10 +11,10 @@ import pytest
 
 from agentrl.commands.train import train_into
 from agentrl.config.loader import load_recipe
-from agentrl.config.loss import LOSSES
 from agentrl.curriculum.registry import PARTS
 from agentrl.store.run_dir import RunDir
 from agentrl.train import checkpoint
+from agentrl.train.losses.registry import LOSSES
 from agentrl.types.errors import AgentRLError, TrainError
 
 METRICS = Path(__file__).parents[2] / "docs" / "metrics.md"

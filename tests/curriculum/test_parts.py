@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agentrl.credit.registry import CreditSettings, EpisodeCredit
+from agentrl.config.credit import CreditSettings
+from agentrl.credit.registry import EpisodeCredit, load_credit
 from agentrl.curriculum import Context, Curriculum, Group, GroupPlan, Lesson
 from agentrl.curriculum.methods.dart import DartRollouts, DartSuccesses, DartTurns
 from agentrl.curriculum.methods.difficulty import Vade, Vas
@@ -219,7 +220,7 @@ def test_a_success_joins_one_group_of_an_iteration() -> None:
     failed = [Group(g, won.task, [episode(f"{g}{k}", 0.0, group=g) for k in range(2)]) for g in ("g1", "g2")]
     selected = part.select(failed, 2, context(past={"old": won}))
     assert [len(g.episodes) for g in selected] == [3, 2]
-    credits, _ = CreditSettings(estimator="grpo").load().assign([e for g in selected for e in g.episodes])
+    credits, _ = load_credit(CreditSettings(estimator="grpo")).assign([e for g in selected for e in g.episodes])
     assert [any(credit.turns) for credit in credits] == [True, True, True, False, False]
 
 

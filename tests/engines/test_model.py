@@ -13,8 +13,9 @@ import torch
 from pydantic import ValidationError
 
 from agentrl.chat.tokenizer import HFTokenizer
+from agentrl.config.model import ModelSettings, ScratchModel
 from agentrl.engines.embedded.engine import TorchEngine
-from agentrl.models.load import LoadedModel, ModelSettings, ScratchModel, find_model, load_model, load_tokenizer
+from agentrl.models.load import LoadedModel, find_model, load_model, load_tokenizer
 from agentrl.types.engine import Sampling
 from agentrl.types.errors import RecipeError
 

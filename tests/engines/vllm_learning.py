@@ -13,6 +13,7 @@ import numpy as np
 from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.config.loader import load_recipe
 from agentrl.config.train import TrainSettings
+from agentrl.credit.registry import load_credit
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.models.load import load_model
 from agentrl.rollout.builder import build
@@ -85,7 +86,7 @@ async def learn(folder: Path, python: str) -> None:
             await played.put(episode)
 
     producer = asyncio.create_task(produce())
-    credit, rewards, worst, spanning, stale = recipe.credit.load(recipe.base), [], 0.0, 0, 0
+    credit, rewards, worst, spanning, stale = load_credit(recipe.credit, recipe.base), [], 0.0, 0, 0
     groups: dict[str, list[Episode]] = defaultdict(list)
     try:
         for step in range(STEPS):

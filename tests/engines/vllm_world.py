@@ -12,8 +12,9 @@ from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
 from agentrl.chat.tokenizer import HFTokenizer
+from agentrl.config.model import ModelSettings, ScratchModel
 from agentrl.config.train import TrainSettings
-from agentrl.models.load import LoadedModel, ModelSettings, ScratchModel, load_model
+from agentrl.models.load import LoadedModel, load_model
 from agentrl.train.trainer import Trainer
 from agentrl.types.engine import Completion
 from agentrl.types.sample import TrainingSample

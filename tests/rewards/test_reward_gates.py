@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from agentrl.config.rewards import Gate, Step
 from agentrl.rewards import RewardError, RewardSet, Scored
-from agentrl.rewards.gate import Gate
-from agentrl.rewards.steps import Step, apply
+from agentrl.rewards.steps import apply
 from agentrl.types.errors import RecipeError
 from agentrl.types.task import Task
 from tests.rewards.make import make_episode, turn

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from agentrl.config.critic import CriticSettings
-from agentrl.config.train import TrainSettings
+from agentrl.config.train import CriticSettings, TrainSettings
 from agentrl.train.auxiliary.critic import Critic, value_loss
 from agentrl.train.auxiliary.learners import wanted
 from agentrl.train.trainer import Trainer

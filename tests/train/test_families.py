@@ -10,8 +10,7 @@ import torch
 from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from agentrl.config.lora import LoraSettings
-from agentrl.config.train import TrainSettings
+from agentrl.config.train import LoraSettings, TrainSettings
 from agentrl.models.load import attention_for
 from agentrl.train.model.routers import balance_loss
 from agentrl.train.trainer import Trainer

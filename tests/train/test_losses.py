@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from agentrl.config.loss import LOSSES, ImportanceSettings, KlSettings, LossSettings
+from agentrl.config.loss import ImportanceSettings, KlSettings, LossSettings
 from agentrl.config.train import TrainSettings
-from agentrl.train.losses import Objective, TokenBatch, token_weights
-from agentrl.train.losses.objective import importance_weight, kl_estimate, kl_loss
+from agentrl.train.losses.batch import TokenBatch
+from agentrl.train.losses.objective import Objective, importance_weight, kl_estimate, kl_loss
+from agentrl.train.losses.registry import LOSSES, load_loss
+from agentrl.train.losses.weights import token_weights
 from agentrl.train.model.columns import token_columns
 from agentrl.types.errors import TrainError
 from agentrl.types.sample import TrainingSample
@@ -324,7 +326,7 @@ def test_cross_entropy():
 )
 def test_a_wrong_loss_or_setting_names_the_right_one(settings, expected):
     with pytest.raises((TrainError, ValueError), match=expected):
-        TrainSettings(loss=settings).loss.load()
+        load_loss(TrainSettings(loss=settings).loss)
 
 
 def test_a_loss_of_one_s_own_comes_by_reference(tmp_path):
@@ -334,7 +336,7 @@ def test_a_loss_of_one_s_own_comes_by_reference(tmp_path):
     wanted = Objective.of(TrainSettings(loss="./mine.py:squared"), tmp_path)
     assert wanted(tokens([-3.0], [0.0], [1.0]))[0].tolist() == [9.0]
     with pytest.raises(TrainError, match="has no setting 'clip_low'"):
-        LossSettings(use="./mine.py:squared", clip_low=0.1).load(tmp_path)
+        load_loss(LossSettings(use="./mine.py:squared", clip_low=0.1), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -412,7 +414,8 @@ def test_settings_rows_and_packing_do_without_torch():
     """A recipe is checked, and rows are made, where torch is not installed."""
     code = (
         "import agentrl.config.train, agentrl.types.sample, agentrl.train.model.packing, sys\n"
-        "agentrl.config.train.TrainSettings(loss='gspo').loss.load()\n"
+        "import agentrl.train.losses.registry\n"
+        "agentrl.train.losses.registry.load_loss(agentrl.config.train.TrainSettings(loss='gspo').loss)\n"
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=Path(__file__).parents[2])

@@ -10,9 +10,7 @@ from typing import Any, cast
 import pytest
 import torch
 
-from agentrl.config.critic import CriticSettings
-from agentrl.config.reward_model import RewardModelSettings
-from agentrl.config.train import TrainSettings
+from agentrl.config.train import CriticSettings, RewardModelSettings, TrainSettings
 from agentrl.train.auxiliary.learners import wanted
 from agentrl.train.auxiliary.reward_model import ImplicitRewardModel
 from agentrl.train.model_columns import ModelColumns

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from agentrl.config.loss import LOSSES, Loss
 from agentrl.config.train import TrainSettings
-from agentrl.train.losses import TokenBatch
+from agentrl.train.losses.batch import TokenBatch
+from agentrl.train.losses.registry import LOSSES, Loss
 from agentrl.train.trainer import Trainer
 from agentrl.types.errors import DeadPolicy, TrainError
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from agentrl.config.critic import CriticSettings
+from agentrl.config.train import CriticSettings
 from agentrl.train.model.packing import Floats, Pack
 from agentrl.train.model.policy import Policy
 from agentrl.train.parallel.ranks import Ranks, together

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agentrl.config.reward_model import RewardModelSettings
+from agentrl.config.train import RewardModelSettings
 from agentrl.train.model.packing import Floats
 from agentrl.train.model.policy import Policy
 from agentrl.train.parallel.ranks import Ranks, together

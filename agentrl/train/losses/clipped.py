@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from agentrl.config.loss import Cispo, Dppo, PpoClip, Sapo
 from agentrl.train.losses.batch import TokenBatch
+from agentrl.train.losses.settings import Cispo, Dppo, PpoClip, Sapo
 
 
 def ppo_clip(batch: TokenBatch, settings: PpoClip) -> tuple[Tensor, Tensor]:

@@ -9,9 +9,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from agentrl.config.loss import Aggregation, ImportanceSettings, KlSettings, Scope
+from agentrl.config.loss import Aggregation, ImportanceSettings, KlSettings
 from agentrl.config.train import TrainSettings
 from agentrl.train.losses.batch import MAX_LOG_RATIO, TokenBatch, mean_by, sum_by
+from agentrl.train.losses.registry import Scope, load_loss
 
 MAX_K3 = 10.0
 """k3 is clamped to +- this, as in verl."""
@@ -39,7 +40,7 @@ class Objective:
         Raises:
             TrainError: the loss or one of its settings is unknown.
         """
-        loss, own = settings.loss.load(base)
+        loss, own = load_loss(settings.loss, base)
         function = loss.resolve()
         kl = settings.kl if settings.kl is not None and settings.kl.place == "loss" else None
         importance = settings.importance

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from agentrl.config.loss import Nft, Pacs
 from agentrl.train.losses.batch import TokenBatch, mean_by, sum_by
+from agentrl.train.losses.settings import Nft, Pacs
 from agentrl.types.errors import TrainError
 
 RATE_BOUND = 0.02

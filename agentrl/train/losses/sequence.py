@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from agentrl.config.loss import Gmpo, Gspo
 from agentrl.train.losses.batch import TokenBatch, mean_by
 from agentrl.train.losses.clipped import clip_surrogate
+from agentrl.train.losses.settings import Gmpo, Gspo
 
 MAX_SEQUENCE_LOG_RATIO = 10.0
 """Upper bound of a sequence's mean log-ratio, as in verl."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agentrl.config.lora import LoraSettings
+from agentrl.config.train import LoraSettings
 from agentrl.types.errors import TrainError, needs
 
 ADAPTER = "default"

@@ -1,0 +1,102 @@
+"""The sections `rewards` and `gate` of a recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from agentrl.config.sections import Section, Short, alone
+from agentrl.registry.references import resolve_references
+
+
+class Noise(Section):
+    """Error rates of a verifier of right (1) and wrong (0).
+
+    Attributes:
+        false_positive: rho0 = P(accepted | wrong).
+        false_negative: rho1 = P(rejected | right).
+    """
+
+    false_positive: float = Field(0.0, ge=0, lt=1)
+    false_negative: float = Field(0.0, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _informative(self) -> Self:
+        if self.false_positive + self.false_negative >= 1:
+            raise ValueError("a verifier whose error rates sum to 1 or more says nothing")
+        return self
+
+
+class Step(Section):
+    """One step; exactly one key.
+
+    Noise corrections: arXiv:2510.00915. `backward` gives an unbiased reward (R - rho0) / (1 - rho0 - rho1); it is a
+    shift and a scale, so an estimator that subtracts the mean and divides by the standard deviation undoes it.
+    `forward` replaces the reward by the weight rho1 if accepted, rho1 - 1 if rejected: its expectation is 0 for right
+    answers and -(1 - rho0 - rho1) for wrong ones, and it needs rho1 alone.
+
+    Process scores p_k of turn components: arXiv:2410.15115. `process_clip` gives min(p_k - eta, 0); `process_delta`
+    gives p_k - p_{k+1}, and p_k at the last scored turn, so that the undiscounted sum from k on is p_k and cannot grow
+    with the number of turns.
+    """
+
+    normalise: tuple[float, float] | None = Field(None, description="[low, high] is mapped to [0, 1].")
+    clip: tuple[float, float] | None = Field(None, description="Values below low or above high become low or high.")
+    backward: Noise | None = Field(None, description="Backward correction of a noisy verifier.")
+    forward: Noise | None = Field(None, description="Forward correction of a noisy verifier (of 0 and 1).")
+    process_clip: float | None = Field(None, description="eta of min(p - eta, 0).")
+    process_delta: bool | None = Field(None, description="true: p_k - p_{k+1} over the turns.")
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if len(self.given) != 1:
+            raise ValueError(f"a step has exactly one of: {', '.join(type(self).model_fields)}")
+        for key in ("normalise", "clip"):
+            bounds = getattr(self, key)
+            if bounds is not None and not bounds[0] < bounds[1]:
+                raise ValueError(f"{key} takes [low, high] with low < high")
+        return self
+
+    @property
+    def given(self) -> dict[str, Any]:
+        return {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
+
+
+class RewardSettings(Section, Short):
+    """One reward component. Further keys are the component's own settings."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    use: str | None = Field(None, description="A reward function; default: the built-in of the component's name.")
+    weight: float = Field(1.0, description="Weight in the sum; 0 records without counting.")
+    required: bool | None = Field(
+        None, description="Without its value the episode is not scored; default: true for judges, else false."
+    )
+    then: list[Step] = Field([], description="Steps that change its value, in order: normalise, clip, ...")
+
+    @classmethod
+    def spelled_out(cls, value: Any) -> Any:
+        """A reference alone is the function; nothing is the built-in of that name."""
+        return {} if value is None else alone(value, "use")
+
+    def spec(self, base: Path) -> dict[str, Any]:
+        """As `RewardSet.from_recipe` takes it, with references among the settings resolved."""
+        named = {"use": self.use, "weight": self.weight, "required": self.required, "then": self.then}
+        return {**resolve_references(self.model_extra or {}, base), **named}
+
+
+class Gate(Section):
+    """One entry of the recipe's `gate`: exactly one of `at_least` and `above`."""
+
+    on: str = Field(description="The component that opens the gate; of a turn component, its sum over the turns.")
+    at_least: float | None = Field(None, description="Open if the component is >= this.")
+    above: float | None = Field(None, description="Open if the component is > this.")
+    shuts: list[str] | None = Field(None, description="What it shuts; default: all that no gate up to this is on.")
+
+    @model_validator(mode="after")
+    def _one_threshold(self) -> Gate:
+        if (self.at_least is None) == (self.above is None):
+            raise ValueError("give exactly one of 'at_least' and 'above'")
+        return self
