@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.config.curriculum import CurriculumPart
-from agentrl.curriculum.registry import PARTS, load_part
+from agentrl.curriculum.registry import PARTS, _class
 from agentrl.train.losses.registry import LOSSES
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -28,6 +28,6 @@ def test_parts_and_their_settings_are_in_the_table(name: str) -> None:
     text = (DOCS / "curriculum.md").read_text()
     row = re.search(rf"^\| `{name}` \|.*$", text, re.MULTILINE)
     assert row is not None
-    kind = type(load_part(CurriculumPart(use=name), Path(), "curriculum"))
+    kind = _class(CurriculumPart(use=name), Path(), "curriculum")
     # `before`, the text in front of a hint, is for the docstring.
     assert all(setting in row.group() for setting in kind.Settings.model_fields if setting != "before")
