@@ -11,7 +11,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -21,11 +20,11 @@ from agentrl.config.engine import EngineSettings
 from agentrl.engines.http import HttpClient, Refused, back_off
 from agentrl.engines.replicas import Replica, Replicas
 from agentrl.engines.stops import StopStrings, cut
-from agentrl.engines.vllm.adapters import Adapter, NoAdapters, Shelf
+from agentrl.engines.vllm.adapters import Adapter, NoAdapters
 from agentrl.engines.vllm.check import check_server
+from agentrl.engines.vllm.control import UNTRAINED, ServerControl
 from agentrl.engines.vllm.launch import Fleet
 from agentrl.engines.vllm.replies import NativeReply, Reply, from_completions, from_native, joined
-from agentrl.engines.vllm.transfer import TRANSFERS, Transfer
 from agentrl.types.engine import Completion, ContextOverflow, Sampling
 from agentrl.types.episode import VersionSpan
 from agentrl.types.errors import AgentRLError, EngineError
@@ -38,26 +37,11 @@ T = TypeVar("T")
 
 NATIVE, COMPLETIONS = "/inference/v1/generate", "/v1/completions"
 
-CLEAR = "/reset_prefix_cache?reset_running_requests=true&reset_external=true"
-
-NOTHING = type(None)
-
-UNTRAINED = "default"
-"""What a server calls the version of its model's own weights."""
-
 SCORED_AT_ONCE = 64
 """Tokens of a continuation that one request scores (vLLM takes at most 128 `logprob_token_ids`)."""
 
 CONTINUATIONS = 16
 """A completion that the server breaks off (a pause that aborts) is continued at most so many times."""
-
-
-class _WeightInfo(msgspec.Struct):
-    weight_version: str
-
-
-class _Cleared(msgspec.Struct):
-    success: bool
 
 
 class _Policy(NamedTuple):
@@ -100,11 +84,8 @@ class VLLMEngine:
         self.replicas = Replicas(urls, self._client, retries=settings.retries)
         self.takes_adapters = not settings.merge_lora
         self._settings, self._tokenizer, self._room, self._servers = settings, tokenizer, room, servers
-        self._shared = Path(settings.weights_dir) if settings.weights_dir else None
-        self._transfer: Transfer | None = None
-        self._shelf = Shelf(self._shared)
+        self._control = ServerControl(self.replicas, self._client, settings)
         self._model, self._policy = "", _Policy("")
-        self._asleep: list[Replica] = []
         self._under_way: Counter[str] = Counter()  # Requests by the name of what they sample from.
         self._chores: set[asyncio.Task[Any]] = set()
         self._native, self._updated, self._numbered = True, False, False
@@ -216,10 +197,9 @@ class VLLMEngine:
         """
         await self.start()
         async with self._updating:
-            asleep, self._asleep = self._asleep, []
-            await self._each(asleep, "/wake_up", None)
+            await self._control.wake()
             if isinstance(weights, Adapter):
-                await self._send_adapter(weights, version)
+                self._sample_from(_Policy(await self._send_adapter(weights, version), version))
             else:
                 if not self._native or self._policy.version is not None:
                     # Completions that cannot tell versions apart, or use an adapter on the weights that go: let them
@@ -227,7 +207,7 @@ class VLLMEngine:
                     self._open.clear()
                     await self._idle.wait()
                 try:
-                    await self._send_weights(weights, version)
+                    await self._control.send_weights(weights, version)
                     self._sample_from(_Policy(self._model))
                 finally:
                     self._open.set()
@@ -241,15 +221,7 @@ class VLLMEngine:
             EngineError: one does not.
         """
         await self.start()
-        awake = [replica for replica in self.replicas.all if replica not in self._asleep]
-        self._asleep += await self._each(awake, "/sleep?level=1&mode=keep", None)
-        for replica in awake:
-            if replica not in self._asleep:
-                raise EngineError(
-                    f"the server keeps the GPU's memory: {replica.drained}",
-                    place=replica.url,
-                    remedy="start it with --enable-sleep-mode, as agentrl serve does with engine.colocate=sleep",
-                )
+        await self._control.sleep()
 
     def end_session(self, session: str) -> None:
         """Forgets which server has the session's prefix."""
@@ -258,19 +230,15 @@ class VLLMEngine:
     async def close(self) -> None:
         """Closes the connections; ends the servers that this process started."""
         if self._policy.version is not None and self._servers is None:
-            await self._unload(self._policy.model)
+            await self._control.unload_adapter(self._policy.model)
         await self._client.close()
-        self._shelf.close()
-        if self._transfer is not None:
-            await self._transfer.close()
-            self._transfer = None
+        await self._control.close()
         if self._servers is not None:
             await self._servers.close()
 
     async def refuse_trained(self) -> None:
-        """For who samples a model and does not train it: that no server holds the weights of a training instead.
-
-        Servers without the native endpoint cannot tell.
+        """Rejects servers that still hold weights pushed by an earlier training. Call it before sampling a model that
+        is not being trained. Servers without the native endpoint cannot tell.
 
         Raises:
             EngineError: one does.
@@ -315,7 +283,7 @@ class VLLMEngine:
                     known[url].drained = error.message
                     continue
                 if self._policy.version is not None:
-                    await self._load([known[url]], self._policy.model)
+                    await self._control.load_adapter([known[url]], self._policy.model)
         self.replicas.all = [known[url] for url in urls]
 
     async def _start(self) -> None:
@@ -403,7 +371,7 @@ class VLLMEngine:
         except Refused as refused:
             if refused.status != 404 or policy.version is None:
                 raise
-            await self._load(self.replicas.all, policy.model)
+            await self._control.load_adapter(self.replicas.all, policy.model)
             return await self.replicas.post(path, body, kind, session=session, wrong=wrong)
 
     def _restarted(self, reply: NativeReply) -> str:
@@ -435,75 +403,12 @@ class VLLMEngine:
                 scores.append(score)
         return scores
 
-    async def _send_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Pause, start, send, finish, resume, on all servers at once; also on those that failed before."""
-        if self._transfer is None:
-            self._transfer = TRANSFERS[self._settings.transfer](self._shared)
-        await self._transfer.prepare(weights)
-        paused = await self._each(self.replicas.all, "/pause?mode=keep&clear_cache=true", None)
-        started = await self._each(paused, "/start_weight_update", None)
-        sent = await self._transfer.send(started, self._each)
-        done = await self._each(sent, "/finish_weight_update", {"weight_version": str(version)})
-        # Whatever a pause clears in this vLLM or that: nothing computed under the old weights stays. Requests under way
-        # are computed anew, so that every log-probability is that of one version, history included.
-        cleared = await self._each(done, CLEAR, None, kind=_Cleared)
-        resumed = await self._each(cleared, "/resume", None)
-        for replica in resumed:
-            replica.drained = ""
-            replica.worked()
-        # One that failed in between holds half a model: it stays paused, and what it was doing goes on elsewhere.
-        await self._each([replica for replica in started if replica not in resumed], "/abort_requests", {})
-        await self._each([replica for replica in paused if replica not in started], "/resume", None)
-        if not resumed:
-            reasons = "; ".join(f"{replica.url}: {replica.drained}" for replica in self.replicas.all)
-            raise EngineError(
-                f"no server took the weights of version {version}: {reasons}",
-                remedy="agentrl serve starts servers that can: VLLM_SERVER_DEV_MODE=1 and --weight-transfer-config",
-            )
-
-    async def _send_adapter(self, adapter: Adapter, version: int) -> None:
-        """A name of its own for each version: the servers keep caches by name, so that none is used under another."""
-        first = self._policy.version is None
-        if first and await self._trained_before():
-            await self._send_weights(await adapter.base(), version)
-        name = await self._shelf.put(adapter, version)
-        took = await self._load(self.replicas.all, name)
-        lacking = [replica for replica in self.replicas.all if replica not in took]
-        if first and lacking:
-            self.takes_adapters, why = False, f"{lacking[0].url}: {lacking[0].drained}"
-            for replica in lacking:
-                replica.drained = ""
-            await self._unload(name)
-            raise NoAdapters(why)
-        if not took:
-            raise EngineError(
-                f"no server took the adapter of version {version}: {lacking[0].drained}",
-                place=lacking[0].url,
-                remedy="the server's log tells more; the same command goes on once it serves again",
-            )
-        self._sample_from(_Policy(name, version))
-
-    async def _trained_before(self) -> bool:
-        """Whether a server holds weights that an earlier training sent it. Those that cannot tell are trusted; the
-        trainer's canary compares log-probabilities."""
-
-        async def one(replica: Replica) -> bool:
-            try:
-                info = await self._client.get(f"{replica.url}/weight_info", _WeightInfo)
-            except (EngineError, Refused):
-                return False
-            return info.weight_version != UNTRAINED
-
-        return any(await asyncio.gather(*map(one, self.replicas.all)))
-
-    async def _load(self, replicas: Sequence[Replica], name: str) -> list[Replica]:
-        """Has servers load an adapter; those that have it now. Not in place: a server would read it at every step."""
-        body = {"lora_name": name, "lora_path": str(self._shelf.folder(name))}
-        took = await self._each(replicas, "/v1/load_lora_adapter", body, done_before="already been loaded")
-        for replica in took:
-            replica.drained = ""
-            replica.worked()
-        return took
+    async def _send_adapter(self, adapter: Adapter, version: int) -> str:
+        try:
+            return await self._control.send_adapter(adapter, version, first=self._policy.version is None)
+        except NoAdapters:
+            self.takes_adapters = False
+            raise
 
     def _sample_from(self, policy: _Policy) -> None:
         before, self._policy = self._policy, policy
@@ -513,43 +418,6 @@ class VLLMEngine:
         """Unloads an adapter that was replaced and that no request uses any more."""
         if policy.version is None or policy == self._policy or self._under_way[policy.model]:
             return
-        task = asyncio.create_task(self._unload(policy.model))
+        task = asyncio.create_task(self._control.unload_adapter(policy.model))
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
-
-    async def _unload(self, name: str) -> None:
-        await self._each(self.replicas.all, "/v1/unload_lora_adapter", {"lora_name": name}, needed=False)
-        self._shelf.drop(name)
-
-    async def _each(
-        self,
-        replicas: Sequence[Replica],
-        path: str,
-        body: Any,
-        *,
-        needed: bool = True,
-        done_before: str | None = None,
-        kind: type[_Cleared] | type[None] = NOTHING,
-    ) -> list[Replica]:
-        """Posts to servers; those that agreed. The others are drained, if the call was `needed`.
-
-        Args:
-            done_before: a refusal that says this is none: nothing was left to do.
-            kind: of the reply, where one that was accepted may still tell of a failure.
-        """
-
-        async def one(replica: Replica) -> bool:
-            try:
-                reply = await self._client.post(replica.url + path, body, kind)
-                if reply is not None and not reply.success:
-                    raise EngineError("the server could not do it")
-            except (EngineError, Refused) as error:
-                if done_before is not None and done_before in error.message:
-                    return True
-                if needed:
-                    replica.drained = f"{path}: {error.message}"
-                return False
-            return True
-
-        agreed = await asyncio.gather(*map(one, replicas))
-        return [replica for replica, yes in zip(replicas, agreed, strict=True) if yes]
