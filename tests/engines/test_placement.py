@@ -13,10 +13,10 @@ from agentrl.commands.train import train_into
 from agentrl.config.engine import EngineSettings
 from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
-from agentrl.engines import open
 from agentrl.engines.vllm import launch
 from agentrl.engines.vllm.launch import Serving, arguments, prepare
 from agentrl.engines.vllm.placement import assigned, visible_gpus
+from agentrl.rollout import engines
 from agentrl.types.errors import AgentRLError, EngineError, RecipeError
 from tests.commands.conftest import CODE, RECIPE
 
@@ -40,7 +40,7 @@ def see(monkeypatch: pytest.MonkeyPatch, gpus: str) -> None:
 def on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """The interpreter's vLLM is one for GPUs, and the trainer computes on one."""
     monkeypatch.setattr(launch, "_package", lambda python: ("vllm", ""))
-    monkeypatch.setattr("agentrl.distributed.ranks.on_cuda", lambda recipe: True)
+    monkeypatch.setattr(engines, "on_cuda", lambda model: True)
 
 
 @pytest.fixture
@@ -113,10 +113,10 @@ def test_each_rank_has_a_gpu_of_its_own(recipe: Any, on_gpus: None, monkeypatch:
     see(monkeypatch, "0,1,2")
     ranked: Recipe = recipe("scale={backend: process, trainer_ranks: 2}", "engine.replicas=2")
     with pytest.raises(EngineError, match="take 2, the trainer 2, and this process sees 3"):
-        open.check_servers(ranked)
+        engines.check_servers(ranked)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     with pytest.raises(EngineError, match="take 2, the trainer 2, and this process sees 3"):
-        open.check_servers(recipe("engine.replicas=2"))
+        engines.check_servers(recipe("engine.replicas=2"))
 
 
 def test_a_servers_command_and_environment_follow_the_settings(
@@ -165,12 +165,12 @@ def test_what_belongs_together_is_asked_for(recipe: Any) -> None:
 
 def test_the_context_is_what_the_recipe_can_need(recipe: Any) -> None:
     small = ["agent.max_turns=2", "limits.observation_chars=1000", "sampling.max_tokens=100"]
-    needed = open.needed_context(recipe(*small))
+    needed = engines.needed_context(recipe(*small))
     assert needed is not None
     assert 2 * 1100 < needed < 2 * 1100 + 3000
-    assert open.serving(recipe(*small)).max_context == needed
-    assert open.serving(recipe()).max_context is None, "200,000 characters of results: more than the model allows"
-    assert open.needed_context(recipe(*small, "curriculum=[{scaling_inter: {max_turns: [2, 4], every: 1}}]")) is None
-    without_tools = open.needed_context(recipe("agent.max_turns=1", "tools=[]", "sampling.max_tokens=100"))
+    assert engines.serving(recipe(*small)).max_context == needed
+    assert engines.serving(recipe()).max_context is None, "200,000 characters of results: more than the model allows"
+    assert engines.needed_context(recipe(*small, "curriculum=[{scaling_inter: {max_turns: [2, 4], every: 1}}]")) is None
+    without_tools = engines.needed_context(recipe("agent.max_turns=1", "tools=[]", "sampling.max_tokens=100"))
     assert without_tools is not None
     assert without_tools < 1500
