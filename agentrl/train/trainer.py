@@ -13,8 +13,9 @@ from torch import Tensor
 from transformers.core_model_loading import revert_weight_conversion
 
 from agentrl.config.loss import LossSettings
-from agentrl.config.train import LrSchedule, TrainSettings
+from agentrl.config.train import TrainSettings
 from agentrl.train.auxiliary.learners import body_of, learner
+from agentrl.train.learning_rate import learning_rate
 from agentrl.train.losses.batch import TokenBatch
 from agentrl.train.losses.objective import Objective
 from agentrl.train.losses.weights import token_weights
@@ -31,13 +32,6 @@ from agentrl.types.sample import TrainingSample
 
 SFT_WARMUP = 0.05
 """Share of the steps of supervised training in which the learning rate rises; it falls to 0 over the others."""
-
-SCHEDULES: dict[LrSchedule, Callable[[float], float]] = {
-    "constant": lambda done: 1.0,
-    "linear": lambda done: 1.0 - done,
-    "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
-}
-"""Factor of the learning rate when a share `done` of the training is behind."""
 
 
 class Trainer:
@@ -210,8 +204,7 @@ class Trainer:
             weights = token_weights(chosen, self.objective.aggregation, settings.token_norm)
             ref = None if reference is None else [reference[index] for index in batch]
             seen = self._backward(chosen, weights, old, self.objective, settings.entropy_bonus, stats, ref)
-            rising = min(1.0, (self.steps + 1) / max(settings.warmup_steps, 1))
-            lr = settings.lr * rising * SCHEDULES[settings.lr_schedule](progress)
+            lr = learning_rate(settings.lr, self.steps, settings.warmup_steps, settings.lr_schedule, progress)
             self._apply(self.optimizer, lr, chosen, stats)
             self.steps += 1
             if not number:
@@ -247,12 +240,13 @@ class Trainer:
         _check(samples)
         stats, optimizer = Stats(), self._adamw(lr)
         supervised = Objective.of(TrainSettings(loss=LossSettings(use="cross_entropy")))
-        rising = max(1, round(steps * SFT_WARMUP))
+        warmup = max(1, round(steps * SFT_WARMUP))
+        falling = max(steps - warmup, 1)
         for step, indices in zip(range(steps), _endless(samples, batch, np.random.default_rng(seed)), strict=False):
             chosen = [samples[index] for index in indices]
             weights = token_weights(chosen, "token_mean")
             self._backward(chosen, weights, None, supervised, None, stats)
-            rate = lr * min((step + 1) / rising, (steps - step) / max(steps - rising, 1))
+            rate = learning_rate(lr, step, warmup, "linear", max(step - warmup, 0), falling)
             self._apply(optimizer, rate, chosen, stats)
             if progress is not None:
                 progress(step + 1, stats.losses[-1])
