@@ -11,7 +11,7 @@ from aiohttp import web
 
 from agentrl.commands.runs import open_run
 from agentrl.config.loader import load_recipe
-from agentrl.distributed.servers import PlacedServers
+from agentrl.distributed.servers import LaunchedServers
 from agentrl.proxy.recorder import Voice
 from agentrl.proxy.server import Proxy
 from agentrl.rollout.builder import build
@@ -48,7 +48,7 @@ def proxy(
     run = open_run(path, recipe, "proxy")
 
     async def attend() -> None:
-        engine, renderer = open_engine(parts, PlacedServers)
+        engine, renderer = open_engine(parts, LaunchedServers)
         try:
             await start_to_sample(engine)
             sampling = Sampling(**recipe.sampling.model_dump())

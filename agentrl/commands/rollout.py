@@ -12,7 +12,7 @@ from agentrl.commands.runs import closing, free_folder, open_run, recipe_of
 from agentrl.config.loader import load_recipe, with_overrides
 from agentrl.config.recipe import EvalSettings, Recipe
 from agentrl.curriculum.task_source import TaskSource, load_tasks
-from agentrl.distributed.servers import PlacedServers
+from agentrl.distributed.servers import LaunchedServers
 from agentrl.distributed.worker_pool import with_worker_pool
 from agentrl.reporters.terminal import Terminal
 from agentrl.rollout.builder import Parts, build
@@ -99,7 +99,7 @@ def evaluation(name: str, overrides: list[str], *, n: int | None, out: Path | No
 async def _evaluate(
     parts: Parts, settings: EvalSettings, tasks: TaskSource, run: RunDir, progress: Terminal, iteration: int
 ) -> dict[str, Any]:
-    engine, renderer = open_engine(parts, PlacedServers)
+    engine, renderer = open_engine(parts, LaunchedServers)
     backend = None
     async with with_worker_pool(parts) as parts:
         try:
@@ -165,7 +165,7 @@ def named_engine(parts: Parts, agent: str | None, engine: str | None) -> tuple[E
         source = RunDir.read(Path(argument))
         return ReplayEngine(source), parts.renderer(_tokenizer_of(source))
     if engine is None:
-        return open_engine(parts, PlacedServers)
+        return open_engine(parts, LaunchedServers)
     raise RecipeError(
         f"there is no engine {engine!r}", place="--engine", remedy="replay:RUN; others by --set engine=torch|vllm"
     )

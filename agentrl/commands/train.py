@@ -46,7 +46,7 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> bool
     """
     with needs("train"):
         from agentrl.distributed.ranks import trainer_ranks
-        from agentrl.distributed.servers import PlacedServers
+        from agentrl.distributed.servers import LaunchedServers
         from agentrl.rollout.engines import check_servers, engine_of
         from agentrl.train.async_loop import AsyncLoop
         from agentrl.train.followers import follow
@@ -64,7 +64,7 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> bool
     if engine is None:
         check_servers(recipe)
     engine_for = (
-        _replay(engine, recipe) if engine is not None else partial(engine_of, recipe, place_servers=PlacedServers)
+        _replay(engine, recipe) if engine is not None else partial(engine_of, recipe, launch_servers=LaunchedServers)
     )
 
     staleness = recipe.train.staleness

@@ -213,17 +213,17 @@ class Recipe(Section):
             scale.backend == "ray"
             and not scale.rollout_workers
             and scale.trainer_ranks == 1
-            and not self.places_servers
+            and not self.launches_servers
         ):
             raise ValueError(
                 "scale.backend is 'ray', and nothing is placed there: say for example scale.rollout_workers: 2"
             )
-        if self.places_servers and self.engine.gpus is not None:
+        if self.launches_servers and self.engine.gpus is not None:
             raise ValueError("'engine.gpus' are of one machine, and Ray places the servers: scale.server_gpus")
         return self
 
     @property
-    def places_servers(self) -> bool:
+    def launches_servers(self) -> bool:
         """Whether vLLM servers are started on the cluster of `scale`."""
         return self.scale.backend == "ray" and self.engine.use == "vllm" and not self.engine.urls
 

@@ -1,7 +1,7 @@
 """Handles: methods of an object, called wherever that was put.
 
-    place = await PLACES["process"](settings, Room("rollout_workers", count=2))
-    handle = await place.put("worker 0", RolloutWorker, recipe)
+    launcher = await LAUNCHERS["process"](settings, ResourceRequest("rollout_workers", count=2))
+    handle = await launcher.spawn("worker 0", RolloutWorker, recipe)
     episode = await handle.call("play", spec)
 
 The object's methods are coroutine functions, and many calls may run at once. What goes in and out is pickled, except
@@ -22,7 +22,7 @@ from agentrl.types.errors import AgentRLError, InfraError
 CLOSE_S = 30.0
 """So long an object has to close itself before its place is taken away."""
 
-Reply = tuple[Exception | None, Any]
+ActorReply = tuple[Exception | None, Any]
 """What a method raised, or None and what it returned."""
 
 
@@ -59,7 +59,7 @@ class Handle(Protocol):
         ...
 
 
-class Place(Protocol):
+class Launcher(Protocol):
     """Where objects are put.
 
     Attributes:
@@ -68,7 +68,7 @@ class Place(Protocol):
 
     host: str
 
-    async def put(self, name: str, cls: type, *args: Any) -> Handle:
+    async def spawn(self, name: str, cls: type, *args: Any) -> Handle:
         """Makes `cls(*args)` there.
 
         Raises:
@@ -82,8 +82,8 @@ class Place(Protocol):
         ...
 
 
-async def put_within(start_s: float, place: Place, name: str, cls: type, *args: Any) -> Handle:
-    """`place.put`, for so many seconds.
+async def spawn_within(start_s: float, launcher: Launcher, name: str, cls: type, *args: Any) -> Handle:
+    """`launcher.spawn`, for so many seconds.
 
     Raises:
         WorkerDied: as `put`, also if it takes longer.
@@ -91,7 +91,7 @@ async def put_within(start_s: float, place: Place, name: str, cls: type, *args: 
     """
     try:
         async with asyncio.timeout(start_s):
-            return await place.put(name, cls, *args)
+            return await launcher.spawn(name, cls, *args)
     except TimeoutError:
         raise WorkerDied(
             f"has not started within {start_s:g} s", place=name, remedy="scale.start_s sets the patience"
@@ -99,7 +99,7 @@ async def put_within(start_s: float, place: Place, name: str, cls: type, *args: 
 
 
 @dataclass(frozen=True)
-class Room:
+class ResourceRequest:
     """What objects take of a cluster. Elsewhere they take what they need.
 
     Attributes:
@@ -120,7 +120,7 @@ class Room:
     beside_driver: bool = False
 
 
-class Host:
+class ActorHost:
     """Beside the object, in its place: makes it, calls it, closes it."""
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class Host:
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
 
-    async def make(self, cls: type, args: tuple[Any, ...]) -> Reply:
+    async def make(self, cls: type, args: tuple[Any, ...]) -> ActorReply:
         """Makes the object. Returns as `call`."""
         try:
             self._object = cls(*args)
@@ -136,7 +136,7 @@ class Host:
             return portable(error), None
         return None, None
 
-    async def call(self, method: str, args: tuple[Any, ...]) -> Reply:
+    async def call(self, method: str, args: tuple[Any, ...]) -> ActorReply:
         """Calls a method."""
         if self._closed:
             return WorkerDied("was closed"), None
@@ -154,7 +154,7 @@ class Host:
         finally:
             self._running.discard(task)
 
-    async def close(self) -> Reply:
+    async def close(self) -> ActorReply:
         """Cancels all calls, then closes the object."""
         if not self._closed:
             self._closed = True
@@ -179,7 +179,7 @@ def portable(error: Exception) -> Exception:
     return told
 
 
-def opened(reply: Reply) -> Any:
+def unwrap(reply: ActorReply) -> Any:
     """The value of a host's reply.
 
     Raises:
@@ -194,7 +194,7 @@ def opened(reply: Reply) -> Any:
 class LocalHandle:
     """The object in this process."""
 
-    def __init__(self, name: str, host: Host) -> None:
+    def __init__(self, name: str, host: ActorHost) -> None:
         self.name, self._host = name, host
 
     async def call(self, method: str, *args: Any) -> Any:
@@ -202,7 +202,7 @@ class LocalHandle:
         # A task of its own: closing cancels the call, not who waits for it.
         reply = asyncio.create_task(self._host.call(method, args))
         try:
-            return opened(await reply)
+            return unwrap(await reply)
         except asyncio.CancelledError:
             waiting = asyncio.current_task()
             if waiting is not None and waiting.cancelling():
@@ -215,20 +215,20 @@ class LocalHandle:
         await self._host.close()
 
 
-class LocalPlace:
+class LocalLauncher:
     """This process: the same code as on a cluster, with a debugger at hand."""
 
     host = "127.0.0.1"
 
     @classmethod
-    async def open(cls, settings: ScaleSettings, room: Room) -> LocalPlace:
+    async def open(cls, settings: ScaleSettings, request: ResourceRequest) -> LocalLauncher:
         """Nothing to do."""
         return cls()
 
-    async def put(self, name: str, cls: type, *args: Any) -> LocalHandle:
+    async def spawn(self, name: str, cls: type, *args: Any) -> LocalHandle:
         """Makes the object here."""
-        host = Host()
-        opened(await host.make(cls, args))
+        host = ActorHost()
+        unwrap(await host.make(cls, args))
         return LocalHandle(name, host)
 
     async def close(self) -> None:

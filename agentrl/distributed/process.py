@@ -18,22 +18,22 @@ from contextlib import suppress
 from typing import Any
 
 from agentrl.config.scale import ScaleSettings
-from agentrl.distributed.handle import CLOSE_S, Host, Room, WorkerDied, opened, portable
+from agentrl.distributed.handle import CLOSE_S, ActorHost, ResourceRequest, WorkerDied, portable, unwrap
 
 _LENGTH = struct.Struct("!Q")
 
 
-class ProcessPlace:
+class ProcessLauncher:
     """Starts a Python like this one for each object, in the same folder."""
 
     host = "127.0.0.1"
 
     @classmethod
-    async def open(cls, settings: ScaleSettings, room: Room) -> ProcessPlace:
+    async def open(cls, settings: ScaleSettings, request: ResourceRequest) -> ProcessLauncher:
         """Nothing to do: processes start with their objects."""
         return cls()
 
-    async def put(self, name: str, cls: type, *args: Any) -> ProcessHandle:
+    async def spawn(self, name: str, cls: type, *args: Any) -> ProcessHandle:
         """Starts a process and makes the object in it."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -45,7 +45,7 @@ class ProcessPlace:
         reader, writer = await asyncio.open_connection(sock=ours)
         handle = ProcessHandle(name, process, reader, writer)
         try:
-            await handle.ask("make", cls, args)
+            await handle.request("make", cls, args)
         except BaseException:
             await handle.close()
             raise
@@ -74,9 +74,9 @@ class ProcessHandle:
 
     async def call(self, method: str, *args: Any) -> Any:
         """Calls it in its process."""
-        return await self.ask("call", method, args)
+        return await self.request("call", method, args)
 
-    async def ask(self, what: str, *args: Any) -> Any:
+    async def request(self, what: str, *args: Any) -> Any:
         """Has the host there do something."""
         if self._died:
             raise self._death()
@@ -84,7 +84,7 @@ class ProcessHandle:
         reply = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
             self._writer.write(_framed((number, what, args)))
-            return opened(await reply)
+            return unwrap(await reply)
         finally:
             self._waiting.pop(number, None)
 
@@ -143,7 +143,7 @@ async def serve(descriptor: int) -> None:
     """Does what the parent asks, until it is gone."""
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=descriptor))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, writer.close)
-    host = Host()
+    host = ActorHost()
     at_work: set[asyncio.Task[None]] = set()
 
     async def answer(number: int, what: str, args: tuple[Any, ...]) -> None:

@@ -20,8 +20,8 @@ import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from agentrl.config.recipe import Recipe
-from agentrl.distributed.handle import Handle, Place, Room, WorkerDied, put_within
-from agentrl.distributed.places import PLACES
+from agentrl.distributed.handle import Handle, Launcher, ResourceRequest, WorkerDied, spawn_within
+from agentrl.distributed.launchers import LAUNCHERS
 from agentrl.models.load import on_cuda
 from agentrl.train.compute_thread import in_thread
 from agentrl.train.followers import follow
@@ -70,7 +70,7 @@ class Follower:
             os._exit(1)
 
 
-class Seat:
+class GpuReservation:
     """Keeps the first rank's GPUs reserved, which that uses in its own process."""
 
     async def gpus(self) -> str:
@@ -81,7 +81,7 @@ class Seat:
         """Nothing is open."""
 
 
-class PlacedRanks:
+class LaunchedRanks:
     """The ranks that this process has placed; itself, if there are no others.
 
     Args:
@@ -140,7 +140,7 @@ class PlacedRanks:
 
 
 @asynccontextmanager
-async def trainer_ranks(recipe: Recipe, joined: Ranks) -> AsyncIterator[PlacedRanks]:
+async def trainer_ranks(recipe: Recipe, joined: Ranks) -> AsyncIterator[LaunchedRanks]:
     """The processes that train: those that torchrun started, those that the recipe asks for, or this one alone.
 
     Args:
@@ -164,52 +164,54 @@ async def trainer_ranks(recipe: Recipe, joined: Ranks) -> AsyncIterator[PlacedRa
             "a rank takes neither CPUs nor GPUs", place="scale.rank_cpus", remedy="leave it out, or say scale.rank_gpus"
         )
     if scale.trainer_ranks == 1 and not (scale.backend == "ray" and gpus and joined.size == 1):
-        yield PlacedRanks(joined, [])
+        yield LaunchedRanks(joined, [])
         return
-    room = Room(
+    request = ResourceRequest(
         "scale.trainer_ranks", scale.trainer_ranks, cpus=scale.rank_cpus, gpus=gpus, spread=False, beside_driver=True
     )
     environment = {name: os.environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME")}
-    place = await PLACES[scale.backend](scale, room)
+    launcher = await LAUNCHERS[scale.backend](scale, request)
     handles: list[Handle] = []
     following: list[asyncio.Task[Any]] = []
     try:
         if scale.backend == "ray":
-            handles.append(await _seated(place, gpus))
-        yield await _met(recipe, place, handles, following)
+            handles.append(await _reserve_gpus(launcher, gpus))
+        yield await _launch_ranks(recipe, launcher, handles, following)
     finally:
         for task in following:
             task.cancel()
         await asyncio.gather(*(handle.close() for handle in handles), *following, return_exceptions=True)
         await _leave_group()
-        await place.close()
+        await launcher.close()
         for name, value in environment.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})
 
 
-async def _seated(place: Place, gpus: float) -> Handle:
+async def _reserve_gpus(launcher: Launcher, gpus: float) -> Handle:
     """Reserves this process's part of the room, and sees to it that it uses no other GPUs."""
-    seat = await place.put("rank 0", Seat)
+    seat = await launcher.spawn("rank 0", GpuReservation)
     if gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = await seat.call("gpus")
     return seat
 
 
-async def _met(recipe: Recipe, place: Place, handles: list[Handle], following: list[asyncio.Task[Any]]) -> PlacedRanks:
+async def _launch_ranks(
+    recipe: Recipe, launcher: Launcher, handles: list[Handle], following: list[asyncio.Task[Any]]
+) -> LaunchedRanks:
     """Puts the other ranks, and waits until all have met."""
     size, start_s, restarts = recipe.scale.trainer_ranks, recipe.scale.start_s, recipe.scale.restarts
     if size == 1:
-        return PlacedRanks(Ranks(), [])
+        return LaunchedRanks(Ranks(), [])
     cuda = _computes_on_cuda(recipe)
-    _speak_towards((place.host, 9))
-    store = TCPStore(place.host, 0, size, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=start_s))
+    _speak_towards((launcher.host, 9))
+    store = TCPStore(launcher.host, 0, size, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=start_s))
     try:
         for rank in range(1, size):
             # Ray shows each its own GPUs only.
             device = 0 if recipe.scale.backend == "ray" else rank
-            handle = await put_within(start_s, place, f"trainer rank {rank}", Follower, device)
+            handle = await spawn_within(start_s, launcher, f"trainer rank {rank}", Follower, device)
             handles.append(handle)
-            call = handle.call("follow", rank, size, (place.host, store.port), start_s, cuda)
+            call = handle.call("follow", rank, size, (launcher.host, store.port), start_s, cuda)
             following.append(asyncio.create_task(call))
     except WorkerDied as death:
         raise RankDied(f"did not start: {death}", restarts=restarts) from death
@@ -226,7 +228,7 @@ async def _met(recipe: Recipe, place: Place, handles: list[Handle], following: l
             place="scale.trainer_ranks",
             remedy="their machines must reach each other at all ports; GLOO_SOCKET_IFNAME names the interface",
         )
-    return PlacedRanks(await meeting, following, restarts)
+    return LaunchedRanks(await meeting, following, restarts)
 
 
 async def _leave_group() -> None:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from agentrl.config.scale import ScaleSettings
-from agentrl.distributed.handle import CLOSE_S, Host, Room, WorkerDied, opened
+from agentrl.distributed.handle import CLOSE_S, ActorHost, ResourceRequest, WorkerDied, unwrap
 from agentrl.types.errors import AgentRLError, needs
 
 OBJECT_STORE_BYTES = 256 << 20
@@ -31,24 +31,24 @@ CALLS_AT_ONCE = 100_000
 """Ray's own limit for an actor is 1000: a worker may play more episodes at once."""
 
 
-class RayPlace:
-    """Room for objects of one kind on a cluster.
+class RayLauncher:
+    """Resources for objects of one kind on a cluster.
 
     Args:
         group: a placement group with a bundle for each object.
     """
 
-    def __init__(self, room: Room, group: Any) -> None:
+    def __init__(self, request: ResourceRequest, group: Any) -> None:
         import ray
 
         self.host: str = ray.util.get_node_ip_address()
-        self._room, self._group = room, group
+        self._request, self._group = request, group
         self._free: asyncio.Queue[int] = asyncio.Queue()
-        for bundle in range(room.count):
+        for bundle in range(request.count):
             self._free.put_nowait(bundle)
 
     @classmethod
-    async def open(cls, settings: ScaleSettings, room: Room) -> RayPlace:
+    async def open(cls, settings: ScaleSettings, request: ResourceRequest) -> RayLauncher:
         """Joins a cluster (of `scale.address`, of $RAY_ADDRESS, or one that is started here), and reserves the room.
 
         Raises:
@@ -59,24 +59,24 @@ class RayPlace:
         with needs("ray"):
             import ray
         _connection.open(settings)
-        if room.gpus_if_any and not ray.cluster_resources().get("GPU"):
-            room = replace(room, gpus=0)
+        if request.gpus_if_any and not ray.cluster_resources().get("GPU"):
+            request = replace(request, gpus=0)
         try:
-            return cls(room, await _reserved(settings, room))
+            return cls(request, await _reserved(settings, request))
         except BaseException:
             _connection.close()
             raise
 
-    async def put(self, name: str, cls: type, *args: Any) -> RayHandle:
+    async def spawn(self, name: str, cls: type, *args: Any) -> RayHandle:
         """Makes the object in an actor, in a free part of the placement group."""
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Within
 
         bundle = await self._free.get()  # that of one who died is free a little later
-        seated = self._room.beside_driver and bundle == 0
+        seated = self._request.beside_driver and bundle == 0
         options = {
-            "num_cpus": 0 if seated else self._room.cpus,
-            "num_gpus": self._room.gpus,
+            "num_cpus": 0 if seated else self._request.cpus,
+            "num_gpus": self._request.gpus,
             "max_restarts": 0,
             "max_concurrency": CALLS_AT_ONCE,
             "scheduling_strategy": Within(self._group, placement_group_bundle_index=bundle),
@@ -84,7 +84,7 @@ class RayPlace:
         actor = ray.remote(_Actor).options(**options).remote()
         handle = RayHandle(name, actor, lambda: self._free.put_nowait(bundle))
         try:
-            await handle.ask("make", cls, args)
+            await handle.request("make", cls, args)
         except BaseException:
             handle.release()
             raise
@@ -102,7 +102,7 @@ class _Connection:
     """This process's connection to a cluster, for all its places; ends with the last of them if it began with one."""
 
     def __init__(self) -> None:
-        self._places, self.ours = 0, False
+        self._launchers, self.ours = 0, False
 
     def open(self, settings: ScaleSettings) -> None:
         import ray
@@ -110,13 +110,13 @@ class _Connection:
         if not ray.is_initialized():
             _join(settings)
             self.ours = True
-        self._places += 1
+        self._launchers += 1
 
     def close(self) -> None:
         import ray
 
-        self._places -= 1
-        if self.ours and not self._places:
+        self._launchers -= 1
+        if self.ours and not self._launchers:
             ray.shutdown()
             self.ours = False
 
@@ -141,28 +141,28 @@ def _join(settings: ScaleSettings) -> None:
         ) from None
 
 
-async def _reserved(settings: ScaleSettings, room: Room) -> Any:
+async def _reserved(settings: ScaleSettings, request: ResourceRequest) -> Any:
     """A placement group for the room."""
     import ray
 
-    gpus = {"GPU": room.gpus} if room.gpus else {}
-    cpus = {"CPU": room.cpus} if room.cpus or not gpus else {}
-    bundles = [{**cpus, **gpus}] * room.count
-    if room.beside_driver:
+    gpus = {"GPU": request.gpus} if request.gpus else {}
+    cpus = {"CPU": request.cpus} if request.cpus or not gpus else {}
+    bundles = [{**cpus, **gpus}] * request.count
+    if request.beside_driver:
         bundles[0] = {**gpus, f"node:{ray.util.get_node_ip_address()}": 0.001}
-    group = ray.util.placement_group(bundles, strategy="SPREAD" if room.spread else "PACK")
+    group = ray.util.placement_group(bundles, strategy="SPREAD" if request.spread else "PACK")
     # Of a cluster that was started for this run, all that is taken is taken by it: more will not come.
     patience = min(OWN_S, settings.start_s) if _connection.ours else settings.start_s
     ready = asyncio.ensure_future(group.ready())
     try:
         done, _ = await asyncio.wait([ready], timeout=min(TELL_S, patience))
         if not done:
-            _log.warning("%s: %s; waiting for room, at most %g s", room.key, _asked(room), patience)
+            _log.warning("%s: %s; waiting for room, at most %g s", request.key, _asked(request), patience)
             done, _ = await asyncio.wait([ready], timeout=patience - min(TELL_S, patience))
         if not done:
             raise AgentRLError(
-                f"no room on the cluster: {_asked(room)}",
-                place=room.key,
+                f"no room on the cluster: {_asked(request)}",
+                place=request.key,
                 remedy="ask for less, add nodes, or wait until what others hold is free (ray status)",
             )
     except BaseException:
@@ -172,16 +172,16 @@ async def _reserved(settings: ScaleSettings, room: Room) -> Any:
     return group
 
 
-def _asked(room: Room) -> str:
+def _asked(request: ResourceRequest) -> str:
     """What a room takes, and what there is."""
     import ray
 
     there, free = ray.cluster_resources(), ray.available_resources()
-    kinds = [("CPUs", room.cpus, "CPU"), ("GPUs", room.gpus, "GPU")]
+    kinds = [("CPUs", request.cpus, "CPU"), ("GPUs", request.gpus, "GPU")]
     asked = " and ".join(f"{number:g} {kind}" for kind, number, _ in kinds if number)
     has = ", ".join(f"{free.get(k, 0):g} of {there.get(k, 0):g} {kind}" for kind, n, k in kinds if n)
-    driver = ", the first of them on this machine" if room.beside_driver else ""
-    return f"{room.count} with {asked} each are asked for{driver}, and free are {has}"
+    driver = ", the first of them on this machine" if request.beside_driver else ""
+    return f"{request.count} with {asked} each are asked for{driver}, and free are {has}"
 
 
 class RayHandle:
@@ -196,9 +196,9 @@ class RayHandle:
 
     async def call(self, method: str, *args: Any) -> Any:
         """Calls it in its actor."""
-        return await self.ask("call", method, args)
+        return await self.request("call", method, args)
 
-    async def ask(self, what: str, *args: Any) -> Any:
+    async def request(self, what: str, *args: Any) -> Any:
         """Has the host there do something."""
         from ray import exceptions
 
@@ -210,14 +210,14 @@ class RayHandle:
         except exceptions.RayError as error:  # its process, its node, its memory
             why = (str(error).splitlines() or [type(error).__name__])[0]
             raise WorkerDied(why, place=self.name) from None
-        return opened(pickle.loads(reply))
+        return unwrap(pickle.loads(reply))
 
     async def close(self) -> None:
         """Closes the object and kills its actor."""
         try:
             with suppress(Exception):  # It may be gone, or hang.
                 async with asyncio.timeout(CLOSE_S):
-                    await self.ask("close")
+                    await self.request("close")
         finally:
             self.release()
 
@@ -235,16 +235,16 @@ class _Actor:
     """A host whose messages are pickles."""
 
     def __init__(self) -> None:
-        self._host = Host()
+        self._host = ActorHost()
 
     async def make(self, args: bytes) -> bytes:
-        """As `Host.make`."""
+        """As `ActorHost.make`."""
         return pickle.dumps(await self._host.make(*pickle.loads(args)))
 
     async def call(self, args: bytes) -> bytes:
-        """As `Host.call`."""
+        """As `ActorHost.call`."""
         return pickle.dumps(await self._host.call(*pickle.loads(args)))
 
     async def close(self, args: bytes) -> bytes:
-        """As `Host.close`."""
+        """As `ActorHost.close`."""
         return pickle.dumps(await self._host.close())

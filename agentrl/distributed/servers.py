@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from agentrl.config.engine import EngineSettings
 from agentrl.config.recipe import Recipe
-from agentrl.distributed.handle import Handle, Place, Room, put_within
-from agentrl.distributed.places import PLACES
+from agentrl.distributed.handle import Handle, Launcher, ResourceRequest, spawn_within
+from agentrl.distributed.launchers import LAUNCHERS
 from agentrl.engines.http import back_off
 from agentrl.engines.vllm.launch import Servers, Serving, start_servers
 from agentrl.types.errors import RecipeError
@@ -67,7 +67,7 @@ class VLLMServer:
         await self._servers.close()
 
 
-class PlacedServers:
+class LaunchedServers:
     """The servers of one engine.
 
     Args:
@@ -82,7 +82,7 @@ class PlacedServers:
         self.urls: Sequence[str] = ()
         self._settings, self._scale = recipe.engine, recipe.scale
         self._server = (recipe.engine, str(model), serving)
-        self._place: Place | None = None
+        self._launcher: Launcher | None = None
         self._handles: list[Handle] = []
         self._keeping: list[asyncio.Task[None]] = []
         self._started, self._restarts = 0, 0
@@ -95,15 +95,15 @@ class PlacedServers:
             EngineError: one did not start.
             RecipeError: the model is not there, or weights have no way to them.
         """
-        if self._place is not None:
+        if self._launcher is not None:
             return
         replicas, scale = self._settings.replicas, self._scale
         gpus = scale.server_gpus
-        room = Room(
+        request = ResourceRequest(
             "engine.replicas", replicas, cpus=scale.server_cpus, spread=False, gpus_if_any=gpus is None,
             gpus=self._settings.tensor_parallel if gpus is None else gpus,
         )  # fmt: skip
-        self._place = await PLACES[scale.backend](scale, room)
+        self._launcher = await LAUNCHERS[scale.backend](scale, request)
         try:
             begun = await asyncio.gather(*(self._begin() for _ in range(replicas)))
         except BaseException:
@@ -118,16 +118,16 @@ class PlacedServers:
         await asyncio.gather(*self._keeping, *(handle.close() for handle in self._handles), return_exceptions=True)
         self._keeping.clear()
         self._handles.clear()
-        if self._place is not None:
-            place, self._place = self._place, None
-            await place.close()
+        if self._launcher is not None:
+            launcher, self._launcher = self._launcher, None
+            await launcher.close()
 
     async def _begin(self) -> tuple[Handle, str]:
         """Starts a server; where it is, and its URL."""
-        assert self._place is not None
+        assert self._launcher is not None
         name = f"server {self._started}"
         self._started += 1
-        handle = await put_within(self._scale.start_s, self._place, name, VLLMServer, *self._server)
+        handle = await spawn_within(self._scale.start_s, self._launcher, name, VLLMServer, *self._server)
         self._handles.append(handle)
         try:
             url: str = await handle.call("ready")
@@ -174,8 +174,8 @@ class PlacedServers:
 
     def _check_way(self, url: str) -> None:
         """Weights that go through a file must be in a folder that the server's machine has, too."""
-        assert self._place is not None
-        elsewhere = urlsplit(url).hostname != self._place.host
+        assert self._launcher is not None
+        elsewhere = urlsplit(url).hostname != self._launcher.host
         if elsewhere and self._settings.transfer == "file" and not self._settings.weights_dir:
             raise RecipeError(
                 f"the server at {url} cannot read weights that this machine writes into its memory",

@@ -24,8 +24,8 @@ from agentrl.config.limits import Limits
 from agentrl.config.recipe import Recipe
 from agentrl.config.scale import ScaleSettings
 from agentrl.distributed.gateway import Gateway
-from agentrl.distributed.handle import Handle, Place, Room, WorkerDied, put_within
-from agentrl.distributed.places import PLACES
+from agentrl.distributed.handle import Handle, Launcher, ResourceRequest, WorkerDied, spawn_within
+from agentrl.distributed.launchers import LAUNCHERS
 from agentrl.distributed.worker import Attached, Played, RolloutWorker, Scripted, Served, Setting, Source
 from agentrl.engines.scripted import ScriptedEngine
 from agentrl.engines.vllm.engine import VLLMEngine
@@ -62,7 +62,7 @@ class _Worker:
     """One worker of the pool.
 
     Attributes:
-        handle: ends with its place's `put`; fails if the worker does not start.
+        handle: ends with the launcher's `spawn`; fails if the worker does not start.
         playing: episodes.
         kept: for one episode that shall play alone, by others left alone.
         prepared: by setting, the call that makes it ready for that.
@@ -84,7 +84,7 @@ class WorkerPool:
         alone = recipe.model_copy(update={"scale": ScaleSettings()})
         self._recipe = json.loads(alone.model_dump_json())
         self._base = str(recipe.base.resolve())
-        self._place: Place | None = None
+        self._launcher: Launcher | None = None
         self._gateway: Gateway | None = None
         self._workers: list[_Worker] = []
         self._started, self._restarts = 0, 0
@@ -158,11 +158,11 @@ class WorkerPool:
 
     async def _source(self, engine: Engine) -> Source:
         """How workers come to what `engine` samples."""
-        assert self._place is not None
+        assert self._launcher is not None
         if isinstance(engine, ScriptedEngine):
             return Scripted(engine.script_name)
         if engine.name == "openai":
-            if self._place.host not in LOOPBACK and any(map(_of_this_machine, self._recipe["engine"]["urls"])):
+            if self._launcher.host not in LOOPBACK and any(map(_of_this_machine, self._recipe["engine"]["urls"])):
                 raise RecipeError(
                     "workers on other machines cannot reach a server at 127.0.0.1",
                     place="engine.urls",
@@ -175,10 +175,10 @@ class WorkerPool:
             urls = tuple(replica.url for replica in engine.replicas.all if not replica.drained)
             if not urls:
                 raise EngineError("no server took the last weights", remedy="restart the servers")
-            if self._place.host in LOOPBACK or not any(map(_of_this_machine, urls)):
+            if self._launcher.host in LOOPBACK or not any(map(_of_this_machine, urls)):
                 return Attached(urls)
         if self._gateway is None:
-            self._gateway = Gateway(self._place.host)
+            self._gateway = Gateway(self._launcher.host)
         url = await self._gateway.url(engine)
         return Served(url, self._gateway.token, engine.name, engine.trainable, engine.max_context)
 
@@ -239,8 +239,10 @@ class WorkerPool:
 
     async def _open(self) -> None:
         """Starts all, and waits for all: who is there first would get everything."""
-        room = Room("scale.rollout_workers", self.settings.rollout_workers, cpus=self.settings.worker_cpus)
-        self._place = await PLACES[self.settings.backend](self.settings, room)
+        request = ResourceRequest(
+            "scale.rollout_workers", self.settings.rollout_workers, cpus=self.settings.worker_cpus
+        )
+        self._launcher = await LAUNCHERS[self.settings.backend](self.settings, request)
         for _ in range(self.settings.rollout_workers):
             self._start()
         await asyncio.wait([worker.handle for worker in self._workers])
@@ -248,11 +250,11 @@ class WorkerPool:
     def _start(self) -> None:
         name = f"worker {self._started}"
         self._started += 1
-        self._workers.append(_Worker(name, asyncio.create_task(self._put(name))))
+        self._workers.append(_Worker(name, asyncio.create_task(self._spawn(name))))
 
-    async def _put(self, name: str) -> Handle:
-        assert self._place is not None
-        return await put_within(self.settings.start_s, self._place, name, RolloutWorker, self._recipe, self._base)
+    async def _spawn(self, name: str) -> Handle:
+        assert self._launcher is not None
+        return await spawn_within(self.settings.start_s, self._launcher, name, RolloutWorker, self._recipe, self._base)
 
     def _replace(self, worker: _Worker, why: str) -> None:
         """A worker has died: who played on it notices too, and only the first replaces it."""
@@ -277,8 +279,8 @@ class WorkerPool:
         self._workers.clear()
         if self._gateway is not None:
             await self._gateway.close()
-        if self._place is not None:
-            await self._place.close()
+        if self._launcher is not None:
+            await self._launcher.close()
 
 
 async def _close(worker: _Worker) -> None:

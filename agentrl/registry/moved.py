@@ -37,7 +37,7 @@ _SAME_NAME: dict[tuple[str, str], str] = {
     ("sandbox", "sandbox.toolbox"): (
         "archives carry client egress endpoint inquest process session snapshot wire"
     ),
-    ("scale", "distributed"): "gateway handle places process ranks ray_cluster servers worker",
+    ("scale", "distributed"): "gateway handle process ranks ray_cluster servers worker",
     ("scale", "simulate"): "clock pipeline simulator",
     ("train", "train.auxiliary"): "critic learners reward_model",
     ("train", "train.model"): "attention columns lora packing policy routers",
@@ -70,6 +70,7 @@ _NEW_NAME = {
     "sandbox.docker_owner": "sandbox.docker.owner",
     "sandbox.namespace_tree": "sandbox.namespace.tree",
     "scale.crew": "distributed.worker_pool",
+    "scale.places": "distributed.launchers",
     "scale.settings": "config.scale",
     "train.critic_settings": "config.train",
     "train.lora_settings": "config.train",

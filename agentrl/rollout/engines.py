@@ -24,30 +24,30 @@ if TYPE_CHECKING:
     from agentrl.engines.vllm.launch import Fleet, Serving
 
     PlaceServers = Callable[[Recipe, Path, Serving], Fleet]
-    """Servers of a model on the cluster of a recipe: `agentrl.distributed.servers.PlacedServers`."""
+    """Servers of a model on the cluster of a recipe: `agentrl.distributed.servers.LaunchedServers`."""
 
 
-def open_engine(parts: Parts, place_servers: PlaceServers | None = None) -> tuple[Engine, Renderer]:
+def open_engine(parts: Parts, launch_servers: PlaceServers | None = None) -> tuple[Engine, Renderer]:
     """The engine that samples the recipe's model, and the renderer of its prompts.
 
     Args:
-        place_servers: starts vLLM servers on a cluster, for recipes that ask for that.
+        launch_servers: starts vLLM servers on a cluster, for recipes that ask for that.
 
     Raises:
         RecipeError: no model, or one that training has yet to build.
         EngineError: servers cannot be started.
     """
-    return OPENERS[parts.recipe.engine.use](parts, place_servers)
+    return OPENERS[parts.recipe.engine.use](parts, launch_servers)
 
 
-def engine_of(recipe: Recipe, loaded: LoadedModel, place_servers: PlaceServers | None = None) -> Engine:
+def engine_of(recipe: Recipe, loaded: LoadedModel, launch_servers: PlaceServers | None = None) -> Engine:
     """The engine for training a model that is loaded here; takes new weights by `update`.
 
     Args:
-        place_servers: as `open_engine` takes it.
+        launch_servers: as `open_engine` takes it.
     """
     if recipe.engine.use == "vllm":
-        return _vllm(recipe, loaded, HFTokenizer(loaded.tokenizer), place_servers)
+        return _vllm(recipe, loaded, HFTokenizer(loaded.tokenizer), launch_servers)
     import copy
 
     import torch
@@ -115,7 +115,7 @@ def check_servers(recipe: Recipe) -> None:
     """
     from agentrl.engines.vllm.launch import Serving, prepare
 
-    if recipe.engine.use == "vllm" and not recipe.engine.urls and not recipe.places_servers:
+    if recipe.engine.use == "vllm" and not recipe.engine.urls and not recipe.launches_servers:
         assert recipe.model is not None
         prepare(recipe.engine, Serving(recipe.model.dtype, trainer_gpus=_trainer_gpus(recipe)))
 
@@ -179,9 +179,9 @@ def _open_torch(parts: Parts, _: PlaceServers | None) -> tuple[Engine, Renderer]
     return _torch(parts.recipe, loaded.model, loaded.max_context, renderer.tokenizer), renderer
 
 
-def _open_vllm(parts: Parts, place_servers: PlaceServers | None) -> tuple[Engine, Renderer]:
+def _open_vllm(parts: Parts, launch_servers: PlaceServers | None) -> tuple[Engine, Renderer]:
     renderer = parts.renderer(HFTokenizer(load_tokenizer(named_model(parts.recipe))))
-    return _vllm(parts.recipe, None, renderer.tokenizer, place_servers), renderer
+    return _vllm(parts.recipe, None, renderer.tokenizer, launch_servers), renderer
 
 
 def _open_openai(parts: Parts, _: PlaceServers | None) -> tuple[Engine, Renderer]:
@@ -218,7 +218,7 @@ def _torch(recipe: Recipe, model: object, max_context: int, tokenizer: Tokenizer
 
 
 def _vllm(
-    recipe: Recipe, loaded: LoadedModel | None, tokenizer: Tokenizer, place_servers: PlaceServers | None
+    recipe: Recipe, loaded: LoadedModel | None, tokenizer: Tokenizer, launch_servers: PlaceServers | None
 ) -> Engine:
     """Attached to the servers of the recipe, or with servers of its own."""
     from agentrl.engines.vllm.engine import VLLMEngine
@@ -228,10 +228,10 @@ def _vllm(
     if settings.urls:
         return VLLMEngine(settings, settings.urls, tokenizer=tokenizer, room=room)
     what = serving(recipe, trains=loaded is not None)
-    if recipe.places_servers:
-        if place_servers is None:
+    if recipe.launches_servers:
+        if launch_servers is None:
             raise RecipeError("nothing here places servers on a cluster", place="scale", remedy="engine.urls")
-        placed = place_servers(recipe, model_folder(named_model(recipe)), what)
+        placed = launch_servers(recipe, model_folder(named_model(recipe)), what)
         return VLLMEngine(settings, (), tokenizer=tokenizer, room=room, servers=placed)
     servers = start_servers(settings, loaded or model_folder(named_model(recipe)), what)
     return VLLMEngine(settings, servers.urls, tokenizer=tokenizer, room=room, servers=servers)

@@ -39,7 +39,7 @@ def check_training(parts: Parts) -> None:
             place="engine",
             remedy="train with engine.use torch or vllm; agentrl rollout and agentrl eval take any",
         )
-    if recipe.places_servers and recipe.model is not None and recipe.model.scratch is not None:
+    if recipe.launches_servers and recipe.model is not None and recipe.model.scratch is not None:
         raise RecipeError(
             "vLLM servers on a cluster read the model from a folder, and this one is built by training",
             place="model.scratch",
@@ -102,7 +102,7 @@ def _check_turns(recipe: Recipe) -> None:
     apart = {
         "train.staleness": recipe.train.staleness is not None,
         "scale.trainer_ranks": recipe.scale.trainer_ranks > 1 or int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1,
-        "scale.backend": recipe.places_servers,
+        "scale.backend": recipe.launches_servers,
         "engine.transfer": recipe.engine.transfer == "nccl",
     }
     if bad := [name for name, is_so in apart.items() if is_so]:

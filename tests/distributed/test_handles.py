@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from agentrl.config.scale import ScaleSettings
-from agentrl.distributed.handle import Place, RemoteError, Room, WorkerDied
-from agentrl.distributed.places import PLACES
+from agentrl.distributed.handle import Launcher, RemoteError, ResourceRequest, WorkerDied
+from agentrl.distributed.launchers import LAUNCHERS
 from agentrl.types.errors import MissingExtra, RecipeError
 
 
@@ -61,14 +61,14 @@ class Counter:
 
 
 @pytest.fixture(params=["local", "process"])
-async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
-    made = await PLACES[request.param](ScaleSettings(), Room("rollout_workers", 1))
+async def launcher(request: pytest.FixtureRequest) -> AsyncIterator[Launcher]:
+    made = await LAUNCHERS[request.param](ScaleSettings(), ResourceRequest("rollout_workers", 1))
     yield made
     await made.close()
 
 
-async def test_many_calls_at_once_and_a_close(place: Place, tmp_path: os.PathLike[str]) -> None:
-    handle = await place.put("one", Counter, 5)
+async def test_many_calls_at_once_and_a_close(launcher: Launcher, tmp_path: os.PathLike[str]) -> None:
+    handle = await launcher.spawn("one", Counter, 5)
     assert sorted(await asyncio.gather(*(handle.call("add", 1) for _ in range(50)))) == list(range(6, 56))
     note = os.path.join(tmp_path, "closed")
     await handle.call("close_into", note)
@@ -81,8 +81,8 @@ async def test_many_calls_at_once_and_a_close(place: Place, tmp_path: os.PathLik
     await handle.close()
 
 
-async def test_what_a_method_raises_comes_back_as_it_is(place: Place) -> None:
-    handle = await place.put("one", Counter, 5)
+async def test_what_a_method_raises_comes_back_as_it_is(launcher: Launcher) -> None:
+    handle = await launcher.spawn("one", Counter, 5)
     with pytest.raises(RecipeError) as caught:
         await handle.call("fail", "recipe")
     assert (caught.value.message, caught.value.place, caught.value.remedy) == ("no", "there", "yes")
@@ -93,14 +93,14 @@ async def test_what_a_method_raises_comes_back_as_it_is(place: Place) -> None:
     await handle.close()
 
 
-async def test_what_the_constructor_raises_comes_back(place: Place) -> None:
+async def test_what_the_constructor_raises_comes_back(launcher: Launcher) -> None:
     with pytest.raises(RecipeError, match="-1 is negative"):
-        await place.put("one", Counter, -1)
+        await launcher.spawn("one", Counter, -1)
 
 
 async def test_a_process_of_its_own_and_its_death() -> None:
-    place = await PLACES["process"](ScaleSettings(), Room("rollout_workers", 1))
-    first, second = await place.put("first", Counter, 0), await place.put("second", Counter, 0)
+    launcher = await LAUNCHERS["process"](ScaleSettings(), ResourceRequest("rollout_workers", 1))
+    first, second = await launcher.spawn("first", Counter, 0), await launcher.spawn("second", Counter, 0)
     pids = {os.getpid(), await first.call("where"), await second.call("where")}
     assert len(pids) == 3
     with pytest.raises((AttributeError, TypeError), match="pickle"):
@@ -124,8 +124,8 @@ def test_settings_that_do_not_belong_together() -> None:
         ScaleSettings(backend="process", rollout_workers=1, worker_cpus=2)
 
 
-async def test_a_call_that_is_cancelled_ends_as_cancelled(place: Place) -> None:
-    handle = await place.put("it", Counter, 1)
+async def test_a_call_that_is_cancelled_ends_as_cancelled(launcher: Launcher) -> None:
+    handle = await launcher.spawn("it", Counter, 1)
     call = asyncio.create_task(handle.call("wait"))
     await asyncio.sleep(0.05)
     call.cancel()
@@ -134,8 +134,8 @@ async def test_a_call_that_is_cancelled_ends_as_cancelled(place: Place) -> None:
     assert await handle.call("add", 1) == 2, "the object lives on"
 
 
-async def test_a_method_that_awaits_what_it_cancelled_has_failed(place: Place) -> None:
-    handle = await place.put("it", Counter, 1)
+async def test_a_method_that_awaits_what_it_cancelled_has_failed(launcher: Launcher) -> None:
+    handle = await launcher.spawn("it", Counter, 1)
     with pytest.raises(RemoteError, match="had been cancelled"):
         await asyncio.wait_for(handle.call("trip"), 30)
     assert await handle.call("add", 1) == 2
