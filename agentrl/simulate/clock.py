@@ -1,4 +1,8 @@
-"""A clock that jumps: asyncio programs run in simulated time, as fast as they compute."""
+"""A clock that jumps: asyncio programs run in simulated time, as fast as they compute.
+
+Our own, not SimPy: the same coroutine runs in simulated and in real time, which is how the simulator is checked
+against an engine that really waits (`benchmarks/simulator.py`). SimPy's processes are generators of its own events.
+"""
 
 from __future__ import annotations
 

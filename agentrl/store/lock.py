@@ -1,4 +1,8 @@
-"""One writer a run: an advisory lock that dies with its process, however that one ends."""
+"""One writer a run: an advisory lock that dies with its process, however that one ends.
+
+Our own, not filelock: that names no holder, cannot be asked without being taken, and its fallback where there is no
+flock is a file that outlives `kill -9`.
+"""
 
 from __future__ import annotations
 

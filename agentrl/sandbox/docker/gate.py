@@ -1,4 +1,8 @@
-"""What stands between us and a container engine that chokes: few creates at once, and none while it is down."""
+"""What stands between us and a container engine that chokes: few creates at once, and none while it is down.
+
+Our own, not aiolimiter and a breaker beside it: the rate is three lines, and all of it runs on one clock, which tests
+replace, in whatever loop asks.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,9 @@
 It refuses (EPERM) what no program of an agent needs and what holes in kernels were found behind: a wall behind the
 walls. The list follows the default profile of Docker. It also refuses what would reach the toolbox, which runs as the
 same user: limits, priorities and processors of any process but the caller.
+
+Our own, not pyseccomp: that has had no release since 2021, wraps the same library, and would be a dependency of every
+install, whose absence takes the filter away.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """FSDP2: every rank holds a shard of each weight and of its optimiser state; gradients are summed over ranks.
 
 Whole tensors appear only where somebody asks for them: for a checkpoint, for an engine.
+
+Our own, not `torch.distributed.checkpoint.state_dict` (2.13): that unties tied weights, leaves the whole model on every
+rank's GPU unless it goes to main memory, and steps an optimiser that has no state yet, which counts as a step.
 """
 
 from __future__ import annotations
