@@ -49,14 +49,14 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> bool
         from agentrl.distributed.servers import LaunchedServers
         from agentrl.rollout.engines import check_servers, engine_of
         from agentrl.train.async_loop import AsyncLoop
-        from agentrl.train.followers import follow
         from agentrl.train.loop import Loop
         from agentrl.train.parallel.ranks import Ranks
+        from agentrl.train.spmd import worker_loop
     from agentrl.view.curves import learning_curve
 
-    joined = Ranks.joined()
+    joined = Ranks.from_torchrun()
     if joined.rank:
-        follow(joined)
+        worker_loop(joined)
         return False
     parts = build(recipe)
     check_training(parts)

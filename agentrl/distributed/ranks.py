@@ -24,8 +24,8 @@ from agentrl.distributed.handle import Handle, Launcher, ResourceRequest, Worker
 from agentrl.distributed.launchers import LAUNCHERS
 from agentrl.models.load import on_cuda
 from agentrl.train.compute_thread import in_thread
-from agentrl.train.followers import follow
 from agentrl.train.parallel.ranks import Ranks
+from agentrl.train.spmd import worker_loop
 from agentrl.types.errors import RankDied, RankFailed, RecipeError
 
 _SIOCGIFADDR = 0x8915
@@ -35,7 +35,7 @@ TOLD_S = 15.0
 """When a rank's end makes a collective fail here, so long after that its place tells how it ended."""
 
 
-class Follower:
+class RankWorker:
     """A trainer rank in another place.
 
     Args:
@@ -46,7 +46,7 @@ class Follower:
         self._device = device
         self._following = False
 
-    async def follow(self, rank: int, size: int, address: tuple[str, int], start_s: float, cuda: bool) -> None:
+    async def run(self, rank: int, size: int, address: tuple[str, int], start_s: float, cuda: bool) -> None:
         """Meets the others at `address` within `start_s`, and does what the first one tells until it is dismissed."""
 
         def work() -> None:
@@ -54,7 +54,7 @@ class Follower:
             try:
                 _speak_towards(address)
                 store = TCPStore(*address, size, is_master=False, timeout=timedelta(seconds=start_s))
-                follow(Ranks.met(rank, size, store, cuda=cuda, device=self._device))
+                worker_loop(Ranks.rendezvous(rank, size, store, cuda=cuda, device=self._device))
             except BaseException:
                 if dist.is_initialized():
                     dist.destroy_process_group()  # so that the others learn of it
@@ -102,7 +102,7 @@ class LaunchedRanks:
         """
         if not self._following:
             await training
-            return self.ranks.dismiss()
+            return self.ranks.shutdown()
         task = asyncio.create_task(training)
         try:
             await asyncio.wait([task, *self._following], return_when=asyncio.FIRST_COMPLETED)
@@ -112,7 +112,7 @@ class LaunchedRanks:
         finally:
             task.cancel()
             await asyncio.wait([task])
-        self.ranks.dismiss()
+        self.ranks.shutdown()
         await asyncio.wait(self._following, timeout=TOLD_S)
 
     async def _fail(self, task: asyncio.Task[None]) -> NoReturn:
@@ -209,13 +209,13 @@ async def _launch_ranks(
         for rank in range(1, size):
             # Ray shows each its own GPUs only.
             device = 0 if recipe.scale.backend == "ray" else rank
-            handle = await spawn_within(start_s, launcher, f"trainer rank {rank}", Follower, device)
+            handle = await spawn_within(start_s, launcher, f"trainer rank {rank}", RankWorker, device)
             handles.append(handle)
-            call = handle.call("follow", rank, size, (launcher.host, store.port), start_s, cuda)
+            call = handle.call("run", rank, size, (launcher.host, store.port), start_s, cuda)
             following.append(asyncio.create_task(call))
     except WorkerDied as death:
         raise RankDied(f"did not start: {death}", restarts=restarts) from death
-    meeting = asyncio.create_task(in_thread(lambda: Ranks.met(0, size, store, cuda=cuda)))
+    meeting = asyncio.create_task(in_thread(lambda: Ranks.rendezvous(0, size, store, cuda=cuda)))
     await asyncio.wait([meeting, *following], timeout=start_s, return_when=asyncio.FIRST_COMPLETED)
     for each in following:
         if each.done() and isinstance(error := each.exception(), WorkerDied):

@@ -72,6 +72,7 @@ _NEW_NAME = {
     "scale.crew": "distributed.worker_pool",
     "scale.places": "distributed.launchers",
     "scale.settings": "config.scale",
+    "train.followers": "train.spmd",
     "train.critic_settings": "config.train",
     "train.lora_settings": "config.train",
     "train.loss_settings": "config.loss",

@@ -40,11 +40,11 @@ from agentrl.train.canary import FLOAT32, HALF, ROWS, Canary
 from agentrl.train.checks import check_training
 from agentrl.train.compute_thread import ComputeThread
 from agentrl.train.demonstrations import demonstration_sample, demonstration_texts
-from agentrl.train.followers import lead
 from agentrl.train.kl_reward import Penalised, with_kl_reward
 from agentrl.train.model.lora import save_adapters
 from agentrl.train.model_columns import ModelColumns
 from agentrl.train.parallel.ranks import Ranks
+from agentrl.train.spmd import driver_trainer
 from agentrl.train.staleness import staleness
 from agentrl.train.truncation import Truncation
 from agentrl.types.closing import close_all
@@ -205,7 +205,7 @@ class Loop:
         self.engine = self._engine_for(loaded)
         note_fallback(self.engine, self.progress.note)
         make = partial(
-            lead,
+            driver_trainer,
             loaded.model,
             self.settings,
             reference=reference,

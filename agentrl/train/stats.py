@@ -57,13 +57,15 @@ class Stats:
 
     def summary(self, ranks: Ranks) -> dict[str, float]:
         """Means over tokens and steps, and the counts, over all ranks."""
-        counts = ranks.sums({"tokens": self.tokens, "forwarded": self.forwarded, "row_tokens": self.row_tokens})
-        routers = ranks.sums({"router_loss": self.router_loss})["router_loss"] / max(len(self.losses), 1)
+        counts = ranks.all_reduce_by_name(
+            {"tokens": self.tokens, "forwarded": self.forwarded, "row_tokens": self.row_tokens}
+        )
+        routers = ranks.all_reduce_by_name({"router_loss": self.router_loss})["router_loss"] / max(len(self.losses), 1)
         return {
             **({"router_loss": routers} if routers else {}),
             "loss": float(np.mean(self.losses)),
             "grad_norm": float(np.mean(self.grad_norms)),
-            **{name: value / max(counts["tokens"], 1) for name, value in ranks.sums(self.sums).items()},
+            **{name: value / max(counts["tokens"], 1) for name, value in ranks.all_reduce_by_name(self.sums).items()},
             "tokens": float(counts["tokens"]),
             "forwarded": float(counts["forwarded"]),
             "packing_ratio": counts["row_tokens"] / max(counts["forwarded"], 1),

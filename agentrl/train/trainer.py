@@ -24,7 +24,7 @@ from agentrl.train.model.lora import add_adapters, merged, without_adapters
 from agentrl.train.model.packing import Floats, Pack
 from agentrl.train.model.policy import Entropy, Policy, choose_layout, train_top_layers
 from agentrl.train.model.routers import router_coefficient
-from agentrl.train.parallel.ranks import Ranks, together
+from agentrl.train.parallel.ranks import Ranks, collective
 from agentrl.train.parallel.shards import load_optimizer, put, shard, whole, whole_optimizer, whole_state
 from agentrl.train.stats import Stats, mismatch
 from agentrl.types.errors import DeadPolicy, TrainError
@@ -98,7 +98,7 @@ class Trainer:
         """The model that is trained, of transformers; with several ranks its weights are shards."""
         return self.policy.model
 
-    @together
+    @collective
     def logprobs(self, samples: Sequence[TrainingSample], *, reference: bool = False) -> list[Floats]:
         """Log-probabilities of the samples' trained tokens, at each sample's temperature (0 counts as 1).
 
@@ -112,12 +112,12 @@ class Trainer:
         assert policy is not None
         return self._measure(samples, lambda packed: policy(packed)[0])
 
-    @together
+    @collective
     def entropies(self, samples: Sequence[TrainingSample]) -> list[Floats]:
         """Entropy (nats) of the policy where it sampled the samples' trained tokens; 0 at the others."""
         return self._measure(samples, lambda packed: self.policy(packed, "value")[1])
 
-    @together
+    @collective
     def weights(
         self,
         dtype: str | None = None,
@@ -152,13 +152,13 @@ class Trainer:
             state = dict(revert_weight_conversion(self.model, state))
         return state if dtype is None else cast(state, getattr(torch, dtype))
 
-    @together
+    @collective
     def freeze_reference(self) -> None:
         """Makes the policy as it is now the reference."""
         assert self.reference is not None
         put(self.reference.model, self._plain(whole_state(self.model, everywhere=True)), self.ranks)
 
-    @together
+    @collective
     def update(self, samples: Sequence[TrainingSample], seed: int, progress: float = 0.0) -> dict[str, float]:
         """One iteration of policy optimisation: `epochs` passes over minibatches of whole episodes.
 
@@ -212,7 +212,7 @@ class Trainer:
         gaps = mismatch((samples[index], values) for index, values in before.items())
         return {**stats.summary(self.ranks), **gaps, "lr": lr, "steps": float(self.steps)}
 
-    @together
+    @collective
     def sft(
         self,
         samples: Sequence[TrainingSample],
@@ -252,7 +252,7 @@ class Trainer:
                 progress(step + 1, stats.losses[-1])
         return {**stats.summary(self.ranks), "loss_end": float(np.mean(stats.losses[-max(1, steps // 10) :]))}
 
-    @together
+    @collective
     def state_dict(self) -> dict[str, Any]:
         """What, with the model's weights, continues the training exactly: optimiser and number of steps.
 
@@ -261,7 +261,7 @@ class Trainer:
         state = {"optimizer": whole_optimizer(self.optimizer), "steps": self.steps}
         return state if self.settings.lora is None else {**state, "adapters": self.adapters()}
 
-    @together
+    @collective
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes what `state_dict` returned. Settings are the trainer's own: a changed rate takes effect."""
         load_optimizer(self.optimizer, state["optimizer"], self.ranks)
@@ -271,7 +271,7 @@ class Trainer:
             group.update({name: value for name, value in now.items() if name != "params"})
         self.steps = int(state["steps"])
 
-    @together
+    @collective
     def adapters(self) -> dict[str, Tensor]:
         """LoRA's own weights; none without LoRA."""
         own = [(name, parameter) for name, parameter in self.model.named_parameters() if ".lora_" in name]
@@ -298,7 +298,7 @@ class Trainer:
                 found = of(packed)
                 if own:
                     packed.put(found.cpu().numpy(), out)
-        self.ranks.add_up(out)
+        self.ranks.all_reduce(out)
         return out
 
     def _adamw(self, lr: float) -> torch.optim.AdamW:
@@ -338,7 +338,7 @@ class Trainer:
             ahead = self._look_ahead(samples, columns, objective)
         entropy: Entropy = "none" if entropy_bonus is None else "gradient" if entropy_bonus else "value"
         sizes = {"tokens": float(sum(len(packed.token_ids) for packed, own in packs if own))}
-        self.policy.balances, tokens = self._router_weight > 0, self.ranks.sums(sizes)["tokens"]
+        self.policy.balances, tokens = self._router_weight > 0, self.ranks.all_reduce_by_name(sizes)["tokens"]
         for packed, own in packs:
             logprob, entropies = self.policy(packed, entropy)
             if not own:
@@ -368,17 +368,17 @@ class Trainer:
                 stats.add_tokens(batch, clipped, entropies, objective)
             total += value.item()
         self.policy.balances = False
-        summed = self.ranks.sums({"loss": total, "dead": dead})
+        summed = self.ranks.all_reduce_by_name({"loss": total, "dead": dead})
         total = summed["loss"]
         if summed["dead"]:
             self.model.zero_grad()
             raise DeadPolicy(f"the policy's log-probabilities are not finite in step {len(stats.grad_norms) + 1}")
         if not math.isfinite(total):
-            self.ranks.add_up(faulty)
+            self.ranks.all_reduce(faulty)
             raise self._not_finite(
                 "loss", [sample for sample, bad in zip(samples, faulty, strict=True) if bad.any()], stats
             )
-        self.ranks.add_up(seen)
+        self.ranks.all_reduce(seen)
         stats.losses.append(total)
         return seen
 

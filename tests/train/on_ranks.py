@@ -15,9 +15,9 @@ from torch.utils._pytree import tree_leaves
 
 from agentrl.config.train import TrainSettings
 from agentrl.train.auxiliary.learners import REWARD_MODEL
-from agentrl.train.followers import follow, lead
 from agentrl.train.parallel.ranks import Ranks
 from agentrl.train.parallel.shards import whole
+from agentrl.train.spmd import driver_trainer, worker_loop
 from agentrl.train.trainer import Trainer
 from agentrl.types.errors import RankFailed, TrainError
 from agentrl.types.sample import TrainingSample
@@ -52,7 +52,7 @@ def run_case(name: str, ranks: Ranks) -> dict[str, Any]:
     """Two updates with the optimiser's state taken out and put back in between."""
     settings = TrainSettings(**{"lr": 1e-3, "minibatch": 100, **CASES[name]})
     reference = llama(seed=1) if settings.kl is not None else None
-    trainer = lead(llama(), settings, reference=reference, base=Path(), ranks=ranks)
+    trainer = driver_trainer(llama(), settings, reference=reference, base=Path(), ranks=ranks)
     rows = rows_of_case()
     before = trainer.logprobs(rows)
     first = trainer.update(rows, seed=0)
@@ -76,7 +76,7 @@ def run_learner(case: str, ranks: Ranks) -> dict[str, Any]:
     """Twice `steps` steps, with the state taken out and put back in between; what it says after each."""
     name, settings = LEARNERS[case]
     own = TrainSettings(**settings)
-    trainer = lead(llama(), own, reference=None, base=Path(), ranks=ranks, learners=[name])
+    trainer = driver_trainer(llama(), own, reference=None, base=Path(), ranks=ranks, learners=[name])
     learner: Any = trainer.learners[name]
     rows = rows_of_case()
     values = trainer.logprobs(rows)
@@ -110,23 +110,23 @@ def keep_gradients(kept: list[torch.Tensor]) -> None:
 
 def keep_calls(ranks: Ranks, kept: dict[str, list[torch.Tensor]]) -> None:
     """Writes down the tensors that rank 0 sends along with each call, by the call's name."""
-    tell = ranks.tell
+    broadcast = ranks.broadcast
 
-    def telling(value: Any) -> Any:
+    def keeping(value: Any) -> Any:
         if isinstance(value, tuple) and isinstance(value[1], str):
             kept.setdefault(value[1], []).extend(each for each in tree_leaves(value) if isinstance(each, torch.Tensor))
-        return tell(value)
+        return broadcast(value)
 
-    ranks.tell = telling  # type: ignore[method-assign]
+    ranks.broadcast = keeping  # type: ignore[method-assign]
 
 
 def train(out: str) -> None:
     torch.set_num_threads(1)
     gradients: list[torch.Tensor] = []
     keep_gradients(gradients)
-    ranks = Ranks.joined()
+    ranks = Ranks.from_torchrun()
     if ranks.rank:
-        follow(ranks)
+        worker_loop(ranks)
         return
     results: dict[str, Any] = {}
     told: dict[str, list[torch.Tensor]] = {}
@@ -136,21 +136,21 @@ def train(out: str) -> None:
             results[name] = run(name, ranks)
             results[name]["gradients"] = list(gradients)
             gradients.clear()
-    trainer = lead(llama(), TrainSettings(lr=1e-3), reference=None, base=Path(), ranks=ranks)
+    trainer = driver_trainer(llama(), TrainSettings(lr=1e-3), reference=None, base=Path(), ranks=ranks)
     rows = rows_of_case()
     rows[0].advantages[np.flatnonzero(rows[0].loss_mask)[0]] = np.nan
     try:
         trainer.update(rows, seed=0)
     except TrainError as error:
         results["refused"] = str(error)
-    ranks.dismiss()
+    ranks.shutdown()
     results["told"] = {name: [(each.ndim, each.is_meta) for each in tensors] for name, tensors in told.items()}
     torch.save(results, out)
 
 
 def fail(out: str, failing: int) -> None:
     """An update that fails on one rank in its first step. Every rank writes down what it raised."""
-    ranks, plain = Ranks.joined(), Trainer._apply
+    ranks, plain = Ranks.from_torchrun(), Trainer._apply
 
     def apply(self: Trainer, *args: Any) -> None:
         if ranks.rank == failing:
@@ -160,9 +160,9 @@ def fail(out: str, failing: int) -> None:
     Trainer._apply = apply  # type: ignore[method-assign]
     try:
         if ranks.rank:
-            follow(ranks)
+            worker_loop(ranks)
         else:
-            trainer = lead(llama(), TrainSettings(lr=1e-3), reference=None, base=Path(), ranks=ranks)
+            trainer = driver_trainer(llama(), TrainSettings(lr=1e-3), reference=None, base=Path(), ranks=ranks)
             trainer.update(rows_of_case(), seed=0)
     except RankFailed as error:
         Path(f"{out}.{failing}.{ranks.rank}").write_text(str(error))

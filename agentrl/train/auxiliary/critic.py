@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from agentrl.config.train import CriticSettings
 from agentrl.train.model.packing import Floats, Pack
 from agentrl.train.model.policy import Policy
-from agentrl.train.parallel.ranks import Ranks, together
+from agentrl.train.parallel.ranks import Ranks, collective
 from agentrl.train.parallel.shards import load_optimizer, put, whole_optimizer, whole_state
 from agentrl.types.sample import TrainingSample
 
@@ -52,7 +52,7 @@ class Critic:
             groups.append({"params": list(body.parameters()), "lr": settings.body_lr})
         self.optimizer = torch.optim.AdamW(groups, weight_decay=0.0)
 
-    @together
+    @collective
     def predict(self, samples: Sequence[TrainingSample]) -> list[Floats]:
         """What the critic says of every trained token; 0 at the others. As long as the samples."""
         out = [np.zeros(len(sample.token_ids), np.float32) for sample in samples]
@@ -61,10 +61,10 @@ class Critic:
                 said = self._say(self._hidden(packed), packed)
                 if own:
                     packed.put(said.cpu().numpy(), out)
-        self.ranks.add_up(out)
+        self.ranks.all_reduce(out)
         return out
 
-    @together
+    @collective
     def fit_values(self, samples: Sequence[TrainingSample], targets: Sequence[Floats]) -> dict[str, float]:
         """Moves the values towards targets, `steps` times over all samples.
 
@@ -83,7 +83,7 @@ class Critic:
 
         return {"value_loss": self._fit(self.ranks.packs(samples, self.token_budget, self.body.layout), loss)}
 
-    @together
+    @collective
     def fit_progress(self, samples: Sequence[TrainingSample]) -> dict[str, float]:
         """Moves what is said of the turns of each episode towards summing up to its reward: mean squared error.
 
@@ -106,7 +106,7 @@ class Critic:
             with torch.no_grad():
                 for (packed, _), who, end in zip(packs, owner, ends, strict=True):
                     found.index_add_(0, who, self._say(self._hidden(packed), packed).cpu() * end)
-            self.ranks.add_up([found.numpy()])
+            self.ranks.all_reduce([found.numpy()])
             return found
 
         for _ in range(self.settings.steps):
@@ -120,13 +120,13 @@ class Critic:
             self._step()
         return {"progress_loss": errors[-1]}
 
-    @together
+    @collective
     def state_dict(self) -> dict[str, Any]:
         """What continues the critic exactly, on any number of ranks."""
         body = {} if self.frozen else {"body": whole_state(self.body.model, device="cpu")}
         return {"head": self.head.state_dict(), "optimizer": whole_optimizer(self.optimizer), **body}
 
-    @together
+    @collective
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes what `state_dict` returned."""
         put(self.head, state["head"], self.ranks)
@@ -146,10 +146,10 @@ class Critic:
                 value.backward()  # type: ignore[no-untyped-call]
                 total += float(value.detach())
             self._step()
-        return self.ranks.sums({"loss": total})["loss"]
+        return self.ranks.all_reduce_by_name({"loss": total})["loss"]
 
     def _step(self) -> None:
-        self.ranks.add_up_gradients(self.head.parameters())
+        self.ranks.all_reduce_gradients(self.head.parameters())
         for group in self.optimizer.param_groups:
             torch.nn.utils.clip_grad_norm_(group["params"], self.settings.max_grad_norm)
         self.optimizer.step()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from agentrl.config.train import RewardModelSettings
 from agentrl.train.model.packing import Floats
 from agentrl.train.model.policy import Policy
-from agentrl.train.parallel.ranks import Ranks, together
+from agentrl.train.parallel.ranks import Ranks, collective
 from agentrl.train.parallel.shards import load_optimizer, put, whole_optimizer, whole_state
 from agentrl.types.sample import TrainingSample
 
@@ -39,7 +39,7 @@ class ImplicitRewardModel:
         trained = [p for p in self.policy.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(trained, lr=settings.lr, weight_decay=0.0)
 
-    @together
+    @collective
     def logprobs(self, samples: Sequence[TrainingSample]) -> list[Floats]:
         """Log-probabilities of the samples' trained tokens; 0 at the others. As long as the samples."""
         out = [np.zeros(len(sample.token_ids), np.float32) for sample in samples]
@@ -48,10 +48,10 @@ class ImplicitRewardModel:
                 found = self.policy(packed)[0]
                 if own:
                     packed.put(found.cpu().numpy(), out)
-        self.ranks.add_up(out)
+        self.ranks.all_reduce(out)
         return out
 
-    @together
+    @collective
     def fit(self, samples: Sequence[TrainingSample], reference: Sequence[Floats]) -> dict[str, float]:
         """Takes `steps` steps towards telling the samples' episodes apart.
 
@@ -84,12 +84,12 @@ class ImplicitRewardModel:
             self.optimizer.zero_grad()
         return {"reward_model_loss": loss, "reward_model_accuracy": accuracy}
 
-    @together
+    @collective
     def state_dict(self) -> dict[str, Any]:
         """What continues the model exactly, on any number of ranks."""
         return {"model": whole_state(self.policy, device="cpu"), "optimizer": whole_optimizer(self.optimizer)}
 
-    @together
+    @collective
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes what `state_dict` returned."""
         put(self.policy, state["model"], self.ranks)

@@ -1,7 +1,7 @@
 """The processes of one training: alone, or several that torchrun started, each with a shard of the model (FSDP2).
 
 Rank 0 leads: it plays the episodes and keeps the run directory. Whatever it asks of its trainer, the others do too
-(`together`), each on its share of the packs; `followers.py` is their loop.
+(`collective`), each on its share of the packs; `train/spmd.py` has their loop.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Ranks:
         self._depth = 0
 
     @classmethod
-    def joined(cls) -> Ranks:
+    def from_torchrun(cls) -> Ranks:
         """Meets the processes that torchrun started along with this one; alone without torchrun."""
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
             return cls()
@@ -61,7 +61,7 @@ class Ranks:
         return cls(dist.get_rank(), dist.get_world_size())
 
     @classmethod
-    def met(cls, rank: int, size: int, store: Any, *, cuda: bool, device: int = 0) -> Ranks:
+    def rendezvous(cls, rank: int, size: int, store: Any, *, cuda: bool, device: int = 0) -> Ranks:
         """Meets the others at a store.
 
         Args:
@@ -74,7 +74,7 @@ class Ranks:
         )
         return cls(rank, size)
 
-    def tell(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """Rank 0's value, on every rank; it is pickled.
 
         Raises:
@@ -87,15 +87,15 @@ class Ranks:
             dist.broadcast_object_list(box, 0, device=torch.device("cpu"))
         return box[0]
 
-    def dismiss(self) -> None:
+    def shutdown(self) -> None:
         """Rank 0: there will be no further calls."""
         if self.size > 1:
-            self.tell(None)
+            self.broadcast(None)
             dist.barrier()
             dist.destroy_process_group()
 
     @contextmanager
-    def calling(self, role: str, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[None]:
+    def broadcast_call(self, role: str, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[None]:
         """Has the others call the method too, unless this call is part of one that they already make. Tensors reach
         them as shapes (on the device "meta"): an optimiser's state is too large to be pickled for each of them.
 
@@ -106,8 +106,8 @@ class Ranks:
             RankFailed: this rank is out of memory, or another one is gone.
         """
         if not self._depth and self.rank == 0:
-            told = {key: value for key, value in kwargs.items() if not callable(value)}
-            self.tell((role, name, *tree_map_only(torch.Tensor, _shape_of, (tuple(args), told))))
+            sent = {key: value for key, value in kwargs.items() if not callable(value)}
+            self.broadcast((role, name, *tree_map_only(torch.Tensor, _shape_of, (tuple(args), sent))))
         self._depth += 1
         try:
             with named_failures(f"{role}.{name}"):
@@ -134,7 +134,7 @@ class Ranks:
         mine = [(each, True) for each in shares[self.rank]]
         return mine + [(_stand_in(layout), False)] * (rounds - len(mine))
 
-    def add_up(self, arrays: Sequence[Floats]) -> None:
+    def all_reduce(self, arrays: Sequence[Floats]) -> None:
         """Replaces each array by its sum over ranks."""
         if self.size == 1 or not arrays:
             return
@@ -144,13 +144,13 @@ class Ranks:
         for array, part in zip(arrays, np.split(flat.numpy(), ends), strict=True):
             array[:] = part
 
-    def add_up_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+    def all_reduce_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Replaces the gradient of each parameter that is whole on every rank by its sum over ranks."""
         if self.size > 1:
             for parameter in parameters:
                 dist.all_reduce(parameter.grad)
 
-    def sums(self, values: dict[str, float]) -> dict[str, float]:
+    def all_reduce_by_name(self, values: dict[str, float]) -> dict[str, float]:
         """Sums over ranks by name; a rank may lack a name."""
         if self.size == 1:
             return values
@@ -187,11 +187,11 @@ class OnRanks(Protocol):
 Self = TypeVar("Self", bound=OnRanks)
 
 
-def together(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[Self, P], R]:
+def collective(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[Self, P], R]:
     """A method that every rank runs when rank 0 calls it, with the same arguments (keyword functions aside)."""
 
     def call(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self.ranks.calling(self.role, method.__name__, args, kwargs):
+        with self.ranks.broadcast_call(self.role, method.__name__, args, kwargs):
             return method(self, *args, **kwargs)
 
     functools.update_wrapper(call, method)

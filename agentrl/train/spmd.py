@@ -18,7 +18,7 @@ from agentrl.types.errors import RankFailed, TrainError
 STARTING = "starting the trainer"
 
 
-def lead(
+def driver_trainer(
     model: Any,
     settings: TrainSettings,
     *,
@@ -35,26 +35,26 @@ def lead(
     """
     with named_failures(STARTING):
         if ranks.size > 1:
-            ranks.tell(("new", "", (settings, reference is not None, base, learners), {}))
+            ranks.broadcast(("new", "", (settings, reference is not None, base, learners), {}))
             for each in filter(None, (model, reference)):
                 _share(each, ranks)
         return Trainer(model, settings, reference=reference, base=base, ranks=ranks, learners=learners)
 
 
-def follow(ranks: Ranks) -> None:
+def worker_loop(ranks: Ranks) -> None:
     """Does what rank 0's trainer does, until it is dismissed. What fails there fails here, and is told there.
 
     Raises:
         RankFailed: this rank is out of memory, or another one is gone.
     """
-    _obey(ranks)
+    _serve_calls(ranks)
     # What still held the group would keep its threads past the interpreter's end, which aborts the process.
     gc.collect()
     dist.barrier()
     dist.destroy_process_group()
 
 
-def _obey(ranks: Ranks) -> None:
+def _serve_calls(ranks: Ranks) -> None:
     shared: dict[str, Any] = {}
     while (call := _next(ranks)) is not None:
         role, name, args, kwargs = call
@@ -75,7 +75,7 @@ def _obey(ranks: Ranks) -> None:
 
 def _next(ranks: Ranks) -> Any:
     try:
-        return ranks.tell(None)
+        return ranks.broadcast(None)
     except RankFailed as error:
         raise RankFailed("rank 0 has ended before its trainer did", remedy="its own output tells why") from error
 
@@ -83,7 +83,7 @@ def _next(ranks: Ranks) -> Any:
 def _share(model: Any | None, ranks: Ranks) -> Any:
     """Rank 0's model on all ranks, weight by weight, so that none needs the file or the disk that it came from."""
     about = None if model is None else (type(model), model.config, model.dtype, model.device.type)
-    kind, config, dtype, device = ranks.tell(about)
+    kind, config, dtype, device = ranks.broadcast(about)
     if model is None:
         model = kind._from_config(config, dtype=dtype, attn_implementation="sdpa").to(device)
     with torch.no_grad():
