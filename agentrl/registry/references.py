@@ -53,13 +53,13 @@ def wrong_kind(ref: str, base: Path, place: str, wanted: str, fits: Callable[[An
     found, module = load_object(ref, base), _load(target, ref, base)
     names = [name for name, value in _defined_in(module).items() if fits(value)]
     return RecipeError(
-        f"{ref} is {_kind(found)}, not {wanted}",
+        f"{ref} is {what_it_is(found)}, not {wanted}",
         place=place,
         remedy=f"of that kind {target} defines: {', '.join(names) or 'none'}",
     )
 
 
-def _kind(found: Any) -> str:
+def what_it_is(found: Any) -> str:
     """What an object is and where it is defined, in words."""
     if isinstance(found, type):
         bases = ", ".join(base.__name__ for base in found.__bases__ if base is not object)

@@ -1,0 +1,58 @@
+"""Whether a class is what its kind asks: the methods are there, and can be called as the contract says."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+def misfit(found: type, contract: type) -> str | None:
+    """What keeps a class from being what a base class or protocol describes, in words; None if nothing does."""
+    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+        return f"lacks the method {', '.join(missing)}"
+    for name, asked in _methods(contract):
+        own = inspect.getattr_static(found, name, None)
+        if own is None:
+            return f"lacks the method {name}{inspect.signature(asked)}"
+        if own is not asked and (why := _differs(found, name, own, asked)):
+            return why
+    return None
+
+
+def _methods(contract: type) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The public methods of a contract, those of its bases included."""
+    for name in dir(contract):
+        method = inspect.getattr_static(contract, name)
+        if not name.startswith("_") and inspect.isfunction(method):
+            yield name, method
+
+
+def _differs(found: type, name: str, own: Any, asked: Callable[..., Any]) -> str | None:
+    function = getattr(found, name)
+    if not inspect.isfunction(inspect.unwrap(function)) and not inspect.ismethod(function):
+        return None  # a callable of another kind: what it takes is its own
+    bound = isinstance(own, staticmethod | classmethod)
+    arguments, named = _call(asked, bound)
+    try:
+        inspect.signature(function).bind(*arguments, **named)
+    except TypeError:
+        return f"{name} takes {inspect.signature(function)}, and is called as {name}{inspect.signature(asked)}"
+    if inspect.iscoroutinefunction(asked) and not _may_be_awaited(function):
+        return f"{name} must be 'async def'"
+    return None
+
+
+def _call(asked: Callable[..., Any], bound: bool) -> tuple[list[None], dict[str, None]]:
+    """Arguments as the contract allows them: all positional ones, and those that are given by name."""
+    parameters = list(inspect.signature(asked).parameters.values())[bound:]
+    named = {each.name: None for each in parameters if each.kind is each.KEYWORD_ONLY}
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [None for each in parameters if each.kind in positional], named
+
+
+def _may_be_awaited(function: Callable[..., Any]) -> bool:
+    """Whether what it returns can be awaited: it is a coroutine function, or its annotation promises something else
+    than plain values."""
+    hint = inspect.signature(function).return_annotation
+    return inspect.iscoroutinefunction(inspect.unwrap(function)) or "wait" in str(hint) or "Corout" in str(hint)

@@ -1,0 +1,158 @@
+"""One rule for every plug-in: a name, `pkg.mod:Name`, `./file.py:Name`, or `{use: any of these, setting: value, ...}`.
+
+A registry knows its built-ins by reference only: what none of a run's recipe names is never imported.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel
+
+from agentrl.registry.contract import misfit
+from agentrl.registry.references import is_reference, load_object, resolve_references, what_it_is, wrong_kind
+from agentrl.registry.settings import Declared, checked, declared
+from agentrl.types.errors import RecipeError, nearest
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Loaded(Generic[T]):
+    """A plug-in with settings that fit.
+
+    Attributes:
+        name: as the recipe names it.
+        arguments: the keyword arguments that hand the settings over.
+        wants: what it asks for by name, beside its settings.
+    """
+
+    name: str
+    plug_in: T
+    settings: BaseModel
+    arguments: Mapping[str, Any]
+    wants: tuple[str, ...] = ()
+
+    def make(self, *leading: Any, **filled: Any) -> Any:
+        """Calls it: the function's result, or an object of the class.
+
+        Args:
+            filled: what it may ask for by name; it gets what it wants of that.
+        """
+        return self.plug_in(*leading, **{name: filled[name] for name in self.wants}, **self.arguments)  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class Registry(Generic[T]):
+    """The plug-ins of one kind.
+
+    Attributes:
+        kind: what one of them is called: `estimator`.
+        key: of the recipe, where it is named: `credit`.
+        built_in: by name, where it is: `agentrl.x.y:Name`.
+        wanted: what a plug-in of this kind is, in words: `an Agent subclass`.
+        accept: the plug-in that an object is or becomes; None: it is not of this kind.
+        contract: what a class must have the methods of.
+        leading: what the function or constructor is called with by position, before its settings.
+        filled: the parameters that are filled by name where it asks for them; no settings.
+        declares: its settings, where they are not those of its function or constructor.
+        aliases: other names of built-ins.
+    """
+
+    kind: str
+    key: str
+    built_in: Mapping[str, str]
+    wanted: str
+    accept: Callable[[Any], T | None]
+    contract: type | None = None
+    leading: Sequence[str] = ()
+    filled: Collection[str] = ()
+    declares: Callable[[T], Declared] | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    def find(self, use: Any, base: Path | None = None, place: str | None = None) -> T:
+        """The plug-in that a recipe names.
+
+        Args:
+            use: a name, a reference, or (from Python) the object itself.
+            base: folder that `./file.py` is relative to: that of the recipe.
+            place: the key that names it, if it is not that of the kind.
+
+        Raises:
+            RecipeError: there is none of that name, the reference cannot be loaded, or it is not of this kind.
+        """
+        place, base = place or self.key, base or Path()
+        name = self.aliases.get(use, use) if isinstance(use, str) else use
+        if isinstance(name, str) and not is_reference(name) and name not in self.built_in:
+            remedy = nearest(name, self.built_in, "name your own as ./file.py:Name, or take one of")
+            raise RecipeError(f"there is no {self.kind} {use!r}", place=place, remedy=remedy)
+        reference = self.built_in.get(name, name) if isinstance(name, str) else None
+        found = use if reference is None else load_object(reference, base)
+        plug_in = self.accept(found)
+        if plug_in is None:
+            if reference is not None:
+                raise wrong_kind(reference, base, place, self.wanted, lambda each: self.accept(each) is not None)
+            raise RecipeError(f"{use!r} is {what_it_is(use)}, not {self.wanted}", place=place)
+        if self.contract is not None and isinstance(plug_in, type) and (why := misfit(plug_in, self.contract)):
+            raise RecipeError(f"{name_of(use)} {why}", place=place, remedy=f"{self.wanted} is what {place} takes")
+        return plug_in
+
+    def load(
+        self, use: Any, settings: Mapping[str, Any], base: Path | None = None, place: str | None = None
+    ) -> Loaded[T]:
+        """The plug-in that a recipe names, and its settings, checked.
+
+        Args:
+            settings: references in them (`./file.py:Name`, `./path`) are resolved.
+
+        Raises:
+            RecipeError: as `find`; or a setting is unknown, missing or does not fit.
+        """
+        place, base, name = place or self.key, base or Path(), name_of(use)
+        plug_in = self.find(use, base, place)
+        declares = self.settings_of(plug_in, name, place)
+        given = resolve_references(dict(settings), base)
+        own = checked(declares.model, given, name, place, self.filled)
+        return Loaded(name, plug_in, own, declares.arguments(own), declares.wants)
+
+    def settings_of(self, plug_in: T, name: str, place: str | None = None) -> Declared:
+        """What can be set about a plug-in.
+
+        Raises:
+            RecipeError: it cannot be called as its kind is.
+        """
+        if self.declares is not None:
+            return self.declares(plug_in)
+        try:
+            return declared(plug_in, self.leading, self.filled)
+        except (TypeError, ValueError) as error:
+            remedy = f"{self.kind}: {self.wanted}"
+            raise RecipeError(f"{name} {error}", place=place or self.key, remedy=remedy) from None
+
+
+def subclass_of(base: type[T]) -> Callable[[Any], type[T] | None]:
+    """Accepts the subclasses of a class, and not the class itself."""
+
+    def accept(found: Any) -> type[T] | None:
+        return found if isinstance(found, type) and issubclass(found, base) and found is not base else None
+
+    return accept
+
+
+def any_class(found: Any) -> type | None:
+    """Accepts every class: its methods are compared with the contract."""
+    return found if isinstance(found, type) else None
+
+
+def any_function(found: Any) -> Callable[..., Any] | None:
+    """Accepts what can be called, and classes not."""
+    return found if callable(found) and not inspect.isclass(found) else None
+
+
+def name_of(use: Any) -> str:
+    """What a plug-in is called in messages."""
+    return use if isinstance(use, str) else getattr(use, "__name__", None) or getattr(use, "name", None) or str(use)

@@ -1,0 +1,198 @@
+"""What can be set about a plug-in, and what is said of settings that do not fit.
+
+A plug-in declares its settings as parameters of its function or constructor: those that the framework does not fill.
+A single one that is annotated with a pydantic model takes them as a whole, and so does a class with such a model as its
+attribute `Settings`; otherwise each parameter is a setting, its annotation the type and its default the default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import sys
+import typing
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+from agentrl.types.errors import RecipeError, nearest
+
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """The settings of a plug-in.
+
+    Attributes:
+        model: what they are checked against.
+        whole: the parameter that takes them as one object; None: every setting is a parameter.
+        wants: what it asks for by name, beside its settings.
+    """
+
+    model: type[BaseModel]
+    whole: str | None = None
+    wants: tuple[str, ...] = ()
+
+    def arguments(self, settings: BaseModel) -> dict[str, Any]:
+        """The keyword arguments that hand settings over. What was not set keeps the default of its parameter."""
+        if self.whole is not None:
+            return {self.whole: settings}
+        return {name: getattr(settings, name) for name in settings.model_fields_set}
+
+
+NOTHING = Declared(create_model("NoSettings", __config__=ConfigDict(extra="forbid", frozen=True)))
+"""Of a plug-in that has no settings."""
+
+
+def declared(plug_in: Any, leading: Sequence[str] = (), filled: Collection[str] = ()) -> Declared:
+    """What a function, or the constructor of a class, declares.
+
+    Args:
+        leading: what it is called with by position, in words for messages.
+        filled: the parameters that are filled by their names, where a plug-in asks for them.
+
+    Raises:
+        TypeError: it cannot be called so.
+    """
+    parameters = _beyond(parameters_of(plug_in), leading)
+    if any(each.kind in _OPEN for each in parameters) and filled:
+        stranger = next(each for each in parameters if each.kind in _OPEN)
+        raise TypeError(f"cannot take {stranger}: name what it needs ({', '.join(filled)}), and settings")
+    wants = tuple(each.name for each in parameters if each.name in filled)
+    own = [each for each in parameters if each.name not in filled and each.kind in _BY_NAME and each.name[0] != "_"]
+    if (model := getattr(plug_in, "Settings", None)) is not None and isinstance(plug_in, type):
+        if not own:
+            raise TypeError("declares Settings, and its constructor takes none")
+        return Declared(model, own[0].name, wants)
+    if len(own) == 1 and (model := _model_in(own[0].annotation)) is not None:
+        return Declared(model, own[0].name, wants)
+    return Declared(_model_of(own, any_other=any(each.kind is each.VAR_KEYWORD for each in parameters)), None, wants)
+
+
+def parameters_of(plug_in: Any) -> list[inspect.Parameter]:
+    """Its parameters. An annotation that cannot be evaluated, because it exists for type checkers only, is Any."""
+    namespace = _namespace(plug_in)
+    return [
+        each.replace(annotation=_evaluated(each.annotation, namespace))
+        for each in inspect.signature(plug_in).parameters.values()
+    ]
+
+
+def checked(
+    model: type[BaseModel], given: Mapping[str, Any], name: str, place: str, filled: Collection[str] = ()
+) -> BaseModel:
+    """Settings, checked against a model.
+
+    Args:
+        name: whose settings they are, for messages.
+        place: the key of the recipe that they stand under.
+        filled: parameters that are no settings, one of which may have been misspelt.
+
+    Raises:
+        RecipeError: one is unknown, missing or does not fit.
+    """
+    try:
+        return model.model_validate(dict(given))
+    except ValidationError as error:
+        raise _unfit(error.errors()[0], model, name, place, filled) from None
+
+
+def _unfit(found: Any, model: type[BaseModel], name: str, place: str, filled: Collection[str]) -> RecipeError:
+    """The error for one setting."""
+    key = ".".join(map(str, found["loc"]))
+    at = f"{place}.{key}" if key else place
+    if found["type"] == "extra_forbidden":
+        remedy = nearest(key, model.model_fields, "its settings")
+        return RecipeError(f"{name} has no setting {key!r}", place=at, remedy=remedy)
+    if found["type"] != "missing":
+        return RecipeError(in_words(found), place=at)
+    if near := difflib.get_close_matches(key, list(filled), 1):
+        remedy = f"did you mean {near[0]!r}? given by name: {', '.join(filled)}; or set {at}"
+        return RecipeError(f"{name} has a parameter {key!r} that nothing fills", place=place, remedy=remedy)
+    return RecipeError(f"{name} needs the setting {key!r}", place=at)
+
+
+def in_words(found: Any) -> str:
+    """One entry of `ValidationError.errors()` as the second half of a sentence, with the value that was found."""
+    text = str(found["msg"]).removeprefix("Value error, ")
+    value = found.get("input")
+    shown = "" if isinstance(value, dict) else f", found {value!r} ({type(value).__name__})"
+    return text[:1].lower() + text[1:] + shown
+
+
+def _beyond(parameters: list[inspect.Parameter], leading: Sequence[str]) -> list[inspect.Parameter]:
+    """The parameters after those that are filled by position."""
+    left = list(parameters)
+    for _ in leading:
+        if left and left[0].kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
+            del left[0]
+        elif not (left and left[0].kind is inspect.Parameter.VAR_POSITIONAL):
+            raise TypeError(f"takes ({', '.join(map(str, parameters))}), and is called with ({', '.join(leading)})")
+    return left
+
+
+def _namespace(plug_in: Any) -> dict[str, Any]:
+    """Where the annotations of a function or constructor are evaluated."""
+    made_by = inspect.getattr_static(plug_in, "__init__") if isinstance(plug_in, type) else inspect.unwrap(plug_in)
+    module = sys.modules.get(getattr(plug_in, "__module__", None) or "")
+    return {**(vars(module) if module is not None else {}), **getattr(made_by, "__globals__", {})}
+
+
+def _evaluated(hint: Any, namespace: dict[str, Any]) -> Any:
+    if not isinstance(hint, str):
+        return hint
+    try:
+        return eval(hint, namespace)
+    except Exception:  # a name that exists for type checkers only
+        return Any
+
+
+def _model_in(hint: Any) -> type[BaseModel] | None:
+    """The pydantic model that an annotation is, or `Model | None`."""
+    options = [each for each in (typing.get_args(hint) or (hint,)) if each is not type(None)]
+    if len(options) == 1 and isinstance(options[0], type) and issubclass(options[0], BaseModel):
+        return options[0]
+    return None
+
+
+def _model_of(parameters: Sequence[inspect.Parameter], *, any_other: bool) -> type[BaseModel]:
+    """A model with a field for each parameter."""
+    config = ConfigDict(
+        extra="allow" if any_other else "forbid",
+        frozen=True,
+        arbitrary_types_allowed=True,
+        protected_namespaces=(),
+    )
+    fields = {each.name: _field(each, config) for each in parameters}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a setting `schema` or `copy` hides a method of the model, which nobody calls
+        return create_model("Settings", __config__=config, **fields)
+
+
+def _field(parameter: inspect.Parameter, config: ConfigDict) -> Any:
+    default = ... if parameter.default is parameter.empty else parameter.default
+    hint = Any if parameter.annotation is parameter.empty else parameter.annotation
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            probe: Any = {parameter.name: (hint, default)}
+            create_model("Probe", __config__=config, **probe)
+    except Exception:  # pydantic has no check for such a type
+        hint = Any
+    return (Any if any(map(_is_vague, _leaves(hint))) else hint, default)
+
+
+def _leaves(hint: Any) -> Iterator[Any]:
+    yield hint
+    for each in typing.get_args(hint):
+        yield from _leaves(each)
+
+
+def _is_vague(hint: Any) -> bool:
+    """Whether nobody can tell if an object is of this type: a protocol that is no runtime_checkable one."""
+    return getattr(hint, "_is_protocol", False) and not getattr(hint, "_is_runtime_protocol", False)
