@@ -39,7 +39,7 @@ _SAME_NAME: dict[tuple[str, str], str] = {
     ),
     ("scale", "distributed"): "gateway handle process ranks ray_cluster servers worker",
     ("scale", "simulate"): "clock pipeline simulator",
-    ("train", "train.auxiliary"): "critic learners reward_model",
+    ("train", "train.auxiliary"): "critic reward_model",
     ("train", "train.model"): "attention columns lora packing policy routers",
     ("train", "train.parallel"): "ranks shards",
 }  # fmt: skip
@@ -77,6 +77,7 @@ _NEW_NAME = {
     "train.lora_settings": "config.train",
     "train.loss_settings": "config.loss",
     "train.reward_model_settings": "config.train",
+    "train.learners": "train.auxiliary.models",
     "train.row": "types.sample",
     "train.settings": "config.train",
     "view.progress": "reporters.terminal",

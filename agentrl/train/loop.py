@@ -35,7 +35,7 @@ from agentrl.rollout.runner import EpisodeSpec
 from agentrl.rollout.specs import iteration_specs, missing, rollout_specs
 from agentrl.store.run_dir import RunDir
 from agentrl.train import checkpoint
-from agentrl.train.auxiliary.learners import wanted
+from agentrl.train.auxiliary.models import required_models
 from agentrl.train.canary import FLOAT32, HALF, ROWS, Canary
 from agentrl.train.checks import check_training
 from agentrl.train.compute_thread import ComputeThread
@@ -211,7 +211,7 @@ class Loop:
             reference=reference,
             base=self.recipe.base,
             ranks=self.ranks,
-            learners=wanted(self.settings, self.credit.needs),
+            auxiliary=required_models(self.settings, self.credit.needs),
         )
         self.trainer = await self._compute(make)
         if self.settings.lora is not None and not self.engine.takes_adapters:

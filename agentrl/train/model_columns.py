@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from agentrl.credit.registry import Credit, EpisodeCredit
 from agentrl.train.auxiliary.critic import Critic
-from agentrl.train.auxiliary.learners import CRITICS, REWARD_MODEL
+from agentrl.train.auxiliary.models import CRITICS, REWARD_MODEL
 from agentrl.train.auxiliary.reward_model import ImplicitRewardModel
 from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
@@ -24,7 +24,7 @@ class ModelColumns:
     what it found."""
 
     def __init__(self, credit: Credit, trainer: Trainer) -> None:
-        found = trainer.learners
+        found = trainer.auxiliary
         self.critics = {name: cast(Critic, found[name]) for name in CRITICS if name in found}
         self.reward_model = cast(ImplicitRewardModel | None, found.get(REWARD_MODEL))
         self._trainer = trainer
@@ -70,13 +70,13 @@ class ModelColumns:
 
     def state_dict(self) -> dict[str, Any]:
         """What continues critics and reward model exactly."""
-        return {name: learner.state_dict() for name, learner in self._trainer.learners.items()}
+        return {name: model.state_dict() for name, model in self._trainer.auxiliary.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes what `state_dict` returned; a learner that was not there begins anew."""
-        for name, learner in self._trainer.learners.items():
+        """Takes what `state_dict` returned; a model that was not there begins anew."""
+        for name, model in self._trainer.auxiliary.items():
             if name in state:
-                learner.load_state_dict(state[name])
+                model.load_state_dict(state[name])
 
 
 def _turn_ends(episodes: Sequence[Episode], columns: Column) -> Column:

@@ -25,7 +25,7 @@ def driver_trainer(
     reference: Any | None,
     base: Path,
     ranks: Ranks,
-    learners: Sequence[str] = (),
+    auxiliary: Sequence[str] = (),
 ) -> Trainer:
     """Rank 0's trainer; the others make theirs. Alone: a trainer.
 
@@ -35,10 +35,10 @@ def driver_trainer(
     """
     with named_failures(STARTING):
         if ranks.size > 1:
-            ranks.broadcast(("new", "", (settings, reference is not None, base, learners), {}))
+            ranks.broadcast(("new", "", (settings, reference is not None, base, auxiliary), {}))
             for each in filter(None, (model, reference)):
                 _share(each, ranks)
-        return Trainer(model, settings, reference=reference, base=base, ranks=ranks, learners=learners)
+        return Trainer(model, settings, reference=reference, base=base, ranks=ranks, auxiliary=auxiliary)
 
 
 def worker_loop(ranks: Ranks) -> None:
@@ -60,11 +60,11 @@ def _serve_calls(ranks: Ranks) -> None:
         role, name, args, kwargs = call
         try:
             if role == "new":
-                settings, refers, base, learners = args
+                settings, refers, base, auxiliary = args
                 with named_failures(STARTING):
                     model, reference = _share(None, ranks), _share(None, ranks) if refers else None
-                    trainer = Trainer(model, settings, reference=reference, base=base, ranks=ranks, learners=learners)
-                shared = {trainer.role: trainer, **trainer.learners}
+                    trainer = Trainer(model, settings, reference=reference, base=base, ranks=ranks, auxiliary=auxiliary)
+                shared = {trainer.role: trainer, **trainer.auxiliary}
             else:
                 getattr(shared[role], name)(*args, **kwargs)
         except RankFailed:

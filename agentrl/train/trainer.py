@@ -14,7 +14,7 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from agentrl.config.loss import LossSettings
 from agentrl.config.train import TrainSettings
-from agentrl.train.auxiliary.learners import body_of, learner
+from agentrl.train.auxiliary.models import auxiliary_model, make_backbone
 from agentrl.train.learning_rate import learning_rate
 from agentrl.train.losses.batch import TokenBatch
 from agentrl.train.losses.objective import Objective
@@ -46,7 +46,7 @@ class Trainer:
         reference: the frozen policy that `settings.kl` measures the distance to.
         base: folder that user code in the settings is relative to.
         ranks: the processes that train it together; each has its share of weights and packs (FSDP2).
-        learners: what else is to learn, by the names of `learners.wanted`; copies of the model as it is now.
+        auxiliary: what else is to learn, by the names of `required_models`; copies of the model as it is now.
 
     Attributes:
         unpacked: why `packing: auto` trains one sample per branch; None if it packs prefix trees.
@@ -64,7 +64,7 @@ class Trainer:
         reference: Any | None = None,
         base: Path = Path(),
         ranks: Ranks | None = None,
-        learners: Sequence[str] = (),
+        auxiliary: Sequence[str] = (),
     ) -> None:
         self.settings, self.ranks, self.role = settings, ranks or Ranks(), "trainer"
         self.objective = Objective.of(settings, base)
@@ -74,7 +74,7 @@ class Trainer:
             add_adapters(model, settings.lora)
         if settings.trainable is not None:
             train_top_layers(model, settings.trainable.top_layers)
-        bodies = {name: body_of(name, model, settings) for name in learners}
+        bodies = {name: make_backbone(name, model, settings) for name in auxiliary}
         self.policy = self._policy(model, settings.activation_checkpointing)
         self.unpacked = choose_layout(self.policy, settings.packing)
         self._router_weight = router_coefficient(model.config.get_text_config(), settings.router_loss)
@@ -90,7 +90,9 @@ class Trainer:
             for policy in filter(None, (self.policy, self.reference, *own.values())):
                 shard(policy, self.ranks)
         self.optimizer = self._adamw(settings.lr)
-        self.learners = {name: learner(name, own.get(name, self.policy), settings, self.ranks) for name in bodies}
+        self.auxiliary = {
+            name: auxiliary_model(name, own.get(name, self.policy), settings, self.ranks) for name in bodies
+        }
         self.steps = 0
 
     @property

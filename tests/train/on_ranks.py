@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 
 from agentrl.config.train import TrainSettings
-from agentrl.train.auxiliary.learners import REWARD_MODEL
+from agentrl.train.auxiliary.models import REWARD_MODEL
 from agentrl.train.parallel.ranks import Ranks
 from agentrl.train.parallel.shards import whole
 from agentrl.train.spmd import driver_trainer, worker_loop
@@ -76,8 +76,8 @@ def run_learner(case: str, ranks: Ranks) -> dict[str, Any]:
     """Twice `steps` steps, with the state taken out and put back in between; what it says after each."""
     name, settings = LEARNERS[case]
     own = TrainSettings(**settings)
-    trainer = driver_trainer(llama(), own, reference=None, base=Path(), ranks=ranks, learners=[name])
-    learner: Any = trainer.learners[name]
+    trainer = driver_trainer(llama(), own, reference=None, base=Path(), ranks=ranks, auxiliary=[name])
+    learner: Any = trainer.auxiliary[name]
     rows = rows_of_case()
     values = trainer.logprobs(rows)
     targets = [np.where(row.loss_mask, row.reward, np.float32(np.nan)) for row in rows]

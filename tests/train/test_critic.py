@@ -10,7 +10,7 @@ import torch
 
 from agentrl.config.train import CriticSettings, TrainSettings
 from agentrl.train.auxiliary.critic import Critic, value_loss
-from agentrl.train.auxiliary.learners import wanted
+from agentrl.train.auxiliary.models import required_models
 from agentrl.train.trainer import Trainer
 from agentrl.types.sample import by_turn
 from tests.train.make import llama, make_rows
@@ -18,7 +18,7 @@ from tests.train.make import llama, make_rows
 
 def critic(model, budget: int = 4096, **settings) -> Critic:
     own = TrainSettings(critic=CriticSettings(**settings), token_budget=budget)
-    made = Trainer(model, own, learners=wanted(own, {"value"})).learners["value"]
+    made = Trainer(model, own, auxiliary=required_models(own, {"value"})).auxiliary["value"]
     assert isinstance(made, Critic)
     return made
 

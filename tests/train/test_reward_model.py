@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from agentrl.config.train import CriticSettings, RewardModelSettings, TrainSettings
-from agentrl.train.auxiliary.learners import wanted
+from agentrl.train.auxiliary.models import required_models
 from agentrl.train.auxiliary.reward_model import ImplicitRewardModel
 from agentrl.train.model_columns import ModelColumns
 from agentrl.train.trainer import Trainer
@@ -20,7 +20,7 @@ from tests.train.make import llama, make_rows
 
 def learner(model, **settings) -> ImplicitRewardModel:
     own = TrainSettings(reward_model=RewardModelSettings(**settings), token_budget=4096)
-    made = Trainer(model, own, learners=wanted(own, {"prm_logprob"})).learners["reward_model"]
+    made = Trainer(model, own, auxiliary=required_models(own, {"prm_logprob"})).auxiliary["reward_model"]
     assert isinstance(made, ImplicitRewardModel)
     return made
 
@@ -88,7 +88,7 @@ def test_state_continues_exactly() -> None:
 @pytest.mark.parametrize("need", ["value", "progress", "prm_logprob"])
 def test_an_iteration_without_scored_episodes_teaches_nobody(need: str) -> None:
     settings = TrainSettings(critic=CriticSettings(), reward_model=RewardModelSettings())
-    trainer = Trainer(llama(), settings, learners=wanted(settings, {need}))
+    trainer = Trainer(llama(), settings, auxiliary=required_models(settings, {need}))
     columns = ModelColumns(cast(Any, SimpleNamespace(needs={need})), trainer)
     columns.of([])
     assert columns.learn([], []) == {}

@@ -100,7 +100,7 @@ class Ranks:
         them as shapes (on the device "meta"): an optimiser's state is too large to be pickled for each of them.
 
         Args:
-            role: whose method: "trainer", or one of its learners.
+            role: whose method: "trainer", or one of its auxiliary models.
 
         Raises:
             RankFailed: this rank is out of memory, or another one is gone.

@@ -1,4 +1,4 @@
-"""What learns beside the policy, for credit that needs it: critics, and the reward model."""
+"""Models that train beside the policy, for credit that needs them: critics and the reward model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentrl.train.auxiliary.reward_model import ImplicitRewardModel
 from agentrl.train.model.policy import Policy
 from agentrl.train.parallel.ranks import Ranks
 
-Learner = Critic | ImplicitRewardModel
+AuxiliaryModel = Critic | ImplicitRewardModel
 
 CRITICS = ("value", "progress")
 """Columns of the credit table that a critic gives, one of its own for each that credit needs."""
@@ -20,15 +20,17 @@ CRITICS = ("value", "progress")
 REWARD_MODEL = "reward_model"
 
 
-def wanted(settings: TrainSettings, needs: Collection[str]) -> list[str]:
-    """The learners that fill columns which credit needs. Without `critic` or `reward_model` there are none of those:
-    credit that needs one says so."""
+def required_models(settings: TrainSettings, needs: Collection[str]) -> list[str]:
+    """Names of the models that fill the columns which credit needs.
+
+    Without `critic` or `reward_model` in the settings there are none of those: credit that needs one reports it."""
     critics = [name for name in CRITICS if name in needs] if settings.critic is not None else []
     return critics + ([REWARD_MODEL] if settings.reward_model is not None and "prm_logprob" in needs else [])
 
 
-def body_of(name: str, model: Any, settings: TrainSettings) -> Any | None:
-    """The copy of the policy's model that the learner trains, with no layer wrapped yet; None: it reads the policy."""
+def make_backbone(name: str, model: Any, settings: TrainSettings) -> Any | None:
+    """A copy of the policy's model for the auxiliary model to train, with no layer wrapped yet; None: it reads the
+    policy."""
     if name == REWARD_MODEL:
         return copy.deepcopy(model)
     assert settings.critic is not None
@@ -36,8 +38,8 @@ def body_of(name: str, model: Any, settings: TrainSettings) -> Any | None:
     return None if settings.critic.body == "policy" else copy.deepcopy(model).requires_grad_(True)
 
 
-def learner(name: str, policy: Policy, settings: TrainSettings, ranks: Ranks) -> Learner:
-    """The learner on its own model, or on the policy, sharded where there are several ranks."""
+def auxiliary_model(name: str, policy: Policy, settings: TrainSettings, ranks: Ranks) -> AuxiliaryModel:
+    """The auxiliary model on its own backbone, or on the policy, sharded where there are several ranks."""
     if name == REWARD_MODEL:
         assert settings.reward_model is not None
         return ImplicitRewardModel(policy, settings.reward_model, settings.token_budget, ranks)
