@@ -5,7 +5,7 @@ What a task of your own needs is here: `Task`, `Tool`, `tool`, `ToolResult`, `To
 """
 
 from agentrl.engines.scripted import Say
-from agentrl.registry.moved import name_moved_modules
+from agentrl.registry.moved import report_moved_names
 from agentrl.rollout.agent import Agent, ToolAgent
 from agentrl.rollout.session import Session
 from agentrl.tools.base import Tool, ToolResult, tool
@@ -13,7 +13,7 @@ from agentrl.types.episode import Episode
 from agentrl.types.errors import InfraError, ToolError
 from agentrl.types.task import Message, Task
 
-name_moved_modules()
+report_moved_names()
 
 __version__ = "0.1.0"
 

@@ -5,15 +5,15 @@ the iteration, the stored episodes and a seed only, so that a run that was kille
 """
 
 from agentrl.curriculum.curriculum import Curriculum
-from agentrl.curriculum.parts import Context, Filter, Group, GroupPlan, Lesson, Part, Sampler, Schedule
+from agentrl.curriculum.parts import Context, CreditedEpisode, Filter, Group, GroupPlan, Part, Sampler, Schedule
 
 __all__ = [
     "Context",
+    "CreditedEpisode",
     "Curriculum",
     "Filter",
     "Group",
     "GroupPlan",
-    "Lesson",
     "Part",
     "Sampler",
     "Schedule",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.config.curriculum import CurriculumPart
-from agentrl.curriculum.parts import Context, Filter, Group, GroupPlan, Lesson, Part, Sampler, Schedule
+from agentrl.curriculum.parts import Context, CreditedEpisode, Filter, Group, GroupPlan, Part, Sampler, Schedule
 from agentrl.curriculum.registry import load_part
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.types.episode import Episode
@@ -62,11 +62,11 @@ class Curriculum:
             groups = part.select(groups, wanted, self._context(part, iteration))
         return groups
 
-    def refine(self, lessons: list[Lesson], iteration: int) -> list[Lesson]:
+    def refine(self, credited: list[CreditedEpisode], iteration: int) -> list[CreditedEpisode]:
         """After credit: what trains."""
         for part in self.filters:
-            lessons = part.refine(lessons, self._context(part, iteration))
-        return lessons
+            credited = part.refine(credited, self._context(part, iteration))
+        return credited
 
     def observe(self, groups: Sequence[Group], iteration: int) -> dict[str, float]:
         """Tells every part what came of the iteration. Returns their metrics."""

@@ -80,12 +80,12 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Lesson:
-    """An episode that trains, with its credit. `silent` are the indices of turns that do not."""
+class CreditedEpisode:
+    """An episode that trains, with its credit. Turns with an index in `masked_turns` do not train."""
 
     episode: Episode
     credit: EpisodeCredit
-    silent: frozenset[int] = frozenset()
+    masked_turns: frozenset[int] = frozenset()
 
 
 class Part:
@@ -156,9 +156,9 @@ class Filter(Part):
         """Before credit: the groups, with the members, that baselines are taken over."""
         return groups
 
-    def refine(self, lessons: list[Lesson], context: Context) -> list[Lesson]:
+    def refine(self, credited: list[CreditedEpisode], context: Context) -> list[CreditedEpisode]:
         """After credit: what trains."""
-        return lessons
+        return credited
 
     def demonstrate(self) -> tuple[str, float, list[str]] | None:
         """After the update: (script, learning rate, ids of tasks) to play and imitate for one step; None: nothing."""

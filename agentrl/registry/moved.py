@@ -1,4 +1,4 @@
-"""Modules that have moved: importing one by its old name gives an error that says the new name."""
+"""Modules and classes that have moved: importing one by its old name gives an error that says the new name."""
 
 from __future__ import annotations
 
@@ -83,6 +83,14 @@ _NEW_NAME = {
     "view.progress": "reporters.terminal",
 }
 
+_CLASSES = {
+    "curriculum.Lesson": "curriculum.CreditedEpisode",
+    "engines.vllm.VLLMEngine": "engines.vllm.engine.VLLMEngine",
+    "sandbox.docker.DockerBackend": "sandbox.docker.backend.DockerBackend",
+    "sandbox.namespace.NamespaceBackend": "sandbox.namespace.backend.NamespaceBackend",
+}
+"""Classes that a package had. `from package import Class` asks for a module of that name where no such class is."""
+
 
 def _moves() -> dict[str, str]:
     same = {
@@ -90,7 +98,7 @@ def _moves() -> dict[str, str]:
         for (old, new), names in _SAME_NAME.items()
         for name in names.split()
     }
-    return {f"agentrl.{old}": f"agentrl.{new}" for old, new in {**same, **_NEW_NAME}.items()}
+    return {f"agentrl.{old}": f"agentrl.{new}" for old, new in {**same, **_NEW_NAME, **_CLASSES}.items()}
 
 
 MOVED = _moves()
@@ -104,17 +112,17 @@ module: the error must name all of them."""
 
 
 class _Finder:
-    """The last finder that Python asks: the module was not found under its old name."""
+    """The last finder that Python asks: nothing was found under the old name."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Raises an `ImportError` for a module that has moved; finds nothing else."""
+        """Raises an `ImportError` for what has moved; finds nothing else."""
         if moved := [name] if name in MOVED else GONE.get(name, []):
             raise ImportError("; ".join(f"{old} is now {MOVED[old]}" for old in moved), name=name)
         return None
 
 
-def name_moved_modules() -> None:
-    """From now on, importing a module that has moved says where it is."""
+def report_moved_names() -> None:
+    """From now on, importing what has moved reports where it is."""
     if _Finder not in sys.meta_path:
         sys.meta_path.append(_Finder)

@@ -20,7 +20,7 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.config.recipe import Recipe, TrainRecipe
 from agentrl.credit.registry import EpisodeCredit, load_credit
-from agentrl.curriculum import Curriculum, Group, Lesson
+from agentrl.curriculum import CreditedEpisode, Curriculum, Group
 from agentrl.curriculum.curriculum import load_parts
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.engines.embedded.engine import TorchEngine
@@ -52,7 +52,7 @@ from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TrainError
 from agentrl.types.reporter import Reporter
-from agentrl.types.sample import TrainingSample, silence, training_samples
+from agentrl.types.sample import TrainingSample, mask_turns, training_samples
 from agentrl.types.sandbox import Backend
 from agentrl.types.seeds import derive_seed
 
@@ -394,15 +394,15 @@ class Loop:
         for episode, credit in zip(chosen, credits, strict=True):
             if episode.id in played:  # one that joined from an earlier iteration keeps its own
                 self.run.add_credit(episode.id, credit.estimator, credit.turns, credit.parts, iteration=self.iteration)
-        lessons = [
-            Lesson(episode, credit)
+        credited = [
+            CreditedEpisode(episode, credit)
             for episode, credit in zip(chosen, credits, strict=True)
             if self.truncation.of(episode) != "mask"
         ]
         rows = []
-        for lesson in self.curriculum.refine(lessons, self.iteration):
-            whole = training_samples(lesson.episode, lesson.credit.turns, lesson.credit.tokens)
-            rows += [silence(row, lesson.silent) for row in whole]
+        for each in self.curriculum.refine(credited, self.iteration):
+            whole = training_samples(each.episode, each.credit.turns, each.credit.tokens)
+            rows += [mask_turns(row, each.masked_turns) for row in whole]
         rows = [row for row in rows if row.loss_mask.any()]
         return rows, _with_advantages(groups, credits), {**metrics, **credit_metrics}
 

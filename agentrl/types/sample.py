@@ -40,7 +40,7 @@ class TrainingSample:
     reward: float = 0.0
 
 
-def silence(sample: TrainingSample, turns: Collection[int]) -> TrainingSample:
+def mask_turns(sample: TrainingSample, turns: Collection[int]) -> TrainingSample:
     """The sample without the training of some turns."""
     mask = sample.loss_mask.copy()
     for turn, start, end in sample.turn_spans:

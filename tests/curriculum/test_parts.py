@@ -13,7 +13,7 @@ import pytest
 
 from agentrl.config.credit import CreditSettings
 from agentrl.credit.registry import EpisodeCredit, load_credit
-from agentrl.curriculum import Context, Curriculum, Group, GroupPlan, Lesson
+from agentrl.curriculum import Context, CreditedEpisode, Curriculum, Group, GroupPlan
 from agentrl.curriculum.methods.dart import DartRollouts, DartSuccesses, DartTurns
 from agentrl.curriculum.methods.difficulty import Vade, Vas
 from agentrl.curriculum.methods.flat import Dapo, ZeroVariance
@@ -57,8 +57,8 @@ def source(*ids: str) -> TaskSource:
     return TaskSource([Task.of(id, "go", source=id) for id in ids], shuffle=False, seed=0)
 
 
-def lesson(of: Episode) -> Lesson:
-    return Lesson(of, EpisodeCredit(episode_id=of.id, estimator="grpo", turns=[0.5] * len(of.turns)))
+def credited(of: Episode) -> CreditedEpisode:
+    return CreditedEpisode(of, EpisodeCredit(episode_id=of.id, estimator="grpo", turns=[0.5] * len(of.turns)))
 
 
 def test_dump_against_the_table() -> None:
@@ -194,12 +194,12 @@ def test_dart_gives_easy_tasks_fewer_and_shorter_episodes() -> None:
     assert plan(part, 1) == GroupPlan(task, 4, 5)
 
 
-def test_dart_silences_the_turns_of_least_entropy() -> None:
+def test_dart_masks_the_turns_of_least_entropy() -> None:
     part = DartTurns(DartTurns.Settings(keep=0.5))
     out = part.refine(
-        [lesson(episode("sure", 1, turns=2, logprob=-0.1)), lesson(episode("open", 0, turns=2))], context()
+        [credited(episode("sure", 1, turns=2, logprob=-0.1)), credited(episode("open", 0, turns=2))], context()
     )
-    assert [sorted(x.silent) for x in out] == [[0, 1], []]
+    assert [sorted(x.masked_turns) for x in out] == [[0, 1], []]
 
 
 def test_dart_joins_a_success_to_a_group_that_failed() -> None:
@@ -273,7 +273,7 @@ def test_prof_balances_and_ranks_by_process() -> None:
 def test_rorecomp_takes_short_successes_and_long_failures_first() -> None:
     members = [episode(f"r{n}", 1.0, turns=n) for n in (1, 2)] + [episode(f"w{n}", 0.0, turns=n) for n in (1, 2)]
     part = RoRecomp(RoRecomp.Settings(every=2))
-    now = part.refine([lesson(e) for e in members], context(0))
+    now = part.refine([credited(e) for e in members], context(0))
     assert [x.episode.id for x in now] == ["r1", "w2"]
     assert part.metrics() == {"waiting": 2.0}
     later = part.refine([], context(1, past={e.id: e for e in members}))

@@ -1,4 +1,4 @@
-"""Modules that have moved: the error names the new place, and the new place is there."""
+"""What has moved: the error names the new place, and the new place is there."""
 
 import importlib
 import importlib.util
@@ -13,7 +13,9 @@ from agentrl.types.errors import RecipeError
 
 @pytest.mark.parametrize("new", sorted(MOVED.values()))
 def test_the_new_place_is_there(new):
-    assert importlib.util.find_spec(new) is not None
+    package, _, name = new.rpartition(".")
+    is_class = name[0].isupper()
+    assert hasattr(importlib.import_module(package), name) if is_class else importlib.util.find_spec(new) is not None
 
 
 @pytest.mark.parametrize("old", sorted(set(MOVED) - {name for names in GONE.values() for name in names}))
@@ -33,6 +35,8 @@ def test_a_package_that_is_gone_names_all_its_modules(package):
 def test_from_import_says_it_too():
     with pytest.raises(ImportError, match="agentrl.task is now agentrl.types.task"):
         from agentrl import task  # noqa: F401
+    with pytest.raises(ImportError, match="agentrl.curriculum.Lesson is now agentrl.curriculum.CreditedEpisode"):
+        from agentrl.curriculum import Lesson  # type: ignore[attr-defined]  # noqa: F401
 
 
 def test_a_recipe_that_names_a_moved_module(tmp_path):

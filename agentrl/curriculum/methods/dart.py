@@ -12,7 +12,7 @@ from dataclasses import replace
 import msgspec
 from pydantic import Field
 
-from agentrl.curriculum.parts import Context, Filter, Group, GroupPlan, Lesson, NoSettings, Schedule
+from agentrl.curriculum.parts import Context, CreditedEpisode, Filter, Group, GroupPlan, NoSettings, Schedule
 from agentrl.types.episode import Episode
 
 SOURCE = "arXiv:2509.23866; Computer-use-agents/dart-gui@e0e606d3"
@@ -69,16 +69,18 @@ class DartTurns(Filter):
     source = SOURCE
     certainty = "C"
 
-    def refine(self, lessons: list[Lesson], context: Context) -> list[Lesson]:
+    def refine(self, credited: list[CreditedEpisode], context: Context) -> list[CreditedEpisode]:
         turns = sorted(
             (-entropy, number, index)
-            for number, lesson in enumerate(lessons)
-            for index, entropy in enumerate(_surprise(lesson.episode))
+            for number, each in enumerate(credited)
+            for index, entropy in enumerate(_surprise(each.episode))
         )
         dropped: dict[int, set[int]] = {}
         for _, number, index in turns[math.ceil(self.settings.keep * len(turns)) :]:
             dropped.setdefault(number, set()).add(index)
-        return [replace(x, silent=x.silent | dropped.get(number, set())) for number, x in enumerate(lessons)]
+        return [
+            replace(x, masked_turns=x.masked_turns | dropped.get(number, set())) for number, x in enumerate(credited)
+        ]
 
 
 class SuccessSettings(NoSettings):

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from agentrl.credit.registry import EpisodeCredit
-from agentrl.curriculum.parts import Context, Filter, Lesson, NoSettings
+from agentrl.curriculum.parts import Context, CreditedEpisode, Filter, NoSettings
 
 
 class RoRecompSettings(NoSettings):
@@ -34,20 +34,20 @@ class RoRecomp(Filter):
     certainty = "C"
     trains_older_episodes = True
 
-    def refine(self, lessons: list[Lesson], context: Context) -> list[Lesson]:
-        groups: dict[tuple[str, bool], list[Lesson]] = {}
-        for lesson in lessons:
-            solved = (lesson.episode.reward or 0.0) >= self.settings.success
-            groups.setdefault((lesson.episode.group_id, solved), []).append(lesson)
+    def refine(self, credited: list[CreditedEpisode], context: Context) -> list[CreditedEpisode]:
+        groups: dict[tuple[str, bool], list[CreditedEpisode]] = {}
+        for each in credited:
+            solved = (each.episode.reward or 0.0) >= self.settings.success
+            groups.setdefault((each.episode.group_id, solved), []).append(each)
         now: set[str] = set()
         for (_, solved), members in groups.items():
             order = sorted(members, key=lambda x: (x.episode.sampled_tokens * (1 if solved else -1), x.episode.id))
             now |= {x.episode.id for x in order[: math.ceil(self.settings.share * len(order))]}
         waiting: list[dict[str, Any]] = self.state.get("waiting", [])
-        waiting += [_put_aside(lesson) for lesson in lessons if lesson.episode.id not in now]
-        chosen = [lesson for lesson in lessons if lesson.episode.id in now]
+        waiting += [_put_aside(each) for each in credited if each.episode.id not in now]
+        chosen = [each for each in credited if each.episode.id in now]
         if (context.iteration + 1) % self.settings.every == 0:
-            here = {lesson.episode.id: lesson.episode for lesson in lessons}
+            here = {each.episode.id: each.episode for each in credited}
             chosen += [_take_up(entry, context, here) for entry in waiting]
             waiting = []
         self.state["waiting"] = waiting[-self.settings.buffer :]
@@ -57,21 +57,21 @@ class RoRecomp(Filter):
         return {"waiting": float(len(self.state.get("waiting", ())))}
 
 
-def _put_aside(lesson: Lesson) -> dict[str, Any]:
-    credit = lesson.credit
+def _put_aside(each: CreditedEpisode) -> dict[str, Any]:
+    credit = each.credit
     return {
-        "id": lesson.episode.id,
-        "group": lesson.episode.group_id,
+        "id": each.episode.id,
+        "group": each.episode.group_id,
         "estimator": credit.estimator,
         "turns": credit.turns,
         "tokens": credit.tokens,
-        "silent": sorted(lesson.silent),
+        "silent": sorted(each.masked_turns),
     }
 
 
-def _take_up(entry: dict[str, Any], context: Context, here: dict[str, Any]) -> Lesson:
+def _take_up(entry: dict[str, Any], context: Context, here: dict[str, Any]) -> CreditedEpisode:
     episode = here.get(entry["id"]) or context.episode(entry["id"])
     credit = EpisodeCredit(
         episode_id=entry["id"], estimator=entry["estimator"], turns=entry["turns"], tokens=entry["tokens"]
     )
-    return Lesson(episode, credit, frozenset(entry["silent"]))
+    return CreditedEpisode(episode, credit, frozenset(entry["silent"]))
