@@ -1,10 +1,9 @@
-"""Decode rate of the torch engine, eagerly and by CUDA graphs: `python -m benchmarks.decode`.
+"""Decode rate of the torch engine: `python -m benchmarks.decode`.
 
-Batches of rows that share a prompt of `--context` tokens are decoded for `--steps` steps, twice: in the first round
-graphs are captured, the second only replays them. Random weights of the shapes of Qwen2.5 0.5B and 1.5B; without a GPU
-a tiny model, eagerly only (a smoke test). `gb_per_s` is what a step must read, the weights and the stored keys and
-values, by its time: on a GPU, compare it with the memory's bandwidth. `draw_ms` is the part of drawing tokens, by
-itself. Wall time. The last line is JSON.
+Batches of rows that share a prompt of `--context` tokens are decoded for `--steps` steps, twice; the second round
+counts. Random weights of the shapes of Qwen2.5 0.5B and 1.5B; without a GPU a tiny model (a smoke test). `gb_per_s` is
+what a step must read, the weights and the stored keys and values, by its time: on a GPU, compare it with the memory's
+bandwidth. `draw_ms` is the part of drawing tokens, by itself. Wall time. The last line is JSON.
 
 `--baseline PATH` compares the decode step on a CPU with that of another checkout instead: a bf16 model of the shapes of
 SmolLM2-135M, 32 rows, one thread, in processor time; a process for each, in turn (`benchmarks/decode_arm.py`). `ratio`
@@ -26,7 +25,6 @@ import torch
 
 from agentrl.engines.embedded.batch import Batch
 from agentrl.engines.embedded.draw import draw
-from agentrl.engines.embedded.graphs import CudaCapture
 from agentrl.engines.embedded.request import Request
 from agentrl.types.engine import Sampling
 from benchmarks.random_models import SIZES, last_line, random_model
@@ -67,24 +65,18 @@ def draw_ms(model: Any, rows: int, times: int = 50) -> float:
     return 1e3 * (time.perf_counter() - began) / times
 
 
-def measure(model: Any, rows: int, context: int, steps: int, *, graphs: bool) -> dict[str, Any]:
-    device = next(model.parameters()).device
-    capture = CudaCapture(device) if graphs else None
-    batch = Batch(model, max_batch=rows, parked_bytes=0, capture=capture)
+def measure(model: Any, rows: int, context: int, steps: int) -> dict[str, Any]:
+    batch = Batch(model, max_batch=rows, parked_bytes=0)
     first, second = (round_of(batch, rows, context, steps) for _ in range(2))
     weights = sum(p.nbytes for p in model.parameters())
     stored = batch.arena.save(0, 1).nbytes * rows * (context + steps / 2)
-    found: dict[str, Any] = {
+    return {
         "tokens_per_s": round(rows * steps / second, 1),
         "ms_per_step": round(1e3 * second / steps, 3),
         "draw_ms": round(draw_ms(model, rows), 3),
         "first_round_tokens_per_s": round(rows * steps / first, 1),
         "gb_per_s": round((weights + stored) / (second / steps) / 1e9, 1),
     }
-    if batch.graphs is not None:
-        found["captured"] = batch.graphs.captured
-        found["replayed_of_steps"] = round(batch.graphs.replayed / batch.steps, 3)
-    return found
 
 
 def compare(baseline: Path, rounds: int) -> dict[str, Any]:
@@ -118,11 +110,10 @@ def main() -> None:
     for size in given.models:
         model = random_model(size, getattr(torch, given.dtype), "cuda" if gpu else "cpu")
         for rows in given.batches:
-            for graphs in (False, True)[: 1 + gpu]:
-                with torch.no_grad():
-                    found = measure(model, rows, given.context, given.steps, graphs=graphs)
-                results.append({"model": size, "rows": rows, "graphs": graphs, **found})
-                print(results[-1], flush=True)
+            with torch.no_grad():
+                found = measure(model, rows, given.context, given.steps)
+            results.append({"model": size, "rows": rows, **found})
+            print(results[-1], flush=True)
     del given.baseline, given.rounds
     print(last_line(given, results))
 

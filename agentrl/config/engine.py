@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, model_validator
 from agentrl.config.sections import MAY_CHANGE, Short, alone
 
 KEYS: dict[str, frozenset[str]] = {
-    "torch": frozenset({"max_batch", "parked_mb", "threads", "cuda_graphs", "batch_invariant"}),
+    "torch": frozenset({"max_batch", "parked_mb", "threads", "batch_invariant"}),
     "vllm": frozenset(
         {"urls", "replicas", "tensor_parallel", "python", "args", "transfer", "weights_dir", "merge_lora", "seeded"}
         | {"batch_invariant", "gpus", "memory_share", "max_context", "colocate"}
@@ -42,9 +42,6 @@ class EngineSettings(Short):
         1024, ge=0, description="torch: MiB of cache for sessions between two turns."
     )
     threads: Annotated[int, MAY_CHANGE] = Field(1, gt=0, description="torch: threads of tensor operations.")
-    cuda_graphs: Annotated[bool, MAY_CHANGE] = Field(
-        True, description="torch, on CUDA only: capture decode steps and replay them; false: launch every operation."
-    )
 
     batch_invariant: bool = Field(
         False,

@@ -13,6 +13,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError
 
+from agentrl.config.gone import GONE
 from agentrl.config.recipe import Recipe
 from agentrl.config.sections import Short, section_at
 from agentrl.types.errors import RecipeError, nearest
@@ -204,6 +205,8 @@ def _explain(error: ValidationError, tree: Any, path: Path, given: dict[tuple[st
 def _message(found: Any, loc: tuple[Any, ...]) -> tuple[str, str | None]:
     kind = found["type"]
     if kind == "extra_forbidden":
+        if loc in GONE:
+            return "is gone", GONE[loc]
         allowed = _allowed(loc[:-1])
         return "unknown key", nearest(str(loc[-1]), allowed, "allowed here")
     if kind == "missing":

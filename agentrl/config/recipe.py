@@ -14,6 +14,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from agentrl.config.credit import CreditSettings, InformationGain
 from agentrl.config.curriculum import CurriculumPart
 from agentrl.config.engine import EngineSettings
+from agentrl.config.gone import without_gone
 from agentrl.config.limits import Limits
 from agentrl.config.model import ModelSettings
 from agentrl.config.rewards import Gate, RewardSettings
@@ -230,6 +231,6 @@ class Recipe(Section):
 
 def recipe_from_run(info: dict[str, Any]) -> Recipe:
     """The recipe that `run.json` holds, resolved as it was then."""
-    recipe = Recipe.model_validate(info["recipe"])
+    recipe = Recipe.model_validate(without_gone(info["recipe"]))
     recipe._base = Path(info["base"])
     return recipe

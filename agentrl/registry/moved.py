@@ -24,7 +24,7 @@ _SAME_NAME: dict[tuple[str, str], str] = {
         "dart difficulty flat hints horizon limr noise prof relift rorecomp sources"
     ),
     ("engines", "engines.embedded"): (
-        "attention batch cached_model capturable decode draw graphs kv_cache malloc native tiles weights"
+        "attention batch cached_model decode draw kv_cache malloc native tiles weights"
     ),
     ("engines", "engines.vllm"): "adapters guard launch placement transfer",
     ("episode", "config"): "limits",

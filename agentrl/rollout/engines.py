@@ -212,7 +212,6 @@ def _torch(recipe: Recipe, model: object, max_context: int, tokenizer: Tokenizer
         max_batch=settings.max_batch,
         parked_mb=settings.parked_mb,
         threads=settings.threads,
-        cuda_graphs=settings.cuda_graphs,
         batch_invariant=settings.batch_invariant,
     )
 

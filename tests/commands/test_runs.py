@@ -92,7 +92,7 @@ def test_what_bounds_the_memory_of_a_step_may_change(counting: Path, tmp_path: P
     with start(counting, tmp_path / "run", "train.iterations=3") as run:
         run.add(make_episode("a", reward=1.0))
     smaller = ("train.token_budget=512", "train.logits_mb=64", "train.activation_checkpointing=true")
-    start(counting, tmp_path / "run", "train.iterations=3", *smaller, "engine.cuda_graphs=false").close()
+    start(counting, tmp_path / "run", "train.iterations=3", *smaller).close()
     assert "train.precision" in refused(counting, tmp_path / "run", "train.iterations=3", "train.precision=bfloat16")
 
 
@@ -122,7 +122,16 @@ def test_a_run_goes_on_when_its_servers_moved(counting: Path, tmp_path: Path, ch
         ), "what is told of the run is what it goes on with"
 
 
-@pytest.mark.parametrize("keys", ["max_batch=8", "parked_mb=1", "threads=2", "cuda_graphs=false"])
+def test_a_run_of_an_earlier_version_goes_on_without_the_settings_that_are_gone(counting: Path, tmp_path: Path) -> None:
+    with start(counting, tmp_path / "run") as run:
+        run.add(make_episode("a", reward=1.0))
+        recipe = run.info["recipe"]
+        run.update_info(recipe={**recipe, "engine": {**recipe["engine"], "cuda_graphs": True}})
+    with start(counting, tmp_path / "run") as run:
+        assert recipe_of(run).engine == load_recipe(str(counting), []).engine
+
+
+@pytest.mark.parametrize("keys", ["max_batch=8", "parked_mb=1", "threads=2"])
 def test_a_run_goes_on_with_another_size_of_the_torch_engine(counting: Path, tmp_path: Path, keys: str) -> None:
     with start(counting, tmp_path / "run") as run:
         run.add(make_episode("a", reward=1.0))

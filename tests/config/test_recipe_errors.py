@@ -223,6 +223,7 @@ def test_each_mistake_is_explained(folder: Path, change: tuple[str, str], expect
     ("override", "expected"),
     [
         ("train.learning_rate=1", ["--set train.learning_rate=1", "unknown key"]),
+        ("engine.cuda_graphs=false", ["engine.cuda_graphs: is gone", "the engine for GPUs is vllm"]),
         ("train.lr", ["write path.to.key=value"]),
         ("tools.7.use=x", ["no index"]),
         ("name.first=x", ["name"]),

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from agentrl.engines.embedded.engine import TorchEngine
 
@@ -24,6 +24,16 @@ def make_model(seed: int = 0, **changes: object) -> PreTrainedModel:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return LlamaForCausalLM(LlamaConfig(**{**settings, **changes})).eval()
+
+
+def of_family(name: str, **changes: object) -> PreTrainedModel:
+    """A small model of a family of transformers."""
+    sizes = {
+        "vocab_size": 600, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0,
+    }  # fmt: skip
+    made: PreTrainedModel = AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **{**sizes, **changes}))
+    return made
 
 
 @torch.no_grad()

@@ -20,8 +20,7 @@ from agentrl.engines.embedded.tiles import BLOCK, TILE, TiledModel
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.errors import EngineError
 
-from .conftest import VOCAB, make_model, plain_logprobs
-from .test_graphs import of_family
+from .conftest import VOCAB, make_model, of_family, plain_logprobs
 
 WAYS: dict[str, dict[str, int]] = {
     "alone": {"max_batch": 1, "parked_bytes": 1 << 24},

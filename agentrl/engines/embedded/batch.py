@@ -15,7 +15,6 @@ from transformers import PreTrainedModel
 
 from agentrl.engines.embedded.cached_model import Fill, RowModel
 from agentrl.engines.embedded.decode import Decoder
-from agentrl.engines.embedded.graphs import Capture, Graphs
 from agentrl.engines.embedded.kv_cache import Arena, Parked, ParkingLot, common_prefix
 from agentrl.engines.embedded.malloc import keep_freed_memory
 from agentrl.engines.embedded.native import cached_model
@@ -38,7 +37,6 @@ class Batch:
     Attributes:
         forwarded_tokens: tokens that went through the model so far, padding not counted.
         steps: decode steps so far.
-        graphs: the captured steps, where `capture` is given.
         one_by_one: why rows go through the model one by one (`agentrl.engines.embedded.native`); None: they do not.
     """
 
@@ -48,7 +46,6 @@ class Batch:
         *,
         max_batch: int,
         parked_bytes: int,
-        capture: Capture | None = None,
         invariant: bool = False,
     ) -> None:
         self.model, self.max_batch = model, max_batch
@@ -57,17 +54,14 @@ class Batch:
         if invariant:
             self._cached = TiledModel(model)
         else:
-            self._cached, self.one_by_one = cached_model(model, settled=capture is not None)
+            self._cached, self.one_by_one = cached_model(model)
         self._weights = Weights(model)
         self._weights.pack(self._cached.prove)
-        if self.one_by_one is not None:
-            capture = None  # native caches move at every step
         self.device = self._cached.device
         if self.device.type == "cpu":
             keep_freed_memory()
         self.arena: Arena = self._cached.arena
-        self.graphs = Graphs(capture) if capture is not None else None
-        self._decoder = Decoder(self._cached, max_batch, self.graphs)
+        self._decoder = Decoder(self._cached, max_batch)
         self.parked = ParkingLot(parked_bytes)
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
@@ -117,7 +111,7 @@ class Batch:
         """
         self._weights.take(weights, whole=whole)
         self.version = version
-        self.arena.forget()
+        self.arena.clear()
         self.parked.clear()
         self._stale = True
         self.waiting.extendleft(reversed(self.running))

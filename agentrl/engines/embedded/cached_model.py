@@ -81,20 +81,17 @@ class RowModel(Protocol):
 class CachedModel:
     """A causal language model whose keys and values lie in the rows of an arena.
 
-    Args:
-        settled: how the arena takes its memory (`KVArena`).
-
     Attributes:
         tile: rows of a decode step; None: as many as there are.
     """
 
     tile: int | None = None
 
-    def __init__(self, model: PreTrainedModel, *, settled: bool = False) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
         parameter = next(model.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
-        self.arena = KVArena(model, settled=settled)
+        self.arena = KVArena(model)
         self._groups = self._attend()
         self._windows = _windows(model.config.get_text_config())
 

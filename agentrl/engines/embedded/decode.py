@@ -1,10 +1,9 @@
-"""The decode step: from the last token of every running row to its next one, eagerly or by CUDA graphs."""
+"""The decode step: from the last token of every running row to its next one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,7 +13,6 @@ from torch import Tensor
 
 from agentrl.engines.embedded.cached_model import Fill, RowModel
 from agentrl.engines.embedded.draw import Drawn, draw, row_keys
-from agentrl.engines.embedded.graphs import Graphs, rung
 
 if TYPE_CHECKING:
     from agentrl.engines.embedded.request import Request
@@ -32,7 +30,7 @@ class Ask(IntEnum):
 
 
 IDLE = np.array([[0.0], [0.0], [0.0], [1.0], [1.0], [0.0]])
-"""What a row asks that pads a graph's shape: it sees and overwrites its own first slot, which nobody else reads."""
+"""What a row asks that pads a tile: it sees and overwrites its own first slot, which nobody else reads."""
 
 
 CLOSE = 2.0**-16
@@ -57,24 +55,23 @@ class Shape(NamedTuple):
 class Decoder:
     """Draws a token for every running row.
 
-    A step takes one small tensor in and gives one out, so that a GPU is waited for once. Both keep their addresses,
-    and the step is a function of them, the arena and the weights alone: it can be captured, and run twice.
+    A step takes one small tensor in and gives one out, so that a GPU is waited for once. It is a function of them, the
+    arena and the weights alone.
 
     In float32, a draw that rounding could have decided is made again in a form that depends on its row's tokens and
     the weights alone: the row by itself, from its first token on. So are all draws then, as far as tokens go.
 
     Args:
         max_rows: most rows that run at once.
-        graphs: None runs every step as it is, in the shape that it has.
 
     Attributes:
         redrawn: draws so far that were made again.
     """
 
-    def __init__(self, model: RowModel, max_rows: int, graphs: Graphs | None) -> None:
-        self._model, self._graphs = model, graphs
+    def __init__(self, model: RowModel, max_rows: int) -> None:
+        self._model = model
         self._tile = model.tile
-        rows = _rows(max_rows) if self._tile is None else -(-max_rows // self._tile) * self._tile
+        rows = max_rows if self._tile is None else -(-max_rows // self._tile) * self._tile
         pinned = model.device.type == "cuda"
         # float64 holds token ids and positions exactly.
         self._host = torch.zeros((len(Ask), rows), dtype=torch.float64, pin_memory=pinned)
@@ -97,7 +94,7 @@ class Decoder:
         greedy = temperature == 0
         temperature[greedy] = top_p[greedy] = 1
         self._shape = Shape(
-            rows=count if self._graphs is None else _rows(count),
+            rows=count,
             length=self._longest,
             tempered=bool((temperature != 1).any()),
             nucleus=bool((top_p < 1).any()),
@@ -139,13 +136,8 @@ class Decoder:
                 shape = self._shape._replace(rows=min(tile, count - first), length=self._longest)
                 run_step(self._model, inputs[:, first : first + tile], outputs[first : first + tile], shape, first)
             return
-        shape = self._shape._replace(length=self._longest if self._graphs is None else rung(self._longest, 64))
-        arena.reserve(shape.rows, shape.length)
-        run = partial(run_step, self._model, inputs, outputs, shape)
-        if self._graphs is None:
-            run()
-        else:
-            self._graphs.run(shape, arena.moves, run)
+        arena.reserve(count, self._longest)
+        run_step(self._model, inputs, outputs, self._shape._replace(length=self._longest))
 
     def _redraw(self, row: int) -> tuple[float, float]:
         """The same draw by the row alone, in a row of the arena that nobody has, its cache computed anew."""
@@ -161,7 +153,7 @@ class Decoder:
 
 
 def run_step(model: RowModel, inputs: Tensor, outputs: Tensor, shape: Shape, first: int = 0) -> None:
-    """The step on the device. A capture forbids what waits for the device, or copies from the host's memory.
+    """The step on the device: it waits for nothing there.
 
     Args:
         inputs: float64 [len(Ask), rows or more].
@@ -181,8 +173,3 @@ def run_step(model: RowModel, inputs: Tensor, outputs: Tensor, shape: Shape, fir
     )
     for column, values in enumerate(drawn):
         outputs[: len(values), column] = values
-
-
-def _rows(count: int) -> int:
-    """Rows of a captured step: a few more than run. Below 8 powers of two, for there every row counts."""
-    return rung(count, 8) if count > 8 else 1 << (count - 1).bit_length()

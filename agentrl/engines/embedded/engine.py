@@ -21,7 +21,6 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from agentrl.engines.embedded.batch import Batch
-from agentrl.engines.embedded.graphs import CudaCapture
 from agentrl.engines.embedded.request import Request
 from agentrl.engines.stops import StopStrings
 from agentrl.types.engine import Completion, ContextOverflow, Sampling
@@ -49,8 +48,6 @@ class TorchEngine:
         decode: token ids as text, for stop strings; None: none can be asked for.
         threads: of the worker's tensor operations. More than 1 pays for models of 100 million parameters and more,
             on cores that nothing else uses.
-        cuda_graphs: on CUDA, capture decode steps and replay them (`agentrl.engines.embedded.graphs`). The running
-            caches then keep their memory when new weights come.
         batch_invariant: log-probabilities, too, are the same bits whatever else is in the batch, and whatever the
             model's type; slower (`agentrl.engines.embedded.tiles`).
 
@@ -74,13 +71,10 @@ class TorchEngine:
         parked_mb: int = 1024,
         decode: Callable[[Sequence[int]], str] | None = None,
         threads: int = 1,
-        cuda_graphs: bool = True,
         batch_invariant: bool = False,
     ) -> None:
         self.max_context = max_context or int(model.config.max_position_embeddings)
         self.vocab_size = model.get_input_embeddings().num_embeddings
-        device = next(model.parameters()).device
-        capture = CudaCapture(device) if cuda_graphs and device.type == "cuda" else None
         self._threads, self._decode = threads, decode
         self.complete = False
         self._stops: dict[tuple[str, ...], StopStrings] = {}
@@ -91,7 +85,6 @@ class TorchEngine:
                 model.eval(),
                 max_batch=max_batch,
                 parked_bytes=parked_mb << 20,
-                capture=capture,
                 invariant=batch_invariant,
             )
 
@@ -107,13 +100,12 @@ class TorchEngine:
 
     @property
     def stats(self) -> dict[str, int]:
-        """Counters for logs and tests: forwarded tokens, decode steps (and how many of them were replays of captured
-        ones), draws made again, running, waiting and parked sessions."""
-        batch, graphs = self._batch, self._batch.graphs
+        """Counters for logs and tests: forwarded tokens, decode steps, draws made again, running, waiting and parked
+        sessions."""
+        batch = self._batch
         return {
             "forwarded_tokens": batch.forwarded_tokens,
             "steps": batch.steps,
-            "replayed_steps": graphs.replayed if graphs is not None else 0,
             "redrawn": batch.redrawn,
             "running": len(batch.running),
             "waiting": len(batch.waiting),

@@ -12,7 +12,6 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from agentrl.engines.embedded.attention import own_attention
-from agentrl.engines.embedded.graphs import rung
 from agentrl.types.errors import EngineError
 
 
@@ -29,19 +28,13 @@ class Arena(Protocol):
     """The caches of running requests, a row each.
 
     Attributes:
-        moves: how often its memory has changed its place.
         whole: whether a row's cache can only be taken over whole, not cut to a prefix.
     """
 
-    moves: int
     whole: bool
 
     def reserve(self, rows: int, slots: int) -> None:
         """Makes room for so many rows of so many tokens."""
-        ...
-
-    def forget(self) -> None:
-        """Drops what is stored; the memory may stay."""
         ...
 
     def clear(self) -> None:
@@ -79,16 +72,11 @@ class KVArena(Cache):  # type: ignore[misc]
     Two tensors [rows, kv_heads, slots, head_dim] for each layer, keys and values: attention reads the first slots of
     some rows without a copy. It grows as needed, a layer at a time, so that old and new never take twice the memory;
     and starts as zeros: what a mask hides is multiplied by zero, which garbage (NaN) would survive.
-
-    Args:
-        settled: CUDA graphs are captured on it. It grows in larger steps, has a row to spare for scoring, and keeps
-            its memory when it forgets what is stored.
-
     """
 
     whole = False
 
-    def __init__(self, model: PreTrainedModel, *, settled: bool = False) -> None:
+    def __init__(self, model: PreTrainedModel) -> None:
         # The parent's layers are not used: `update` and `get_seq_length` are all that a model calls.
         super().__init__(layers=[])
         shapes = cached_shapes(model)
@@ -98,10 +86,8 @@ class KVArena(Cache):  # type: ignore[misc]
             for layer in range(len(shapes))
         ]
         self._layers = list(self._empty)
-        self._settled = settled
         self._real: Tensor | None = None
         self._length: int | None = None
-        self.moves = 0
 
     def reserve(self, rows: int, slots: int) -> None:
         """Makes room for so many rows of so many tokens. What is stored stays, unless memory runs out: then the arena
@@ -111,10 +97,9 @@ class KVArena(Cache):  # type: ignore[misc]
             return
         new_rows, new_slots = have_rows, have_slots
         if rows > have_rows:
-            new_rows = rung(rows, 8) + 1 if self._settled else max(rows, min(2 * have_rows, have_rows + 64))
+            new_rows = max(rows, min(2 * have_rows, have_rows + 64))
         if slots > have_slots:
-            new_slots = rung(slots, 1024) if self._settled else max(slots, have_slots * 5 // 4) + 63 & ~63
-        self.moves += 1
+            new_slots = max(slots, have_slots * 5 // 4) + 63 & ~63
         try:
             for number, pair in enumerate(self._layers):
                 new = tuple(old.new_zeros((new_rows, old.shape[1], new_slots, old.shape[3])) for old in pair)
@@ -126,17 +111,9 @@ class KVArena(Cache):  # type: ignore[misc]
             self.clear()  # else it stays half grown
             raise
 
-    def forget(self) -> None:
-        """What is stored is zeros again; the memory is freed, unless graphs are captured on it."""
-        if not self._settled:
-            return self.clear()
-        for memory in self._memories():
-            memory.zero_()
-
     def clear(self) -> None:
         """Forgets and frees everything."""
         self._layers = list(self._empty)
-        self.moves += 1
 
     def copy_row(self, source: int, target: int, length: int) -> None:
         """Copies the first `length` tokens of a row."""

@@ -21,7 +21,7 @@ from agentrl.engines.embedded.cached_model import FORWARD_TOKENS, CachedModel, F
 from agentrl.types.errors import EngineError
 
 
-def cached_model(model: PreTrainedModel, *, settled: bool) -> tuple[RowModel, str | None]:
+def cached_model(model: PreTrainedModel) -> tuple[RowModel, str | None]:
     """The model with the fastest cache that gives its own logits; and if that is not the arena, why.
 
     Raises:
@@ -29,7 +29,7 @@ def cached_model(model: PreTrainedModel, *, settled: bool) -> tuple[RowModel, st
     """
     before = model.config.get_text_config()._attn_implementation
     try:
-        arena = CachedModel(model, settled=settled)
+        arena = CachedModel(model)
         arena.prove()
         return arena, None
     except (EngineError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as refusal:
@@ -58,18 +58,15 @@ class Rows:
     whole = True
 
     def __init__(self) -> None:
-        self.moves = 0
         self.rows: list[Kept] = []
 
     def reserve(self, rows: int, slots: int) -> None:
         """Makes room for so many rows, of any length."""
         self.rows += [Kept() for _ in range(rows - len(self.rows))]
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Drops all."""
         self.rows = []
-
-    clear = forget
 
     def copy_row(self, source: int, target: int, length: int) -> None:
         """Copies a row, whose length must be `length`."""

@@ -26,11 +26,10 @@ PATIENCE = timedelta(hours=24)
 """So long the other ranks wait for the next call: rank 0 may be playing episodes."""
 
 SMALLER = (
-    "lower train.token_budget and train.logits_mb, set train.activation_checkpointing, or, with the torch engine on "
-    "the same GPU, engine.cuda_graphs=false: the same command goes on with them. For a new run also train.precision, "
-    "train.lora, train.trainable; or more ranks"
+    "lower train.token_budget and train.logits_mb, or set train.activation_checkpointing: the same command goes on "
+    "with them. For a new run also train.precision, train.lora, train.trainable; or more ranks"
 )
-"""What helps when memory is short. The first four change how a step is computed, not what it is."""
+"""What helps when memory is short. The first three change how a step is computed, not what it is."""
 
 P = ParamSpec("P")
 R = TypeVar("R")

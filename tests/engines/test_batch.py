@@ -1,0 +1,36 @@
+"""The batch of the embedded engine by itself."""
+
+from __future__ import annotations
+
+import torch
+from torch.testing import assert_close
+
+from agentrl.engines.embedded.batch import Batch
+from agentrl.engines.embedded.request import Request
+from agentrl.types.engine import Sampling
+from benchmarks import decode as benchmark
+from benchmarks.random_models import random_model
+
+from .conftest import make_model, plain_logprobs
+
+
+@torch.no_grad()
+def test_weights_that_were_broken_leave_no_trace() -> None:
+    batch = Batch(make_model(), max_batch=4, parked_bytes=1 << 20)
+    good = {name: value.clone() for name, value in make_model().state_dict().items()}
+    batch.score([1] * 40, [[2, 3]], [40])
+    batch.update({name: torch.full_like(value, torch.nan) for name, value in good.items()}, 1)
+    batch.score([1] * 40, [[2, 3]], [40])
+    batch.update(good, 2)
+    request = Request("s", [1, 2], Sampling(), 20, 0, lambda *_: None)
+    batch.waiting.append(request)
+    while batch.waiting or batch.running:
+        batch.step()
+    expected = plain_logprobs(make_model(), request.token_ids)[-20:]
+    assert_close(torch.tensor(request.logprobs), expected, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_the_benchmark_measures() -> None:
+    found = benchmark.measure(random_model("tiny", torch.float32, "cpu"), 3, 60, 12)
+    assert min(found[name] for name in ("tokens_per_s", "ms_per_step", "draw_ms")) > 0
