@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
+import random
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
-from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
 from agentrl.commands.train import train_into
 from agentrl.config.engine import EngineSettings
 from agentrl.config.loader import load_recipe
@@ -118,6 +120,30 @@ async def test_every_logprob_is_the_trainers_across_updates_in_flight(model, eng
     print(f"\nnative {native}: {spanning} of 16 completions span versions; worst difference {worst:.2e}")
     loaded.model.load_state_dict(weights[0], strict=False)
     assert worst < 1e-4
+
+
+@pytest.mark.parametrize("native", [True, False])
+async def test_a_completion_ends_with_the_token_that_completes_a_stop_string(
+    model, engine: VLLMEngine, native: bool
+) -> None:
+    loaded, engine._native = model[0], native
+    weights = {0: {k: v.clone() for k, v in loaded.model.state_dict().items() if k != "lm_head.weight"}}
+    decode, rng = tokenizer_of(loaded).decode, random.Random(0)
+    asked, said = prompts(loaded, 16), []
+    for k, prompt in enumerate(asked):
+        # Cold, it says nearly the same again: these servers take no seeds.
+        cold = Sampling(temperature=0.02, max_tokens=60)
+        text = decode((await engine.generate(prompt, cold, f"whole{k}")).token_ids)
+        string = text[(at := rng.randrange(len(text) // 2)) : at + 4]
+        stopping = msgspec.structs.replace(cold, stop=(string, "</s>"))
+        said.append(await engine.generate(prompt, stopping, f"ended{k}"))
+        ids, ended = said[-1].token_ids, said[-1].finish == "stop"
+        assert ended == (string in decode(ids))
+        assert string not in decode(ids[:-1])
+        assert said[-1].versions[-1].end == len(ids)
+    rows = [row_of(prompt, one, 0.02) for prompt, one in zip(asked, said, strict=True)]
+    assert sum(one.finish == "stop" for one in said) > 8
+    assert worst_difference(loaded.model, weights, rows, said) < 5e-3  # 50 times that at temperature 1
 
 
 async def test_scores_are_those_of_a_plain_pass_wherever_they_start(model, engine: VLLMEngine) -> None:
@@ -226,6 +252,17 @@ def test_adapters_are_trained_without_a_merge(tmp_path: Path, monkeypatch: pytes
     assert len(arrived) >= 8
     assert all(abs(share - 1) < 0.01 for share in arrived)
     assert np.mean(rewards[-3:]) > np.mean(rewards[:3])
+    assert_calls_end_replies(tmp_path, "</add>")
+
+
+def assert_calls_end_replies(folder: Path, tag: str) -> None:
+    """The closing tag of a call is complete with the last token of its reply, and not before."""
+    decode = HFTokenizer.load(str(folder / "model")).decode
+    with RunDir.read(folder / "run") as run:
+        sampled = [e.nodes[turn.node].token_ids for e in run.episodes(split="train") for turn in e.turns]
+    calls = [ids for ids in sampled if tag in decode(ids)]
+    assert len(calls) > len(sampled) / 2
+    assert not [ids for ids in calls if tag in decode(ids[:-1])]
 
 
 @pytest.mark.parametrize("merged", [False, True], ids=["adapter", "weights"])
