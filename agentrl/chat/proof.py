@@ -18,12 +18,20 @@ from agentrl.chat.tokenizer import Tokenizer
 from agentrl.types.errors import RenderError
 from agentrl.types.task import Message
 
+TOOLS_MOVE = (
+    "the chat template describes tools where later messages move them: they are described in the system message "
+    "instead, in the format {}"
+)
+SYSTEM_MOVES = (
+    "the chat template writes the system message where later messages move it: it becomes part of the user's first"
+)
+
 
 def check(renderer: Renderer) -> None:
     """Proves that a renderer appends what its template would put there.
 
-    Tools that the template describes in a place that moves are described in the system message instead. What a user
-    should know goes to the renderer's `notes`.
+    Tools that the template describes in a place that moves are described in the system message instead, and a system
+    message that moves becomes part of the user's first. What a user should know goes to the renderer's `notes`.
 
     Raises:
         RenderError: the template is not append-only; names the message, the first difference, and a remedy.
@@ -31,15 +39,24 @@ def check(renderer: Renderer) -> None:
     try:
         prove(renderer)
     except RenderError:
-        if not renderer.describe_tools_in_system():
+        if not _gets_around(renderer):
             raise
-        prove(renderer)
-        renderer.notes.append(
-            "the chat template describes tools where later messages move them: they are described in the system "
-            f"message instead, in the format {renderer.parser.name}"
-        )
     if (note := thoughts_note(renderer.tokenizer, *renderer.parser.thought)) is not None:
         renderer.notes.append(note)
+
+
+def _gets_around(renderer: Renderer) -> bool:
+    """Whether the proof holds when less is left to the template: tools, then the system message, too."""
+    for change, note in ((renderer.describe_tools_in_system, TOOLS_MOVE), (renderer.system_in_user, SYSTEM_MOVES)):
+        if not change():
+            continue
+        renderer.notes.append(note.format(renderer.parser.name))
+        try:
+            prove(renderer)
+        except RenderError:
+            continue
+        return True
+    return False
 
 
 def prove(renderer: Renderer) -> None:

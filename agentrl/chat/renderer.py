@@ -58,6 +58,8 @@ class Renderer:
         self._system_role = self._passes([{"role": "system", "content": PROBE}, USER])
         self._results = self._how_results_go()
         self._template_tools = self._tools_for_template()
+        answered = [called_message("probe", self._results[1]), result("", self._results[1])]
+        self._user_after_results = self._passes([USER, *answered, {"role": "user", "content": PROBE}])
         own_form = self._results[0] == "calls" and writes_calls_of(tokenizer, type(parser))
         self._calls_as_keys = self._own_ends is not None or own_form
         scaffold = tokenizer.render([USER, REPLY, USER], None, True)
@@ -72,11 +74,15 @@ class Renderer:
         ends = {close.end for close in (*self._closes, *([self._call_close] if self._call_close else []))}
         self._untrusted = control_pattern(tokenizer.special | written | ends)
         names = {token: text for text, token in tokenizer.controls.items()}
-        stops = {names[token] for token in self.stop_token_ids if token in names}
+        self._stop_texts = {token: names[token] for token in self.stop_token_ids if token in names}
+        stops = set(self._stop_texts.values())
         self._turn_ends = control_pattern(stops if self._own_ends else stops | ends)
         prompt = tokenizer.render([USER], None, True)
         bare = tokenizer.render([USER], None, False)
         self._generation = prompt.removeprefix(bare) if prompt.startswith(bare) else ""
+        if prompt == bare:  # none, or always (Cohere's): then it differs from what stands before an earlier reply
+            same = next((k for k, (a, b) in enumerate(zip(prompt, scaffold, strict=False)) if a != b), len(prompt))
+            self._generation = prompt[same:]
         # What the template writes before a reply and the generation prompt lacks: the model samples it itself.
         before = scaffold[: scaffold.index(STAND_IN)]
         self._lead = before.removeprefix(prompt) if before.startswith(prompt) else ""
@@ -100,8 +106,10 @@ class Renderer:
             sampled_ids: what the engine sampled, its stop token included if it sampled one.
         """
         close, text = self._after(new_messages, called=self._ends_as_a_call(sampled_ids))
-        ended = bool(sampled_ids) and sampled_ids[-1] == self.tokenizer.controls[close.end]
-        return self._encode(text.removeprefix(close.text) if ended else text, after=close.end)
+        last = self._stop_texts.get(sampled_ids[-1], "") if sampled_ids else ""
+        # A reply that calls may end with the turn at once, where others end with a token of their own first (Cohere's).
+        ended = close.text if last == close.end else close.text + last
+        return self._encode(text.removeprefix(ended) if last else text, after=close.end)
 
     def begin(self, text: str) -> list[int]:
         """The tokens of a reply that begins with `text` and is not at its end."""
@@ -126,6 +134,13 @@ class Renderer:
         if self._template_tools is None:
             return False
         self._template_tools = self._head = None
+        return True
+
+    def system_in_user(self) -> bool:
+        """Makes system messages parts of a user's from now on; False if they are that already."""
+        if not self._system_role:
+            return False
+        self._system_role, self._head = False, None
         return True
 
     def check_stops(self, strings: Sequence[str]) -> None:
@@ -232,6 +247,12 @@ class Renderer:
                 role, content = "user", f"<tool_response>\n{content}\n</tool_response>"
             elif role == "tool" and long_ids:
                 message = {**message, "tool_call_id": _long_id(str(message.get("tool_call_id", "")))}
+            elif "tool_calls" in message and long_ids:
+                calls = [{**call, "id": _long_id(str(call.get("id", "")))} for call in message["tool_calls"]]
+                message = {**message, "tool_calls": calls}
+            elif role == "user" and before["role"] == "tool" and not self._user_after_results:
+                role, content = "tool", f"{before['content']}\n\n{content}"
+                message = adapted.pop()
             if role == "system" and not self._system_role:
                 role = "user"
             if adapted and role == "user" == adapted[-1]["role"]:
@@ -263,12 +284,13 @@ class Renderer:
     def _how_results_go(self) -> tuple[str, bool]:
         """How the template takes a tool's result, and whether it wants ids of nine characters (Mistral's do).
 
-        `plain`: after any reply; `calls`: only after a reply with calls in the template's own form; "": not at all.
+        `plain`: after any reply; `calls`: only after a reply with calls in the template's own form (Mistral's count the
+        others as turns, which must alternate with those of the user); "": not at all.
         """
         for how in ("plain", "calls"):
             for long_ids in (False, True):
                 reply = REPLY if how == "plain" else called_message("probe", long_ids)
-                if self._passes([USER, reply, result(PROBE, long_ids)]):
+                if self._passes([USER, reply, result(PROBE, long_ids), REPLY, USER]):
                     return how, long_ids
         return "", False
 
@@ -354,5 +376,5 @@ def _broken_up(value: Any, pattern: re.Pattern[str] | None) -> Any:
 
 
 _TAG = re.compile(r"<[^<>]+>")
-_TEXTS = {"content", "tool_calls", "reasoning", "thinking"}
+_TEXTS = {"content", "tool_calls", "reasoning_content", "thinking"}
 """Keys of a message that hold what somebody wrote."""

@@ -32,7 +32,7 @@ IN_TRL: dict[str, tuple[str, str]] = {
     "llama3": ("hermes", "<|eot_id|>"),
     "llama3_1": ("llama3", "<|eot_id|>"),
     "llama3_2": ("llama3", "<|eot_id|>"),
-    "lfm2": ("hermes", "<|im_end|>"),
+    "lfm2": ("lfm2", "<|im_end|>"),
     "lfm2_v2": ("lfm2", "<|im_end|>"),
     "lfm2_2_5": ("lfm2", "<|im_end|>"),
     "gemma": ("hermes", "<eos>"),
@@ -45,13 +45,22 @@ IN_TRL: dict[str, tuple[str, str]] = {
 }
 REFUSED = {"deepseekv3": "<｜end▁of▁sentence｜>", "deepseek_r1_distill": "<｜end▁of▁sentence｜>"}
 
-# Ids of nine characters, strict alternation, results in one line of JSON.
+# Ids of nine characters, results in one line of JSON, tools before the last message of the user; turns alternate, and
+# calls and results are none.
 _MISTRAL = """{{- bos_token }}
 {%- if messages[0].role == 'system' %}{%- set system = messages[0].content %}{%- set messages = messages[1:] %}
 {%- endif %}
+{%- set ns = namespace(turns=0) %}
+{%- for m in messages if m.role != 'tool' and not m.tool_calls %}
+    {%- if (m.role == 'user') != (ns.turns % 2 == 0) %}
+        {{- raise_exception('conversation roles must alternate user/assistant/user/assistant/...') }}
+    {%- endif %}
+    {%- set ns.turns = ns.turns + 1 %}
+{%- endfor %}
+{%- set asked = messages | selectattr('role', 'equalto', 'user') | list %}
 {%- for m in messages %}
     {%- if m.role == 'user' %}
-        {%- if tools and loop.first %}{{- '[AVAILABLE_TOOLS]' + tools | tojson + '[/AVAILABLE_TOOLS]' }}{%- endif %}
+        {%- if tools and m == asked[-1] %}{{- '[AVAILABLE_TOOLS]' + tools | tojson + '[/AVAILABLE_TOOLS]' }}{%- endif %}
         {{- '[INST]' }}{%- if loop.first and system is defined %}{{- system + '\\n\\n' }}{%- endif %}
         {{- m.content + '[/INST]' }}
     {%- elif m.tool_calls %}CALLS{{- eos_token }}
@@ -128,6 +137,86 @@ _MINIMAX = """{{- ']~!b[]~b]system\\nYou are helpful.' }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{- ']~b]ai\\n<think>\\n' }}{%- endif %}"""
 
+# Calls without the marks that stand around what is said; the generation prompt is always there.
+_COMMAND_R7B = """{{- '<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>Act by <|START_ACTION|>, answer by <|START_RESPONSE|>.' }}
+{%- if tools %}{{- tools | tojson }}{%- endif %}{{- '<|END_OF_TURN_TOKEN|>' }}
+{%- for m in messages %}{{- '<|START_OF_TURN_TOKEN|>' }}
+    {%- if m.role == 'assistant' and m.tool_calls %}
+        {{- '<|CHATBOT_TOKEN|><|START_THINKING|>' ~ m.reasoning_content ~ '<|END_THINKING|><|START_ACTION|>[' }}
+        {%- for c in m.tool_calls %}
+            {{- {'tool_call_id': '0', 'tool_name': c.function.name, 'parameters': c.function.arguments} | tojson }}
+            {%- if not loop.last %}{{- ',' }}{%- endif %}{%- endfor %}{{- ']<|END_ACTION|>' }}
+    {%- elif m.role == 'assistant' %}{{- '<|CHATBOT_TOKEN|><|START_RESPONSE|>' + m.content + '<|END_RESPONSE|>' }}
+    {%- elif m.role == 'tool' %}
+        {{- '<|SYSTEM_TOKEN|><|START_TOOL_RESULT|>[' + {'0': m.content} | tojson + ']<|END_TOOL_RESULT|>' }}
+    {%- else %}{{- '<|' + m.role | upper + '_TOKEN|>' + m.content }}{%- endif %}
+    {{- '<|END_OF_TURN_TOKEN|>' }}
+{%- endfor %}
+{{- '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|><|START_THINKING|><|END_THINKING|>' }}"""
+
+_SMOLLM2 = """{%- if messages[0].role != 'system' %}{{- '<|im_start|>system\nYou are SmolLM.<|im_end|>\n' }}{%- endif %}
+{%- for m in messages %}{{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"""
+
+# Tools are read from arguments of its own; results come from the user; `/no_think` writes an empty thought.
+_SMOLLM3 = """{%- set system = messages[0].content if messages[0].role == 'system' else '' %}
+{%- set empty = '<think>\n\n</think>\n' if '/no_think' in system or enable_thinking is false else '' %}
+{{- '<|im_start|>system\nReasoning Mode: ' + ('/no_think' if empty else '/think') + '\n\n' }}
+{{- system.replace('/no_think', '').replace('/think', '').rstrip() }}
+{%- if xml_tools %}{{- xml_tools | tojson }}{%- endif %}{{- '<|im_end|>\n' }}
+{%- for m in messages %}
+    {%- if m.role in ('user', 'tool') %}{{- '<|im_start|>user\n' + m.content + '<|im_end|>\n' }}
+    {%- elif m.role == 'assistant' %}
+        {{- '<|im_start|>assistant\n' + empty + m.content.lstrip('\n') + '<|im_end|>\n' }}{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' + empty }}{%- endif %}"""
+
+_SEED = """{%- if tools %}{{- '<seed:bos>system\n' + tools | tojson + '\n<seed:tool_call>...<seed:eos>' }}{%- endif %}
+{%- for m in messages %}{{- '<seed:bos>' + m.role + '\n' + m.content }}
+    {%- for c in m.tool_calls %}{{- '\n<seed:tool_call>\n<function=' + c.function.name + '>\n' }}
+        {%- for k, v in c.function.arguments.items() %}
+            {{- '<parameter=' + k + '>' + v + '</parameter>\n' }}{%- endfor %}
+        {{- '</function>\n</seed:tool_call>' }}
+    {%- endfor %}
+    {{- '<seed:eos>' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<seed:bos>assistant\n' }}{%- endif %}"""
+
+_OLMO3 = """{%- if messages[0].role != 'system' %}{{- '<|im_start|>system\nYou are Olmo.' }}
+    {%- if tools %}{{- ' <functions>' + tools | tojson + '</functions>' }}{%- endif %}{{- '<|im_end|>\n' }}{%- endif %}
+{%- for m in messages %}
+    {{- '<|im_start|>' + ('environment' if m.role == 'tool' else m.role) + '\n' + m.content }}
+    {%- if m.role == 'system' and tools %}{{- ' <functions>' + tools | tojson + '</functions>' }}{%- endif %}
+    {%- if m.tool_calls %}{{- '<function_calls>' }}{%- for c in m.tool_calls %}
+        {{- c.function.name + '(' }}{%- for k, v in c.function.arguments.items() %}{{- k + '=' + v | tojson }}
+            {%- if not loop.last %}{{- ', ' }}{%- endif %}{%- endfor %}{{- ')' }}
+        {%- if not loop.last %}{{- '\n' }}{%- endif %}{%- endfor %}{{- '</function_calls>' }}{%- endif %}
+    {{- '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"""
+
+# No tools, no other roles, turns that alternate.
+_MIXTRAL = """{{- bos_token }}
+{%- for m in messages %}
+    {%- if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{- raise_exception('roles must alternate') }}{%- endif %}
+    {{- ' [INST] ' + m.content + ' [/INST]' if m.role == 'user' else ' ' + m.content + eos_token }}
+{%- endfor %}"""
+
+_ERNIE = """{{- '<|begin_of_sentence|>' }}
+{%- for m in messages %}
+    {%- if m.role == 'user' %}{{- 'User: ' + m.content + '\n' }}
+    {%- elif m.role == 'assistant' %}{{- 'Assistant: ' + m.content + '<|end_of_sentence|>' }}
+    {%- elif m.role == 'system' %}{{- m.content + '\n' }}{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- 'Assistant: ' }}{%- endif %}"""
+
+_HUNYUAN = """{%- for m in messages %}
+    {%- if m.role == 'user' %}{{- '<｜hy_User｜>' + m.content }}
+    {%- elif m.role == 'assistant' %}{{- '<｜hy_Assistant｜>' + m.content + '<｜hy_place▁holder▁no▁2｜>' }}
+    {%- elif m.role == 'system' %}{{- m.content + '<｜hy_place▁holder▁no▁3｜>' }}{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<｜hy_Assistant｜>' }}{%- endif %}"""
+
 WRITTEN: dict[str, tuple[str, str, str]] = {
     "mistral-v3": ("mistral-v3", "</s>", _MISTRAL.replace("CALLS{{", _V3_CALLS + "{{")),
     "mistral-v11": ("mistral", "</s>", _MISTRAL.replace("CALLS{{", _V11_CALLS + "{{")),
@@ -135,6 +224,14 @@ WRITTEN: dict[str, tuple[str, str, str]] = {
     "phi-4": ("phi-4", "<|end|>", _PHI4),
     "granite-3": ("granite", "<|end_of_text|>", _GRANITE),
     "minimax-m2": ("minimax", "[e~[", _MINIMAX),
+    "smollm2": ("hermes", "<|im_end|>", _SMOLLM2),
+    "smollm3": ("hermes", "<|im_end|>", _SMOLLM3),
+    "seed-oss": ("seed-oss", "<seed:eos>", _SEED),
+    "olmo3": ("olmo3", "<|im_end|>", _OLMO3),
+    "mixtral": ("hermes", "</s>", _MIXTRAL),
+    "ernie-4.5": ("hermes", "<|end_of_sentence|>", _ERNIE),
+    "hunyuan": ("hermes", "<｜hy_place▁holder▁no▁2｜>", _HUNYUAN),
+    "command-r7b": ("cohere", "<|END_OF_TURN_TOKEN|>", _COMMAND_R7B),
 }
 
 FAMILIES = {**{name: format for name, (format, _) in IN_TRL.items()}, **{n: f for n, (f, _, _) in WRITTEN.items()}}

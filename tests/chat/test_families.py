@@ -206,19 +206,63 @@ def test_a_thought_that_the_prompt_opens_belongs_to_the_reply() -> None:
     assert "never closed" in unclosed.errors[0].message
 
 
-def test_mistrals_ids_have_nine_characters() -> None:
-    renderer = renderer_of(tokenizer_of("mistral-v3"))
-    shown = renderer.tokenizer.decode(renderer.extend([], [result("room 7"), result("room 8", "aB3dE6gH9")]))
-    ids = [json.loads(part.partition("[/TOOL_RESULTS]")[0])["call_id"] for part in shown.split("[TOOL_RESULTS]")[1:]]
-    assert ids == ["0000call0", "aB3dE6gH9"]
+class TestMistral:
+    """Its templates let the turns alternate, and calls and results are no turns."""
+
+    def test_results_answer_calls_by_ids_of_nine_characters(self) -> None:
+        renderer = renderer_of(tokenizer_of("mistral-v3"))
+        call = renderer.demonstrate(renderer.parser.format("", [("search", {"query": "x"})]))
+        shown = renderer.tokenizer.decode(renderer.extend(call, [result("room 7"), result("room 8", "aB3dE6gH9")]))
+        parts = shown.split("[TOOL_RESULTS]")[1:]
+        ids = [json.loads(part.partition("[/TOOL_RESULTS]")[0])["call_id"] for part in parts]
+        assert ids == ["0000call0", "aB3dE6gH9"]
+
+    def test_what_a_user_says_behind_a_result_joins_it(self) -> None:
+        renderer = renderer_of(tokenizer_of("mistral-v11"))
+        call = renderer.demonstrate(renderer.parser.format("", [("search", {"query": "x"})]))
+        shown = renderer.tokenizer.decode(renderer.extend(call, [result("room 7"), USER]))
+        assert shown == ('[TOOL_RESULTS]{"content": "room 7\\n\\nWhere is it?", "call_id": "0000call0"}[/TOOL_RESULTS]')
+
+    def test_an_earlier_conversation_keeps_its_calls(self) -> None:
+        renderer = renderer_of(tokenizer_of("mistral-v11"))
+        said = [{"role": "assistant", "content": '[TOOL_CALLS]search[ARGS]{"query": "x"}'}, result("room 7")]
+        shown = renderer.tokenizer.decode(renderer.start([USER, *said, REPLY, USER]))
+        assert '[TOOL_CALLS]search[ARGS]{"query": "x"}</s>[TOOL_RESULTS]' in shown
+
+    def test_tools_that_the_template_moves_are_described_in_the_system_message(self) -> None:
+        renderer = renderer_of(tokenizer_of("mistral-v3"))
+        (note,) = renderer.notes
+        assert "in the system message instead" in note
+        assert renderer.tokenizer.decode(renderer.start([USER])).count("Search the catalogue.") == 1
+
+    def test_a_system_message_that_the_template_moves_becomes_part_of_the_users_first(self) -> None:
+        moving = template_of("mistral-v3").replace(
+            "loop.first and system is defined", "loop.last and system is defined"
+        )
+        renderer = renderer_of(small(moving, "</s>", "moving"))
+        assert any("part of the user's first" in note for note in renderer.notes)
+        shown = renderer.tokenizer.decode(renderer.start([SYSTEM, USER]))
+        assert "[INST]Be brief." in shown
+        assert shown.endswith("Where is it?[/INST]")
 
 
-def test_tools_that_the_template_moves_are_described_in_the_system_message() -> None:
-    """Mistral's own templates put them before the last user message."""
-    moving = template_of("mistral-v3").replace("tools and loop.first", "tools and m == messages[-1]")
-    renderer = renderer_of(small(moving, "</s>", "moving"))
-    assert any("in the system message instead" in note for note in renderer.notes)
-    assert renderer.tokenizer.decode(renderer.start([USER])).count("Search the catalogue.") == 1
+class TestCohere:
+    def test_what_is_said_stands_between_marks_and_calls_end_with_the_turn(self) -> None:
+        renderer = renderer_of(tokenizer_of("command-r7b"))
+        tokenizer, parse = renderer.tokenizer, renderer.parser.parse
+        said = "<|START_RESPONSE|>Paris<|END_RESPONSE|>"
+        assert parse(said, ["search"]).text == "Paris"
+        assert parse(f"<|START_THINKING|>Hm.<|END_THINKING|>{said}", ["search"]).thought == "Hm."
+        written = '<|START_ACTION|>[{"tool_name": "search", "parameters": {"query": "x"}}]<|END_ACTION|>'
+        (call,) = parse(written, ["search"]).calls
+        assert call.arguments == {"query": "x"}
+        # The turn's end is not written twice, whether a reply has an end of its own before it or not.
+        for sampled in (f"{written}<|END_OF_TURN_TOKEN|>", said):
+            shown = sampled + tokenizer.decode(
+                renderer.extend(tokenizer.encode(sampled, special=True), [result("room 7")])
+            )
+            assert shown.count("<|END_OF_TURN_TOKEN|>") == 2  # of the reply, and of the result
+            assert shown.count("<|END_RESPONSE|>") == sampled.count("<|END_RESPONSE|>")
 
 
 def test_the_message_that_differs_is_named() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 from agentrl.chat.formats.named_calls import NamedParser
 from agentrl.chat.formats.parser import MAX_DEPTH, read_json
-from agentrl.types.task import Message
 
 QUOTE = '<|"|>'
 
@@ -24,16 +23,6 @@ class Gemma4Parser(NamedParser):
     native = re.compile(r"<\|tool>declaration:")
     mark = re.compile(r"<\|tool_call>\s*+call:")
     thought = ("<|channel>thought", "<channel|>")
-
-    def message(self, text: str) -> Message:
-        """As the template takes it: it answers only calls that stand under a key of their own."""
-        reply = self.parse(text, self.functions)
-        if not reply.calls:
-            return {"role": "assistant", "content": text}
-        functions = [{"name": call.name, "arguments": call.arguments} for call in reply.calls]
-        calls = [{"type": "function", "function": function} for function in functions]
-        thought = {"reasoning": reply.thought} if reply.thought else {}
-        return {"role": "assistant", "content": reply.text, "tool_calls": calls, **thought}
 
     def _written(self, arguments: Mapping[str, Any]) -> str:
         return _shown(arguments)

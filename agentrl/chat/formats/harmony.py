@@ -23,7 +23,7 @@ class HarmonyParser(Parser):
     """`<|channel|>commentary to=functions.search <|constrain|>json<|message|>{"query": "x"}`"""
 
     name = "harmony"
-    native = re.compile(r"namespace functions")
+    native = re.compile(r"commentary channel: 'functions'")
     mark = re.compile(r"<\|channel\|>[^<]*?to=|to=[\w.]+\s*+<\|channel\|>")
     ends = (RETURN, CALL)
 

@@ -7,9 +7,10 @@ import contextlib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from agentrl.chat.formats.parser import Call, Found, ParsedCall, ParseFault, Parser, read_json
+from agentrl.chat.formats.parser import Call, Found, ParsedCall, ParseFault, Parser, Reply, read_json
 
 
 class JsonParser(Parser):
@@ -157,6 +158,13 @@ class CohereParser(JsonParser):
     opening, closing = "<|START_ACTION|>", "<|END_ACTION|>"
     keys = ("tool_name", "parameters", "tool_call_id")
     native = mark = re.compile(r"<\|START_ACTION\|>")
+    thought = ("<|START_THINKING|>", "<|END_THINKING|>")
+    _said = re.compile(r"<\|(?:START|END)_(?:RESPONSE|TEXT)\|>")
+
+    def parse(self, text: str, tools: Collection[str]) -> Reply:
+        """Reads a reply, without the marks around what is said to the user. Never raises."""
+        reply = super().parse(text, tools)
+        return replace(reply, text=self._said.sub("", reply.text).strip())
 
 
 class MistralV3Parser(JsonParser):

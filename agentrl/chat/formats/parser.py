@@ -142,8 +142,15 @@ class Parser(ABC):
         return f"You can call these tools:\n{signature_lines(tools)}\n\nTo call one, write for example:\n{form}"
 
     def message(self, text: str) -> Mapping[str, Any]:
-        """An earlier reply as the chat template takes it, where a conversation is rendered anew."""
-        return {"role": "assistant", "content": text}
+        """An earlier reply for a chat template that answers only calls which stand under a key of their own."""
+        reply = self.parse(text, self.functions)
+        if not reply.calls:
+            return {"role": "assistant", "content": text}
+        functions = [{"name": call.name, "arguments": call.arguments} for call in reply.calls]
+        ids = [call.id or f"call_{index}" for index, call in enumerate(reply.calls)]
+        calls = [{"id": i, "type": "function", "function": f} for i, f in zip(ids, functions, strict=True)]
+        thought = {"reasoning_content": reply.thought} if reply.thought else {}
+        return {"role": "assistant", "content": reply.text, "tool_calls": calls, **thought}
 
     def stops(self) -> tuple[str, ...]:
         """Strings at which sampling ends, because a call is complete then and its result must follow."""

@@ -109,7 +109,8 @@ class Lfm2Parser(PythonicParser):
     """`<|tool_call_start|>[search(query="x")]<|tool_call_end|>`: LFM2."""
 
     name = "lfm2"
-    native = mark = re.compile(r"<\|tool_call_start\|>")
+    native = re.compile(r"<\|tool_(?:call|list)_start\|>")
+    mark = re.compile(r"<\|tool_call_start\|>")
     begin, closing = re.compile(r"<\|tool_call_start\|>"), "<|tool_call_end|>"
     layout = "<|tool_call_start|>[{calls}]<|tool_call_end|>"
 
