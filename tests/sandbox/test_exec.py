@@ -259,7 +259,7 @@ async def test_cancelling_a_spawn_kills(sandbox: NamespaceSandbox) -> None:
             break
     assert "100" not in left
     with pytest.raises(ProcessLookupError):  # its pipes are closed
-        await sandbox.wire.ask("process_close", {"job": id})
+        await sandbox.wire.request("process_close", {"job": id})
 
 
 async def test_spawning_what_is_not_there(sandbox: NamespaceSandbox) -> None:

@@ -245,7 +245,7 @@ async def test_a_toolbox_that_fails_by_itself_was_not_ended_from_outside(monkeyp
     backend = open_backend("namespace")
     sandbox = await backend.create(SandboxSpec())
     with pytest.raises(SandboxBroken, match="its toolbox failed: KeyError"):
-        await sandbox.wire.ask("no such operation", {})  # type: ignore[attr-defined]
+        await sandbox.wire.request("no such operation", {})  # type: ignore[attr-defined]
     await backend.close()
     with pytest.raises(SandboxLost):
         await sandbox.exec("true")

@@ -370,17 +370,17 @@ async def test_a_snapshot_that_is_cancelled_at_its_start_leaves_nobody_stopped(
     shell = await sandbox.session()
     await shell.run("kept=5")
     await sandbox.exec("head -c 50M /dev/urandom > big")
-    ask = sandbox.wire.ask
+    request = sandbox.wire.request
 
     async def cancelled(op: str, *args: Any, **more: Any) -> Any:
-        reply = await ask(op, *args, **more)
+        reply = await request(op, *args, **more)
         if op == "spawn":
             os.kill(await packer_at_work(sandbox), signal.SIGKILL)
             raise asyncio.CancelledError
         return reply
 
     with monkeypatch.context() as patch, pytest.raises(asyncio.CancelledError):
-        patch.setattr(sandbox.wire, "ask", cancelled)
+        patch.setattr(sandbox.wire, "request", cancelled)
         await sandbox.snapshot()
     result = await shell.run("echo $kept", timeout_s=20)
     assert (result.outcome, result.text) == ("ok", "5\n")

@@ -14,7 +14,7 @@ from agentrl.sandbox.toolbox import carry
 from agentrl.sandbox.toolbox.endpoint import Endpoint
 from agentrl.sandbox.toolbox.process import ToolboxProcess
 from agentrl.sandbox.toolbox.session import ToolboxKernel, ToolboxShell
-from agentrl.sandbox.toolbox.wire import Field, Reply, Wire, finite
+from agentrl.sandbox.toolbox.wire import Field, Response, Wire, finite
 from agentrl.types.sandbox import (
     OUTPUT_LIMIT,
     CapabilityMissing,
@@ -97,9 +97,9 @@ class ToolboxSandbox(ABC):
         id = self.wire.fresh_id()
         fields = {**self._program(command, cwd, env), "limit": output_limit, "timeout": finite(timeout_s)}
         try:
-            reply = await self.wire.ask("exec", fields, stdin, timeout_s, id)
+            reply = await self.wire.request("exec", fields, stdin, timeout_s, id)
         except asyncio.CancelledError:
-            self.wire.tell({"op": "stop", "id": "", "job": id, "reason": "cancel"})
+            self.wire.send({"op": "stop", "id": "", "job": id, "reason": "cancel"})
             raise
         out = int(reply.fields["out"])
         return self.result(reply, reply.body[:out], reply.body[out:])
@@ -119,10 +119,10 @@ class ToolboxSandbox(ABC):
         id = wire.fresh_id()
         end = wire.expect(f"{id}.end")
         try:
-            reply = await wire.ask(op, fields, id=id)
+            reply = await wire.request(op, fields, id=id)
         except asyncio.CancelledError:
-            wire.tell({"op": "stop", "id": "", "job": id, "reason": "cancel"})
-            wire.tell({"op": "process_drop", "id": "", "job": id})
+            wire.send({"op": "stop", "id": "", "job": id, "reason": "cancel"})
+            wire.send({"op": "process_drop", "id": "", "job": id})
             raise
         return ToolboxProcess(self, id, int(reply.fields["pid"]), end)
 
@@ -134,7 +134,7 @@ class ToolboxSandbox(ABC):
             raise ValueError("an empty command")
         return {"arg": argv, "cwd": self._path(cwd or "."), "env": env or {}}
 
-    def result(self, reply: Reply, stdout: bytes, stderr: bytes = b"", code: int | None = None) -> ExecResult:
+    def result(self, reply: Response, stdout: bytes, stderr: bytes = b"", code: int | None = None) -> ExecResult:
         """The result that a reply tells; `code` if the reply itself carries none."""
         fields = reply.fields
         if fields["code"]:
@@ -185,14 +185,14 @@ class ToolboxSandbox(ABC):
         try:
             reply = await self._file("read", path, {"limit": limit}, id=id)
             pieces, size, more = [reply.body], len(reply.body), "more" in reply.fields
-            while more and (piece := (await wire.ask("process_read", rest)).body):
+            while more and (piece := (await wire.request("process_read", rest)).body):
                 pieces.append(piece)
                 size += len(piece)
                 if size > limit:  # it grew
                     raise OSError(errno.EFBIG, f"File is larger than the limit of {limit} bytes", path)
         finally:
             if more:
-                wire.tell({"op": "process_drop", "id": "", "job": id})
+                wire.send({"op": "process_drop", "id": "", "job": id})
         return b"".join(pieces)
 
     async def write(self, path: str, content: str | bytes, *, mode: int = 0o644) -> None:
@@ -220,9 +220,9 @@ class ToolboxSandbox(ABC):
 
     async def _file(
         self, op: str, path: str, fields: Mapping[str, str | int], body: bytes = b"", id: str | None = None
-    ) -> Reply:
+    ) -> Response:
         try:
-            return await self.wire.ask(op, {"path": self._path(path), **fields}, body, id=id)
+            return await self.wire.request(op, {"path": self._path(path), **fields}, body, id=id)
         except OSError as error:
             raise OSError(error.errno, error.strerror, path) from None
 
@@ -287,7 +287,7 @@ class ToolboxSandbox(ABC):
     async def health(self) -> Health:
         """How it is; never raises."""
         try:
-            reply = await self.wire.ask("health", {}, timeout_s=_HEALTH_S)
+            reply = await self.wire.request("health", {}, timeout_s=_HEALTH_S)
         except SandboxLost as loss:
             return Health(alive=False, loss=loss)
         except OSError:  # it is out of memory or of descriptors

@@ -43,26 +43,26 @@ class Endpoint:
         id = wire.fresh_id()
         try:
             with suppress(OSError, SandboxLost):  # whoever connected sees that the other side hangs up
-                await wire.ask("connect", {"port": self._port}, id=id)
+                await wire.request("connect", {"port": self._port}, id=id)
                 there = asyncio.ensure_future(self._inwards(id, reader))
                 try:
                     await self._outwards(id, writer)
                 finally:
                     there.cancel()
         finally:
-            wire.tell({"op": "process_drop", "id": "", "job": id})
+            wire.send({"op": "process_drop", "id": "", "job": id})
             writer.close()
 
     async def _inwards(self, id: str, reader: asyncio.StreamReader) -> None:
         wire = self._sandbox.wire
         with suppress(OSError, SandboxLost):
             while data := await reader.read(_CHUNK):
-                await wire.ask("process_write", {"job": id}, data, timeout_s=self._sandbox.spec.ttl_s)
-            await wire.ask("process_close", {"job": id})
+                await wire.request("process_write", {"job": id}, data, timeout_s=self._sandbox.spec.ttl_s)
+            await wire.request("process_close", {"job": id})
 
     async def _outwards(self, id: str, writer: asyncio.StreamWriter) -> None:
         wire = self._sandbox.wire
         fields: dict[str, Field] = {"job": id, "stream": "stdout", "size": _CHUNK}
-        while data := (await wire.ask("process_read", fields, timeout_s=self._sandbox.spec.ttl_s)).body:
+        while data := (await wire.request("process_read", fields, timeout_s=self._sandbox.spec.ttl_s)).body:
             writer.write(data)
             await writer.drain()

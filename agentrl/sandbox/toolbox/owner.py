@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from agentrl.sandbox.toolbox.wire import Reply, Wire
+from agentrl.sandbox.toolbox.wire import Response, Wire
 from agentrl.types.sandbox import ExecResult, Outcome, SandboxSpec
 
 
@@ -15,7 +15,7 @@ class Owner(Protocol):
     spec: SandboxSpec
     wire: Wire
 
-    def result(self, reply: Reply, stdout: bytes, stderr: bytes = b"", code: int | None = None) -> ExecResult:
+    def result(self, reply: Response, stdout: bytes, stderr: bytes = b"", code: int | None = None) -> ExecResult:
         """The result that a reply tells; `code` if the reply itself carries none."""
         ...
 

@@ -6,29 +6,29 @@ import asyncio
 from typing import Literal
 
 from agentrl.sandbox.toolbox.owner import Owner
-from agentrl.sandbox.toolbox.wire import Field, Reply, finite
+from agentrl.sandbox.toolbox.wire import Field, Response, finite
 from agentrl.types.sandbox import ExecResult
 
 
 class ToolboxProcess:
     """A process that the caller talks to. It goes with what the sandbox is now: a restored one does not have it."""
 
-    def __init__(self, sandbox: Owner, id: str, pid: int, end: asyncio.Future[Reply]) -> None:
+    def __init__(self, sandbox: Owner, id: str, pid: int, end: asyncio.Future[Response]) -> None:
         self.pid = pid
         self._sandbox, self._wire, self._id, self._end = sandbox, sandbox.wire, id, end
 
     async def read(self, stream: Literal["stdout", "stderr"] = "stdout", size: int = 65536) -> bytes:
         """Waits for some bytes; empty at the end of the stream."""
         fields: dict[str, Field] = {"job": self._id, "stream": stream, "size": size}
-        return (await self._wire.ask("process_read", fields, timeout_s=self._sandbox.spec.ttl_s)).body
+        return (await self._wire.request("process_read", fields, timeout_s=self._sandbox.spec.ttl_s)).body
 
     async def write(self, data: bytes) -> None:
         """Writes all of `data` to stdin."""
-        await self._wire.ask("process_write", {"job": self._id}, data, timeout_s=self._sandbox.spec.ttl_s)
+        await self._wire.request("process_write", {"job": self._id}, data, timeout_s=self._sandbox.spec.ttl_s)
 
     async def close_stdin(self) -> None:
         """Ends stdin."""
-        await self._wire.ask("process_close", {"job": self._id})
+        await self._wire.request("process_close", {"job": self._id})
 
     async def wait(self, timeout_s: float) -> ExecResult | None:
         """Its result once it has ended; None if that takes too long."""
@@ -37,9 +37,9 @@ class ToolboxProcess:
 
     def drop(self) -> None:
         """Closes its pipes: nothing more is read or written."""
-        self._wire.tell({"op": "process_drop", "id": "", "job": self._id})
+        self._wire.send({"op": "process_drop", "id": "", "job": self._id})
 
     async def kill(self) -> None:
         """Ends it and everything that it started."""
-        self._wire.tell({"op": "stop", "id": "", "job": self._id, "reason": "kill"})
+        self._wire.send({"op": "stop", "id": "", "job": self._id, "reason": "kill"})
         await self._wire.wait(self._end, 30)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from agentrl.sandbox.toolbox.owner import Owner
-from agentrl.sandbox.toolbox.wire import Reply, finite
+from agentrl.sandbox.toolbox.wire import Response, finite
 from agentrl.types.sandbox import OUTPUT_LIMIT, CellResult, ExecResult
 
 _LOST_STATE = {
@@ -30,9 +30,9 @@ class _Session:
         self.id = f"{self.kind}:{name}"
         self.folder = sandbox.spec.workdir
         self._turn = asyncio.Lock()
-        self._pending: asyncio.Future[Reply] | None = None
+        self._pending: asyncio.Future[Response] | None = None
 
-    async def request(self, text: str, timeout_s: float, output_limit: int) -> Reply:
+    async def request(self, text: str, timeout_s: float, output_limit: int) -> Response:
         """Hands over one command or cell."""
         body = text.encode("utf-8", "surrogatepass")
         if b"\0" in body:
@@ -44,7 +44,7 @@ class _Session:
             id = wire.fresh_id()
             self._pending = wire.expect(id)
             fields = {"op": "session_run", "id": id, "session": self.id, "kind": self.kind}
-            wire.tell({**fields, "timeout": finite(timeout_s), "limit": output_limit}, body)
+            wire.send({**fields, "timeout": finite(timeout_s), "limit": output_limit}, body)
             try:
                 reply = await wire.wait(self._pending, timeout_s)
             except asyncio.CancelledError:
@@ -56,7 +56,7 @@ class _Session:
 
     def stop(self, reason: str) -> None:
         """Ends the running request, if any."""
-        self.wire.tell({"op": "stop", "id": "", "job": self.id, "reason": reason})
+        self.wire.send({"op": "stop", "id": "", "job": self.id, "reason": reason})
 
     def lost_state(self, fields: Mapping[str, str]) -> str:
         """What to say if the session did not survive; else empty."""
@@ -66,7 +66,7 @@ class _Session:
 
     async def restart(self) -> None:
         """Kills it and all that it started; the next request starts a fresh one."""
-        await self.wire.ask("session_reset", {"session": self.id})
+        await self.wire.request("session_reset", {"session": self.id})
         self.folder = self.sandbox.spec.workdir
 
 

@@ -19,7 +19,7 @@ INQUEST_S = 10.0
 
 
 @dataclass(frozen=True)
-class Reply:
+class Response:
     """What the toolbox answered."""
 
     fields: dict[str, str]
@@ -65,7 +65,7 @@ class Wire(asyncio.Protocol):
 
     def __init__(self, label: str) -> None:
         self.label = label
-        self._waiting: dict[str, asyncio.Future[Reply]] = {}
+        self._waiting: dict[str, asyncio.Future[Response]] = {}
         self._inbox = bytearray()
         self._transport: asyncio.Transport | None = None
         self._last_id = 0
@@ -76,9 +76,9 @@ class Wire(asyncio.Protocol):
         self._expired = False
         self._inquiring: asyncio.Task[None] | None = None
 
-    def expect(self, id: str) -> asyncio.Future[Reply]:
+    def expect(self, id: str) -> asyncio.Future[Response]:
         """The reply that will carry this id."""
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         if self.lost and not self._under_inquest:
             future.set_exception(self.loss())
             future.exception()  # it may never be waited for
@@ -91,7 +91,7 @@ class Wire(asyncio.Protocol):
         self._last_id += 1
         return str(self._last_id)
 
-    def tell(self, fields: Mapping[str, Field], body: bytes = b"") -> None:
+    def send(self, fields: Mapping[str, Field], body: bytes = b"") -> None:
         """Sends a request whose reply, if any, is not waited for."""
         self._write(encode(fields, body))
 
@@ -99,9 +99,9 @@ class Wire(asyncio.Protocol):
         if self._transport is not None and not self.lost:
             self._transport.write(frame)
 
-    async def ask(
+    async def request(
         self, op: str, fields: Mapping[str, Field], body: bytes = b"", timeout_s: float = 30.0, id: str | None = None
-    ) -> Reply:
+    ) -> Response:
         """Sends a request and waits for its reply.
 
         Args:
@@ -117,7 +117,7 @@ class Wire(asyncio.Protocol):
         self._write(frame)
         return await self.wait(future, timeout_s)
 
-    async def wait(self, future: asyncio.Future[Reply], timeout_s: float) -> Reply:
+    async def wait(self, future: asyncio.Future[Response], timeout_s: float) -> Response:
         """The reply, at most `timeout_s` and a margin later. A cancelled wait leaves the future as it is."""
         try:
             async with asyncio.timeout(timeout_s + MARGIN_S):
@@ -128,7 +128,7 @@ class Wire(asyncio.Protocol):
             raise OSError(int(reply.fields["errno"]), reply.fields["message"])
         return reply
 
-    async def _late(self, future: asyncio.Future[Reply], why: str) -> Reply:
+    async def _late(self, future: asyncio.Future[Response], why: str) -> Response:
         """The reply, if it is there and only the event loop was late; else the end."""
         for _ in range(2):  # the first looks which sockets are readable, the second reads
             await asyncio.sleep(0)
@@ -201,7 +201,7 @@ class Wire(asyncio.Protocol):
                 self._blame = f"its toolbox failed: {fields['message']}"
             future = self._waiting.pop(fields.get("id", ""), None)
             if future is not None and not future.done():
-                future.set_result(Reply(fields, body))
+                future.set_result(Response(fields, body))
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.lost:
