@@ -65,7 +65,7 @@ _NEW_NAME = {
     "sandbox.contract": "types.sandbox",
     "sandbox.docker_container": "sandbox.docker.container",
     "sandbox.docker_engine": "sandbox.docker.engine",
-    "sandbox.docker_gate": "sandbox.docker.gate",
+    "sandbox.docker_gate": "sandbox.docker.create_limiter",
     "sandbox.docker_image": "sandbox.docker.image",
     "sandbox.docker_owner": "sandbox.docker.owner",
     "sandbox.namespace_tree": "sandbox.namespace.tree",

@@ -21,8 +21,8 @@ pytest.importorskip("docker", reason="the package docker is missing: pip install
 from agentrl.sandbox import open_backend
 from agentrl.sandbox.docker.backend import DockerBackend, DockerSandbox
 from agentrl.sandbox.docker.container import Plan
+from agentrl.sandbox.docker.create_limiter import EngineChoked
 from agentrl.sandbox.docker.engine import Engine
-from agentrl.sandbox.docker.gate import EngineChoked
 from agentrl.sandbox.docker.owner import MACHINE, OWNER, reap
 from agentrl.types.sandbox import (
     CapabilityMissing,

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.sandbox.docker.container import Container, Plan, hardening
+from agentrl.sandbox.docker.create_limiter import CreateLimiter
 from agentrl.sandbox.docker.engine import Engine
-from agentrl.sandbox.docker.gate import Gate
 from agentrl.sandbox.docker.image import Image, look_at
 from agentrl.sandbox.docker.owner import labels, reap
 from agentrl.sandbox.linux.bounds import Bounds
@@ -49,14 +49,14 @@ class DockerBackend:
 
     Args:
         host: the engine's address; default: `DOCKER_HOST`, else the usual socket.
-        gate: how many creates at once, and when to stop asking.
+        limiter: how many creates at once, and when to stop asking.
     """
 
     name = "docker"
 
-    def __init__(self, host: str | None = None, gate: Gate | None = None) -> None:
+    def __init__(self, host: str | None = None, limiter: CreateLimiter | None = None) -> None:
         self.engine = Engine(host)
-        self.gate = gate or Gate()
+        self.limiter = limiter or CreateLimiter()
         self.egress = Egress()
         self.owner = new_label()
         self.snapshots = Archives(self.owner)
@@ -205,7 +205,7 @@ class DockerSandbox(SnapshotSandbox[Archive]):
     async def start(self, snapshot: Archive | None) -> None:
         """Makes the container and its way out, and unpacks the files, see `Container.start`."""
         plan = await self._backend.plan(self.spec, self.label)
-        await self._container.start(plan, self._backend.gate, self.wire)
+        await self._container.start(plan, self._backend.limiter, self.wire)
         if isinstance(self.spec.network, NetworkAllow):
             await open_way_out(self, self._backend.egress, self._socket, self.spec.network.allow)
         if snapshot is not None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentrl.sandbox.docker.create_limiter import CreateLimiter, EngineAway, EngineChoked
 from agentrl.sandbox.docker.engine import Engine
-from agentrl.sandbox.docker.gate import EngineAway, EngineChoked, Gate
 from agentrl.sandbox.docker.image import UID, Image
 from agentrl.sandbox.linux.bounds import Bounds
 from agentrl.sandbox.linux.cgroups import Group
@@ -122,7 +122,7 @@ class Container:
         self._engine = engine
         self._making: asyncio.Future[None] | None = None
 
-    async def start(self, plan: Plan, gate: Gate, wire: Wire) -> None:
+    async def start(self, plan: Plan, limiter: CreateLimiter, wire: Wire) -> None:
         """Makes it and waits until its toolbox speaks.
 
         Raises:
@@ -137,7 +137,7 @@ class Container:
             os.chmod(f"{self.folder}/host", 0o666)
             listener.listen(1)
             listener.setblocking(False)
-            async with gate.enter():
+            async with limiter.enter():
                 # A thread cannot be cancelled: whoever removes the container waits for the call.
                 call = self._engine.call(lambda api: plan.create(api, self.name, self.folder))
                 self._making = asyncio.ensure_future(call)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agentrl.sandbox.docker.gate import EngineAway, EngineChoked
+from agentrl.sandbox.docker.create_limiter import EngineAway, EngineChoked
 from agentrl.types.errors import needs
 from agentrl.types.sandbox import CapabilityMissing, SandboxUnavailable
 

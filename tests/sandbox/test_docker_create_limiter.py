@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from agentrl.sandbox.docker.gate import EngineChoked, Gate
+from agentrl.sandbox.docker.create_limiter import CreateLimiter, EngineChoked
 from agentrl.types.sandbox import SandboxStartFailed, SandboxUnavailable
 
 
@@ -17,23 +17,23 @@ class Clock:
         return self.now
 
 
-def make(clock: Clock) -> Gate:
-    return Gate(at_once=2, per_second=1e6, failures=3, shut_s=(30, 90), clock=clock)
+def make(clock: Clock) -> CreateLimiter:
+    return CreateLimiter(at_once=2, per_second=1e6, failures=3, open_s=(30, 90), clock=clock)
 
 
-async def fail(gate: Gate, error: Exception) -> None:
+async def fail(limiter: CreateLimiter, error: Exception) -> None:
     with pytest.raises(type(error)):
-        async with gate.enter():
+        async with limiter.enter():
             raise error
 
 
 async def test_so_many_at_once() -> None:
-    gate = Gate(at_once=2, per_second=1e6)
+    limiter = CreateLimiter(at_once=2, per_second=1e6)
     inside, most = 0, 0
 
     async def one() -> None:
         nonlocal inside, most
-        async with gate.enter():
+        async with limiter.enter():
             inside += 1
             most = max(most, inside)
             await asyncio.sleep(0.001)
@@ -49,73 +49,73 @@ async def test_so_many_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     async def sleep(seconds: float) -> None:
         pauses.append(round(seconds, 6))
 
-    monkeypatch.setattr("agentrl.sandbox.docker.gate.asyncio.sleep", sleep)
-    gate = Gate(at_once=8, per_second=4, clock=Clock())
+    monkeypatch.setattr("agentrl.sandbox.docker.create_limiter.asyncio.sleep", sleep)
+    limiter = CreateLimiter(at_once=8, per_second=4, clock=Clock())
     for _ in range(4):
-        async with gate.enter():
+        async with limiter.enter():
             pass
     assert pauses == [0.0, 0.25, 0.5, 0.75]
 
 
-async def test_failures_in_a_row_shut_it_and_one_trial_opens_it() -> None:
+async def test_failures_in_a_row_open_the_circuit_and_one_trial_closes_it() -> None:
     clock = Clock()
-    gate = make(clock)
+    limiter = make(clock)
     for _ in range(3):
-        await fail(gate, EngineChoked("no answer within 60 s"))
+        await fail(limiter, EngineChoked("no answer within 60 s"))
     with pytest.raises(SandboxUnavailable, match=r"3 times in a row; the last: no answer[\s\S]*in 30 s"):
-        async with gate.enter():
-            raise AssertionError("it is shut")
+        async with limiter.enter():
+            raise AssertionError("the circuit is open")
     clock.now += 31
-    async with gate.enter():  # the trial, while which nobody else gets in
+    async with limiter.enter():  # the trial, while which nobody else gets in
         with pytest.raises(SandboxUnavailable):
-            async with gate.enter():
+            async with limiter.enter():
                 raise AssertionError("only one goes on trial")
-    async with gate.enter():
+    async with limiter.enter():
         pass
 
 
-async def test_a_failed_trial_shuts_it_again() -> None:
+async def test_a_failed_trial_opens_it_again() -> None:
     clock = Clock()
-    gate = make(clock)
+    limiter = make(clock)
     for _ in range(3):
-        await fail(gate, EngineChoked("x"))
+        await fail(limiter, EngineChoked("x"))
     clock.now += 31
-    await fail(gate, EngineChoked("still"))
+    await fail(limiter, EngineChoked("still"))
     with pytest.raises(SandboxUnavailable, match="still"):
-        async with gate.enter():
+        async with limiter.enter():
             pass
 
 
-async def test_it_is_shut_for_longer_after_each_failed_trial_up_to_a_limit() -> None:
+async def test_it_is_open_for_longer_after_each_failed_trial_up_to_a_limit() -> None:
     clock = Clock()
-    gate = make(clock)
+    limiter = make(clock)
     for _ in range(3):
-        await fail(gate, EngineChoked("x"))
+        await fail(limiter, EngineChoked("x"))
     for seconds in (30, 60, 90, 90):
         clock.now += seconds - 1
         with pytest.raises(SandboxUnavailable, match="asked again in 1 s"):
-            async with gate.enter():
-                raise AssertionError("it is shut")
+            async with limiter.enter():
+                raise AssertionError("the circuit is open")
         clock.now += 2
-        await fail(gate, EngineChoked("x"))
+        await fail(limiter, EngineChoked("x"))
 
 
 async def test_what_the_engine_refuses_does_not_count() -> None:
-    gate = make(Clock())
+    limiter = make(Clock())
     for _ in range(2):
-        await fail(gate, EngineChoked("x"))
-    await fail(gate, SandboxStartFailed("bad mount"))
-    await fail(gate, EngineChoked("x"))  # the third failure, but not in a row
-    async with gate.enter():
+        await fail(limiter, EngineChoked("x"))
+    await fail(limiter, SandboxStartFailed("bad mount"))
+    await fail(limiter, EngineChoked("x"))  # the third failure, but not in a row
+    async with limiter.enter():
         pass
 
 
 def test_it_serves_one_loop_after_the_other() -> None:
-    gate = Gate(at_once=1, per_second=1e6)
+    limiter = CreateLimiter(at_once=1, per_second=1e6)
 
     async def two() -> None:
         async def one() -> None:
-            async with gate.enter():
+            async with limiter.enter():
                 await asyncio.sleep(0.001)
 
         await asyncio.gather(one(), one())

@@ -1,7 +1,7 @@
-"""What stands between us and a container engine that chokes: few creates at once, and none while it is down.
+"""Protects a container engine from overload: a rate limit on creates, and a circuit breaker.
 
 Our own, not aiolimiter and a breaker beside it: the rate is three lines, and all of it runs on one clock, which tests
-replace, in whatever loop asks.
+replace, in whatever event loop calls it.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ _LOOK = "look at `docker info` and the engine's log"
 
 
 class EngineChoked(SandboxUnavailable):
-    """The engine did not answer in time, broke off, or reported a failure of its own (5xx)."""
+    """The engine did not answer in time, closed the connection, or reported an internal failure (5xx)."""
 
 
 class EngineAway(EngineChoked):
-    """Nobody listens at the engine's address."""
+    """Nothing listens at the engine's address."""
 
 
-class Gate:
-    """Lets through `at_once` creates, at most `per_second`; a circuit breaker shuts it when the engine chokes.
+class CreateLimiter:
+    """Admits `at_once` concurrent creates, `per_second` at most; a circuit breaker refuses all while the engine fails.
 
-    After `failures` in a row it is shut; then one goes through on trial, whose success opens it again. Only
-    `EngineChoked` counts as a failure: a refused request shows an engine that is well.
+    The circuit opens after `failures` consecutive failures. After a while one create is admitted on trial; its success
+    closes the circuit. Only `EngineChoked` counts as a failure: a refused request shows a healthy engine.
 
     Args:
-        shut_s: how long it is shut: at first, and at most; twice as long after each trial that fails.
-        clock: seconds; replaced in tests.
+        open_s: how long the circuit stays open: at first, and at most. The time doubles with each trial that fails.
+        clock: in seconds; tests replace it.
     """
 
     def __init__(
@@ -40,28 +40,28 @@ class Gate:
         at_once: int = 8,
         per_second: float = 20.0,
         failures: int = 5,
-        shut_s: tuple[float, float] = (1.0, 30.0),
+        open_s: tuple[float, float] = (1.0, 30.0),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._at_once, self._pause = at_once, 1.0 / per_second
-        self._most_failures, self._shut_s, self._clock = failures, shut_s, clock
-        self._failures, self._trials, self._opens_at, self._trial = 0, 0, 0.0, False
+        self._most_failures, self._open_s, self._clock = failures, open_s, clock
+        self._failures, self._trials, self._retry_at, self._trial = 0, 0, 0.0, False
         self._cause, self._remedy = "", ""
         self._next = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._places = asyncio.Semaphore(at_once)
+        self._slots = asyncio.Semaphore(at_once)
 
     @asynccontextmanager
     async def enter(self) -> AsyncIterator[None]:
-        """Waits for a place, then for its moment.
+        """Waits until the create is admitted.
 
         Raises:
-            SandboxUnavailable: the gate is shut; names the failure that shut it.
+            SandboxUnavailable: the circuit is open; the message names the failure that opened it.
         """
         if self._loop is not asyncio.get_running_loop():  # a semaphore belongs to one loop, a backend need not
-            self._loop, self._places = asyncio.get_running_loop(), asyncio.Semaphore(self._at_once)
+            self._loop, self._slots = asyncio.get_running_loop(), asyncio.Semaphore(self._at_once)
         self._check()
-        async with self._places:
+        async with self._slots:
             now = self._clock()
             moment = max(now, self._next)
             self._next = moment + self._pause
@@ -74,8 +74,8 @@ class Gate:
             except EngineChoked as error:
                 self._failures += 1
                 self._trials = self._trials + 1 if trial else 0
-                first, longest = self._shut_s
-                self._opens_at = self._clock() + min(longest, first * 2.0 ** min(self._trials, 16))
+                first, longest = self._open_s
+                self._retry_at = self._clock() + min(longest, first * 2.0 ** min(self._trials, 16))
                 self._cause, self._remedy = error.message, error.remedy or _LOOK
                 raise
             except Exception:
@@ -88,7 +88,7 @@ class Gate:
     def _check(self) -> None:
         if self._failures < self._most_failures:
             return
-        left = self._opens_at - self._clock()
+        left = self._retry_at - self._clock()
         if left > 0 or self._trial:
             raise SandboxUnavailable(
                 f"the container engine failed {self._failures} times in a row; the last: {self._cause}",
