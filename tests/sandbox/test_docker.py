@@ -20,7 +20,7 @@ pytest.importorskip("docker", reason="the package docker is missing: pip install
 
 from agentrl.sandbox import open_backend
 from agentrl.sandbox.docker.backend import DockerBackend, DockerSandbox
-from agentrl.sandbox.docker.container import Plan
+from agentrl.sandbox.docker.container import ContainerSpec
 from agentrl.sandbox.docker.create_limiter import EngineChoked
 from agentrl.sandbox.docker.engine import Engine
 from agentrl.sandbox.docker.owner import MACHINE, OWNER, reap
@@ -198,14 +198,14 @@ async def test_a_create_that_the_engine_is_slow_with_is_waited_for(
     docker_backend: DockerBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     docker_backend.preflight(SandboxSpec())  # so that the create is what is cancelled
-    create, over = Plan.create, threading.Event()
+    create, over = ContainerSpec.create, threading.Event()
 
     def slow(*args: Any) -> None:
         time.sleep(0.5)
         create(*args)
         over.set()
 
-    monkeypatch.setattr(Plan, "create", slow)
+    monkeypatch.setattr(ContainerSpec, "create", slow)
     task = asyncio.create_task(docker_backend.create(SandboxSpec()))
     await asyncio.sleep(0.2)
     task.cancel()

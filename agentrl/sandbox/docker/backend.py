@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agentrl.sandbox.docker.container import Container, Plan, hardening
+from agentrl.sandbox.docker.container import Container, ContainerSpec, hardening
 from agentrl.sandbox.docker.create_limiter import CreateLimiter
 from agentrl.sandbox.docker.engine import Engine
 from agentrl.sandbox.docker.image import Image, look_at
@@ -119,7 +119,7 @@ class DockerBackend:
             raise
         return sandbox
 
-    async def plan(self, spec: SandboxSpec, label: str) -> Plan:
+    async def container_spec(self, spec: SandboxSpec, label: str) -> ContainerSpec:
         """What the container of such a sandbox is to be."""
         network = "none"
         if spec.network_kind == "public":
@@ -127,7 +127,7 @@ class DockerBackend:
                 self._network = f"agentrl-{self.owner}"
                 await self.engine.call(self._make_network)
             network = self._network
-        return Plan(spec, self._image(spec), network, labels(self.owner, label))
+        return ContainerSpec(spec, self._image(spec), network, labels(self.owner, label))
 
     def container(self) -> Container:
         """One that does not exist yet."""
@@ -204,8 +204,8 @@ class DockerSandbox(SnapshotSandbox[Archive]):
 
     async def start(self, snapshot: Archive | None) -> None:
         """Makes the container and its way out, and unpacks the files, see `Container.start`."""
-        plan = await self._backend.plan(self.spec, self.label)
-        await self._container.start(plan, self._backend.limiter, self.wire)
+        container = await self._backend.container_spec(self.spec, self.label)
+        await self._container.start(container, self._backend.limiter, self.wire)
         if isinstance(self.spec.network, NetworkAllow):
             await open_way_out(self, self._backend.egress, self._socket, self.spec.network.allow)
         if snapshot is not None:

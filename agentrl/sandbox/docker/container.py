@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Plan:
+class ContainerSpec:
     """What a container is to be.
 
     Attributes:
@@ -122,7 +122,7 @@ class Container:
         self._engine = engine
         self._making: asyncio.Future[None] | None = None
 
-    async def start(self, plan: Plan, limiter: CreateLimiter, wire: Wire) -> None:
+    async def start(self, container: ContainerSpec, limiter: CreateLimiter, wire: Wire) -> None:
         """Makes it and waits until its toolbox speaks.
 
         Raises:
@@ -139,7 +139,7 @@ class Container:
             listener.setblocking(False)
             async with limiter.enter():
                 # A thread cannot be cancelled: whoever removes the container waits for the call.
-                call = self._engine.call(lambda api: plan.create(api, self.name, self.folder))
+                call = self._engine.call(lambda api: container.create(api, self.name, self.folder))
                 self._making = asyncio.ensure_future(call)
                 try:
                     await asyncio.shield(self._making)
@@ -158,7 +158,7 @@ class Container:
         os.unlink(f"{self.folder}/host")  # it has called; nobody else may
         self.group = _group_of(pid)
         if self.group is not None:
-            self.group.limit_tcp(Bounds.of(plan.spec).memory_mb)  # the engine does not
+            self.group.limit_tcp(Bounds.of(container.spec).memory_mb)  # the engine does not
         Inquest(self.group, pid, self._killed_for_memory).attach(wire)
 
     async def _caller(self, listener: socket.socket) -> socket.socket:
