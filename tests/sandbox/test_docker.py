@@ -22,7 +22,7 @@ from agentrl.sandbox import open_backend
 from agentrl.sandbox.docker.backend import DockerBackend, DockerSandbox
 from agentrl.sandbox.docker.container import ContainerSpec
 from agentrl.sandbox.docker.create_limiter import EngineChoked
-from agentrl.sandbox.docker.engine import Engine
+from agentrl.sandbox.docker.engine import ContainerEngine
 from agentrl.sandbox.docker.owner import MACHINE, OWNER, reap
 from agentrl.types.sandbox import (
     CapabilityMissing,
@@ -167,7 +167,7 @@ async def test_ttl(docker_backend: DockerBackend) -> None:
 
 async def test_an_engine_that_does_not_answer(docker_host: str, tmp_path: Path) -> None:
     deaf = await asyncio.start_unix_server(lambda reader, writer: asyncio.sleep(60), f"{tmp_path}/deaf")
-    engine = Engine(f"unix://{tmp_path}/deaf")
+    engine = ContainerEngine(f"unix://{tmp_path}/deaf")
     engine._version = "1.41"
     with pytest.raises(EngineChoked, match=r"within 0\.2 s"):
         await engine.call(lambda api: api.ping(), 0.2)
@@ -284,7 +284,7 @@ def test_a_container_that_is_going_has_no_name() -> None:
         def ask(self, call: Any, timeout_s: float) -> Any:
             return call(Api())
 
-    assert reap(cast(Engine, Going()), owner="owner", dry=True) == ["container 0123456789ab"]
+    assert reap(cast(ContainerEngine, Going()), owner="owner", dry=True) == ["container 0123456789ab"]
 
 
 async def test_the_living_are_not_reaped(docker_backend: DockerBackend) -> None:

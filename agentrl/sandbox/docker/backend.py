@@ -21,7 +21,7 @@ from typing import Any
 
 from agentrl.sandbox.docker.container import Container, ContainerSpec, hardening
 from agentrl.sandbox.docker.create_limiter import CreateLimiter
-from agentrl.sandbox.docker.engine import Engine
+from agentrl.sandbox.docker.engine import ContainerEngine
 from agentrl.sandbox.docker.image import Image, look_at
 from agentrl.sandbox.docker.owner import labels, reap
 from agentrl.sandbox.linux.bounds import Bounds
@@ -55,7 +55,7 @@ class DockerBackend:
     name = "docker"
 
     def __init__(self, host: str | None = None, limiter: CreateLimiter | None = None) -> None:
-        self.engine = Engine(host)
+        self.engine = ContainerEngine(host)
         self.limiter = limiter or CreateLimiter()
         self.egress = Egress()
         self.owner = new_label()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.sandbox.docker.create_limiter import CreateLimiter, EngineAway, EngineChoked
-from agentrl.sandbox.docker.engine import Engine
+from agentrl.sandbox.docker.engine import ContainerEngine
 from agentrl.sandbox.docker.image import UID, Image
 from agentrl.sandbox.linux.bounds import Bounds
 from agentrl.sandbox.linux.cgroups import Group
@@ -116,7 +116,7 @@ class Container:
         group: its control group; None where it cannot be seen from here.
     """
 
-    def __init__(self, engine: Engine, name: str, folder: Path) -> None:
+    def __init__(self, engine: ContainerEngine, name: str, folder: Path) -> None:
         self.name, self.folder = name, folder
         self.group: Group | None = None
         self._engine = engine

@@ -21,7 +21,7 @@ DEFAULT_HOST = "unix:///var/run/docker.sock"
 _INSTALL = "install and start one: apt-get install -y docker.io && (systemctl start docker || dockerd &)  (as root)"
 
 
-class Engine:
+class ContainerEngine:
     """A container engine on this machine.
 
     Args:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentrl.sandbox.docker.engine import Engine
+from agentrl.sandbox.docker.engine import ContainerEngine
 from agentrl.sandbox.linux.seccomp import filter_program
 from agentrl.sandbox.preflight import no_room
 from agentrl.sandbox.toolbox.client import TOOLS
@@ -74,7 +74,7 @@ class Image:
         return [f"{self.folder}:{TOOLS}:ro", *users]
 
 
-def look_at(engine: Engine, name: str, root: Path, settings: dict[str, Any], labels: dict[str, str]) -> Image:
+def look_at(engine: ContainerEngine, name: str, root: Path, settings: dict[str, Any], labels: dict[str, str]) -> Image:
     """Inspects and probes an image.
 
     Args:
@@ -110,7 +110,9 @@ def look_at(engine: Engine, name: str, root: Path, settings: dict[str, Any], lab
     return Image(about["Id"], folder, tuple(about["Config"].get("Volumes") or ()))
 
 
-def _probe(engine: Engine, name: str, id: str, folder: Path, settings: dict[str, Any], labels: dict[str, str]) -> None:
+def _probe(
+    engine: ContainerEngine, name: str, id: str, folder: Path, settings: dict[str, Any], labels: dict[str, str]
+) -> None:
     argv = ["python3", "-I", "-S", "-B", "-c", _PROBE, TOOLS, str(UID), str(_NO_ROOM)]
 
     def run(api: Any) -> tuple[int, str]:
@@ -141,7 +143,7 @@ def _probe(engine: Engine, name: str, id: str, folder: Path, settings: dict[str,
         )
 
 
-def _unknown(engine: Engine, name: str) -> SandboxUnavailable:
+def _unknown(engine: ContainerEngine, name: str) -> SandboxUnavailable:
     tags = sorted(tag for image in engine.ask(lambda api: api.images()) for tag in image.get("RepoTags") or ())
     there = ", ".join(tag for tag in tags if not tag.startswith("<none>")) or "none"
     short = name.removeprefix("agentrl/").removesuffix(":latest")

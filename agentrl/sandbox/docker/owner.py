@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from agentrl.sandbox.docker.engine import Engine
+from agentrl.sandbox.docker.engine import ContainerEngine
 from agentrl.sandbox.owner import lives
 
 OWNER, MACHINE, RUN = "agentrl.owner", "agentrl.machine", "agentrl.run"
@@ -23,7 +23,7 @@ def machine() -> str:
     return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
 
 
-def reap(engine: Engine, *, dry: bool = False, owner: str = "") -> list[str]:
+def reap(engine: ContainerEngine, *, dry: bool = False, owner: str = "") -> list[str]:
     """Removes what dead owners left in the engine; or what `owner` has there, who need not be dead.
 
     Nothing is judged whose owner lives in another PID namespace of the same boot (agentrl in a container).
@@ -57,7 +57,7 @@ def _is_dead(thing: dict[str, Any]) -> bool:
     return boot != own_boot or (space == own_space and not lives(marks[OWNER]))
 
 
-def _tolerant(engine: Engine, remove: Any) -> None:
+def _tolerant(engine: ContainerEngine, remove: Any) -> None:
     """Two that start at the same time may reap the same: who comes second is told that it is gone, or going."""
     try:
         remove()
