@@ -22,7 +22,7 @@ from typing import Any
 from agentrl.sandbox.docker.container import Container, ContainerSpec, hardening
 from agentrl.sandbox.docker.create_limiter import CreateLimiter
 from agentrl.sandbox.docker.engine import ContainerEngine
-from agentrl.sandbox.docker.image import Image, look_at
+from agentrl.sandbox.docker.image import ContainerImage, look_at
 from agentrl.sandbox.docker.owner import labels, reap
 from agentrl.sandbox.linux.bounds import Bounds
 from agentrl.sandbox.linux.cgroups import can_limit_tcp
@@ -63,7 +63,7 @@ class DockerBackend:
         self._folder: Path | None = None
         self._remove_folder: Callable[[], object] = lambda: None
         self._known: Capabilities | None = None
-        self._images: dict[str, Image] = {}
+        self._images: dict[str, ContainerImage] = {}
         self._network = ""
         self._alive: set[DockerSandbox] = set()
         self._numbers = itertools.count(1)
@@ -170,7 +170,7 @@ class DockerBackend:
 
     # What all sandboxes share
 
-    def _image(self, spec: SandboxSpec) -> Image:
+    def _image(self, spec: SandboxSpec) -> ContainerImage:
         name = spec.image or DEFAULT_IMAGE
         with self._opening:
             if name not in self._images:

@@ -15,7 +15,7 @@ from typing import Any
 
 from agentrl.sandbox.docker.create_limiter import CreateLimiter, EngineAway, EngineChoked
 from agentrl.sandbox.docker.engine import ContainerEngine
-from agentrl.sandbox.docker.image import UID, Image
+from agentrl.sandbox.docker.image import UID, ContainerImage
 from agentrl.sandbox.linux.bounds import Bounds
 from agentrl.sandbox.linux.cgroups import Group
 from agentrl.sandbox.toolbox.client import TOOLS, WIRE
@@ -42,7 +42,7 @@ class ContainerSpec:
     """
 
     spec: SandboxSpec
-    image: Image
+    image: ContainerImage
     network: str
     labels: dict[str, str]
 

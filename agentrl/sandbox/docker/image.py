@@ -54,7 +54,7 @@ for name, line in (("passwd", f"agent:x:{uid}:{uid}:agent:/work:/bin/bash"), ("g
 
 
 @dataclass(frozen=True)
-class Image:
+class ContainerImage:
     """An image that was looked at.
 
     Attributes:
@@ -74,7 +74,9 @@ class Image:
         return [f"{self.folder}:{TOOLS}:ro", *users]
 
 
-def look_at(engine: ContainerEngine, name: str, root: Path, settings: dict[str, Any], labels: dict[str, str]) -> Image:
+def look_at(
+    engine: ContainerEngine, name: str, root: Path, settings: dict[str, Any], labels: dict[str, str]
+) -> ContainerImage:
     """Inspects and probes an image.
 
     Args:
@@ -107,7 +109,7 @@ def look_at(engine: ContainerEngine, name: str, root: Path, settings: dict[str, 
             if isinstance(error, OSError) and error.errno is not None:  # else it is one of the engine
                 raise no_room("docker", error.strerror) from None
             raise
-    return Image(about["Id"], folder, tuple(about["Config"].get("Volumes") or ()))
+    return ContainerImage(about["Id"], folder, tuple(about["Config"].get("Volumes") or ()))
 
 
 def _probe(
