@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentrl.sandbox.linux import cgroups
-from agentrl.sandbox.linux.cgroups import Limits, found_family, reap_groups
+from agentrl.sandbox.linux.cgroups import CgroupLimits, found_family, reap_groups
 from agentrl.sandbox.owner import lives, new_label
 
 
@@ -27,7 +27,7 @@ def test_version_2_writes_its_files(version_2: Path) -> None:
     assert family is not None
     assert (family.means, family.cpu) == ("cgroup v2", True)
     assert (version_2 / "cgroup.subtree_control").read_text() == "+memory +pids +cpu"
-    group = family.create(Limits(memory_mb=64, pids=32, cpu=0.5))
+    group = family.create(CgroupLimits(memory_mb=64, pids=32, cpu=0.5))
     folder = Path(group.folders[0])
     assert {file.name: file.read_text() for file in folder.iterdir()} == {
         "memory.max": str(64 << 20),

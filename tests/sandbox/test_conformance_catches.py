@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agentrl.sandbox.conformance import Arena, checks, run_check
-from agentrl.sandbox.linux.cgroups import Group
+from agentrl.sandbox.linux.cgroups import Cgroup
 from agentrl.sandbox.namespace import rootfs
 from agentrl.sandbox.namespace.backend import NamespaceBackend, NamespaceSandbox
 from agentrl.sandbox.toolbox import carry, egress
@@ -99,7 +99,7 @@ def is_no_better_than_its_programs(monkeypatch: pytest.MonkeyPatch, folder: Path
 
 @broken("tcp_memory")
 def forgets_sockets(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
-    monkeypatch.setattr(Group, "limit_tcp", lambda self, memory_mb: None)
+    monkeypatch.setattr(Cgroup, "limit_tcp", lambda self, memory_mb: None)
     return NamespaceBackend
 
 

@@ -44,7 +44,7 @@ soak.main()
 
 
 FAULTS = {
-    "cgroups": "cgroups.Group.remove = lambda self: True",
+    "cgroups": "cgroups.Cgroup.remove = lambda self: True",
     "descriptors": """
 old, count = namespace.NamespaceSandbox.destroy, iter(range(1000))
 async def destroy(self):

@@ -17,7 +17,7 @@ from agentrl.sandbox.docker.create_limiter import CreateLimiter, EngineAway, Eng
 from agentrl.sandbox.docker.engine import ContainerEngine
 from agentrl.sandbox.docker.image import UID, ContainerImage
 from agentrl.sandbox.linux.bounds import Bounds
-from agentrl.sandbox.linux.cgroups import Group
+from agentrl.sandbox.linux.cgroups import Cgroup
 from agentrl.sandbox.toolbox.client import TOOLS, WIRE
 from agentrl.sandbox.toolbox.egress import proxy_environment
 from agentrl.sandbox.toolbox.inquest import Inquest
@@ -118,7 +118,7 @@ class Container:
 
     def __init__(self, engine: ContainerEngine, name: str, folder: Path) -> None:
         self.name, self.folder = name, folder
-        self.group: Group | None = None
+        self.group: Cgroup | None = None
         self._engine = engine
         self._making: asyncio.Future[None] | None = None
 
@@ -208,7 +208,7 @@ class Container:
         await asyncio.to_thread(shutil.rmtree, self.folder, True)
 
 
-def _group_of(pid: int) -> Group | None:
+def _group_of(pid: int) -> Cgroup | None:
     """The memory control group of a process, version 1 or 2; None where it cannot be seen from here."""
     root = "/sys/fs/cgroup"
     with suppress(OSError), open(f"/proc/{pid}/cgroup") as file:
@@ -216,7 +216,7 @@ def _group_of(pid: int) -> Group | None:
             _, names, path = line.rstrip("\n").split(":", 2)
             v1, v2 = f"{root}/memory{path}", f"{root}{path}"
             if "memory" in names.split(",") and os.path.exists(f"{v1}/memory.oom_control"):
-                return Group((), v1, 1)
+                return Cgroup((), v1, 1)
             if not names and os.path.exists(f"{v2}/memory.events"):
-                return Group((), v2, 2)
+                return Cgroup((), v2, 2)
     return None

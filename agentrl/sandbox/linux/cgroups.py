@@ -24,7 +24,7 @@ _MIB = 1 << 20
 
 
 @dataclass(frozen=True)
-class Limits:
+class CgroupLimits:
     """What a group may use. `cpu` in cores, None without bound."""
 
     memory_mb: int
@@ -43,7 +43,7 @@ _FULL = 0.95
 
 
 @dataclass(frozen=True)
-class Group:
+class Cgroup:
     """The control group of one sandbox.
 
     Attributes:
@@ -130,7 +130,7 @@ class Family:
         self.close = weakref.finalize(self, _remove, sorted(set(bases.values())))
         """Removes the family, whose groups must be gone; runs at exit, too."""
 
-    def create(self, limits: Limits) -> Group:
+    def create(self, limits: CgroupLimits) -> Cgroup:
         """A new, empty group. Raises OSError."""
         self._made += 1
         folders = {controller: f"{base}/{self._made}" for controller, base in self._bases.items()}
@@ -148,7 +148,7 @@ class Family:
             _put(f"{folder}/pids.max", str(limits.pids))
             if limits.cpu is not None:
                 _put(f"{folder}/cpu.max", f"{quota} {_PERIOD_US}")
-            return Group(unique, folder, 2)
+            return Cgroup(unique, folder, 2)
         memory = folders["memory"]
         _put(f"{memory}/memory.limit_in_bytes", str(limits.memory_mb * _MIB))
         with suppress(OSError):  # absent where swap is not counted
@@ -156,7 +156,7 @@ class Family:
         _put(f"{folders['pids']}/pids.max", str(limits.pids))
         if limits.cpu is not None:
             _put(f"{folders['cpu']}/cpu.cfs_quota_us", str(quota))
-        group = Group(unique, memory, 1)
+        group = Cgroup(unique, memory, 1)
         group.limit_tcp(limits.memory_mb)
         return group
 

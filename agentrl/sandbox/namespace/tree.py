@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.sandbox.linux.bounds import Bounds
-from agentrl.sandbox.linux.cgroups import Family, Group, Limits
+from agentrl.sandbox.linux.cgroups import Cgroup, CgroupLimits, Family
 from agentrl.sandbox.namespace.rootfs import RootFS
 from agentrl.sandbox.toolbox.inquest import Inquest
 from agentrl.sandbox.toolbox.wire import Wire
@@ -32,7 +32,7 @@ class Tree:
 
     def __init__(self) -> None:
         self.init_pid = 0
-        self.group: Group | None = None
+        self.group: Cgroup | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._about = self._stderr = -1
         self._socket = 0  # inode of the toolbox's end of the wire
@@ -78,10 +78,10 @@ class Tree:
         # {"child-pid": N, ...}: bubblewrap wrote it before the toolbox could say hello.
         self.init_pid = int(os.read(self._about, 4096).partition(b'"child-pid":')[2].split(b",")[0].strip(b" }\n"))
         if family is not None:
-            self._confine(family, Limits(bounds.memory_mb, bounds.pids, spec.cpu))
+            self._confine(family, CgroupLimits(bounds.memory_mb, bounds.pids, spec.cpu))
         Inquest(self.group, self.init_pid).attach(wire)
 
-    def _confine(self, family: Family, limits: Limits) -> None:
+    def _confine(self, family: Family, limits: CgroupLimits) -> None:
         try:
             self.group = family.create(limits)
             self.group.add(self.init_pid)
@@ -112,7 +112,7 @@ class Tree:
         return ""
 
 
-async def _removed(group: Group) -> None:
+async def _removed(group: Cgroup) -> None:
     """Waits until a group is gone. A bubblewrap that was killed from outside leaves its child behind, dying."""
     pause = 0.0005
     while not group.remove() and pause < 2.0:

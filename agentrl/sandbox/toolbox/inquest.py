@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from agentrl.sandbox.linux.cgroups import Group
+from agentrl.sandbox.linux.cgroups import Cgroup
 from agentrl.sandbox.toolbox.wire import Wire
 
 _SAMPLE_S = 0.005
@@ -29,7 +29,7 @@ class Inquest:
     """
 
     def __init__(
-        self, group: Group | None, pid: int, killed_for_memory: Callable[[], Awaitable[bool]] | None = None
+        self, group: Cgroup | None, pid: int, killed_for_memory: Callable[[], Awaitable[bool]] | None = None
     ) -> None:
         self._group, self._pid, self._killed_for_memory = group, pid, killed_for_memory
         self._kills = 0
