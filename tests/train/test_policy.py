@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, GraniteConfig, GraniteForCausalLM
 
 from agentrl.config.train import TrainSettings
 from agentrl.train import checkpoint
-from agentrl.train.model.attention import Ragged, Tree, tree_attention_forward
+from agentrl.train.model.attention import Ragged, TreeAttention, tree_attention_forward
 from agentrl.train.model.packing import pack
 from agentrl.train.model.policy import Policy, choose_layout
 from agentrl.train.trainer import Trainer
@@ -193,8 +193,8 @@ def test_the_kernel_for_variable_lengths_is_given_the_same_attention(monkeypatch
     torch.manual_seed(0)
     length = len(packed.token_ids)
     q, k, v = (torch.randn(1, heads, length, 8) for heads in (4, 2, 2))
-    stacked = Tree.of(packed, torch.device("cpu"), torch.float32)
-    ragged = Tree(
+    stacked = TreeAttention.of(packed, torch.device("cpu"), torch.float32)
+    ragged = TreeAttention(
         [], torch.empty(0), stacked.longest, torch.float32, Ragged.of(packed, torch.device("cpu"), torch.float32)
     )
     module = torch.nn.Identity()
@@ -230,11 +230,11 @@ def test_over_float32_weights_the_kernel_is_given_half_precision(monkeypatch):
         return varlen(query, key, value, *args, **kwargs)
 
     def ragged(pack, device, dtype):
-        return Tree([], torch.empty(0), 10**6, dtype, Ragged.of(pack, device, dtype))
+        return TreeAttention([], torch.empty(0), 10**6, dtype, Ragged.of(pack, device, dtype))
 
     real = torch.nn.attention.varlen.varlen_attn
     monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", kernel)
-    monkeypatch.setattr(Tree, "of", ragged)
+    monkeypatch.setattr(TreeAttention, "of", ragged)
     logprob, _ = Policy(model, precision="bfloat16")(packed)
     assert calls
     assert all(types == {torch.bfloat16} for types in calls)

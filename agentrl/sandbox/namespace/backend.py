@@ -17,7 +17,7 @@ from agentrl.sandbox.linux.bounds import Bounds
 from agentrl.sandbox.linux.cgroups import Family, found_family, reap_groups
 from agentrl.sandbox.linux.seccomp import filter_program
 from agentrl.sandbox.namespace.rootfs import Host, reap_folders
-from agentrl.sandbox.namespace.tree import Tree
+from agentrl.sandbox.namespace.tree import ProcessTree
 from agentrl.sandbox.preflight import refuse
 from agentrl.sandbox.toolbox.archives import Archive, Archives
 from agentrl.sandbox.toolbox.egress import SOCKET, Egress, open_way_out
@@ -176,12 +176,12 @@ class NamespaceSandbox(SnapshotSandbox[Archive]):
         super().__init__(spec, label, backend.snapshots)
         self._backend, self._host, self._family = backend, host, family
         self._rootfs = host.rootfs(_rootfs_of(spec))
-        self._tree = Tree()
+        self._tree = ProcessTree()
         self._way_out: Path | None = None
         self._packing = asyncio.Lock()
 
     async def start(self, snapshot: Archive | None) -> None:
-        """Starts the processes, opens the way out, and unpacks the files, see `Tree.start`."""
+        """Starts the processes, opens the way out, and unpacks the files, see `ProcessTree.start`."""
         spec, python = self.spec, self._rootfs.python
         if isinstance(spec.network, NetworkAllow):
             self._way_out = self._host.way_out()
@@ -217,7 +217,7 @@ class NamespaceSandbox(SnapshotSandbox[Archive]):
     async def end(self) -> None:
         """Ends the processes and closes the way out; there can be others."""
         await self._tree.remove()
-        self._tree = Tree()
+        self._tree = ProcessTree()
         if self._way_out is not None:
             self._backend.egress.close(self._socket)
             shutil.rmtree(self._way_out, ignore_errors=True)

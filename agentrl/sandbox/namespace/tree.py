@@ -22,7 +22,7 @@ START_S = 30.0
 """A sandbox that has not said hello by then did not start."""
 
 
-class Tree:
+class ProcessTree:
     """Bubblewrap, the toolbox below it, and all that this starts.
 
     Attributes:

@@ -116,7 +116,7 @@ class Ragged:
 
 
 @dataclass(frozen=True)
-class Tree:
+class TreeAttention:
     """A pack's attention, ready for a device: `ragged` or stacks. `order` [T] finds each token among the stacked
     outputs."""
 
@@ -136,7 +136,7 @@ class Tree:
         return self.windowed[window]
 
     @classmethod
-    def of(cls, pack: Pack, device: torch.device, dtype: torch.dtype) -> Tree:
+    def of(cls, pack: Pack, device: torch.device, dtype: torch.dtype) -> TreeAttention:
         """Stacks the segments of `pack`. The masks take sum(B * Lq * Lk) elements of `dtype`."""
         longest = max((len(segment.path) for segment in pack.segments), default=0)
         half = dtype in (torch.float16, torch.bfloat16)
@@ -202,7 +202,7 @@ def tree_attention_forward(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    tree: Tree | None = None,
+    tree: TreeAttention | None = None,
     scaling: float | None = None,
     sliding_window: int | None = None,
     **others: Any,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from agentrl.train.model.attention import REMEDY, Tree, tree_attention
+from agentrl.train.model.attention import REMEDY, TreeAttention, tree_attention
 from agentrl.train.model.packing import Layout, Pack, pack
 from agentrl.train.model.routers import balance_loss
 from agentrl.types.errors import DeadPolicy, TrainError
@@ -226,7 +226,7 @@ def _tree_pass(model: Any, packed: Pack, dtype: torch.dtype, asked: dict[str, An
     """The output for a pack whose prefixes are forwarded once, and which of its places hold the pack's tokens."""
     ids, positions = (torch.from_numpy(index).to(model.device) for index in (packed.token_ids, packed.positions))
     with tree_attention(model):
-        tree = Tree.of(packed, model.device, dtype)
+        tree = TreeAttention.of(packed, model.device, dtype)
         return body(model)(input_ids=ids[None], position_ids=positions[None], tree=tree, **asked), slice(None)
 
 
