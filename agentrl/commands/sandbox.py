@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agentrl.sandbox import BACKENDS, images, open_backend
-from agentrl.sandbox.conformance import Arena, Finding, checks, run_check
+from agentrl.sandbox.conformance import Arena, CheckResult, checks, run_check
 from agentrl.types.errors import AgentRLError, MissingExtra, RecipeError, nearest
 from agentrl.types.sandbox import SandboxSpec
 
@@ -65,7 +65,7 @@ def check_command(
     sys.exit(1 if failed else 0)
 
 
-async def _check(name: str, names: list[str], base: SandboxSpec, *, quiet: bool) -> list[Finding]:
+async def _check(name: str, names: list[str], base: SandboxSpec, *, quiet: bool) -> list[CheckResult]:
     backend = open_backend(name)
     console = Console(quiet=quiet)
     findings = []

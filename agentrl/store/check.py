@@ -24,7 +24,7 @@ FIRST = 5
 
 
 @dataclass
-class Finding:
+class Invariant:
     """One invariant: how often it held, how often not, and the first places where it did not."""
 
     about: str
@@ -53,18 +53,18 @@ class Report:
     """What `check` found.
 
     Attributes:
-        findings: by name of the invariant.
+        invariants: by name of the invariant.
         notes: what is no failure but worth knowing.
     """
 
     run: str
     episodes: int
-    findings: dict[str, Finding]
+    invariants: dict[str, Invariant]
     notes: list[str]
 
     @property
     def ok(self) -> bool:
-        return not any(finding.failed for finding in self.findings.values())
+        return not any(invariant.failed for invariant in self.invariants.values())
 
     @property
     def exit_code(self) -> int:
@@ -72,16 +72,22 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        findings: dict[str, Any] = msgspec.to_builtins(self.findings)
-        return {"run": self.run, "ok": self.ok, "episodes": self.episodes, "invariants": findings, "notes": self.notes}
+        invariants: dict[str, Any] = msgspec.to_builtins(self.invariants)
+        return {
+            "run": self.run,
+            "ok": self.ok,
+            "episodes": self.episodes,
+            "invariants": invariants,
+            "notes": self.notes,
+        }
 
     def as_text(self) -> str:
         """For people: a line per invariant, offenders below it."""
         lines = []
-        for name, finding in self.findings.items():
-            mark = "FAIL" if finding.failed else "ok"
-            lines.append(f"{mark:4}  {name:20} {finding.ok:8} ok {finding.failed:6} failed   {finding.about}")
-            lines += [f"        {offender}" for offender in finding.offenders]
+        for name, invariant in self.invariants.items():
+            mark = "FAIL" if invariant.failed else "ok"
+            lines.append(f"{mark:4}  {name:20} {invariant.ok:8} ok {invariant.failed:6} failed   {invariant.about}")
+            lines += [f"        {offender}" for offender in invariant.offenders]
         lines += [f"note  {note}" for note in self.notes]
         lines.append(f"{self.run}: {self.episodes} episodes, {'sound' if self.ok else 'NOT SOUND'}")
         return "\n".join(lines)
@@ -108,54 +114,54 @@ def check(path: str | Path) -> Report:
         StoreError: it is not a run.
     """
     path = Path(path)
-    findings = {name: Finding(about) for name, about in _ABOUT.items()}
+    invariants = {name: Invariant(about) for name, about in _ABOUT.items()}
     notes: list[str] = []
     with RunDir.read(path) as run:
         live = is_held(path / "lock")
         if live:
             notes.append("the run is being written: missing episodes and unnamed blobs are not failures yet")
-        turns, blobs = _check_episodes(run, findings, notes)
-        _check_planned(run, set(turns), findings["exactly_once"], notes, live)
-        _check_credit(run, turns, findings, notes)
-        _check_blobs(run, blobs, findings["blobs"], live)
+        turns, blobs = _check_episodes(run, invariants, notes)
+        _check_planned(run, set(turns), invariants["exactly_once"], notes, live)
+        _check_credit(run, turns, invariants, notes)
+        _check_blobs(run, blobs, invariants["blobs"], live)
         _note_repairs(run, notes)
-    return Report(str(path), len(turns), findings, notes)
+    return Report(str(path), len(turns), invariants, notes)
 
 
 def _check_episodes(
-    run: RunDir, findings: dict[str, Finding], notes: list[str]
+    run: RunDir, invariants: dict[str, Invariant], notes: list[str]
 ) -> tuple[dict[str, int], dict[str, str]]:
     """Goes through the shards. Returns the number of turns by episode, and an episode by blob."""
     indexed = {row.id: row for row in run.rows()}
     turns: dict[str, int] = {}
     blobs: dict[str, str] = {}
-    for place, line in _lines(run.path / "episodes", findings["readable"], notes):
+    for place, line in _lines(run.path / "episodes", invariants["readable"], notes):
         try:
             episode = decode_episode(line)
         except msgspec.DecodeError as error:
-            findings["readable"].broken(f"{place}: {error}")
+            invariants["readable"].broken(f"{place}: {error}")
             continue
-        findings["readable"].passed()
+        invariants["readable"].passed()
         if episode.id in turns:
-            findings["exactly_once"].broken(f"{episode.id}: stored again at {place}")
+            invariants["exactly_once"].broken(f"{episode.id}: stored again at {place}")
             continue
-        findings["exactly_once"].passed()
+        invariants["exactly_once"].passed()
         turns[episode.id] = len(episode.turns)
         blobs.update(dict.fromkeys(blobs_of(episode), episode.id))
         row = indexed.pop(episode.id, None)
         if row is None:
-            findings["index"].broken(f"{episode.id}: not in the index")
+            invariants["index"].broken(f"{episode.id}: not in the index")
         else:
             same = row_of(episode, row.location) == row and str(row.location) == place
-            findings["index"].take(None if same else f"the index differs from {place}", episode.id)
+            invariants["index"].take(None if same else f"the index differs from {place}", episode.id)
         for name, problem_of in _OF_AN_EPISODE.items():
-            findings[name].take(_safely(problem_of, episode), episode.id)
+            invariants[name].take(_safely(problem_of, episode), episode.id)
     for id, row in indexed.items():
-        findings["index"].broken(f"{id}: indexed, but not readable at {row.location}")
+        invariants["index"].broken(f"{id}: indexed, but not readable at {row.location}")
     return turns, blobs
 
 
-def _lines(folder: Path, readable: Finding, notes: list[str]) -> Iterator[tuple[str, bytes]]:
+def _lines(folder: Path, readable: Invariant, notes: list[str]) -> Iterator[tuple[str, bytes]]:
     for frame in Shards(folder).scan():
         if frame.data is not None:
             yield str(frame.location), frame.data
@@ -165,7 +171,7 @@ def _lines(folder: Path, readable: Finding, notes: list[str]) -> Iterator[tuple[
             readable.broken(f"{folder.name}/{frame.location}: damaged, {frame.location.length} bytes")
 
 
-def _check_planned(run: RunDir, ids: set[str], once: Finding, notes: list[str], live: bool) -> None:
+def _check_planned(run: RunDir, ids: set[str], once: Invariant, notes: list[str], live: bool) -> None:
     planned = run.info.get("planned")
     if planned is None:
         return
@@ -179,14 +185,14 @@ def _check_planned(run: RunDir, ids: set[str], once: Finding, notes: list[str], 
         notes.append(f"{count} planned episodes are not stored yet")
 
 
-def _check_credit(run: RunDir, turns: dict[str, int], findings: dict[str, Finding], notes: list[str]) -> None:
-    for place, line in _lines(run.path / "credit", findings["readable"], notes):
+def _check_credit(run: RunDir, turns: dict[str, int], invariants: dict[str, Invariant], notes: list[str]) -> None:
+    for place, line in _lines(run.path / "credit", invariants["readable"], notes):
         try:
             credit = decode_credit(line)
         except msgspec.DecodeError as error:
-            findings["readable"].broken(f"credit/{place}: {error}")
+            invariants["readable"].broken(f"credit/{place}: {error}")
             continue
-        findings["readable"].passed()
+        invariants["readable"].passed()
         expected = turns.get(credit.episode_id)
         lengths = {len(credit.turn_advantages), *map(len, credit.parts.values())}
         problem = None
@@ -194,20 +200,20 @@ def _check_credit(run: RunDir, turns: dict[str, int], findings: dict[str, Findin
             problem = "no such episode"
         elif lengths != {expected}:
             problem = f"{sorted(lengths)} numbers for {expected} turns"
-        findings["credit"].take(problem, credit.episode_id)
+        invariants["credit"].take(problem, credit.episode_id)
 
 
-def _check_blobs(run: RunDir, named: dict[str, str], finding: Finding, live: bool) -> None:
+def _check_blobs(run: RunDir, named: dict[str, str], invariant: Invariant, live: bool) -> None:
     there = {path.name: path for path in run.path.glob("blobs/*/*") if not path.name.startswith(".")}
     for sha, episode in named.items():
         path = there.pop(sha, None)
         if path is None:
-            finding.broken(f"{sha}: missing, named by {episode}")
+            invariant.broken(f"{sha}: missing, named by {episode}")
         else:
             whole = hashlib.sha256(path.read_bytes()).hexdigest() == sha
-            finding.take(None if whole else "its content has another hash", sha)
+            invariant.take(None if whole else "its content has another hash", sha)
     for sha in [] if live else sorted(there):
-        finding.broken(f"{sha}: named by no episode")
+        invariant.broken(f"{sha}: named by no episode")
 
 
 def _note_repairs(run: RunDir, notes: list[str]) -> None:
@@ -224,7 +230,7 @@ def _note_repairs(run: RunDir, notes: list[str]) -> None:
 
 
 def _safely(problem_of: Callable[[Episode], str | None], episode: Episode) -> str | None:
-    """A broken graph may break a check of something else: that is a finding, not a crash."""
+    """A broken graph may break a check of something else: that is a broken invariant, not a crash."""
     try:
         return problem_of(episode)
     except Exception as error:

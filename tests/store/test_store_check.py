@@ -33,7 +33,7 @@ def test_a_sound_run_is_sound(tmp_path: Path):
     assert report.exit_code == 0
     assert report.episodes == 6
     assert json.loads(json.dumps(report.as_dict()))["ok"] is True
-    assert all(finding.ok for finding in report.findings.values()), "every invariant saw a case"
+    assert all(each.ok for each in report.invariants.values()), "every invariant saw a case"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_broken_episode_is_named(tmp_path, invariant, episode):
         run.add(episode)
     report = check(tmp_path / "run")
     assert report.exit_code == 1
-    finding = report.findings[invariant]
+    finding = report.invariants[invariant]
     assert finding.failed == 1
     assert "bad" in finding.offenders[0]
     assert "NOT SOUND" in report.as_text()
@@ -69,7 +69,7 @@ def test_an_episode_that_is_stored_twice(tmp_path):
     with RunDir.create(path) as run:
         run.add(make_episode("e"))
     (path / "episodes" / "00001.jsonl.zst").write_bytes((path / "episodes" / "00000.jsonl.zst").read_bytes())
-    assert check(path).findings["exactly_once"].offenders == ["e: stored again at 00001.jsonl.zst@0"]
+    assert check(path).invariants["exactly_once"].offenders == ["e: stored again at 00001.jsonl.zst@0"]
 
 
 def test_missing_episodes_count_once_the_run_is_finished(tmp_path):
@@ -80,10 +80,10 @@ def test_missing_episodes_count_once_the_run_is_finished(tmp_path):
     assert report.notes == ["2 planned episodes are not stored yet"]
     with RunDir.open(tmp_path / "run") as run:
         run.update_info(finished=True)
-    assert check(tmp_path / "run").findings["exactly_once"].offenders == ["b: missing", "c: missing"]
+    assert check(tmp_path / "run").invariants["exactly_once"].offenders == ["b: missing", "c: missing"]
     with RunDir.open(tmp_path / "run") as run:
         run.update_info(planned=2)
-    assert check(tmp_path / "run").findings["exactly_once"].failed == 1
+    assert check(tmp_path / "run").invariants["exactly_once"].failed == 1
 
 
 def test_blobs_of_episodes_that_were_never_stored_are_swept(tmp_path):
@@ -107,7 +107,7 @@ def test_blobs_that_are_foreign_or_changed(tmp_path):
     (path / "blobs" / sha[:2] / sha).write_bytes(b"y")
     (path / "blobs" / "00").mkdir()
     (path / "blobs" / "00" / ("00" * 32)).write_bytes(b"z")
-    offenders = check(path).findings["blobs"].offenders
+    offenders = check(path).invariants["blobs"].offenders
     assert offenders == [f"{sha}: its content has another hash", f"{'00' * 32}: named by no episode"]
     with RunDir.read(path) as run, pytest.raises(StoreError, match="no blob"):
         run.get_blob("11" * 32)
@@ -118,7 +118,10 @@ def test_credit_must_fit(tmp_path):
         run.add(make_episode("e", turns=2))
         run.add_credit("e", "grpo", [0.0])
         run.add_credit("x", "grpo", [0.0])
-    assert check(tmp_path / "run").findings["credit"].offenders == ["e: [1] numbers for 2 turns", "x: no such episode"]
+    assert check(tmp_path / "run").invariants["credit"].offenders == [
+        "e: [1] numbers for 2 turns",
+        "x: no such episode",
+    ]
 
 
 def test_an_index_that_lies_is_found(tmp_path):
@@ -128,7 +131,7 @@ def test_an_index_that_lies_is_found(tmp_path):
         run._select("1")
         run._index._db.execute("UPDATE episodes SET reward = 9")
         run._index._db.commit()
-    assert check(path).findings["index"].failed == 1
+    assert check(path).invariants["index"].failed == 1
 
 
 def test_a_record_of_another_kind_is_not_readable(tmp_path):
@@ -138,7 +141,7 @@ def test_a_record_of_another_kind_is_not_readable(tmp_path):
     foreign = Shards(path / "episodes")
     foreign.append(b'{"id": 3}')
     foreign.close()
-    assert check(path).findings["readable"].failed == 1
+    assert check(path).invariants["readable"].failed == 1
     with RunDir.open(path) as run:
         assert run.damage == ["episodes/00001.jsonl.zst@0"]
         assert run.ids() == {"e"}

@@ -7,6 +7,6 @@ left out only where the backend's capabilities do not claim what it proves.
 from __future__ import annotations
 
 from agentrl.sandbox.conformance.arena import Arena, Broken, expect
-from agentrl.sandbox.conformance.check import Check, Finding, checks, run_check
+from agentrl.sandbox.conformance.check import Check, CheckResult, checks, run_check
 
-__all__ = ["Arena", "Broken", "Check", "Finding", "checks", "expect", "run_check"]
+__all__ = ["Arena", "Broken", "Check", "CheckResult", "checks", "expect", "run_check"]

@@ -36,7 +36,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """What came of a check. `detail` says what went wrong, or why it is not claimed."""
 
     name: str
@@ -69,10 +69,10 @@ def checks() -> dict[str, Check]:
     return _known
 
 
-async def run_check(check: Check, arena: Arena) -> Finding:
+async def run_check(check: Check, arena: Arena) -> CheckResult:
     """Runs one check and cleans up after it. Whatever it raises is a finding, not an error."""
     if why := check.unclaimed(arena.backend.capabilities):
-        return Finding(check.name, check.proves, "not claimed", why)
+        return CheckResult(check.name, check.proves, "not claimed", why)
     begun = time.monotonic()
     detail = ""
     try:
@@ -86,4 +86,4 @@ async def run_check(check: Check, arena: Arena) -> Finding:
     except Exception as error:  # any fault of a backend is a finding
         detail = str(error) if type(error).__name__ == "Broken" else f"{type(error).__name__}: {error}"
     took = time.monotonic() - begun
-    return Finding(check.name, check.proves, "fail" if detail else "pass", detail, took)
+    return CheckResult(check.name, check.proves, "fail" if detail else "pass", detail, took)
