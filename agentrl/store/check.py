@@ -72,12 +72,12 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        invariants: dict[str, Any] = msgspec.to_builtins(self.invariants)
+        held: dict[str, Any] = msgspec.to_builtins(self.invariants)
         return {
             "run": self.run,
             "ok": self.ok,
             "episodes": self.episodes,
-            "invariants": invariants,
+            "invariants": held,
             "notes": self.notes,
         }
 

@@ -118,10 +118,8 @@ def test_credit_must_fit(tmp_path):
         run.add(make_episode("e", turns=2))
         run.add_credit("e", "grpo", [0.0])
         run.add_credit("x", "grpo", [0.0])
-    assert check(tmp_path / "run").invariants["credit"].offenders == [
-        "e: [1] numbers for 2 turns",
-        "x: no such episode",
-    ]
+    offenders = check(tmp_path / "run").invariants["credit"].offenders
+    assert offenders == ["e: [1] numbers for 2 turns", "x: no such episode"]
 
 
 def test_an_index_that_lies_is_found(tmp_path):
