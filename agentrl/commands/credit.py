@@ -16,7 +16,7 @@ from rich.text import Text
 from agentrl.commands.runs import recipe_of
 from agentrl.config.credit import CreditSettings
 from agentrl.config.loader import settings_of
-from agentrl.credit.registry import BUILT_IN, Credit, EpisodeCredit, load_credit
+from agentrl.credit.registry import BUILT_IN, CreditAssigner, EpisodeCredit, load_credit
 from agentrl.store.rescored import load, rescored
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode, Turn
@@ -34,7 +34,7 @@ class Recredit:
         batches: metrics of each batch that was credited together: one iteration of one split.
     """
 
-    credit: Credit
+    credit: CreditAssigner
     episodes: dict[str, Episode]
     credits: list[EpisodeCredit]
     batches: list[dict[str, Any]]
@@ -86,7 +86,7 @@ def recredit(
     return Recredit(credit, {episode.id: episode for episode in scored}, credits, batches)
 
 
-def _chosen(run: RunDir, estimator: str | None, settings: dict[str, Any]) -> Credit:
+def _chosen(run: RunDir, estimator: str | None, settings: dict[str, Any]) -> CreditAssigner:
     """The estimator that was asked for, or that of the run."""
     if estimator is not None:
         return load_credit(CreditSettings(estimator=estimator, **settings), Path(run.info.get("base", "")))
@@ -165,7 +165,7 @@ def built_in() -> list[dict[str, Any]]:
             "granularity": estimator.granularity,
             "certainty": estimator.certainty,
             "needs": sorted(estimator.needs),
-            "reads": sorted(Credit(estimator, estimator.settings()).reads or ()),
+            "reads": sorted(CreditAssigner(estimator, estimator.settings()).reads or ()),
             "settings": {key: field.default for key, field in estimator.settings.model_fields.items()},
             "source": estimator.source,
             "does": (inspect.getdoc(estimator.function) or "").split("\n\n")[0].replace("\n", " "),

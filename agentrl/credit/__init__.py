@@ -6,7 +6,7 @@ found by name in `registry`; anything of the user's that takes a table is an est
 """
 
 from agentrl.credit.estimator import Advantages, Estimator, estimator
-from agentrl.credit.registry import Credit, EpisodeCredit
+from agentrl.credit.registry import CreditAssigner, EpisodeCredit
 from agentrl.credit.table import CreditTable
 
-__all__ = ["Advantages", "Credit", "CreditTable", "EpisodeCredit", "Estimator", "estimator"]
+__all__ = ["Advantages", "CreditAssigner", "CreditTable", "EpisodeCredit", "Estimator", "estimator"]

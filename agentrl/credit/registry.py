@@ -86,7 +86,7 @@ def find_estimator(what: str | Callable[..., Any], base: Path = Path()) -> Estim
 
 
 class EpisodeCredit(msgspec.Struct, frozen=True, kw_only=True):
-    """Credit of one episode, as it is stored.
+    """Credit of one episode, as the estimator gave it.
 
     Attributes:
         turns: one advantage per turn.
@@ -104,7 +104,7 @@ class EpisodeCredit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Credit:
+class CreditAssigner:
     """An estimator with its settings: episodes in, credit out."""
 
     estimator: Estimator
@@ -208,7 +208,7 @@ def split_by_episode(table: CreditTable, advantages: Advantages, name: str) -> l
     ]
 
 
-def load_credit(settings: CreditSettings, base: Path = Path()) -> Credit:
+def load_credit(settings: CreditSettings, base: Path = Path()) -> CreditAssigner:
     """Finds the estimator and checks its settings.
 
     Raises:
@@ -230,4 +230,4 @@ def load_credit(settings: CreditSettings, base: Path = Path()) -> Credit:
             ) from None
         found = "" if first["type"] == "missing" else f", found {first['input']!r}"
         raise CreditError(f"{first['msg'][:1].lower()}{first['msg'][1:]}{found}", place=place) from None
-    return Credit(chosen, own)
+    return CreditAssigner(chosen, own)

@@ -84,10 +84,12 @@ _NEW_NAME = {
 }
 
 _CLASSES = {
+    "credit.Credit": "credit.CreditAssigner",
     "curriculum.Lesson": "curriculum.CreditedEpisode",
     "engines.vllm.VLLMEngine": "engines.vllm.engine.VLLMEngine",
     "sandbox.docker.DockerBackend": "sandbox.docker.backend.DockerBackend",
     "sandbox.namespace.NamespaceBackend": "sandbox.namespace.backend.NamespaceBackend",
+    "store.Credit": "store.StoredCredit",
 }
 """Classes that a package had. `from package import Class` asks for a module of that name where no such class is."""
 

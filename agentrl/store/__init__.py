@@ -5,8 +5,8 @@ from the shards when lost), `lines` (plain JSON lines) and `lock` (one writer a 
 """
 
 from agentrl.store.check import check
-from agentrl.store.codec import Credit
+from agentrl.store.codec import StoredCredit
 from agentrl.store.index import EpisodeRow
 from agentrl.store.run_dir import RunDir
 
-__all__ = ["Credit", "EpisodeRow", "RunDir", "check"]
+__all__ = ["EpisodeRow", "RunDir", "StoredCredit", "check"]

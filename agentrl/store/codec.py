@@ -14,7 +14,7 @@ from agentrl.types.errors import StoreError
 from agentrl.types.values import scrubbed, text
 
 
-class Credit(msgspec.Struct, frozen=True, kw_only=True):
+class StoredCredit(msgspec.Struct, frozen=True, kw_only=True):
     """Why the turns of an episode were pushed up or down.
 
     Attributes:
@@ -33,7 +33,7 @@ class Credit(msgspec.Struct, frozen=True, kw_only=True):
 
 encode = msgspec.json.Encoder().encode
 _decode_episode = msgspec.json.Decoder(Episode).decode
-decode_credit = msgspec.json.Decoder(Credit).decode
+decode_credit = msgspec.json.Decoder(StoredCredit).decode
 
 
 def encode_episode(episode: Episode) -> tuple[bytes, Episode]:
@@ -129,7 +129,7 @@ def _keys(holder: Any, step: str) -> list[Any]:
     return []
 
 
-def encode_credit(credit: Credit) -> bytes:
+def encode_credit(credit: StoredCredit) -> bytes:
     """The line of a credit.
 
     Raises:

@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from agentrl.store.codec import Credit
+from agentrl.store.codec import StoredCredit
 from agentrl.store.shards import Location
 from agentrl.types.episode import Episode
 
@@ -129,7 +129,7 @@ def row_of(episode: Episode, location: Location) -> EpisodeRow:
     )
 
 
-def credit_row_of(credit: Credit, location: Location) -> CreditRow:
+def credit_row_of(credit: StoredCredit, location: Location) -> CreditRow:
     """The index row of a credit that is stored at `location`."""
     return CreditRow(
         id=credit.episode_id,

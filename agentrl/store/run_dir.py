@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from agentrl.store.codec import Credit, decode_credit, decode_episode, encode_credit, encode_episode
+from agentrl.store.codec import StoredCredit, decode_credit, decode_episode, encode_credit, encode_episode
 from agentrl.store.index import BlobRow, CreditRow, EpisodeRow, Index, Record, blobs_of, credit_row_of, row_of
 from agentrl.store.info import circumstances, replace, write_json
 from agentrl.store.lines import append_line, cut_torn_line, read_lines
@@ -144,7 +144,7 @@ class RunDir:
         Raises:
             StoreError: a number is not finite.
         """
-        credit = Credit(
+        credit = StoredCredit(
             episode_id=episode_id,
             estimator=estimator,
             turn_advantages=[float(value) for value in turn_advantages],
@@ -330,7 +330,7 @@ class RunDir:
                     raise
                 damaged.append(error)
 
-    def credit(self, id: str) -> Credit | None:
+    def credit(self, id: str) -> StoredCredit | None:
         """The latest credit of an episode, None if it has none."""
         last = "WHERE id = ? ORDER BY shard DESC, offset DESC LIMIT 1"
         with self._mutex:

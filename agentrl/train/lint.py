@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 
 from agentrl.config.recipe import TrainRecipe
-from agentrl.credit.registry import Credit, load_credit
+from agentrl.credit.registry import CreditAssigner, load_credit
 from agentrl.curriculum.curriculum import load_parts
 from agentrl.curriculum.methods.flat import ZeroVariance
 from agentrl.curriculum.parts import Part
@@ -38,7 +38,7 @@ def cautions(parts: Parts) -> Iterator[str]:
     yield from _of_the_curriculum(parts, credit, curriculum)
 
 
-def _of_groups(parts: Parts, credit: Credit, train: TrainRecipe) -> Iterator[str]:
+def _of_groups(parts: Parts, credit: CreditAssigner, train: TrainRecipe) -> Iterator[str]:
     if credit.needs_members and train.group_size == 1:
         yield (
             f"{credit.estimator.name} compares the episodes of a group, and train.group_size is 1: nothing is learned\n"
@@ -51,7 +51,7 @@ def _of_groups(parts: Parts, credit: Credit, train: TrainRecipe) -> Iterator[str
         )
 
 
-def _of_rewards(parts: Parts, credit: Credit) -> Iterator[str]:
+def _of_rewards(parts: Parts, credit: CreditAssigner) -> Iterator[str]:
     name = credit.estimator.name
     if unread := unread_turn_rewards(parts, credit):
         names = ", ".join(unread)
@@ -64,7 +64,7 @@ def _of_rewards(parts: Parts, credit: Credit) -> Iterator[str]:
             )
 
 
-def _of_the_loss(parts: Parts, credit: Credit, train: TrainRecipe) -> Iterator[str]:
+def _of_the_loss(parts: Parts, credit: CreditAssigner, train: TrainRecipe) -> Iterator[str]:
     name, loss = credit.estimator.name, load_loss(train.loss, parts.recipe.base)[0].name
     wanted = LOSSES_OF.get(name, (loss,))
     if loss not in wanted:
@@ -78,7 +78,7 @@ def _of_the_loss(parts: Parts, credit: Credit, train: TrainRecipe) -> Iterator[s
         )
 
 
-def _of_the_curriculum(parts: Parts, credit: Credit, curriculum: Sequence[Part]) -> Iterator[str]:
+def _of_the_curriculum(parts: Parts, credit: CreditAssigner, curriculum: Sequence[Part]) -> Iterator[str]:
     rewards = parts.recipe.rewards
     on_turns = ", ".join(each.name for each in parts.rewards.components if each.weight and each.per_turn)
     for index, part in enumerate(curriculum):

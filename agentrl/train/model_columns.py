@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from agentrl.credit.registry import Credit, EpisodeCredit
+from agentrl.credit.registry import CreditAssigner, EpisodeCredit
 from agentrl.train.auxiliary.critic import Critic
 from agentrl.train.auxiliary.models import CRITICS, REWARD_MODEL
 from agentrl.train.auxiliary.reward_model import ImplicitRewardModel
@@ -23,7 +23,7 @@ class ModelColumns:
     """Fills the columns that credit needs before it is given, and trains the trainer's critics and reward model on
     what it found."""
 
-    def __init__(self, credit: Credit, trainer: Trainer) -> None:
+    def __init__(self, credit: CreditAssigner, trainer: Trainer) -> None:
         found = trainer.auxiliary
         self.critics = {name: cast(Critic, found[name]) for name in CRITICS if name in found}
         self.reward_model = cast(ImplicitRewardModel | None, found.get(REWARD_MODEL))
@@ -35,7 +35,7 @@ class ModelColumns:
         self._makers = {name: make for name, make in made.items() if name in credit.needs}
 
     def of(self, episodes: Sequence[Episode]) -> dict[str, Column]:
-        """By column and episode id, as `Credit.assign` takes them."""
+        """By column and episode id, as `CreditAssigner.assign` takes them."""
         if not self._makers and not self.critics and self.reward_model is None:
             return {}
         samples = [sample for episode in episodes for sample in training_samples(episode, [0.0] * len(episode.turns))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from agentrl.credit.registry import Credit
+from agentrl.credit.registry import CreditAssigner
 from agentrl.curriculum.parts import Part
 from agentrl.rollout.builder import Parts
 from agentrl.types.errors import CreditError, RecipeError
@@ -13,7 +13,7 @@ OTHER_SIGNALS = frozenset({"gold_logprob", "process", "progress", "wrong", "prm_
 """Columns of the credit table that teach something without any reward."""
 
 
-def check_signal(parts: Parts, credit: Credit, curriculum: Collection[Part]) -> None:
+def check_signal(parts: Parts, credit: CreditAssigner, curriculum: Collection[Part]) -> None:
     """Refuses recipes whose training would learn nothing, or something else than what is rewarded.
 
     Args:
@@ -54,7 +54,7 @@ def check_signal(parts: Parts, credit: Credit, curriculum: Collection[Part]) -> 
         )
 
 
-def unread_turn_rewards(parts: Parts, credit: Credit) -> list[str]:
+def unread_turn_rewards(parts: Parts, credit: CreditAssigner) -> list[str]:
     """The components with a weight that are known to score turns, if credit reads no rewards of turns.
 
     Those that credit reads under their own name (`process`, `wrong`) are not among them.
@@ -65,7 +65,7 @@ def unread_turn_rewards(parts: Parts, credit: Credit) -> list[str]:
     return [each.name for each in components if each.name not in credit.needs]
 
 
-def reading_turns(credit: Credit) -> str:
+def reading_turns(credit: CreditAssigner) -> str:
     """The remedy for credit that does not read the rewards of turns."""
     name = credit.estimator.name
     by_score = getattr(credit.settings, "score", None) == "outcome"

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl.store import rescored
-from agentrl.store.codec import Credit
+from agentrl.store.codec import StoredCredit
 from agentrl.store.rescored import Rescore
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import CallRecord, Episode, GateVerdict, Node, Turn
@@ -212,7 +212,7 @@ def _some(texts: list[str]) -> list[Text]:
     return [Text(f"  {text}", "red") for text in texts[:_TOLD]] + more
 
 
-def _episode_head(episode: Episode, credit: Credit | None, again: Mapping[str, Rescore]) -> Panel:
+def _episode_head(episode: Episode, credit: StoredCredit | None, again: Mapping[str, Rescore]) -> Panel:
     head = Text.assemble((episode.status, STATUS_STYLE[episode.status]), f"  {episode.stop}".rstrip())
     head.append("  reward ").append_text(_number(episode.reward))
     for name, value in episode.components.items():
@@ -245,7 +245,7 @@ def _why(gates: list[GateVerdict], notes: Mapping[str, str]) -> list[Text]:
     return lines + [Text(f"{name}: {note}", "dim") for name, note in notes.items()]
 
 
-def _turn_head(turn: Turn, credit: Credit | None, scale: float) -> Text:
+def _turn_head(turn: Turn, credit: StoredCredit | None, scale: float) -> Text:
     head = Text.assemble((f"\n● turn {turn.index}", "bold cyan"), f" {turn.agent}" if turn.agent != "agent" else "")
     if credit and turn.index < len(credit.turn_advantages):
         head.append("  ").append_text(signed_bar(credit.turn_advantages[turn.index], scale))

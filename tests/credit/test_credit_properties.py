@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agentrl.credit.discount import discounted
 from agentrl.credit.normalise import normalise
-from agentrl.credit.registry import BUILT_IN, Credit
+from agentrl.credit.registry import BUILT_IN, CreditAssigner
 from agentrl.credit.table import CreditTable
 from agentrl.types.errors import CreditError
 from tests.credit.tables import Member, Step, run, table_of, with_everything
@@ -119,9 +119,9 @@ class TestNothingToCompare:
         found = run(name, with_everything(table_of(members)))
         silent = not found.turn.any() and (found.token is None or not found.token.any())
         estimator = BUILT_IN[name]
-        assert Credit(estimator, estimator.settings()).needs_members == silent
+        assert CreditAssigner(estimator, estimator.settings()).needs_members == silent
         if "singleton" in estimator.settings.model_fields:
-            assert not Credit(estimator, estimator.settings(singleton="raw")).needs_members
+            assert not CreditAssigner(estimator, estimator.settings(singleton="raw")).needs_members
 
     @pytest.mark.parametrize("name", COMPARES)
     @settings(max_examples=15)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agentrl.credit.estimator import estimator
-from agentrl.credit.registry import BUILT_IN, Credit, find_estimator
+from agentrl.credit.registry import BUILT_IN, CreditAssigner, find_estimator
 from agentrl.credit.table import CreditTable
 from agentrl.types.errors import CreditError
 from tests.credit.tables import Member, Step, table_of, with_everything
@@ -41,7 +41,7 @@ def credited(name: str, settings: dict[str, Any], table: CreditTable) -> list[fl
 
 @pytest.mark.parametrize(("name", "settings"), CASES, ids=lambda value: str(value))
 def test_an_estimator_reads_what_it_says_and_nothing_else(name: str, settings: dict[str, Any]) -> None:
-    reads = Credit(BUILT_IN[name], BUILT_IN[name].settings(**settings)).reads
+    reads = CreditAssigner(BUILT_IN[name], BUILT_IN[name].settings(**settings)).reads
     assert reads is not None
     base, rng = table(), np.random.default_rng(0)
     before = credited(name, settings, base)
@@ -75,7 +75,7 @@ def test_an_estimator_reads_what_it_says_and_nothing_else(name: str, settings: d
     ("ppr", {}, "tokens"),
 ])  # fmt: skip
 def test_a_penalty_goes_into_the_finest_reward_that_is_read(name: str, settings: dict[str, Any], place: str) -> None:
-    assert Credit(BUILT_IN[name], BUILT_IN[name].settings(**settings)).penalty_place() == place
+    assert CreditAssigner(BUILT_IN[name], BUILT_IN[name].settings(**settings)).penalty_place() == place
 
 
 @pytest.mark.parametrize(("name", "settings", "why"), [
@@ -88,7 +88,7 @@ def test_a_penalty_goes_into_the_finest_reward_that_is_read(name: str, settings:
 ])  # fmt: skip
 def test_a_penalty_that_would_be_lost_is_refused(name: str, settings: dict[str, Any], why: str) -> None:
     with pytest.raises(CreditError, match=why) as caught:
-        Credit(BUILT_IN[name], BUILT_IN[name].settings(**settings)).penalty_place()
+        CreditAssigner(BUILT_IN[name], BUILT_IN[name].settings(**settings)).penalty_place()
     assert "train.kl.place" in str(caught.value)
     assert "place: loss" in str(caught.value)
 
@@ -99,7 +99,7 @@ def test_user_code_says_what_it_reads() -> None:
 
     silent = find_estimator(mine)
     with pytest.raises(CreditError, match="does not say which rewards it reads") as caught:
-        Credit(silent, silent.settings()).penalty_place()
+        CreditAssigner(silent, silent.settings()).penalty_place()
     assert "@estimator(reads=" in str(caught.value)
     spoken = estimator(reads=["turns", "outcome"])(mine)
-    assert Credit(spoken, spoken.settings()).penalty_place() == "turns"
+    assert CreditAssigner(spoken, spoken.settings()).penalty_place() == "turns"

@@ -10,7 +10,7 @@ import pytest
 
 from agentrl.commands.train import train_into
 from agentrl.config.loader import load_recipe
-from agentrl.credit.registry import Credit
+from agentrl.credit.registry import CreditAssigner
 from agentrl.store.run_dir import RunDir
 from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
@@ -57,13 +57,13 @@ def trained(
     (folder / "recipe.yaml").write_text(RECIPE)
     rows: list[TrainingSample] = []
     counted: set[str] = set()
-    update, assign, add = Trainer.update, Credit.assign, RunDir.add
+    update, assign, add = Trainer.update, CreditAssigner.assign, RunDir.add
 
     def watched(self: Trainer, given: list[TrainingSample], **options: Any) -> dict[str, float]:
         rows.extend(given)
         return update(self, given, **options)
 
-    def counting(self: Credit, given: list[Episode], *more: Any) -> Any:
+    def counting(self: CreditAssigner, given: list[Episode], *more: Any) -> Any:
         counted.update(episode.id for episode in given)
         return assign(self, given, *more)
 
@@ -72,7 +72,7 @@ def trained(
 
     with monkeypatch.context() as patched:
         patched.setattr(Trainer, "update", watched)
-        patched.setattr(Credit, "assign", counting)
+        patched.setattr(CreditAssigner, "assign", counting)
         patched.setattr(RunDir, "add", stopped)
         train_into(folder / "run", load_recipe(str(folder), list(sets)))
     with RunDir.read(folder / "run") as run:
