@@ -13,7 +13,7 @@ from agentrl.credit.normalise import Baseline, Normalisation, Singleton, centre,
 from agentrl.credit.table import CreditTable
 
 
-class Scored(BaseModel):
+class ScoreSettings(BaseModel):
     """Settings of an estimator that reads one score per trajectory.
 
     Attributes:
@@ -30,21 +30,21 @@ class Scored(BaseModel):
         return table.score if self.score == "outcome" else table.total_reward
 
 
-def reads_score(settings: Scored) -> tuple[Reward, ...]:
+def reads_score(settings: ScoreSettings) -> tuple[Reward, ...]:
     """What an estimator reads that compares these scores."""
     return ("outcome",) if settings.score == "outcome" else ("outcome", "turns")
 
 
-def reads_verdict(settings: Scored) -> tuple[Reward, ...]:
+def reads_verdict(settings: ScoreSettings) -> tuple[Reward, ...]:
     """What an estimator reads for which a score is right or wrong."""
     return ("verdict",) if settings.score == "outcome" else ("verdict", "turns")
 
 
-class ScoredBaseline(Baseline, Scored):
+class ScoredBaseline(Baseline, ScoreSettings):
     """Settings of an estimator that subtracts a baseline of the group from the score."""
 
 
-class ScoredNormalisation(Normalisation, Scored):
+class ScoredNormalisation(Normalisation, ScoreSettings):
     """Settings of an estimator that normalises the score inside the group."""
 
 

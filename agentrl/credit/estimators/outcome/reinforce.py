@@ -12,7 +12,7 @@ from agentrl.credit.arrays import Floats, Ints
 from agentrl.credit.discount import discounted
 from agentrl.credit.estimator import Advantages, Need, Reward, estimator
 from agentrl.credit.normalise import Discount, Std, whiten
-from agentrl.credit.score import Scored, ScoredBaseline, broadcast, centred_score, reads_score, reads_verdict
+from agentrl.credit.score import ScoredBaseline, ScoreSettings, broadcast, centred_score, reads_score, reads_verdict
 from agentrl.credit.table import CreditTable, Weighting
 
 
@@ -136,7 +136,7 @@ def reinforce_pp_baseline(table: CreditTable, settings: ReinforcePPBaselineSetti
     return broadcast(table, whiten(advantage, weights, std=settings.std, eps=settings.eps))
 
 
-class WReinforceSettings(Scored):
+class WReinforceSettings(ScoreSettings):
     """Settings of `w_reinforce`.
 
     Attributes:
@@ -151,7 +151,7 @@ class WReinforceSettings(Scored):
     correct_above: float = Field(0.5, allow_inf_nan=False)
 
 
-class NsrSettings(Scored):
+class NsrSettings(ScoreSettings):
     """Settings of `nsr`.
 
     Attributes:

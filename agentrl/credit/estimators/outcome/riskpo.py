@@ -9,11 +9,11 @@ from pydantic import Field
 
 from agentrl.credit.arrays import Floats, Ints
 from agentrl.credit.estimator import Advantages, estimator
-from agentrl.credit.score import Scored, broadcast, reads_score
+from agentrl.credit.score import ScoreSettings, broadcast, reads_score
 from agentrl.credit.table import CreditTable
 
 
-class RiskpoSettings(Scored):
+class RiskpoSettings(ScoreSettings):
     """Settings of `riskpo`.
 
     Attributes:
