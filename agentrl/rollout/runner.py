@@ -25,7 +25,7 @@ from agentrl.rollout.collector import rare_collections
 from agentrl.rollout.failures import TookTooLong, Verdict, check_answers, describe, verdict, within
 from agentrl.rollout.information_gain import GoldScorer
 from agentrl.rollout.outage import Outage
-from agentrl.rollout.session import Outcome, Session
+from agentrl.rollout.session import EpisodeEnd, Session
 from agentrl.store.codec import must_be_storable
 from agentrl.tools.base import Tool
 from agentrl.types.engine import Engine, Sampling
@@ -247,7 +247,7 @@ class _Attempt:
             if not wall.expired():
                 raise
             await check_answers(self.sandbox)
-            session.outcome = Outcome("wall")
+            session.outcome = EpisodeEnd("wall")
             self.stop = "wall"
 
     def judge(self, error: BaseException) -> Verdict:

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class EpisodeEnd:
     """How an agent ended its episode. An answer that is no text becomes it."""
 
     stop: str
@@ -87,7 +87,7 @@ class Session:
         self.opening: list[Message] = []
         self.graph = TokenGraph()
         self.turns: list[Turn] = []
-        self.outcome: Outcome | None = None
+        self.outcome: EpisodeEnd | None = None
         self.stage = "agent"
         self.seconds = {"generate": 0.0, "tools": 0.0}
         self._put_blob, self._reserve = put_blob, reserve
@@ -244,7 +244,7 @@ class Session:
 
     def finish(self, stop: str = "answer", answer: str | None = None) -> None:
         """Ends the episode; the agent should return. An answer that is no text becomes it (42 -> "42")."""
-        self.outcome = Outcome(stop, answer)
+        self.outcome = EpisodeEnd(stop, answer)
 
     def _alone(self, what: str) -> None:
         """A conversation goes on from where it is: what two calls at once sampled would not be what is recorded."""

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from agentrl.types.errors import AgentRLError, SandboxError
 
-Outcome = Literal["ok", "nonzero", "timeout", "oom", "signal", "output_limit"]
+ExecOutcome = Literal["ok", "nonzero", "timeout", "oom", "signal", "output_limit"]
 
 NetworkKind = Literal["none", "allow", "public"]
 
@@ -145,7 +145,7 @@ class ExecResult:
     """
 
     code: int | None
-    outcome: Outcome
+    outcome: ExecOutcome
     stdout: bytes = b""
     stderr: bytes = b""
     stdout_dropped: int = 0

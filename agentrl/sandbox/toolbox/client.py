@@ -18,10 +18,10 @@ from agentrl.sandbox.toolbox.wire import Field, Response, Wire, finite
 from agentrl.types.sandbox import (
     OUTPUT_LIMIT,
     CapabilityMissing,
+    ExecOutcome,
     ExecResult,
     FileInfo,
     Health,
-    Outcome,
     Sandbox,
     SandboxLost,
     SandboxSpec,
@@ -38,7 +38,7 @@ WIRE = "/run/agentrl/wire"
 """The folder inside that holds sockets of the host's, where a sandbox has such."""
 
 _HEALTH_S = 1.0
-_ENDED: dict[str, Outcome] = {"timeout": "timeout", "output_limit": "output_limit"}
+_ENDED: dict[str, ExecOutcome] = {"timeout": "timeout", "output_limit": "output_limit"}
 
 
 class ToolboxSandbox(ABC):
@@ -150,7 +150,7 @@ class ToolboxSandbox(ABC):
             peak_mem_mb=int(fields["peak"]) / 1024 if fields.get("peak") else None,
         )
 
-    def outcome(self, fields: Mapping[str, str], code: int | None) -> Outcome:
+    def outcome(self, fields: Mapping[str, str], code: int | None) -> ExecOutcome:
         """How a program ended."""
         if code == 137 and (kills := self.oom_kills() or 0) > self._oom_seen:
             self._oom_seen = kills

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from agentrl.sandbox.toolbox.wire import Response, Wire
-from agentrl.types.sandbox import ExecResult, Outcome, SandboxSpec
+from agentrl.types.sandbox import ExecOutcome, ExecResult, SandboxSpec
 
 
 class Owner(Protocol):
@@ -19,6 +19,6 @@ class Owner(Protocol):
         """The result that a reply tells; `code` if the reply itself carries none."""
         ...
 
-    def outcome(self, fields: Mapping[str, str], code: int | None) -> Outcome:
+    def outcome(self, fields: Mapping[str, str], code: int | None) -> ExecOutcome:
         """How a program ended."""
         ...
