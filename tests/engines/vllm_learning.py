@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.config.loader import load_recipe
 from agentrl.config.train import TrainSettings
@@ -22,7 +20,6 @@ from agentrl.rollout.builder import build
 from agentrl.rollout.engines import engine_of
 from agentrl.rollout.runner import EpisodeSpec, Runner
 from agentrl.rollout.specs import rollout_specs
-from agentrl.train.course import Course
 from agentrl.train.demonstrations import demonstration_sample, demonstration_texts
 from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
@@ -70,8 +67,8 @@ async def learn(folder: Path, python: str) -> None:
     demos = [e async for e in demonstrations(parts, tasks)]
     loaded = load_model(recipe.model, texts=demonstration_texts(demos), seed=0)
     renderer = parts.renderer(HFTokenizer(loaded.tokenizer))
-    imitate(loaded.model, renderer, demos)
     trainer = Trainer(loaded.model, recipe.train)
+    trainer.sft([demonstration_sample(demo, renderer) for demo in demos], steps=250, batch=16, lr=2e-3, seed=0)
     referee, snapshots = copy.deepcopy(loaded.model), {0: snapshot(loaded.model)}
     engine = engine_of(recipe, loaded)
     await engine.update(loaded.model.state_dict(), 0)
@@ -147,13 +144,6 @@ def worst_ratio(referee: Trainer, snapshots: dict[int, dict], rows: list[Trainin
     return worst
 
 
-def imitate(model: Any, renderer: Renderer, demos: list[Episode]) -> None:
-    """Trains the model on demonstrations."""
-    samples = [demonstration_sample(demo, renderer) for demo in demos]
-    course = Course(samples, steps=250, batch=16, lr=2e-3, seed=0)
-    deque(course.run(Trainer(model, TrainSettings())), maxlen=0)
-
-
 async def imitating_model(folder: Path) -> None:
     """A small model that has learned from demonstrations, which is what adapters go on; in `folder`/model."""
     recipe = load_recipe(str(folder), [LEARNING_MODEL])
@@ -162,6 +152,7 @@ async def imitating_model(folder: Path) -> None:
     demos = [e async for e in demonstrations(parts, tasks)]
     loaded = load_model(recipe.model, texts=demonstration_texts(demos), seed=0)
     renderer = parts.renderer(HFTokenizer(loaded.tokenizer))
-    imitate(loaded.model, renderer, demos)
+    trainer = Trainer(loaded.model, TrainSettings())
+    trainer.sft([demonstration_sample(demo, renderer) for demo in demos], steps=250, batch=16, lr=2e-3, seed=0)
     loaded.model.save_pretrained(folder / "model")
     loaded.tokenizer.save_pretrained(folder / "model")
