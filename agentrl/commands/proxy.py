@@ -12,7 +12,7 @@ from aiohttp import web
 from agentrl.commands.runs import open_run
 from agentrl.config.loader import load_recipe
 from agentrl.distributed.servers import LaunchedServers
-from agentrl.proxy.recorder import Voice
+from agentrl.proxy.recorder import ProxyContext
 from agentrl.proxy.server import Proxy
 from agentrl.rollout.builder import build
 from agentrl.rollout.engines import open_engine, start_to_sample
@@ -52,9 +52,9 @@ def proxy(
         try:
             await start_to_sample(engine)
             sampling = Sampling(**recipe.sampling.model_dump())
-            voice = Voice(engine, renderer.tokenizer, recipe.agent.format, sampling, recipe.seed, recipe.base)
+            context = ProxyContext(engine, renderer.tokenizer, recipe.agent.format, sampling, recipe.seed, recipe.base)
             taken = run.ids()
-            runner = web.AppRunner(Proxy(voice, run.add, model=recipe.name, taken=taken, idle_s=idle_s).app())
+            runner = web.AppRunner(Proxy(context, run.add, model=recipe.name, taken=taken, idle_s=idle_s).app())
             await runner.setup()
             try:
                 await web.TCPSite(runner, host, port).start()

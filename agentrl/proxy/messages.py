@@ -1,4 +1,4 @@
-"""Messages of the chat completions API: theirs into ours, ours into theirs, and when two are the same."""
+"""Messages of the chat completions API: conversion from and to ours, and when two conversations are equal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def content_of(message: dict[str, Any]) -> str:
     raise BadRequest("only text can be recorded, and a message holds something else")
 
 
-def as_ours(message: dict[str, Any], parser: Parser) -> Message:
+def from_openai(message: dict[str, Any], parser: Parser) -> Message:
     """A message as the renderer takes it: calls are written out in the model's own format.
 
     Raises:
@@ -59,7 +59,7 @@ def key_of(messages: Sequence[dict[str, Any]]) -> str:
     return json.dumps([_essence(message) for message in messages], sort_keys=True)
 
 
-def as_theirs(reply: Reply, said: str) -> dict[str, Any]:
+def to_openai(reply: Reply, said: str) -> dict[str, Any]:
     """A sampled reply as the API's message. Calls that cannot be read stay in the text, for the program to see."""
     if not reply.calls or reply.errors:
         return {"role": "assistant", "content": said}

@@ -25,7 +25,7 @@ from agentrl.chat.proof import check
 from agentrl.chat.recognise import parser_for
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import Tokenizer
-from agentrl.proxy.messages import BadRequest, as_ours, as_theirs, key_of
+from agentrl.proxy.messages import BadRequest, from_openai, key_of, to_openai
 from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling
 from agentrl.types.episode import CallRecord, Drift, Episode, Node, Turn, path_to
 from agentrl.types.seeds import derive_seed
@@ -33,7 +33,7 @@ from agentrl.types.task import Message, Task
 
 
 @dataclass
-class Voice:
+class ProxyContext:
     """What all sessions share: the engine and how conversations become tokens.
 
     Attributes:
@@ -48,25 +48,25 @@ class Voice:
     sampling: Sampling
     seed: int
     base: Path | None = None
-    _dialects: dict[str, tuple[Parser, Renderer]] = field(default_factory=dict)
+    _renderers: dict[str, tuple[Parser, Renderer]] = field(default_factory=dict)
 
-    def dialect(self, tools: list[dict[str, Any]]) -> tuple[Parser, Renderer]:
+    def renderer_for(self, tools: list[dict[str, Any]]) -> tuple[Parser, Renderer]:
         """Parser and checked renderer for a set of tools.
 
         Raises:
             RenderError: the model's template cannot be rendered turn by turn.
         """
         key = json.dumps(tools, sort_keys=True)
-        if key not in self._dialects:
+        if key not in self._renderers:
             parser = parser_for(self.format, self.tokenizer, tools, self.base)
             renderer = Renderer(self.tokenizer, parser, tools)
             check(renderer)
-            self._dialects[key] = parser, renderer
-        return self._dialects[key]
+            self._renderers[key] = parser, renderer
+        return self._renderers[key]
 
 
 @dataclass(frozen=True)
-class Said:
+class ChatReply:
     """A reply: as the program gets it, the number of its turn, and what it cost."""
 
     turn: int
@@ -77,7 +77,7 @@ class Said:
 
 
 @dataclass
-class _Ask:
+class _Request:
     """A request.
 
     Attributes:
@@ -86,7 +86,7 @@ class _Ask:
         before: the same request, where this one is its retry.
     """
 
-    before: list[_Ask]
+    before: list[_Request]
     turns: list[int] = field(default_factory=list)
     over: bool = False
 
@@ -98,8 +98,8 @@ class Recorder:
         name: the episode's id.
     """
 
-    def __init__(self, name: str, voice: Voice, *, group: str | None = None) -> None:
-        self.name, self.voice, self.group = name, voice, group or name
+    def __init__(self, name: str, context: ProxyContext, *, group: str | None = None) -> None:
+        self.name, self.context, self.group = name, context, group or name
         self.nodes: list[Node] = []
         self.turns: list[Turn] = []
         self.drift: list[Drift] = []
@@ -110,11 +110,11 @@ class Recorder:
         self._tips: dict[str, int] = {}  # The turn that ended a conversation, by the conversation.
         self._rendered: dict[tuple[int, tuple[int, ...]], int] = {}  # Node by parent and tokens.
         self._asked = 0
-        self._asks: dict[str, list[_Ask]] = {}  # By the hash of the request's body.
+        self._asks: dict[str, list[_Request]] = {}  # By the hash of the request's body.
         self._examples: set[str] = set()  # Conversations up to a reply that nobody sampled, of first requests.
         self._undelivered: set[int] = set()
 
-    async def reply(self, body: dict[str, Any], *, n: int = 1, retried: bool = False) -> list[Said]:
+    async def reply(self, body: dict[str, Any], *, n: int = 1, retried: bool = False) -> list[ChatReply]:
         """Answers a request of the chat completions API, and records it: `n` replies, one branch each.
 
         Args:
@@ -129,38 +129,38 @@ class Recorder:
         """
         key = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
         same = self._asks.setdefault(key, [])
-        ask = _Ask([earlier for earlier in same if retried or earlier.over])
+        ask = _Request([earlier for earlier in same if retried or earlier.over])
         same.append(ask)
         try:
             return await asyncio.gather(*(self._reply(body, ask) for _ in range(n)))
         finally:
             ask.over = True
 
-    def undelivered(self, said: list[Said]) -> None:
+    def undelivered(self, said: list[ChatReply]) -> None:
         """The program was gone when it was to be given these replies."""
         self._undelivered |= {one.turn for one in said}
 
-    async def _reply(self, body: dict[str, Any], ask: _Ask) -> Said:
+    async def _reply(self, body: dict[str, Any], ask: _Request) -> ChatReply:
         messages, tools = _checked(body)
-        parser, renderer = self.voice.dialect(tools)
+        parser, renderer = self.context.renderer_for(tools)
         given = json.dumps(tools, sort_keys=True)
         parent, rendered, edited = self._place(messages, given, parser, renderer)
         tokens = [*self._tokens(parent), *rendered]
-        if len(tokens) >= self.voice.engine.max_context:
-            raise ContextOverflow(f"{len(tokens)} tokens, the engine takes {self.voice.engine.max_context}")
+        if len(tokens) >= self.context.engine.max_context:
+            raise ContextOverflow(f"{len(tokens)} tokens, the engine takes {self.context.engine.max_context}")
         self._asked += 1
-        limit = body.get("max_completion_tokens") or body.get("max_tokens") or self.voice.sampling.max_tokens
+        limit = body.get("max_completion_tokens") or body.get("max_tokens") or self.context.sampling.max_tokens
         sampling = msgspec.structs.replace(
-            self.voice.sampling,
-            max_tokens=min(int(limit), self.voice.sampling.max_tokens),
+            self.context.sampling,
+            max_tokens=min(int(limit), self.context.sampling.max_tokens),
             stop_token_ids=tuple(renderer.stop_token_ids),
-            stop=(*self.voice.sampling.stop, *parser.stops()),
-            seed=derive_seed(self.voice.seed, self.name, self._asked),
+            stop=(*self.context.sampling.stop, *parser.stops()),
+            seed=derive_seed(self.context.seed, self.name, self._asked),
         )
         started = time.perf_counter()
         self.busy += 1
         try:
-            completion = await self.voice.engine.generate(tokens, sampling, self.name)
+            completion = await self.context.engine.generate(tokens, sampling, self.name)
         finally:
             self.busy -= 1
             self.touched = time.monotonic()
@@ -170,14 +170,14 @@ class Recorder:
         if edited:
             self.drift.append(Drift(turn=len(self.turns), kind="context_edit", at_token=self._shared(tokens)))
         if not self.prompt:
-            self.prompt = [as_ours(message, parser) for message in messages]
+            self.prompt = [from_openai(message, parser) for message in messages]
         text, message = self._read(completion, sampling, parser, tools, renderer.opened)
         self._add(parent, rendered, completion, text, seconds)
         turn = len(self.turns) - 1
         ask.turns.append(turn)
         self._tips[given + key_of([*messages, message])] = turn
         finish = "tool_calls" if "tool_calls" in message else completion.finish
-        return Said(turn, message, finish, len(tokens), len(completion.token_ids))
+        return ChatReply(turn, message, finish, len(tokens), len(completion.token_ids))
 
     def episode(self, *, rewards: dict[str, float] | None = None, answer: str | None = None) -> Episode:
         """The episode so far. `rewards` are outcome components; their sum is the reward."""
@@ -197,10 +197,10 @@ class Recorder:
             stop="answer",
             components=dict(rewards or {}),
             reward=sum(rewards.values()) if rewards else None,
-            temperature=self.voice.sampling.temperature,
+            temperature=self.context.sampling.temperature,
             timings={"generate": round(self._seconds, 6), "total": round(time.time() - self._created, 6)},
             created_at=self._created,
-            trainable=self.voice.engine.trainable,
+            trainable=self.context.engine.trainable,
         )
 
     def _seen(self) -> tuple[list[Node], list[Turn], list[Drift]]:
@@ -229,10 +229,10 @@ class Recorder:
             if not self.turns:
                 self._examples.add(key)
             edited = last >= 0 and key not in self._examples
-            return -1, renderer.start([as_ours(message, parser) for message in messages]), edited
+            return -1, renderer.start([from_openai(message, parser) for message in messages]), edited
         if last == len(messages) - 1:
             raise BadRequest("the conversation ends with a reply: there is nothing to reply to")
-        new = [as_ours(message, parser) for message in messages[last + 1 :]]
+        new = [from_openai(message, parser) for message in messages[last + 1 :]]
         self._observe(turn, messages[last], new)
         node = self.turns[turn].node
         return node, renderer.extend(self.nodes[node].token_ids, new), False
@@ -263,9 +263,9 @@ class Recorder:
         said = completion.token_ids
         if said and said[-1] in sampling.stop_token_ids:
             said = said[:-1]
-        text = self.voice.tokenizer.decode(said)
+        text = self.context.tokenizer.decode(said)
         names = [tool["function"]["name"] for tool in tools]
-        return text, as_theirs(parser.parse(opened + text, names), text)
+        return text, to_openai(parser.parse(opened + text, names), text)
 
     def _add(self, parent: int, rendered: list[int], completion: Completion, text: str, seconds: float) -> None:
         """Nodes for what was rendered (unless it is there already) and sampled, and the turn."""

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from agentrl.engines.http import Refused
 from agentrl.proxy.messages import BadRequest
-from agentrl.proxy.recorder import Recorder, Said, Voice
+from agentrl.proxy.recorder import ChatReply, ProxyContext, Recorder
 from agentrl.types.engine import ContextOverflow
 from agentrl.types.episode import Episode
 from agentrl.types.errors import InfraError, RenderError
@@ -49,9 +49,9 @@ class Proxy:
     """
 
     def __init__(
-        self, voice: Voice, store: Callable[[Episode], None], *, model: str, taken: set[str], idle_s: float
+        self, context: ProxyContext, store: Callable[[Episode], None], *, model: str, taken: set[str], idle_s: float
     ) -> None:
-        self.voice, self.model, self.idle_s = voice, model, idle_s
+        self.context, self.model, self.idle_s = context, model, idle_s
         self.sessions: dict[str, Recorder] = {}
         self._store, self._taken = store, set(taken)
 
@@ -69,7 +69,7 @@ class Proxy:
     def end(self, name: str, *, rewards: dict[str, float] | None = None, answer: str | None = None) -> Episode | None:
         """Stores a session as an episode; None if nothing that it said was seen."""
         recorder = self.sessions.pop(name)
-        self.voice.engine.end_session(recorder.name)
+        self.context.engine.end_session(recorder.name)
         episode = recorder.episode(rewards=rewards, answer=answer)
         if not episode.turns:
             return None
@@ -83,7 +83,7 @@ class Proxy:
                 number += 1
                 id = f"{name}~{number}"
             self._taken.add(id)
-            self.sessions[name] = Recorder(id, self.voice, group=name)
+            self.sessions[name] = Recorder(id, self.context, group=name)
         return self.sessions[name]
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
@@ -167,7 +167,7 @@ def _session_of(request: web.Request) -> str:
 
 
 async def _stream(
-    request: web.Request, envelope: dict[str, Any], said: list[Said], *, usage: bool
+    request: web.Request, envelope: dict[str, Any], said: list[ChatReply], *, usage: bool
 ) -> web.StreamResponse:
     """The finished reply as a stream of events: programs that read streams get their form."""
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
@@ -191,7 +191,7 @@ async def _stream(
     return response
 
 
-def _usage(said: list[Said]) -> dict[str, int]:
+def _usage(said: list[ChatReply]) -> dict[str, int]:
     prompt, completion = said[0].prompt_tokens, sum(one.completion_tokens for one in said)
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 

@@ -15,7 +15,7 @@ from torch.testing import assert_close
 
 from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
 from agentrl.engines.embedded.engine import TorchEngine
-from agentrl.proxy.recorder import Voice
+from agentrl.proxy.recorder import ProxyContext
 from agentrl.proxy.server import Proxy
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
@@ -78,8 +78,8 @@ async def connected(
     engine: Any, tokenizer: Any, idle_s: float = 60.0, taken: set[str] | None = None
 ) -> AsyncIterator[Client]:
     stored: list[Episode] = []
-    voice = Voice(engine, tokenizer, "hermes", Sampling(temperature=0.8, max_tokens=12), seed=0)
-    proxy = Proxy(voice, stored.append, model="m", taken=taken or set(), idle_s=idle_s)
+    context = ProxyContext(engine, tokenizer, "hermes", Sampling(temperature=0.8, max_tokens=12), seed=0)
+    proxy = Proxy(context, stored.append, model="m", taken=taken or set(), idle_s=idle_s)
     runner = web.AppRunner(proxy.app(), shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
