@@ -27,7 +27,7 @@ from agentrl.engines.scripted import Say, Script, ScriptedEngine
 from agentrl.registry.references import is_reference, load_object, resolve_references, wrong_kind
 from agentrl.rewards.components import RewardSet
 from agentrl.rollout.agent import Agent, ToolAgent
-from agentrl.rollout.information_gain import GoldScorer
+from agentrl.rollout.information_gain import AnswerScorer
 from agentrl.rollout.runner import RolloutContext
 from agentrl.sandbox import open_backend
 from agentrl.sandbox.pool import Pool
@@ -158,12 +158,12 @@ class Parts:
         )
 
     @property
-    def gain(self) -> GoldScorer | None:
+    def gain(self) -> AnswerScorer | None:
         """Scores gold answers, where the recipe or its credit asks for that."""
         settings, credit = self.recipe.information_gain, load_credit(self.recipe.credit, self.recipe.base)
         if settings is None and "gold_logprob" not in credit.estimator.needed(credit.settings):
             return None
-        return GoldScorer(settings or InformationGain())
+        return AnswerScorer(settings or InformationGain())
 
     def script(self, name: str) -> Script:
         """A script of the recipe; `random` exists for every recipe.

@@ -16,7 +16,7 @@ from agentrl.types.task import Task
 
 
 @dataclass(frozen=True)
-class GoldScorer:
+class AnswerScorer:
     """Scores gold answers by the settings of a recipe."""
 
     settings: InformationGain

@@ -23,7 +23,7 @@ from agentrl.rollout.agent import Agent
 from agentrl.rollout.budgets import Budgets
 from agentrl.rollout.collector import rare_collections
 from agentrl.rollout.failures import TookTooLong, Verdict, check_answers, describe, verdict, within
-from agentrl.rollout.information_gain import GoldScorer
+from agentrl.rollout.information_gain import AnswerScorer
 from agentrl.rollout.outage import Outage
 from agentrl.rollout.session import EpisodeEnd, Session
 from agentrl.store.codec import must_be_storable
@@ -81,7 +81,7 @@ class RolloutContext:
     sandbox_spec: SandboxSpec | None = None
     verifier_spec: SandboxSpec | None = None
     put_blob: Callable[[bytes], str] | None = None
-    gain: GoldScorer | None = None
+    gain: AnswerScorer | None = None
     workers: WorkerPool | None = None
     outage: Outage = field(default_factory=Outage)
 
@@ -277,7 +277,7 @@ class _Attempt:
                 raise SandboxUnavailable("the sandbox backend was away until the rewards' deadline") from None
             raise
 
-    def _scorer(self) -> GoldScorer | None:
+    def _scorer(self) -> AnswerScorer | None:
         return self.context.gain if self.spec.split in ("train", "rollout") else None
 
     def _reserve(self) -> int:

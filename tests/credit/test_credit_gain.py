@@ -11,7 +11,7 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.credit import InformationGain
 from agentrl.engines.embedded.engine import TorchEngine
-from agentrl.rollout.information_gain import GoldScorer
+from agentrl.rollout.information_gain import AnswerScorer
 from agentrl.types.episode import Episode, Node, Turn
 from agentrl.types.errors import CreditError
 from agentrl.types.task import Task
@@ -48,13 +48,13 @@ def episode(renderer: Renderer, task: Task) -> Episode:
     return Episode(id="e", group_id="g", task=task, status="done", nodes=nodes, turns=turns, reward=1.0)
 
 
-async def scored_by(scorer: GoldScorer, played: Episode, engine: TorchEngine, renderer: Renderer) -> list[Turn]:
+async def scored_by(scorer: AnswerScorer, played: Episode, engine: TorchEngine, renderer: Renderer) -> list[Turn]:
     return await scorer.score(engine, renderer, played.task, played.nodes, played.turns)
 
 
 async def test_beliefs_equal_plain_forward_passes(renderer: Renderer, engine: TorchEngine) -> None:
     task = Task.of("t", "Which city?", answer="Oslo")
-    scorer, played = GoldScorer(InformationGain(lead="It is ")), episode(renderer, task)
+    scorer, played = AnswerScorer(InformationGain(lead="It is ")), episode(renderer, task)
     scored = await scored_by(scorer, played, engine, renderer)
     model = llama(vocab_size=300, max_position_embeddings=512)
     said, lead = scorer.continuation(renderer, "Oslo")
@@ -72,7 +72,7 @@ async def test_beliefs_equal_plain_forward_passes(renderer: Renderer, engine: To
 
 async def test_one_call_a_branch_and_no_prompt_again(renderer: Renderer, engine: TorchEngine) -> None:
     task = Task.of("t", "Which city?" * 9, answer="Oslo")
-    played, scorer = episode(renderer, task), GoldScorer(InformationGain())
+    played, scorer = episode(renderer, task), AnswerScorer(InformationGain())
     calls = []
     score = engine.score
 
@@ -95,12 +95,12 @@ async def test_one_call_a_branch_and_no_prompt_again(renderer: Renderer, engine:
 )
 def test_a_task_without_a_gold_answer_is_named(data: dict) -> None:
     with pytest.raises(CreditError, match=r"task t7: data\['answer'\]") as caught:
-        GoldScorer(InformationGain()).golds(Task.of("t7", "?", **data))
+        AnswerScorer(InformationGain()).golds(Task.of("t7", "?", **data))
     assert "information_gain" in (caught.value.remedy or "")
 
 
 def test_gold_answers() -> None:
-    scorer = GoldScorer(InformationGain(answer="gold", at_most=2))
+    scorer = AnswerScorer(InformationGain(answer="gold", at_most=2))
     given = ("Oslo", ["Oslo", "Kristiania", "Christiania"], 42)
     found = [scorer.golds(Task.of("t", "?", gold=gold)) for gold in given]
     assert found == [["Oslo"], ["Oslo", "Kristiania"], ["42"]]
@@ -109,7 +109,7 @@ def test_gold_answers() -> None:
 async def test_of_several_gold_answers_the_likeliest_counts(renderer: Renderer, engine: TorchEngine) -> None:
     async def beliefs(*gold: str) -> list[float]:
         played = episode(renderer, Task.of("t", "Which city?", answer=list(gold)))
-        scored = await scored_by(GoldScorer(InformationGain()), played, engine, renderer)
+        scored = await scored_by(AnswerScorer(InformationGain()), played, engine, renderer)
         return [turn.gold_logprob or 0.0 for turn in scored]
 
     alone = [await beliefs(gold) for gold in ("Oslo", "Kristiania")]
