@@ -172,7 +172,7 @@ class WorkerPool:
         await engine.start()
         if isinstance(engine, VLLMEngine) and engine.tells_versions:
             # Without those that missed an update: workers have no other way to learn of it.
-            urls = tuple(replica.url for replica in engine.replicas.all if not replica.drained)
+            urls = tuple(replica.url for replica in engine.replicas.all if not replica.unavailable_reason)
             if not urls:
                 raise EngineError("no server took the last weights", remedy="restart the servers")
             if self._launcher.host in LOOPBACK or not any(map(_of_this_machine, urls)):

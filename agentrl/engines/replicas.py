@@ -18,7 +18,7 @@ from agentrl.types.errors import EngineError
 
 T = TypeVar("T")
 
-SPILL = 16
+REBALANCE_THRESHOLD = 16
 """A session leaves its server when that has so many more requests in flight than the least loaded one."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
@@ -33,7 +33,7 @@ class Replica:
         in_flight: requests that it works on for us.
         failures: in a row; 0 after a success.
         retry_at: monotonic time before which it gets no work.
-        drained: why it gets no new requests (those in flight end as they may); "" if it does.
+        unavailable_reason: why it gets no new requests (those in flight end as they may); "" if it does.
         world_size: its workers, one a GPU.
     """
 
@@ -41,10 +41,10 @@ class Replica:
     in_flight: int = 0
     failures: int = 0
     retry_at: float = 0.0
-    drained: str = ""
+    unavailable_reason: str = ""
     world_size: int = 1
 
-    def failed(self) -> None:
+    def record_failure(self) -> None:
         """Counts a failure: the pause before the next request doubles. Requests that fail together count once."""
         now = time.monotonic()
         if now < self.retry_at:
@@ -52,7 +52,7 @@ class Replica:
         self.retry_at = now + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(self.failures, 16))
         self.failures += 1
 
-    def worked(self) -> None:
+    def record_success(self) -> None:
         """Counts a success: nothing is held against it any more."""
         self.failures, self.retry_at = 0, 0.0
 
@@ -96,13 +96,13 @@ class Replicas:
                     await self.check_health(replica)
                 reply = await self.client.post(replica.url + path, body, kind)
                 if wrong is not None and (why := wrong(reply)):
-                    replica.drained = why
+                    replica.unavailable_reason = why
                     raise EngineError(why, place=replica.url)
             except EngineError as error:
-                replica.failed()
+                replica.record_failure()
                 last = error
             else:
-                replica.worked()
+                replica.record_success()
                 return reply
             finally:
                 replica.in_flight -= 1
@@ -120,12 +120,12 @@ class Replicas:
     def pick(self, session: str | None) -> Replica | None:
         """The server for a session among those that get work now; None if there is none."""
         now = time.monotonic()
-        ready = [replica for replica in self.all if not replica.drained and replica.retry_at <= now]
+        ready = [replica for replica in self.all if not replica.unavailable_reason and replica.retry_at <= now]
         if not ready:
             return None
         least = min(ready, key=lambda replica: replica.in_flight)
         home = self._home.get(session) if session is not None else None
-        stays = home is not None and home in ready and home.in_flight < least.in_flight + SPILL
+        stays = home is not None and home in ready and home.in_flight < least.in_flight + REBALANCE_THRESHOLD
         chosen = home if home is not None and stays else least
         if session is not None:
             self._home[session] = chosen
@@ -146,9 +146,9 @@ class Replicas:
     async def _next(self, session: str | None) -> Replica:
         """A server that gets work; waits for the first that may, if all of them are left alone."""
         while (replica := self.pick(session)) is None:
-            waiting = [replica.retry_at for replica in self.all if not replica.drained]
+            waiting = [replica.retry_at for replica in self.all if not replica.unavailable_reason]
             if not waiting:
-                states = "; ".join(f"{replica.url}: {replica.drained}" for replica in self.all)
+                states = "; ".join(f"{replica.url}: {replica.unavailable_reason}" for replica in self.all)
                 raise EngineError(f"no server is left: {states}", remedy="restart the servers")
             await asyncio.sleep(max(0.0, min(waiting) - time.monotonic()))
         return replica

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from agentrl.engines.replicas import SPILL
+from agentrl.engines.replicas import REBALANCE_THRESHOLD
 from agentrl.simulate.clock import simulated
 from agentrl.simulate.pipeline import EngineCosts, Pipeline
 from agentrl.train.admission import Admission
@@ -274,7 +274,7 @@ class _Run:
         for _ in range(max(1, round(costs.turns.draw(rng)))):
             await worker.work(self.pipeline.worker_s_per_turn)
             least = self._loads.least()
-            stays = home is not None and home.requests.level < least.requests.level + SPILL
+            stays = home is not None and home.requests.level < least.requests.level + REBALANCE_THRESHOLD
             if home is None or not stays:
                 home, fresh = least, context
             reply = max(1.0, costs.reply_tokens.draw(rng))

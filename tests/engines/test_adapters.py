@@ -130,9 +130,9 @@ async def test_a_server_that_restarts_after_merged_weights_waits_for_the_next(tm
         assert {tuple(await say(engine, f"e{k}")) for k in range(4)} == {(7,)}
         restarted.restart()
         assert {tuple(v) for v in await asyncio.gather(*(say(engine, f"f{k}") for k in range(8)))} == {(7,)}
-        assert "restarted" in engine.replicas.all[0].drained
+        assert "restarted" in engine.replicas.all[0].unavailable_reason
         await engine.update({"weight": torch.zeros(2)}, 8)
-        assert [replica.drained for replica in engine.replicas.all] == ["", ""]
+        assert [replica.unavailable_reason for replica in engine.replicas.all] == ["", ""]
 
 
 async def test_a_server_with_an_earlier_trainings_weights_gets_the_base_first(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ async def test_a_server_without_lora_falls_back_to_weights_by_name(tmp_path: Pat
         assert not engine.takes_adapters
         assert able.adapters == {}
         await engine.update({"weight": torch.zeros(2)}, 0)
-        assert [replica.drained for replica in engine.replicas.all] == ["", ""]
+        assert [replica.unavailable_reason for replica in engine.replicas.all] == ["", ""]
         assert {tuple(await say(engine, f"e{k}")) for k in range(4)} == {(0,)}
 
 

@@ -71,7 +71,7 @@ async def test_sessions_stay_with_their_server_and_spread_over_all() -> None:
 
 
 async def test_a_busy_home_is_left_for_the_least_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SPILL", 2)
+    monkeypatch.setattr(module, "REBALANCE_THRESHOLD", 2)
     async with AsyncExitStack() as stack:
         replicas = await opened(stack, Server("a"), Server("b"))
         first = replicas.pick("s")
@@ -119,10 +119,10 @@ async def test_a_drained_server_gets_nothing_new_and_with_none_left_that_is_said
         a, b = Server("a"), Server("b")
         replicas = await opened(stack, a, b)
         home = replicas.pick("s")
-        home.drained = "half a model"
+        home.unavailable_reason = "half a model"
         assert await ask(replicas, "s") != {0: "a", 1: "b"}[replicas.all.index(home)]
         for replica in replicas.all:
-            replica.drained = "half a model"
+            replica.unavailable_reason = "half a model"
         with pytest.raises(EngineError, match="no server is left: .*half a model"):
             await ask(replicas, "s")
 
@@ -161,9 +161,9 @@ def test_requests_that_fail_together_count_once_and_a_long_outage_pauses_no_long
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
     replica = module.Replica("http://x")
     for _ in range(500):
-        replica.failed()
+        replica.record_failure()
     assert replica.failures == 1
     for _ in range(2000):
         now = replica.retry_at
-        replica.failed()
+        replica.record_failure()
     assert replica.retry_at - now == module.LONGEST_PAUSE_S

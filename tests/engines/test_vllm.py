@@ -228,7 +228,7 @@ async def test_a_server_that_misses_an_update_gets_no_work_until_it_has_one(mode
         await engine.start()
         engine.replicas.all.append(Replica(url))
         await engine.update(loaded.model.state_dict(), 5)
-        assert [replica.drained[:6] for replica in engine.replicas.all] == ["", "/pause"]
+        assert [replica.unavailable_reason[:6] for replica in engine.replicas.all] == ["", "/pause"]
         said = await asyncio.gather(
             *(engine.generate(p, Sampling(max_tokens=4), f"s{k}") for k, p in enumerate(prompts(loaded, 6)))
         )

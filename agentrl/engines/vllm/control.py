@@ -67,7 +67,7 @@ class ServerControl:
         for replica in awake:
             if replica not in self._asleep:
                 raise EngineError(
-                    f"the server keeps the GPU's memory: {replica.drained}",
+                    f"the server keeps the GPU's memory: {replica.unavailable_reason}",
                     place=replica.url,
                     remedy="start it with --enable-sleep-mode, as agentrl serve does with engine.colocate=sleep",
                 )
@@ -95,13 +95,13 @@ class ServerControl:
         cleared = await self._each(done, CLEAR, None, kind=_Cleared)
         resumed = await self._each(cleared, "/resume", None)
         for replica in resumed:
-            replica.drained = ""
-            replica.worked()
+            replica.unavailable_reason = ""
+            replica.record_success()
         # One that failed in between holds half a model: it stays paused, and what it was doing goes on elsewhere.
         await self._each([replica for replica in started if replica not in resumed], "/abort_requests", {})
         await self._each([replica for replica in paused if replica not in started], "/resume", None)
         if not resumed:
-            reasons = "; ".join(f"{replica.url}: {replica.drained}" for replica in self._replicas.all)
+            reasons = "; ".join(f"{replica.url}: {replica.unavailable_reason}" for replica in self._replicas.all)
             raise EngineError(
                 f"no server took the weights of version {version}: {reasons}",
                 remedy="agentrl serve starts servers that can: VLLM_SERVER_DEV_MODE=1 and --weight-transfer-config",
@@ -124,14 +124,14 @@ class ServerControl:
         took = await self.load_adapter(self._replicas.all, name)
         lacking = [replica for replica in self._replicas.all if replica not in took]
         if first and lacking:
-            why = f"{lacking[0].url}: {lacking[0].drained}"
+            why = f"{lacking[0].url}: {lacking[0].unavailable_reason}"
             for replica in lacking:
-                replica.drained = ""
+                replica.unavailable_reason = ""
             await self.unload_adapter(name)
             raise NoAdapters(why)
         if not took:
             raise EngineError(
-                f"no server took the adapter of version {version}: {lacking[0].drained}",
+                f"no server took the adapter of version {version}: {lacking[0].unavailable_reason}",
                 place=lacking[0].url,
                 remedy="the server's log tells more; the same command goes on once it serves again",
             )
@@ -142,8 +142,8 @@ class ServerControl:
         body = {"lora_name": name, "lora_path": str(self._shelf.folder(name))}
         took = await self._each(replicas, "/v1/load_lora_adapter", body, done_before="already been loaded")
         for replica in took:
-            replica.drained = ""
-            replica.worked()
+            replica.unavailable_reason = ""
+            replica.record_success()
         return took
 
     async def unload_adapter(self, name: str) -> None:
@@ -190,7 +190,7 @@ class ServerControl:
                 if done_before is not None and done_before in error.message:
                     return True
                 if needed:
-                    replica.drained = f"{path}: {error.message}"
+                    replica.unavailable_reason = f"{path}: {error.message}"
                 return False
             return True
 

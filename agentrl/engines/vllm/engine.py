@@ -275,12 +275,12 @@ class VLLMEngine:
         urls = list(self._servers.urls)
         for url in urls:
             if url not in known:
-                known[url] = Replica(url, drained="it came after the last update" if self._updated else "")
+                known[url] = Replica(url, unavailable_reason="it came after the last update" if self._updated else "")
                 try:
                     server = await check_server(url, self._client, self._tokenizer, retries=self._settings.retries)
                     known[url].world_size = server.world_size
                 except EngineError as error:
-                    known[url].drained = error.message
+                    known[url].unavailable_reason = error.message
                     continue
                 if self._policy.version is not None:
                     await self._control.load_adapter([known[url]], self._policy.model)
