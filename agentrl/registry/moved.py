@@ -26,7 +26,7 @@ _SAME_NAME: dict[tuple[str, str], str] = {
     ("engines", "engines.embedded"): (
         "attention batch cached_model decode draw kv_cache malloc native tiles weights"
     ),
-    ("engines", "engines.vllm"): "adapters guard launch placement transfer",
+    ("engines", "engines.vllm"): "adapters launch placement transfer",
     ("episode", "config"): "limits",
     ("episode", "rollout"): "budgets collector failures graph outage runner session",
     ("rewards", "rewards.functions"): (
@@ -52,6 +52,7 @@ _NEW_NAME = {
     "credit.gain": "rollout.information_gain",
     "curriculum.settings": "curriculum.registry",
     "engines.base": "types.engine",
+    "engines.guard": "engines.vllm.watchdog",
     "engines.open": "rollout.engines",
     "engines.settings": "config.engine",
     "engines.torch": "engines.embedded.engine",

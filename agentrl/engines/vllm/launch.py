@@ -28,7 +28,7 @@ MODEL = "policy"
 START_S = 600.0
 """A server must answer within so many seconds (large models load for minutes)."""
 
-_GUARD = str(Path(__file__).with_name("guard.py"))
+_WATCHDOG = str(Path(__file__).with_name("watchdog.py"))
 _END_S = 10
 """So long a server has to end in good order."""
 
@@ -92,7 +92,7 @@ class Fleet(Protocol):
 
 @dataclass
 class Server:
-    """One running server; `process` is its guard."""
+    """One running server; `process` is its watchdog."""
 
     url: str
     process: subprocess.Popen[bytes]
@@ -184,7 +184,7 @@ def start_servers(
         log = servers.folder / f"server-{index}.log"
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [sys.executable, _GUARD, str(os.getpid()), str(_END_S), *command],
+                [sys.executable, _WATCHDOG, str(os.getpid()), str(_END_S), *command],
                 env=_environment(settings, None if cpu else gpus[index]),
                 stdin=subprocess.DEVNULL,
                 stdout=out,

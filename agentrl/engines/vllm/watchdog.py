@@ -1,10 +1,10 @@
 """Beside a server: ends it, with all its processes, when the process that started it is gone, however that went.
 
-Run as a script, by path: `guard.py PARENT SECONDS COMMAND...`. It ends with the command's status. Asked to end
+Run as a script, by path: `watchdog.py PARENT SECONDS COMMAND...`. It ends with the command's status. Asked to end
 (SIGTERM), or told by the kernel that its parent died, it asks the command's process group to end, and kills it SECONDS
 later. The server itself would not do: its workers, which hold the GPU's memory, outlive one that does not end in order.
 
-The guard may be killed, too: Ray kills the children of a process that ends. A second one, which is nobody's child,
+The watchdog may be killed, too: Ray kills the children of a process that ends. A second one, which is nobody's child,
 then reads the end of a pipe, and does the same.
 """
 
@@ -35,7 +35,7 @@ def main() -> int:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         return 1
-    tell = second_guard(seconds)
+    tell = second_watchdog(seconds)
     started.append(subprocess.Popen(command, start_new_session=True))
     os.write(tell, f"{started[0].pid}\n".encode())
     if asked:  # in between
@@ -52,7 +52,7 @@ def send(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def second_guard(seconds: int) -> int:
+def second_watchdog(seconds: int) -> int:
     """Starts a process that ends the server if we are gone before we said that it is over. Returns where to say it."""
     ours, tell = os.pipe()
     if child := os.fork():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.engines.vllm import guard
+from agentrl.engines.vllm import watchdog
 
 STARTER = """
 import os, subprocess, sys
@@ -32,12 +32,14 @@ def wait_for(condition) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("who", ["starter", "guard"])
+@pytest.mark.parametrize("who", ["starter", "watchdog"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_server_that_does_not_want_to_end_goes_with_its_starter_and_guard(tmp_path: Path, who: str, how: int) -> None:
+def test_a_server_that_does_not_want_to_end_goes_with_its_starter_and_watchdog(
+    tmp_path: Path, who: str, how: int
+) -> None:
     pids = tmp_path / "pids"
     command = ["sh", "-c", STUBBORN.format(pids=pids)]
-    starter = subprocess.Popen([sys.executable, "-c", STARTER, guard.__file__, *command])
+    starter = subprocess.Popen([sys.executable, "-c", STARTER, watchdog.__file__, *command])
     wait_for(lambda: len(alive(pids)) == 2)
     (child,) = Path(f"/proc/{starter.pid}/task/{starter.pid}/children").read_text().split()
     os.kill(starter.pid if who == "starter" else int(child), how)
@@ -49,6 +51,6 @@ def test_what_a_server_leaves_behind_is_ended_and_its_status_told(tmp_path: Path
     pids = tmp_path / "pids"
     command = ["sh", "-c", f"sleep 300 & echo $! > {pids}; exit 7"]
     done = subprocess.run([sys.executable, "-c", STARTER.replace(".wait()", ".wait() == 7 or sys.exit(9)"),
-                           guard.__file__, *command], check=False)  # fmt: skip
+                           watchdog.__file__, *command], check=False)  # fmt: skip
     assert done.returncode == 0
     wait_for(lambda: not alive(pids))
