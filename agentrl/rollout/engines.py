@@ -21,13 +21,13 @@ from agentrl.types.engine import Engine
 from agentrl.types.errors import RecipeError, needs
 
 if TYPE_CHECKING:
-    from agentrl.engines.vllm.launch import Fleet, Serving
+    from agentrl.engines.vllm.launch import ServerGroup, Serving
 
-    PlaceServers = Callable[[Recipe, Path, Serving], Fleet]
+    LaunchServers = Callable[[Recipe, Path, Serving], ServerGroup]
     """Servers of a model on the cluster of a recipe: `agentrl.distributed.servers.LaunchedServers`."""
 
 
-def open_engine(parts: Parts, launch_servers: PlaceServers | None = None) -> tuple[Engine, Renderer]:
+def open_engine(parts: Parts, launch_servers: LaunchServers | None = None) -> tuple[Engine, Renderer]:
     """The engine that samples the recipe's model, and the renderer of its prompts.
 
     Args:
@@ -40,7 +40,7 @@ def open_engine(parts: Parts, launch_servers: PlaceServers | None = None) -> tup
     return OPENERS[parts.recipe.engine.use](parts, launch_servers)
 
 
-def engine_of(recipe: Recipe, loaded: LoadedModel, launch_servers: PlaceServers | None = None) -> Engine:
+def engine_of(recipe: Recipe, loaded: LoadedModel, launch_servers: LaunchServers | None = None) -> Engine:
     """The engine for training a model that is loaded here; takes new weights by `update`.
 
     Args:
@@ -172,19 +172,19 @@ def named_model(recipe: Recipe) -> ModelSettings:
     return recipe.model
 
 
-def _open_torch(parts: Parts, _: PlaceServers | None) -> tuple[Engine, Renderer]:
+def _open_torch(parts: Parts, _: LaunchServers | None) -> tuple[Engine, Renderer]:
     with needs("train"):
         loaded = load_model(named_model(parts.recipe), seed=parts.recipe.seed)
     renderer = parts.renderer(HFTokenizer(loaded.tokenizer))
     return _torch(parts.recipe, loaded.model, loaded.max_context, renderer.tokenizer), renderer
 
 
-def _open_vllm(parts: Parts, launch_servers: PlaceServers | None) -> tuple[Engine, Renderer]:
+def _open_vllm(parts: Parts, launch_servers: LaunchServers | None) -> tuple[Engine, Renderer]:
     renderer = parts.renderer(HFTokenizer(load_tokenizer(named_model(parts.recipe))))
     return _vllm(parts.recipe, None, renderer.tokenizer, launch_servers), renderer
 
 
-def _open_openai(parts: Parts, _: PlaceServers | None) -> tuple[Engine, Renderer]:
+def _open_openai(parts: Parts, _: LaunchServers | None) -> tuple[Engine, Renderer]:
     from agentrl.engines.openai import OpenAIEngine
 
     renderer = parts.renderer(ByteTokenizer())
@@ -194,7 +194,7 @@ def _open_openai(parts: Parts, _: PlaceServers | None) -> tuple[Engine, Renderer
 TEMPLATE = 256
 """Tokens that a chat template puts around a message at most, instructions for a call format among them."""
 
-OPENERS: dict[str, Callable[[Parts, PlaceServers | None], tuple[Engine, Renderer]]] = {
+OPENERS: dict[str, Callable[[Parts, LaunchServers | None], tuple[Engine, Renderer]]] = {
     "torch": _open_torch,
     "vllm": _open_vllm,
     "openai": _open_openai,
@@ -217,7 +217,7 @@ def _torch(recipe: Recipe, model: object, max_context: int, tokenizer: Tokenizer
 
 
 def _vllm(
-    recipe: Recipe, loaded: LoadedModel | None, tokenizer: Tokenizer, launch_servers: PlaceServers | None
+    recipe: Recipe, loaded: LoadedModel | None, tokenizer: Tokenizer, launch_servers: LaunchServers | None
 ) -> Engine:
     """Attached to the servers of the recipe, or with servers of its own."""
     from agentrl.engines.vllm.engine import VLLMEngine

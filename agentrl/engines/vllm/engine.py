@@ -23,7 +23,7 @@ from agentrl.engines.stops import StopStrings, cut
 from agentrl.engines.vllm.adapters import Adapter, NoAdapters
 from agentrl.engines.vllm.check import check_server
 from agentrl.engines.vllm.control import UNTRAINED, ServerControl
-from agentrl.engines.vllm.launch import Fleet
+from agentrl.engines.vllm.launch import ServerGroup
 from agentrl.engines.vllm.replies import NativeReply, Reply, from_completions, from_native, joined
 from agentrl.types.engine import Completion, ContextOverflow, Sampling
 from agentrl.types.episode import VersionSpan
@@ -76,7 +76,7 @@ class VLLMEngine:
         *,
         tokenizer: Tokenizer,
         room: int = 1,
-        servers: Fleet | None = None,
+        servers: ServerGroup | None = None,
     ) -> None:
         self.max_context = 0
         self.version = 0

@@ -73,7 +73,7 @@ class Serving:
     trainer_gpus: int = 0
 
 
-class Fleet(Protocol):
+class ServerGroup(Protocol):
     """Servers that an engine has started for itself: by `start_servers`, or on a cluster."""
 
     @property
