@@ -34,9 +34,7 @@ def wait_for(condition) -> None:
 
 @pytest.mark.parametrize("who", ["starter", "watchdog"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_a_server_that_does_not_want_to_end_goes_with_its_starter_and_watchdog(
-    tmp_path: Path, who: str, how: int
-) -> None:
+def test_a_stubborn_server_ends_with_its_starter_and_watchdog(tmp_path: Path, who: str, how: int) -> None:
     pids = tmp_path / "pids"
     command = ["sh", "-c", STUBBORN.format(pids=pids)]
     starter = subprocess.Popen([sys.executable, "-c", STARTER, watchdog.__file__, *command])
