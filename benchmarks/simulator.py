@@ -175,9 +175,9 @@ async def play(pipeline: Pipeline, folder: Path, workers: int) -> tuple[float, i
     shutil.rmtree(folder, ignore_errors=True)
     run = open_run(folder, recipe, "train")
     try:
-        with Terminal(folder.name, console=Console(file=sys.stderr)) as progress:
-            async with with_worker_pool(build(recipe)) as parts:
-                await kind(parts, run, progress, engine_for=lambda loaded: SleepingEngine(pipeline, loaded)).train()
+        async with with_worker_pool(build(recipe)) as parts:
+            progress = Terminal(console=Console(file=sys.stderr))
+            await kind(parts, run, progress, engine_for=lambda loaded: SleepingEngine(pipeline, loaded)).train()
     finally:
         run.close()
     return kind.ended - kind.began, kind.reply_tokens

@@ -30,9 +30,9 @@ from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.models.load import no_progress_bars
-from agentrl.reporters.terminal import Terminal
 from agentrl.rollout.builder import build
 from agentrl.train.loop import Loop
+from agentrl.types.reporter import Reporter
 
 GROUPS, SIZE, TURNS, LR, MICRO = 4, 8, 5, 7e-5, 8
 COMMON = ["eval=null", "engine.threads=1", "credit={estimator: grpo}", f"train.groups={GROUPS}",
@@ -90,20 +90,19 @@ async def _loop(recipe: Recipe, folder: Path, steps: int) -> dict[str, list[floa
     """Prepares a training in a folder, and trains some steps: processor seconds and sampled tokens of each."""
     run = open_run(folder, recipe, "train")
     found: dict[str, list[float]] = {"cpu_s": [], "sampled": []}
-    with Terminal("benchmarks.trl") as progress:
-        loop = Loop(build(recipe), run, progress)
-        loop.backend = loop.parts.open_backend()
-        try:
-            await loop._prepare()
-            for step in range(steps):
-                began = time.process_time()
-                await loop._iterate()
-                found["cpu_s"].append(time.process_time() - began)
-                nodes = [node for e in run.episodes(iteration=step, split="train") for node in e.nodes]
-                found["sampled"].append(sum(len(node.token_ids) for node in nodes if node.kind == "sampled"))
-        finally:
-            await loop._close()
-            run.close()
+    loop = Loop(build(recipe), run, Reporter())
+    loop.backend = loop.parts.open_backend()
+    try:
+        await loop._prepare()
+        for step in range(steps):
+            began = time.process_time()
+            await loop._iterate()
+            found["cpu_s"].append(time.process_time() - began)
+            nodes = [node for e in run.episodes(iteration=step, split="train") for node in e.nodes]
+            found["sampled"].append(sum(len(node.token_ids) for node in nodes if node.kind == "sampled"))
+    finally:
+        await loop._close()
+        run.close()
     return found
 
 

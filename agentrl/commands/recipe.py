@@ -9,6 +9,7 @@ from agentrl.config.loader import load_recipe
 from agentrl.credit.registry import load_credit
 from agentrl.curriculum.curriculum import Curriculum, load_parts
 from agentrl.curriculum.task_source import load_tasks
+from agentrl.reporters.registry import trackers
 from agentrl.rewards.components import Component
 from agentrl.rollout.builder import build
 from agentrl.train.checks import check_training
@@ -40,6 +41,7 @@ def check(name: str, overrides: list[str]) -> str:
         for task in tasks.tasks:
             parts.gain.golds(task)
     parts.open_backend()
+    trackers(recipe)
     model = "none (scripts only)"
     if recipe.model is not None:
         model = "from scratch" if recipe.model.scratch is not None else str(recipe.model.path)

@@ -14,6 +14,8 @@ from agentrl.config.recipe import EvalSettings, Recipe
 from agentrl.curriculum.task_source import TaskSource, load_tasks
 from agentrl.distributed.servers import LaunchedServers
 from agentrl.distributed.worker_pool import with_worker_pool
+from agentrl.reporters.registry import trackers
+from agentrl.reporters.reporting import reporting
 from agentrl.reporters.terminal import Terminal
 from agentrl.rollout.builder import Parts, build
 from agentrl.rollout.engines import open_engine, start_to_sample
@@ -25,6 +27,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Engine
 from agentrl.types.errors import RecipeError
+from agentrl.types.reporter import Reporter
 
 
 def rollout(
@@ -40,14 +43,14 @@ def rollout(
     run = open_run(path, recipe, "rollout", agent=agent, engine=engine, group_size=group_size)
     with closing(run):
         run.update_info(planned=[spec.id for spec in planned], finished=False)
-        with Terminal(f"rollout {recipe.name} ({who})") as progress:
+        with reporting(run, recipe, Terminal()) as progress:
             asyncio.run(_collect(parts, run, planned, agent, engine, progress))
         run.update_info(finished=True)
     return path
 
 
 async def _collect(
-    parts: Parts, run: RunDir, planned: list[EpisodeSpec], agent: str | None, engine: str | None, progress: Terminal
+    parts: Parts, run: RunDir, planned: list[EpisodeSpec], agent: str | None, engine: str | None, progress: Reporter
 ) -> None:
     todo = missing(planned, run)
     if len(todo) < len(planned):
@@ -80,6 +83,7 @@ def evaluation(name: str, overrides: list[str], *, n: int | None, out: Path | No
     """
     recipe, iteration = load_evaluated(name, overrides)
     parts = build(recipe)
+    tracked = trackers(recipe)
     settings = recipe.eval or EvalSettings()
     if n is not None:
         settings = settings.model_copy(update={"episodes": n})
@@ -88,7 +92,7 @@ def evaluation(name: str, overrides: list[str], *, n: int | None, out: Path | No
     run = open_run(path, recipe, "eval", episodes=settings.episodes)
     again = "the same command continues" if out else f"--out {path} continues, the same command alone begins anew"
     with closing(run, again):
-        with Terminal(f"eval {recipe.name}") as progress:
+        with reporting(run, recipe, Terminal(), *tracked) as progress:
             if recipe.model is not None:
                 progress.note(f"model: {recipe.model.path or 'from scratch'}")
             metrics = asyncio.run(_evaluate(parts, settings, tasks, run, progress, iteration))
@@ -97,7 +101,7 @@ def evaluation(name: str, overrides: list[str], *, n: int | None, out: Path | No
 
 
 async def _evaluate(
-    parts: Parts, settings: EvalSettings, tasks: TaskSource, run: RunDir, progress: Terminal, iteration: int
+    parts: Parts, settings: EvalSettings, tasks: TaskSource, run: RunDir, progress: Reporter, iteration: int
 ) -> dict[str, Any]:
     engine, renderer = open_engine(parts, LaunchedServers)
     backend = None

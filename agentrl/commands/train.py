@@ -14,6 +14,8 @@ from agentrl.config.recipe import Recipe
 from agentrl.curriculum.curriculum import Curriculum, load_parts
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.distributed.worker_pool import with_worker_pool
+from agentrl.reporters.registry import trackers
+from agentrl.reporters.reporting import reporting
 from agentrl.reporters.terminal import Terminal
 from agentrl.rollout.builder import build
 from agentrl.rollout.runner import EpisodeSpec
@@ -60,6 +62,7 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> bool
         return False
     parts = build(recipe)
     check_training(parts)
+    tracked = trackers(recipe)
     assert recipe.train is not None
     if engine is None:
         check_servers(recipe)
@@ -76,7 +79,7 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> bool
 
     run = open_run(path, recipe, "train", engine=engine)
     with closing(run):
-        with Terminal(f"train {recipe.name}") as progress:
+        with reporting(run, recipe, Terminal(), *tracked) as progress:
             for caution in cautions(parts):
                 progress.warning(caution)
             asyncio.run(learn())

@@ -21,6 +21,7 @@ from agentrl.config.rewards import Gate, RewardSettings
 from agentrl.config.scale import ScaleSettings
 from agentrl.config.sections import MAY_CHANGE, Section, Short, alone, named
 from agentrl.config.tasks import TaskSettings
+from agentrl.config.track import Track
 from agentrl.config.train import TrainSettings
 from agentrl.types.sandbox import SandboxSpec
 
@@ -184,6 +185,9 @@ class Recipe(Section):
         [], description="Training: which tasks, how, and which episodes train. Parts by name, with settings; or code."
     )
     eval: EvalSettings | None = None
+    track: Annotated[list[Track], MAY_CHANGE] = Field(
+        [], description="Experiment trackers that get the metrics: tensorboard, wandb, mlflow, trackio, or code."
+    )
 
     # Where the recipe lies: paths and references in it are relative to this folder.
     _base: Path = PrivateAttr(default_factory=Path.cwd)

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl.types.episode import Episode
-from agentrl.types.reporter import Metrics, Reporter
+from agentrl.types.reporter import Metrics, Reporter, RunStart
 from agentrl.view.summary import headline, series
 from agentrl.view.terminal import Visible
 
@@ -29,27 +29,26 @@ class Terminal(Reporter):
     """The phase it is in, what its episodes came to, and the iterations so far.
 
     Args:
-        title: of the command.
         rows: how many iterations the table holds.
     """
 
-    def __init__(self, title: str, *, console: Console | None = None, rows: int = 8) -> None:
-        self.title, self.rows = title, rows
+    def __init__(self, *, console: Console | None = None, rows: int = 8) -> None:
+        self.rows = rows
         self.console = console or Console()
         self._metrics: list[dict[str, Any]] = []
         self._stage_of: dict[str, str] = {}
         self._said = 0.0
         self._live: Live | None = None
-        self._begin(title, 0)
+        self._begin("", 0)
         if self.console.is_terminal:
             self._live = Live(get_renderable=self.render, console=self.console, refresh_per_second=4)
 
-    def __enter__(self) -> Terminal:
+    def started(self, run: RunStart) -> None:
+        self._begin(f"{run.command} {run.name}", 0)
         if self._live:
             self._live.start()
-        return self
 
-    def __exit__(self, *exception: object) -> None:
+    def ended(self, error: BaseException | None) -> None:
         if self._live:
             self._live.stop()
         elif self.total and not self._metrics and self._said_at != self.done:

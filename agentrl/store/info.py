@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import secrets
 import subprocess
 import sys
 import threading
@@ -27,7 +28,13 @@ def circumstances() -> dict[str, Any]:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    noted = {"format": FORMAT, "created_at": time.time(), "versions": versions, "argv": sys.argv}
+    noted = {
+        "format": FORMAT,
+        "id": secrets.token_hex(8),
+        "created_at": time.time(),
+        "versions": versions,
+        "argv": sys.argv,
+    }
     if commit := _git("rev-parse", "HEAD"):
         noted["git"] = {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
     return noted

@@ -107,6 +107,12 @@ class RunDir:
         """
         return cls(_checked(path), write=False)
 
+    @property
+    def id(self) -> str:
+        """The same wherever the folder lies, and no other run's."""
+        # Runs of an earlier version have none.
+        return str(self.info.get("id") or hashlib.sha256(str(self.info.get("created_at")).encode()).hexdigest()[:16])
+
     # -- writing
 
     def add(self, episode: Episode) -> None:

@@ -125,8 +125,13 @@ class RankDied(TrainError):
 class MissingExtra(AgentRLError):
     """An optional part is used that is not installed."""
 
-    def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} is not installed", remedy=f"pip install 'agentrl[{extra}]'")
+    def __init__(self, what: str, extra: str, *, place: str | None = None) -> None:
+        self.what, self.extra = what, extra
+        super().__init__(f"{what} is not installed", place=place, remedy=f"pip install 'agentrl[{extra}]'")
+
+    def at(self, place: str) -> MissingExtra:
+        """The same error with the place that asks for the part."""
+        return MissingExtra(self.what, self.extra, place=place)
 
 
 @contextmanager

@@ -77,11 +77,17 @@ class Reporter:
         """The run is over. `error`: what ended it early; None: it is finished."""
 
 
-def numbers(line: Metrics, prefix: str = "") -> Iterator[tuple[str, float]]:
-    """The finite numbers of a line of metrics by name. Nested mappings become `outer/inner`."""
+def numbers(line: Metrics) -> dict[str, float]:
+    """The finite numbers of a line of metrics by name: `loss`, `outer/inner` of nested ones, `eval/loss` of an
+    evaluation."""
+    split = line.get("split", "train")
+    return dict(_numbers(line, "" if split == "train" else f"{split}/"))
+
+
+def _numbers(line: Metrics, prefix: str) -> Iterator[tuple[str, float]]:
     for name, value in line.items():
         if isinstance(value, Mapping):
-            yield from numbers(value, f"{prefix}{name}/")
+            yield from _numbers(value, f"{prefix}{name}/")
         elif name in ("iteration", "step", "split") or isinstance(value, bool):
             continue
         elif isinstance(value, int | float) and math.isfinite(value):

@@ -130,9 +130,7 @@ def series(metrics: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[float, 
     curves: dict[str, dict[float, float]] = {}
     for number, entry in enumerate(metrics):
         x = float(entry.get("iteration", entry.get("step", number)))
-        split = entry.get("split", "train")
-        prefix = "" if split == "train" else f"{split}/"
-        for name, value in numbers(entry, prefix):
+        for name, value in numbers(entry).items():
             curves.setdefault(name, {})[x] = value
     return {name: sorted(points.items()) for name, points in curves.items()}
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from agentrl.config.loader import load_recipe
-from agentrl.reporters.terminal import Terminal
 from agentrl.rollout.builder import build
 from agentrl.store.run_dir import RunDir
 from agentrl.train.loop import Loop
+from agentrl.types.reporter import Reporter
 from tests.command import agentrl
 from tests.store.make import make_episode
 
@@ -143,8 +143,8 @@ def test_prompts_that_leave_no_room_are_refused_before_the_first_episode(trainab
 def test_a_loop_that_python_makes_samples_as_the_recipe_says(trainable: Path) -> None:
     """Its engine knows stop strings, which calls in tags end with."""
     recipe = load_recipe(str(trainable), ["train.iterations=1", "train.groups=2"])
-    with RunDir.create(trainable / "run", {"command": "train"}) as run, Terminal("python") as progress:
-        asyncio.run(Loop(build(recipe), run, progress).train())
+    with RunDir.create(trainable / "run", {"command": "train"}) as run:
+        asyncio.run(Loop(build(recipe), run, Reporter()).train())
         texts = [turn.text for episode in run.episodes(split="train") for turn in episode.turns]
         assert [line["iteration"] for line in run.metrics() if line["split"] == "train"] == [1]
     assert texts

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.config.loader import load_recipe
-from agentrl.reporters.terminal import Terminal
 from agentrl.rollout.builder import build
 from agentrl.store.run_dir import RunDir
 from agentrl.train.loop import Loop
 from agentrl.train.parallel.ranks import Ranks
+from agentrl.types.reporter import Reporter
 from tests.command import agentrl
 
 from .test_train import metrics, trainable  # noqa: F401  (a fixture)
@@ -74,7 +74,7 @@ def test_the_event_loop_goes_on_while_several_ranks_compute_in_turns(trainable: 
     """It sees that a rank died, when the collective that waits for that one does not."""
     recipe = load_recipe(str(trainable), [])
     with RunDir.create(tmp_path / "run", {}) as run:
-        loop = Loop(build(recipe), run, Terminal("test"), ranks=Ranks(0, 2))
+        loop = Loop(build(recipe), run, Reporter(), ranks=Ranks(0, 2))
         loop.backend = None
         told, threads = threading.Event(), []
 

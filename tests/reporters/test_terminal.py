@@ -1,10 +1,22 @@
 import io
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console
 
 from agentrl.reporters.terminal import Terminal, sparkline
+from agentrl.types.reporter import RunStart
 from tests.store.make import make_episode
+
+
+@contextmanager
+def shown(console: Console) -> Iterator[Terminal]:
+    terminal = Terminal(console=console)
+    terminal.started(RunStart(path=Path(), id="1", name="house", command="train", recipe={}))
+    yield terminal
+    terminal.ended(None)
 
 
 def plain() -> tuple[Console, io.StringIO]:
@@ -14,7 +26,7 @@ def plain() -> tuple[Console, io.StringIO]:
 
 def test_a_rollout_without_a_terminal_prints_lines():
     console, out = plain()
-    with Terminal("rollout", console=console) as progress:
+    with shown(console) as progress:
         progress.note("2 are stored")
         progress.phase("episodes", 3)
         for i, reward in enumerate([1.0, 0.0, None]):
@@ -31,7 +43,7 @@ def test_a_rollout_without_a_terminal_prints_lines():
 
 def test_a_short_phase_still_says_how_it_ended_and_a_further_round_says_nothing():
     console, out = plain()
-    with Terminal("train", console=console) as progress:
+    with shown(console) as progress:
         progress._said = time.monotonic()  # as if something had just been printed
         progress.phase("warm start", 2)
         progress.step(1, {"loss": 3.0})
@@ -45,7 +57,7 @@ def test_a_short_phase_still_says_how_it_ended_and_a_further_round_says_nothing(
 
 def test_episodes_in_flight_are_counted_by_stage():
     console, _ = plain()
-    progress = Terminal("rollout", console=console)
+    progress = Terminal(console=console)
     for episode, stage in (("a", "sandbox"), ("b", "agent"), ("a", "agent")):
         progress.episode_stage(episode, stage)
     with console.capture() as capture:
@@ -60,7 +72,7 @@ def test_episodes_in_flight_are_counted_by_stage():
 
 def test_training_prints_a_line_per_iteration():
     console, out = plain()
-    with Terminal("train", console=console) as progress:
+    with shown(console) as progress:
         for i in range(3):
             progress.metrics({"split": "train", "iteration": i + 1, "success": i / 2, "other": "x"})
     assert out.getvalue().splitlines() == [
@@ -73,7 +85,7 @@ def test_training_prints_a_line_per_iteration():
 def test_in_a_terminal_there_is_a_table_and_a_curve():
     out = io.StringIO()
     console = Console(file=out, width=100, force_terminal=True)
-    with Terminal("train", console=console) as progress:
+    with shown(console) as progress:
         progress.phase("iteration", 2)
         progress.step(1, {"loss": 0.5})
         for i in range(3):
@@ -91,6 +103,6 @@ def test_a_sparkline():
 
 def test_a_note_controls_no_terminal():
     console, out = plain()
-    with Terminal("rollout", console=console) as progress:
+    with shown(console) as progress:
         progress.note("failed: \x1b[2J [bold]no markup[/bold]")
     assert out.getvalue() == "failed: ␛[2J [bold]no markup[/bold]\n"

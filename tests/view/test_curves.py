@@ -27,7 +27,7 @@ def test_an_evaluation_of_which_nothing_was_scored_plots_nothing(tmp_path):
     assert (lost["failed"], lost["reward"], lost["success"], lost["turns"]) == (3, None, None, None)
     scored = {"iteration": 0, "split": "eval", **summary([*failed, make_episode("e", reward=1.0)])}
     assert series([scored, lost])["eval/success"] == [(0.0, 1.0)]
-    progress = Terminal("eval", console=Console(file=io.StringIO(), width=120))
+    progress = Terminal(console=Console(file=io.StringIO(), width=120))
     progress.metrics(lost)
     assert "success" not in progress.console.file.getvalue()
     with pytest.raises(StoreError, match="neither a success nor a reward"):

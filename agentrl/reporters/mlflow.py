@@ -1,0 +1,80 @@
+"""MLflow. A database in the run directory unless the recipe or `MLFLOW_TRACKING_URI` names a server."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from agentrl.config.sections import Section
+from agentrl.reporters.tracker import Tracker, flat
+from agentrl.types.errors import needs
+from agentrl.types.reporter import RunStart
+
+_UNTAKEN = re.compile(r"[^\w\-. /]")
+"""Characters that MLflow takes in no name."""
+_LONGEST_VALUE = 6000
+_PARAMS_AT_ONCE = 100
+
+
+class MLflowSettings(Section):
+    """Where the run goes."""
+
+    uri: str | None = Field(None, description="Default: MLFLOW_TRACKING_URI, and without it RUN/mlflow.db.")
+    experiment: str | None = Field(None, description="Default: the recipe's name.")
+
+
+class MLflow(Tracker):
+    """Metrics by iteration, and the recipe as the run's parameters."""
+
+    Settings = MLflowSettings
+    settings: MLflowSettings
+
+    def __init__(self, settings: Any, name: str) -> None:
+        super().__init__(settings, name)
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # a run tells nobody but the tracker
+        with needs("mlflow"):
+            import alembic  # noqa: F401  (a database of its own takes both)
+            import sqlalchemy  # noqa: F401
+            from mlflow.entities import Metric, Param
+            from mlflow.tracking import MlflowClient
+        self._metric, self._param, self._client_at = Metric, Param, MlflowClient
+        logging.getLogger("mlflow").setLevel(logging.WARNING)
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+
+    def open(self, run: RunStart, id: str | None) -> str:
+        local = f"sqlite:///{(run.path / 'mlflow.db').resolve()}"
+        self._client = self._client_at(tracking_uri=self.settings.uri or os.environ.get("MLFLOW_TRACKING_URI") or local)
+        if id is not None:
+            self._run = id
+            self._client.update_run(id, status="RUNNING")
+            return id
+        experiment = self._experiment(self.settings.experiment or run.name)
+        tags = {"agentrl.run": run.id, "agentrl.path": str(run.path.resolve()), "agentrl.command": run.command}
+        self._run = str(self._client.create_run(experiment, run_name=run.path.name, tags=tags).info.run_id)
+        params = [self._param(_taken(key), str(value)[:_LONGEST_VALUE]) for key, value in flat(run.recipe).items()]
+        for start in range(0, len(params), _PARAMS_AT_ONCE):
+            self._client.log_batch(self._run, params=params[start : start + _PARAMS_AT_ONCE])
+        return self._run
+
+    def _experiment(self, name: str) -> str:
+        found = self._client.get_experiment_by_name(name)
+        return str(found.experiment_id if found is not None else self._client.create_experiment(name))
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        now = int(time.time() * 1000)
+        metrics = [self._metric(_taken(name), value, now, step) for name, value in values.items()]
+        self._client.log_batch(self._run, metrics=metrics)
+
+    def close(self, error: BaseException | None) -> None:
+        status = "FINISHED" if error is None else "FAILED" if isinstance(error, Exception) else "KILLED"
+        self._client.set_terminated(self._run, status)
+
+
+def _taken(name: str) -> str:
+    return _UNTAKEN.sub("_", name)

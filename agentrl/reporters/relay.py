@@ -1,0 +1,160 @@
+"""Reporters that pass events on: to several others, or to one that must not hold up or end a run."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from agentrl.types.episode import Episode
+from agentrl.types.errors import REMEDY, AgentRLError
+from agentrl.types.reporter import Metrics, Reporter, RunStart
+
+_log = logging.getLogger(__name__)
+
+CLOSE_S = 60.0
+"""Seconds that a tracker has at the end of a run to send what it holds."""
+
+_MOST_WAITING = 10_000
+"""Events that wait for a tracker at most: one that hangs must not fill the memory."""
+
+
+_PASSED_ON = ("phase", "step", "episode_stage", "episode", "metrics", "note", "warning")
+
+
+class Relay(Reporter):
+    """Passes the events between `started` and `ended` on."""
+
+    def pass_on(self, event: str, *args: Any) -> None:
+        """Passes an event on, by its name."""
+        raise NotImplementedError
+
+    def phase(self, name: str, total: int) -> None:
+        self.pass_on("phase", name, total)
+
+    def step(self, done: int, metrics: Mapping[str, float]) -> None:
+        self.pass_on("step", done, metrics)
+
+    def episode_stage(self, episode_id: str, stage: str | None) -> None:
+        self.pass_on("episode_stage", episode_id, stage)
+
+    def episode(self, episode: Episode) -> None:
+        self.pass_on("episode", episode)
+
+    def metrics(self, line: Metrics) -> None:
+        self.pass_on("metrics", line)
+
+    def note(self, text: str) -> None:
+        self.pass_on("note", text)
+
+    def warning(self, text: str) -> None:
+        self.pass_on("warning", text)
+
+
+class Several(Relay):
+    """Tells several reporters, in order."""
+
+    def __init__(self, reporters: Sequence[Reporter]) -> None:
+        self.reporters = list(reporters)
+        self._told: list[Reporter] = []
+
+    def started(self, run: RunStart) -> None:
+        for reporter in self.reporters:
+            self._told.append(reporter)
+            reporter.started(run)
+
+    def pass_on(self, event: str, *args: Any) -> None:
+        for reporter in self.reporters:
+            getattr(reporter, event)(*args)
+
+    def ended(self, error: BaseException | None) -> None:
+        """Tells those that know of the beginning, the first one last: it may show what the others warn of."""
+        for reporter in reversed(self._told):
+            reporter.ended(error)
+
+
+class Guarded(Relay):
+    """Tells a reporter in a thread of its own. What it raises in the middle of a run is a warning, once.
+
+    Args:
+        place: of the reporter in the recipe, for messages.
+    """
+
+    def __init__(self, inner: Reporter, place: str) -> None:
+        self.inner, self.place = inner, place
+        self._warned = False
+        self._heard = {name for name in _PASSED_ON if getattr(type(inner), name) is not getattr(Reporter, name)}
+        self._events: queue.Queue[tuple[str, tuple[Any, ...], Future[None]] | None] = queue.Queue(_MOST_WAITING)
+        # A daemon: one that hangs does not keep the process.
+        self._thread = threading.Thread(target=self._work, name=place, daemon=True)
+
+    def started(self, run: RunStart) -> None:
+        """Waits until the reporter is ready.
+
+        Raises:
+            AgentRLError: it is not. Only a warning where a run continues: it has begun with it.
+        """
+        self._thread.start()
+        error = self._put("started", run).exception()
+        if error is None:
+            return
+        if run.continues:
+            self._fail(error)
+            return
+        told = error if isinstance(error, AgentRLError) else None
+        raise AgentRLError(
+            told.message if told else f"the tracker cannot begin: {_line(error)}",
+            place=self.place,
+            remedy=(told.remedy if told else None) or "mend that, or leave the tracker out: --set 'track=[]'",
+        ) from error
+
+    def pass_on(self, event: str, *args: Any) -> None:
+        if event in self._heard:
+            self._put(event, *args).add_done_callback(self._look)
+
+    def ended(self, error: BaseException | None) -> None:
+        """Waits until the reporter has taken everything, `CLOSE_S` at most."""
+        if not self._thread.is_alive():
+            return
+        self._put("ended", error).add_done_callback(self._look)
+        self._put_nowait(None)
+        self._thread.join(CLOSE_S)
+        if self._thread.is_alive():
+            self._fail(TimeoutError(f"not done {CLOSE_S:g} s after the end of the run"))
+
+    def _put(self, event: str, *args: Any) -> Future[None]:
+        future: Future[None] = Future()
+        self._put_nowait((event, args, future))
+        return future
+
+    def _put_nowait(self, event: tuple[str, tuple[Any, ...], Future[None]] | None) -> None:
+        try:
+            self._events.put_nowait(event)
+        except queue.Full:
+            self._fail(TimeoutError(f"{_MOST_WAITING} events wait for it"))
+
+    def _work(self) -> None:
+        while (event := self._events.get()) is not None:
+            name, args, future = event
+            try:
+                getattr(self.inner, name)(*args)
+                future.set_result(None)
+            except BaseException as error:
+                future.set_exception(error)
+
+    def _look(self, done: Future[None]) -> None:
+        if (error := done.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._warned:
+            self._warned = True
+            _log.warning("%s failed, and the run goes on: %s", self.place, _line(error))
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(error).partition(REMEDY)[0].split())[:300]
+    return f"{type(error).__name__}: {text}".removesuffix(": ")

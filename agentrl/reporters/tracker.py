@@ -1,0 +1,95 @@
+"""What experiment trackers have in common: a run of theirs for each of ours, and every line of metrics in it."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from agentrl.config.sections import Section
+from agentrl.store.info import replace
+from agentrl.types.reporter import Metrics, Reporter, RunStart, numbers
+
+
+class NoSettings(Section):
+    """A tracker without settings."""
+
+
+class Tracker(Reporter):
+    """Sends metrics to an experiment tracker.
+
+    A run that continues goes on in the same run of the tracker. What that run lacks is sent then: lines that it could
+    not take earlier, or all of them if the tracker is new. `RUN/trackers/NAME.json` says what it has.
+
+    Args:
+        settings: an object of the class `Settings`.
+        name: unique among the trackers of a run.
+    """
+
+    Settings: ClassVar[type[Section]] = NoSettings
+
+    def __init__(self, settings: Any, name: str) -> None:
+        self.settings, self.name = settings, name
+        self._waiting: list[Metrics] = []
+        self._sent: set[tuple[str, int]] = set()
+        self._file: Path | None = None
+        self._id: str | None = None
+
+    @abstractmethod
+    def open(self, run: RunStart, id: str | None) -> str:
+        """Begins a run of the tracker, or goes on with the run `id`. Returns its id."""
+
+    @abstractmethod
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Sends values, under the names of docs/metrics.md."""
+
+    def close(self, error: BaseException | None) -> None:
+        """Ends the run of the tracker."""
+
+    def started(self, run: RunStart) -> None:
+        self._file = run.path / "trackers" / f"{self.name}.json"
+        known = json.loads(self._file.read_text()) if self._file.exists() else {"id": None, "sent": {}}
+        self._sent = {(split, iteration) for split, iterations in known["sent"].items() for iteration in iterations}
+        self._waiting = list(run.history)
+        self._id = self.open(run, known["id"])
+        self._save()
+        self._send()
+
+    def metrics(self, line: Metrics) -> None:
+        self._waiting.append(line)
+        self._send()
+
+    def ended(self, error: BaseException | None) -> None:
+        if self._id is not None:
+            try:
+                self._send()
+            finally:
+                self.close(error)
+
+    def _send(self) -> None:
+        while self._waiting and self._id is not None:
+            line = self._waiting[0]
+            key = (str(line.get("split", "train")), int(line.get("iteration", 0)))
+            if key not in self._sent:
+                self.log(key[1], numbers(line))
+                self._sent.add(key)
+                self._save()
+            del self._waiting[0]
+
+    def _save(self) -> None:
+        assert self._file is not None
+        sent: dict[str, list[int]] = {}
+        for split, iteration in sorted(self._sent):
+            sent.setdefault(split, []).append(iteration)
+        self._file.parent.mkdir(exist_ok=True)
+        replace(self._file, json.dumps({"id": self._id, "sent": sent}).encode() + b"\n", durable=False)
+
+
+def flat(recipe: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A recipe as `train.lr: 1e-5`, for trackers that take no nested settings."""
+    found: dict[str, Any] = {}
+    for key, value in recipe.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {f"{prefix}{key}": value}
+    return found
