@@ -48,23 +48,25 @@ class MLflow(Tracker):
         logging.getLogger("alembic").setLevel(logging.WARNING)
 
     def open(self, run: RunStart, id: str | None) -> str:
-        local = f"sqlite:///{(run.path / 'mlflow.db').resolve()}"
-        self._client = self._client_at(tracking_uri=self.settings.uri or os.environ.get("MLFLOW_TRACKING_URI") or local)
+        folder, named = run.path.resolve(), self.settings.uri or os.environ.get("MLFLOW_TRACKING_URI")
+        self._client = self._client_at(tracking_uri=named or f"sqlite:///{folder / 'mlflow.db'}")
         if id is not None:
             self._run = id
             self._client.update_run(id, status="RUNNING")
             return id
-        experiment = self._experiment(self.settings.experiment or run.name)
-        tags = {"agentrl.run": run.id, "agentrl.path": str(run.path.resolve()), "agentrl.command": run.command}
+        artifacts = None if named else (folder / "mlflow-artifacts").as_uri()
+        experiment = self._experiment(self.settings.experiment or run.name, artifacts)
+        tags = {"agentrl.run": run.id, "agentrl.path": str(folder), "agentrl.command": run.command}
         self._run = str(self._client.create_run(experiment, run_name=run.path.name, tags=tags).info.run_id)
         params = [self._param(_taken(key), str(value)[:_LONGEST_VALUE]) for key, value in flat(run.recipe).items()]
         for start in range(0, len(params), _PARAMS_AT_ONCE):
             self._client.log_batch(self._run, params=params[start : start + _PARAMS_AT_ONCE])
         return self._run
 
-    def _experiment(self, name: str) -> str:
-        found = self._client.get_experiment_by_name(name)
-        return str(found.experiment_id if found is not None else self._client.create_experiment(name))
+    def _experiment(self, name: str, artifacts: str | None) -> str:
+        if (found := self._client.get_experiment_by_name(name)) is not None:
+            return str(found.experiment_id)
+        return str(self._client.create_experiment(name, artifact_location=artifacts))
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         now = int(time.time() * 1000)

@@ -142,7 +142,7 @@ def needs(extra: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("agentrl"):
             raise
-        raise MissingExtra(error.name, extra) from None
+        raise MissingExtra(error.name.partition(".")[0], extra) from None
 
 
 class InfraError(AgentRLError):
