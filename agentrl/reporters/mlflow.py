@@ -7,7 +7,6 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from pydantic import Field
 
@@ -32,11 +31,8 @@ class MLflowSettings(Section):
 class MLflow(Tracker):
     """Metrics by iteration, and the recipe as the run's parameters."""
 
-    Settings = MLflowSettings
-    settings: MLflowSettings
-
-    def __init__(self, settings: Any, name: str) -> None:
-        super().__init__(settings, name)
+    def __init__(self, settings: MLflowSettings) -> None:
+        self.settings = settings
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # a run tells nobody but the tracker
         with needs("mlflow"):
             import alembic  # noqa: F401  (a database of its own takes both)

@@ -15,8 +15,7 @@ from agentrl.types.reporter import RunStart
 class TensorBoard(Tracker):
     """Scalars, and the recipe as a text."""
 
-    def __init__(self, settings: Any, name: str) -> None:
-        super().__init__(settings, name)
+    def __init__(self) -> None:
         # Not torch.utils.tensorboard: a rollout needs no torch.
         with needs("tensorboard"):
             from tensorboard.compat.proto import event_pb2, summary_pb2

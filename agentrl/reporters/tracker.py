@@ -3,39 +3,26 @@
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from agentrl.config.sections import Section
 from agentrl.store.info import replace
 from agentrl.types.reporter import Metrics, Reporter, RunStart, numbers
 
 
-class NoSettings(Section):
-    """A tracker without settings."""
-
-
-class Tracker(Reporter):
+class Tracker(Reporter, ABC):
     """Sends metrics to an experiment tracker.
 
     A run that continues goes on in the same run of the tracker. What that run lacks is sent then: lines that it could
     not take earlier, or all of them if the tracker is new. `RUN/trackers/NAME.json` says what it has.
 
-    Args:
-        settings: an object of the class `Settings`.
+    Attributes:
         name: unique among the trackers of a run.
     """
 
-    Settings: ClassVar[type[Section]] = NoSettings
-
-    def __init__(self, settings: Any, name: str) -> None:
-        self.settings, self.name = settings, name
-        self._waiting: list[Metrics] = []
-        self._sent: set[tuple[str, int]] = set()
-        self._file: Path | None = None
-        self._id: str | None = None
+    name = "tracker"
+    _id: str | None = None
 
     @abstractmethod
     def open(self, run: RunStart, id: str | None) -> str:
@@ -52,7 +39,7 @@ class Tracker(Reporter):
         self._file = run.path / "trackers" / f"{self.name}.json"
         known = json.loads(self._file.read_text()) if self._file.exists() else {"id": None, "sent": {}}
         self._sent = {(split, iteration) for split, iterations in known["sent"].items() for iteration in iterations}
-        self._waiting = list(run.history)
+        self._waiting: list[Metrics] = list(run.history)
         self._id = self.open(run, known["id"])
         self._save()
         self._send()
@@ -79,7 +66,6 @@ class Tracker(Reporter):
             del self._waiting[0]
 
     def _save(self) -> None:
-        assert self._file is not None
         sent: dict[str, list[int]] = {}
         for split, iteration in sorted(self._sent):
             sent.setdefault(split, []).append(iteration)

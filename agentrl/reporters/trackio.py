@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Mapping
-from typing import Any
 
 from pydantic import Field
 
@@ -26,11 +25,8 @@ class TrackioSettings(Section):
 class Trackio(Tracker):
     """Metrics by iteration, and the recipe as the run's config."""
 
-    Settings = TrackioSettings
-    settings: TrackioSettings
-
-    def __init__(self, settings: Any, name: str) -> None:
-        super().__init__(settings, name)
+    def __init__(self, settings: TrackioSettings) -> None:
+        self.settings = settings
         with needs("trackio"):
             import trackio
         self._trackio = trackio

@@ -27,11 +27,8 @@ class WandBSettings(Section):
 class WandB(Tracker):
     """Metrics by iteration, and the recipe as the run's config."""
 
-    Settings = WandBSettings
-    settings: WandBSettings
-
-    def __init__(self, settings: Any, name: str) -> None:
-        super().__init__(settings, name)
+    def __init__(self, settings: WandBSettings) -> None:
+        self.settings = settings
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # a run tells nobody but the tracker
         with needs("wandb"):
             import wandb
@@ -39,6 +36,7 @@ class WandB(Tracker):
 
     def open(self, run: RunStart, id: str | None) -> str:
         settings = self.settings
+        mode: Any = settings.mode or os.environ.get("WANDB_MODE") or "offline"
         self._run = self._wandb.init(
             id=id or run.id,
             resume="allow",
@@ -50,7 +48,7 @@ class WandB(Tracker):
             job_type=run.command,
             config=dict(run.recipe),
             dir=str(run.path),
-            mode=settings.mode or os.environ.get("WANDB_MODE") or "offline",
+            mode=mode,
             settings=self._wandb.Settings(silent=True, console="off"),
         )
         # Not wandb's own step, which may never go back: an evaluation beside the training ends late.

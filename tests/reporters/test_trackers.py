@@ -45,6 +45,9 @@ class Away(Tracker):
     def log(self, step, values):
         if step > 1: raise ConnectionError("the server is\\naway")
 
+class Half(Tracker):
+    def open(self, run, id): return "7"
+
 class Refusing(Tracker):
     def open(self, run, id): raise ConnectionError("no such host")
     def log(self, step, values): ...
@@ -196,20 +199,21 @@ def test_a_missing_package_is_named_before_anything_runs(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtra) as refused:
         trackers(load_recipe(str(counting), [f"track=[{name}]"]))
-    assert str(refused.value) == (f"track.0 ({name}): {package} is not installed\n  -> pip install 'agentrl[{name}]'")
+    assert str(refused.value) == (f"track.0: {package} is not installed\n  -> pip install 'agentrl[{name}]'")
 
 
 @pytest.mark.parametrize(
     ("track", "said"),
     [
-        ("[wandbb]", r"track.0 \(wandbb\): there is no tracker 'wandbb'\n  -> did you mean 'wandb'"),
+        ("[wandbb]", r"track.0: there is no tracker 'wandbb'\n  -> did you mean 'wandb'"),
         (
             "[{wandb: {projct: x}}]",
-            r"track.0 \(wandb\).projct: wandb has no setting 'projct'\n  .*'project'",
+            r"track.0.projct: wandb has no setting 'projct'\n  .*'project'",
         ),
-        ("[{wandb: {mode: shared}}]", r"track.0 \(wandb\).mode: .*'shared'"),
-        ("[./task.py:Counter]", r"track.0 .*a class of the kind Tool .*not a Tracker or another Reporter"),
-        ("[{./own.py:Diary: {folder: x}}]", r"track.0 .*unexpected keyword argument 'folder'"),
+        ("[{wandb: {mode: shared}}]", r"track.0.mode: .*'shared'"),
+        ("[./task.py:Counter]", r"track.0: .*a class of the kind Tool .*not a Tracker or another Reporter"),
+        ("[./own.py:Half]", r"track.0: ./own.py:Half lacks the method log"),
+        ("[./own.py:Diary]", r"track.0.file: ./own.py:Diary needs the setting 'file'"),
     ],
 )
 def test_a_wrong_entry_is_named_by_recipe_check(counting: Path, track: str, said: str) -> None:
