@@ -186,7 +186,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         reward: their combination, without the rewards of turns; None unless the status is `done` or `truncated`.
         gates: what the gates of the recipe said, in order.
         notes: by component, why it is what it is (a judge's votes, the reason for a None).
-        timings: seconds by stage: `queue`, `sandbox`, `open`, `generate`, `tools`, `score`, `total`.
+        timings: seconds by stage: `sandbox`, `open`, `agent` (of it `generate` and `tools`), `score`,
+            `information_gain`, `close`; and in `total`.
         created_at: Unix time when the episode started.
         trainable: whether tokens and log-probabilities are those of a policy; training refuses the episode if not.
     """

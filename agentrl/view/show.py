@@ -277,7 +277,8 @@ def _call(call: CallRecord) -> Text:
     if call.raised:
         text.append(f"\n    {call.raised}", "red")
     if call.dropped:
-        text.append(f"\n    ({call.dropped} characters cut; whole in blob {(call.blob or '?')[:12]})", "yellow")
+        where = f"whole in blobs/{call.blob[:2]}/{call.blob}" if call.blob else "nothing keeps them"
+        text.append(f"\n    ({call.dropped} characters cut; {where})", "yellow")
     return text
 
 

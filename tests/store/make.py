@@ -74,7 +74,7 @@ def make_episode(
         "reward": None if failed else scores["found"],
         "drift": [Drift(turn=turns - 1, kind="context_edit", at_token=24)] if branch else [],
         "error": ErrorRecord(kind="SandboxLost", message="gone", stage="tools") if failed else None,
-        "timings": {"queue": 0.1, "generate": 1.5, "tools": 0.2, "total": 1.8 + draw.random()},
+        "timings": {"sandbox": 0.1, "generate": 1.5, "tools": 0.2, "total": 1.8 + draw.random()},
         "created_at": 1_790_000_000.0 + draw.random() * 1000,
     }
     task = Task.of(f"task-{group}", "Find the key.", answer="kitchen")

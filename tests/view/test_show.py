@@ -64,6 +64,15 @@ def test_calls_that_went_wrong_are_counted(tmp_path):
     assert "KeyError: 7 at /shop/task.py:7 in search" in one
 
 
+def test_where_the_whole_of_a_cut_result_is_kept_is_told(tmp_path):
+    with RunDir.create(tmp_path / "run") as run:
+        sha = run.put_blob(b"whole")
+        run.add(make_episode("a", blob=sha))
+        text = text_of(show_episode, run, "a").replace("\n", "")
+    named = text.partition("characters cut; whole in ")[2].partition(")")[0]
+    assert (run.path / named).read_bytes() == b"whole"
+
+
 def test_of_every_kind_of_failure_the_first_is_told(tmp_path):
     with RunDir.create(tmp_path / "run") as run:
         run.add(make_episode("fine", turns=2, reward=1.0))

@@ -40,14 +40,6 @@ class Segment:
     end: int
     path: Ints
 
-    def ancestors(self) -> list[tuple[int, int]]:
-        """The runs (start, end) of pack positions that the segment sees before itself, in order."""
-        before = self.path[: len(self.path) - (self.end - self.start)]
-        if not len(before):
-            return []
-        cuts = np.flatnonzero(np.diff(before) != 1) + 1
-        return [(int(run[0]), int(run[-1]) + 1) for run in np.split(before, cuts)]
-
 
 @dataclass(frozen=True)
 class Pack:
