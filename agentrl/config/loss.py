@@ -35,6 +35,14 @@ class LossSettings(Short):
         return named(value)
 
 
+class PreferenceLossSettings(LossSettings):
+    """The `loss` key of a preference stage: a name, or `{use: NAME, ...}` with that loss's own settings."""
+
+    use: str | SkipJsonSchema[Callable[..., Any]] = Field(
+        "dpo", description="A preference loss of docs/stages.md, or ./task.py:my_loss."
+    )
+
+
 class KlSettings(Section):
     """The `train.kl` key: distance to the reference policy, which is the policy as training began.
 

@@ -39,6 +39,7 @@ from agentrl.train.auxiliary.models import required_models
 from agentrl.train.canary import FLOAT32, HALF, ROWS, Canary
 from agentrl.train.checks import check_training
 from agentrl.train.compute_thread import ComputeThread
+from agentrl.train.course import CROSS_ENTROPY, Course
 from agentrl.train.demonstrations import demonstration_sample, demonstration_texts
 from agentrl.train.kl_reward import Penalised, with_kl_reward
 from agentrl.train.model.lora import save_adapters
@@ -252,22 +253,14 @@ class Loop:
     def _warm_start(self, demos: list[Episode]) -> None:
         warm = self.recipe.warm_start
         assert warm is not None
-        rows = [demonstration_sample(demo, self.renderer) for demo in demos]
+        samples = [demonstration_sample(demo, self.renderer) for demo in demos]
         self.progress.phase("warm start on the demonstrations", warm.steps)
-
-        def tell(step: int, loss: float) -> None:
+        course = Course(samples, warm.steps, warm.batch, warm.lr, derive_seed(self.recipe.seed, "warm_start"))
+        for step, found in enumerate(course.run(self.trainer), 1):
             if self._task is not None and self._task.cancelling():  # Ctrl-C, which interrupts no computation
                 raise asyncio.CancelledError
-            self.progress.step(step, {"loss": loss})
-
-        self.trainer.sft(
-            rows,
-            steps=warm.steps,
-            batch=warm.batch,
-            lr=warm.lr,
-            seed=derive_seed(self.recipe.seed, "warm_start"),
-            progress=tell,
-        )
+            self.progress.step(step, {"loss": found["loss"]})
+        self.trainer.restart()
 
     def _freeze_reference(self) -> None:
         """Stores the policy as reinforcement begins: what KL is measured against, also when the run continues."""
@@ -424,9 +417,7 @@ class Loop:
             demos = sorted((e for e in demos if e.scored and e.turns), key=lambda e: e.id)
             rows = [demonstration_sample(demo, self.renderer) for demo in demos]
             if rows:
-                seed = derive_seed(self.recipe.seed, part.name, self.iteration)
-                step = partial(self.trainer.sft, rows, steps=1, batch=len(rows), lr=lr, seed=seed)
-                taught = await self._compute(step)
+                taught = await self._compute(partial(self.trainer.fit, rows, CROSS_ENTROPY, lr, fresh=True))
                 metrics |= {f"{part.name}_loss": taught["loss"], f"{part.name}_tasks": float(len(rows))}
         return metrics
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,7 +28,7 @@ class Stats:
     row_tokens: int = 0
     router_loss: float = 0.0
 
-    def add_pack(self, packed: Pack, samples: list[TrainingSample]) -> None:
+    def add_pack(self, packed: Pack, samples: Sequence[TrainingSample]) -> None:
         """Counts a pack's tokens, and those of its samples had they been forwarded one by one."""
         self.tokens += len(packed.query)
         self.forwarded += len(packed.token_ids)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ from agentrl.train.auxiliary.models import auxiliary_model, make_backbone
 from agentrl.train.learning_rate import learning_rate
 from agentrl.train.losses.batch import TokenBatch
 from agentrl.train.losses.objective import Objective
+from agentrl.train.losses.registry import PreferenceLoss, load_loss
 from agentrl.train.losses.weights import token_weights
+from agentrl.train.minibatches import minibatches
 from agentrl.train.model.columns import Columns, token_columns
 from agentrl.train.model.lora import add_adapters, merged, without_adapters
 from agentrl.train.model.packing import Floats, Pack
@@ -26,12 +28,10 @@ from agentrl.train.model.policy import Entropy, Policy, choose_layout, train_top
 from agentrl.train.model.routers import router_coefficient
 from agentrl.train.parallel.ranks import Ranks, collective
 from agentrl.train.parallel.shards import load_optimizer, put, shard, whole, whole_optimizer, whole_state
+from agentrl.train.preferences import preference_metrics, with_baseline
 from agentrl.train.stats import Stats, mismatch
 from agentrl.types.errors import DeadPolicy, TrainError
 from agentrl.types.sample import TrainingSample
-
-SFT_WARMUP = 0.05
-"""Share of the steps of supervised training in which the learning rate rises; it falls to 0 over the others."""
 
 
 class Trainer:
@@ -66,7 +66,7 @@ class Trainer:
         ranks: Ranks | None = None,
         auxiliary: Sequence[str] = (),
     ) -> None:
-        self.settings, self.ranks, self.role = settings, ranks or Ranks(), "trainer"
+        self.settings, self.base, self.ranks, self.role = settings, base, ranks or Ranks(), "trainer"
         self.objective = Objective.of(settings, base)
         if settings.kl is not None and reference is None:
             raise TrainError("KL needs a reference policy", place="train.kl", remedy="Trainer(..., reference=model)")
@@ -111,7 +111,8 @@ class Trainer:
             float32 [n] for each sample, 0 where it does not train.
         """
         policy = self.reference if reference else self.policy
-        assert policy is not None
+        if policy is None:
+            raise TrainError("there is no reference policy", place="train", remedy="Trainer(..., reference=model)")
         return self._measure(samples, lambda packed: policy(packed)[0])
 
     @collective
@@ -190,7 +191,7 @@ class Trainer:
         batches = [
             batch
             for _ in range(settings.epochs)
-            for batch in _minibatches(samples, settings.minibatch, rng, whole_groups)
+            for batch in minibatches(samples, settings.minibatch, rng, whole_groups)
         ]
         reference = self.logprobs(samples, reference=True) if self.objective.kl is not None else None
         before = {}  # sample index -> log-probabilities before the first step
@@ -215,44 +216,41 @@ class Trainer:
         return {**stats.summary(self.ranks), **gaps, "lr": lr, "steps": float(self.steps)}
 
     @collective
-    def sft(
-        self,
-        samples: Sequence[TrainingSample],
-        *,
-        steps: int,
-        batch: int,
-        lr: float,
-        seed: int,
-        progress: Callable[[int, float], None] | None = None,
+    def fit(
+        self, samples: Sequence[TrainingSample], loss: LossSettings, lr: float, *, fresh: bool = False
     ) -> dict[str, float]:
-        """Supervised training: cross-entropy of the trained tokens, each weighted by its advantage (1 in
-        demonstrations), token mean. Its own AdamW; the rate rises to `lr` and falls to 0 linearly.
+        """One optimiser step of supervised or preference training on all of `samples`.
 
         Args:
-            batch: episodes a step, drawn in shuffled passes over all.
-            seed: of that order.
-            progress: called after every step with the number of steps done and the step's loss.
+            loss: `cross_entropy`, which weighs each token by its advantage (1 in demonstrations), or a preference loss,
+                which reads each episode's reward as its label.
+            fresh: with an optimiser of its own, that knows no earlier step.
 
         Returns:
-            As `update`, without what needs an old policy; loss_end is the mean loss of the last tenth of the steps.
+            As `update`, without what needs an old policy; of a preference loss also `preference_metrics`.
 
         Raises:
-            TrainError: as `update`.
+            TrainError: as `update`; or the loss needs a reference policy, and there is none.
         """
         _check(samples)
-        stats, optimizer = Stats(), self._adamw(lr)
-        supervised = Objective.of(TrainSettings(loss=LossSettings(use="cross_entropy")))
-        warmup = max(1, round(steps * SFT_WARMUP))
-        falling = max(steps - warmup, 1)
-        for step, indices in zip(range(steps), _endless(samples, batch, np.random.default_rng(seed)), strict=False):
-            chosen = [samples[index] for index in indices]
-            weights = token_weights(chosen, "token_mean")
-            self._backward(chosen, weights, None, supervised, None, stats)
-            rate = learning_rate(lr, step, warmup, "linear", max(step - warmup, 0), falling)
-            self._apply(optimizer, rate, chosen, stats)
-            if progress is not None:
-                progress(step + 1, stats.losses[-1])
-        return {**stats.summary(self.ranks), "loss_end": float(np.mean(stats.losses[-max(1, steps // 10) :]))}
+        stats, objective, about = Stats(), Objective.alone(loss, self.base), load_loss(loss, self.base)[0]
+        labelled = about if isinstance(about, PreferenceLoss) else None
+        reference = None
+        if labelled is not None and labelled.reference:
+            reference = self.logprobs(samples, reference=True)
+        if labelled is not None and labelled.baseline:
+            samples = with_baseline(samples, self.logprobs)
+        weights = token_weights(samples, objective.aggregation)
+        seen = self._backward(samples, weights, None, objective, None, stats, reference)
+        self._apply(self._adamw(lr) if fresh else self.optimizer, lr, samples, stats)
+        self.steps += not fresh
+        found = {} if labelled is None else preference_metrics(samples, seen, reference)
+        return {**stats.summary(self.ranks), **found, "lr": lr}
+
+    @collective
+    def restart(self) -> None:
+        """A fresh optimiser, as if the steps so far were another's."""
+        self.optimizer, self.steps = self._adamw(self.settings.lr), 0
 
     @collective
     def state_dict(self) -> dict[str, Any]:
@@ -313,7 +311,7 @@ class Trainer:
 
     def _backward(
         self,
-        samples: list[TrainingSample],
+        samples: Sequence[TrainingSample],
         weights: list[Floats],
         old: list[Floats] | None,
         objective: Objective,
@@ -384,7 +382,9 @@ class Trainer:
         stats.losses.append(total)
         return seen
 
-    def _apply(self, optimizer: torch.optim.Optimizer, lr: float, samples: list[TrainingSample], stats: Stats) -> None:
+    def _apply(
+        self, optimizer: torch.optim.Optimizer, lr: float, samples: Sequence[TrainingSample], stats: Stats
+    ) -> None:
         """Clips the gradient and takes the step, if the gradient is finite."""
         norm = whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm)).item()
         if not math.isfinite(norm):
@@ -396,7 +396,7 @@ class Trainer:
         stats.grad_norms.append(norm)
 
     def _look_ahead(
-        self, samples: list[TrainingSample], columns: Columns, objective: Objective
+        self, samples: Sequence[TrainingSample], columns: Columns, objective: Objective
     ) -> tuple[list[np.ndarray[Any, Any]], ...]:
         """For an objective that looks beyond one pack: each token's loss, whether it is clipped, and the slope of the
         whole sum along the token's log-probability; arrays as long as the samples. One forward pass without gradient;
@@ -461,25 +461,3 @@ def _check(samples: Sequence[TrainingSample]) -> None:
                     f"episode {sample.episode_id}, branch {sample.branch_id}: an {name} is not finite",
                     remedy="`agentrl show` the episode: a reward or the engine is at fault",
                 )
-
-
-def _minibatches(
-    samples: Sequence[TrainingSample], size: int, rng: np.random.Generator, whole_groups: bool = False
-) -> list[list[int]]:
-    """Indices of samples by minibatch: shuffled episodes, those of one together, split evenly (no small remainder).
-
-    Args:
-        size: episodes at most; with `whole_groups`, members of a group stay together and may exceed it.
-    """
-    units: dict[str, list[int]] = {}
-    for index, sample in enumerate(samples):
-        units.setdefault(sample.group_id if whole_groups else sample.episode_id, []).append(index)
-    parts = math.ceil(len({sample.episode_id for sample in samples}) / size)
-    drawn = np.array_split(rng.permutation(len(units)), min(parts, len(units)))
-    members = list(units.values())
-    return [[index for unit in part for index in members[unit]] for part in drawn]
-
-
-def _endless(samples: Sequence[TrainingSample], size: int, rng: np.random.Generator) -> Iterator[list[int]]:
-    while True:
-        yield from _minibatches(samples, size, rng)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.config.loader import load_recipe
 from agentrl.config.train import TrainSettings
@@ -20,6 +22,7 @@ from agentrl.rollout.builder import build
 from agentrl.rollout.engines import engine_of
 from agentrl.rollout.runner import EpisodeSpec, Runner
 from agentrl.rollout.specs import rollout_specs
+from agentrl.train.course import Course
 from agentrl.train.demonstrations import demonstration_sample, demonstration_texts
 from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
@@ -67,8 +70,8 @@ async def learn(folder: Path, python: str) -> None:
     demos = [e async for e in demonstrations(parts, tasks)]
     loaded = load_model(recipe.model, texts=demonstration_texts(demos), seed=0)
     renderer = parts.renderer(HFTokenizer(loaded.tokenizer))
+    imitate(loaded.model, renderer, demos)
     trainer = Trainer(loaded.model, recipe.train)
-    trainer.sft([demonstration_sample(demo, renderer) for demo in demos], steps=250, batch=16, lr=2e-3, seed=0)
     referee, snapshots = copy.deepcopy(loaded.model), {0: snapshot(loaded.model)}
     engine = engine_of(recipe, loaded)
     await engine.update(loaded.model.state_dict(), 0)
@@ -144,6 +147,13 @@ def worst_ratio(referee: Trainer, snapshots: dict[int, dict], rows: list[Trainin
     return worst
 
 
+def imitate(model: Any, renderer: Renderer, demos: list[Episode]) -> None:
+    """Trains the model on demonstrations."""
+    samples = [demonstration_sample(demo, renderer) for demo in demos]
+    course = Course(samples, steps=250, batch=16, lr=2e-3, seed=0)
+    deque(course.run(Trainer(model, TrainSettings())), maxlen=0)
+
+
 async def imitating_model(folder: Path) -> None:
     """A small model that has learned from demonstrations, which is what adapters go on; in `folder`/model."""
     recipe = load_recipe(str(folder), [LEARNING_MODEL])
@@ -152,7 +162,6 @@ async def imitating_model(folder: Path) -> None:
     demos = [e async for e in demonstrations(parts, tasks)]
     loaded = load_model(recipe.model, texts=demonstration_texts(demos), seed=0)
     renderer = parts.renderer(HFTokenizer(loaded.tokenizer))
-    trainer = Trainer(loaded.model, TrainSettings())
-    trainer.sft([demonstration_sample(demo, renderer) for demo in demos], steps=250, batch=16, lr=2e-3, seed=0)
+    imitate(loaded.model, renderer, demos)
     loaded.model.save_pretrained(folder / "model")
     loaded.tokenizer.save_pretrained(folder / "model")

@@ -24,6 +24,7 @@ from agentrl.integrations.trl.async_grpo import EngineTransfer, EpisodeWorker, t
 from agentrl.integrations.trl.datasets import preference_dataset, sft_dataset, sft_rows
 from agentrl.integrations.trl.dpo import EpisodeDPOTrainer
 from agentrl.integrations.trl.grpo import EpisodeGRPOTrainer, stored_rollouts
+from agentrl.train.course import CROSS_ENTROPY
 from agentrl.train.trainer import Trainer
 from agentrl.types.engine import Sampling
 from agentrl.types.errors import TrainError
@@ -62,7 +63,7 @@ def test_sft_trains_the_sampled_tokens_and_no_other(tokenizer, tmp_path):
     rows = sft_rows(episodes(), min_reward=0.5)
     assert {row.episode_id[-1] for row in rows} == {"1", "2", "3"}
     model = llama()
-    ours = Trainer(llama(), TrainSettings()).sft(rows, steps=1, batch=len(rows), lr=1e-3, seed=0)
+    ours = Trainer(llama(), TrainSettings()).fit(rows, CROSS_ENTROPY, lr=1e-3)
     args = SFTConfig(str(tmp_path), max_length=None, per_device_train_batch_size=len(rows), max_steps=1, **SHARED)
     trainer = SFTTrainer(model, args, train_dataset=sft_dataset(rows), processing_class=tokenizer)
     batch = next(iter(trainer.get_train_dataloader()))

@@ -13,6 +13,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 
+from agentrl.config.loss import PreferenceLossSettings
 from agentrl.config.train import TrainSettings
 from agentrl.train.auxiliary.models import REWARD_MODEL
 from agentrl.train.parallel.ranks import Ranks
@@ -32,7 +33,11 @@ CASES: dict[str, dict[str, Any]] = {
     "importance": {"importance": {"level": "sequence", "high": 1.5}, "aggregation": "seq_mean_token_mean"},
     "adapters": {"lora": {"rank": 4}},
     "top layer": {"trainable": {"top_layers": 1}},
+    "dpo": {"token_budget": 60},
+    "kto": {},
 }
+PREFERENCES = {"dpo", "kto"}
+"""The cases of preference steps."""
 
 LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
     "critic on the policy": ("value", {"critic": {"steps": 2}}),
@@ -51,15 +56,20 @@ def rows_of_case() -> list[TrainingSample]:
 def run_case(name: str, ranks: Ranks) -> dict[str, Any]:
     """Two updates with the optimiser's state taken out and put back in between."""
     settings = TrainSettings(**{"lr": 1e-3, "minibatch": 100, **CASES[name]})
-    reference = llama(seed=1) if settings.kl is not None else None
+    preferred = PreferenceLossSettings(use=name) if name in PREFERENCES else None
+    reference = llama(seed=1) if settings.kl is not None or preferred else None
     trainer = driver_trainer(llama(), settings, reference=reference, base=Path(), ranks=ranks)
-    rows = rows_of_case()
+    rows = [row for row in rows_of_case() if not preferred or row.episode_id.endswith(("e0", "e1"))]
+
+    def step(seed: int) -> dict[str, float]:
+        return trainer.update(rows, seed) if preferred is None else trainer.fit(rows, preferred, lr=1e-3)
+
     before = trainer.logprobs(rows)
-    first = trainer.update(rows, seed=0)
+    first = step(0)
     state = trainer.state_dict()
     trainer.load_state_dict(state)
-    second = trainer.update(rows, seed=1)
-    if reference is not None:
+    second = step(1)
+    if settings.kl is not None:
         trainer.freeze_reference()
         frozen = trainer.logprobs(rows, reference=True)
         assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(frozen, trainer.logprobs(rows), strict=True))

@@ -262,34 +262,6 @@ def test_a_changed_learning_rate_takes_effect_after_loading():
     assert [(g["lr"], g["weight_decay"]) for g in slow.optimizer.param_groups] == [(1e-5, 0.1), (1e-5, 0.0)]
 
 
-def test_sft_learns_the_rows():
-    rows = [
-        dataclasses.replace(row, advantages=row.loss_mask.astype(np.float32)) for row in make_rows(groups=1, size=2)
-    ]
-    model, calls = llama(), []
-    trainer = Trainer(model, settings())
-    optimizer_before = copy.deepcopy(trainer.state_dict())
-    metrics = trainer.sft(
-        rows, steps=60, batch=2, lr=1e-2, seed=0, progress=lambda step, value: calls.append((step, value))
-    )
-    assert [step for step, _ in calls] == list(range(1, 61))
-    assert calls[0][1] > 4
-    assert metrics["loss_end"] < 1.5
-    assert (
-        np.concatenate([lp[row.loss_mask] for row, lp in zip(rows, trainer.logprobs(rows), strict=True)]).mean() > -1.5
-    )
-    assert trainer.state_dict() == optimizer_before
-
-
-def test_sft_is_bitwise_reproducible():
-    results = []
-    for _ in range(2):
-        model = llama()
-        Trainer(model, settings()).sft(make_rows(groups=2), steps=5, batch=4, lr=1e-3, seed=7)
-        results.append(weights(model))
-    assert torch.equal(*results)
-
-
 def poisoned(rows, field):
     values = getattr(rows[2], field).copy()
     values[np.flatnonzero(rows[2].loss_mask)[0]] = np.inf

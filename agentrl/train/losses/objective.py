@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from agentrl.config.loss import Aggregation, ImportanceSettings, KlSettings
+from agentrl.config.loss import Aggregation, ImportanceSettings, KlSettings, LossSettings
 from agentrl.config.train import TrainSettings
 from agentrl.train.losses.batch import MAX_LOG_RATIO, TokenBatch, mean_by, sum_by
 from agentrl.train.losses.registry import Scope, load_loss
@@ -48,6 +48,17 @@ class Objective:
         if scope == "token" and importance is not None and importance.level != "token":
             scope = "step"
         return cls(lambda batch: function(batch, own), scope, settings.aggregation or loss.aggregation, kl, importance)
+
+    @classmethod
+    def alone(cls, settings: LossSettings, base: Path = Path()) -> Objective:
+        """The objective of a loss with nothing added to it.
+
+        Raises:
+            TrainError: the loss or one of its settings is unknown.
+        """
+        loss, own = load_loss(settings, base)
+        function = loss.resolve()
+        return cls(lambda batch: function(batch, own), loss.scope, loss.aggregation)
 
     def __call__(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
         """Each token's loss [n], and where clipping took its gradient [n]."""

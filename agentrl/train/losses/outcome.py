@@ -22,7 +22,7 @@ def pacs(batch: TokenBatch, settings: Pacs) -> tuple[Tensor, Tensor]:
     `balance` gives the right and the wrong episodes of a group half of its weight each. Every token carries its
     episode's loss: a mean over sequences of token means counts each once.
     """
-    first = _first_tokens(batch.episode)
+    first = first_tokens(batch.episode)
     label, group = batch.reward[first], batch.group[first]
     _check_binary(label)
     psi = settings.beta * sum_by(batch.log_ratio, batch.episode)
@@ -44,7 +44,7 @@ def nft(batch: TokenBatch, settings: Nft) -> tuple[Tensor, Tensor]:
     -negative_weight * log(max(floor, (1 - r w) / (1 - r))), the bound straight-through. Groups that are all right or
     all wrong teach nothing and weigh 0 (the authors drop them before).
     """
-    first = _first_tokens(batch.episode)
+    first = first_tokens(batch.episode)
     label, group = batch.reward[first], batch.group[first]
     _check_binary(label)
     mean = mean_by(label, group)[group][batch.episode]
@@ -60,7 +60,7 @@ def nft(batch: TokenBatch, settings: Nft) -> tuple[Tensor, Tensor]:
     return loss, bounded & (batch.reward == 0)
 
 
-def _first_tokens(index: Tensor) -> Tensor:
+def first_tokens(index: Tensor) -> Tensor:
     """Position of one token of every episode, by index [largest index + 1]."""
     positions = torch.arange(len(index), device=index.device)
     return positions.new_zeros(int(index.max()) + 1).scatter(0, index, positions)

@@ -1,4 +1,5 @@
-"""The policy losses by name, and what can be set about each. Free of torch: a recipe is checked without it.
+"""The losses by name (policy losses, and preference losses), and what can be set about each. Free of torch: a recipe is
+checked without it.
 
 A loss has settings of its own; one that the chosen loss does not read is an error that names the loss which does.
 """
@@ -6,16 +7,33 @@ A loss has settings of its own; one that the chosen loss does not read is an err
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from agentrl.config.loss import Aggregation, LossSettings
+from agentrl.config.loss import Aggregation, LossSettings, PreferenceLossSettings
 from agentrl.registry.references import is_reference, load_object
-from agentrl.train.losses.settings import Cispo, Dapo, Dppo, DppoKl, Gmpo, Gspo, Nft, NoSettings, Pacs, PpoClip, Sapo
+from agentrl.train.losses.settings import (
+    Cispo,
+    Dapo,
+    Dpo,
+    Dppo,
+    DppoKl,
+    Gmpo,
+    Gspo,
+    Kto,
+    Nft,
+    NoSettings,
+    Pacs,
+    Paired,
+    PpoClip,
+    Sapo,
+    Simpo,
+    WithSft,
+)
 from agentrl.types.errors import TrainError, nearest
 
 Scope = Literal["token", "step", "group"]
@@ -54,6 +72,22 @@ class Loss:
         return function
 
 
+@dataclass(frozen=True)
+class PreferenceLoss(Loss):
+    """A loss of episodes that are labelled good (reward 1) or bad (0). A group is a pair; every token of an episode
+    carries the loss of its pair, or of the episode.
+
+    Attributes:
+        reference: whether it reads the policy that the stage began with.
+        paired: whether every group must be a good and a bad episode.
+        baseline: whether it reads how far policy and reference are apart on mismatched episodes (`advantage`).
+    """
+
+    reference: bool = True
+    paired: bool = True
+    baseline: bool = False
+
+
 _VERL = "volcengine/verl@b178a3c core_algos"
 _DPPO = "arXiv:2602.04879; verl core_algos.compute_policy_loss_dppo_"
 
@@ -90,6 +124,49 @@ LOSSES: dict[str, Loss] = {
 }  # fmt: skip
 
 
+PREFERENCE_LOSSES: dict[str, PreferenceLoss] = {
+    each.name: each
+    for each in (
+        PreferenceLoss("dpo", "preference:dpo", Dpo, "-log sigmoid(beta (d_c - d_r))", "arXiv:2305.18290",
+                       "group", "seq_mean_token_mean"),
+        PreferenceLoss("ipo", "preference:ipo", Paired, "(mean d_c - mean d_r - 1 / (2 beta))^2", "arXiv:2310.12036",
+                       "group", "seq_mean_token_mean"),
+        PreferenceLoss("hinge", "preference:hinge", Paired, "max(0, 1 - beta (d_c - d_r))", "arXiv:2309.06657 (RSO)",
+                       "group", "seq_mean_token_mean"),
+        PreferenceLoss("apo_zero", "preference:apo_zero", Paired, "1 - sigmoid(beta d_c) + sigmoid(beta d_r)",
+                       "arXiv:2408.06266", "group", "seq_mean_token_mean"),
+        PreferenceLoss("simpo", "preference:simpo", Simpo, "-log sigmoid(beta (mean l_c - mean l_r) - gamma)",
+                       "arXiv:2405.14734", "group", "seq_mean_token_mean", reference=False),
+        PreferenceLoss("cpo", "preference:cpo", WithSft, "-log sigmoid(beta (l_c - l_r)) + sft * cross-entropy",
+                       "arXiv:2401.08417", "group", "seq_mean_token_mean", reference=False),
+        PreferenceLoss("orpo", "preference:orpo", WithSft, "-beta log sigmoid(log odds_c - log odds_r) + cross-entropy",
+                       "arXiv:2403.07691", "group", "seq_mean_token_mean", reference=False),
+        PreferenceLoss("kto", "preference:kto", Kto, "good: 1 - sigmoid(beta (d - z)); bad: 1 - sigmoid(beta (z - d))",
+                       "arXiv:2402.01306", "group", "seq_mean_token_mean", paired=False, baseline=True),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Family:
+    """Losses of one kind of training.
+
+    Attributes:
+        kind: makes one of a function.
+        place: the key that names the loss, for messages.
+    """
+
+    table: Mapping[str, Loss]
+    kind: Callable[..., Loss]
+    place: str
+
+
+FAMILIES: dict[type[LossSettings], Family] = {
+    LossSettings: Family(LOSSES, Loss, "train.loss"),
+    PreferenceLossSettings: Family(PREFERENCE_LOSSES, PreferenceLoss, "preference.loss"),
+}
+
+
 def load_loss(settings: LossSettings, base: Path = Path()) -> tuple[Loss, BaseModel]:
     """The loss and its settings, checked. Needs no torch, except for user code.
 
@@ -100,7 +177,8 @@ def load_loss(settings: LossSettings, base: Path = Path()) -> tuple[Loss, BaseMo
         TrainError: no such loss, no such setting, or a value that does not fit.
         RecipeError: a reference to user code that cannot be loaded.
     """
-    loss = _find(settings, base)
+    family = FAMILIES[type(settings)]
+    loss = _find(settings, family, base)
     try:
         return loss, loss.settings.model_validate(settings.model_extra or {})
     except ValidationError as error:
@@ -108,29 +186,30 @@ def load_loss(settings: LossSettings, base: Path = Path()) -> tuple[Loss, BaseMo
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
             raise TrainError(
-                f"loss {loss.name!r} has no setting {key!r}", place=f"train.loss.{key}", remedy=_has(loss, key)
+                f"loss {loss.name!r} has no setting {key!r}",
+                place=f"{family.place}.{key}",
+                remedy=_has(family, loss, key),
             ) from None
         message = f"{first['msg'][:1].lower()}{first['msg'][1:]}, found {first['input']!r}"
-        raise TrainError(message, place=f"train.loss.{key}") from None
+        raise TrainError(message, place=f"{family.place}.{key}") from None
 
 
-def _find(settings: LossSettings, base: Path) -> Loss:
+def _find(settings: LossSettings, family: Family, base: Path) -> Loss:
     if isinstance(settings.use, str) and not is_reference(settings.use):
-        if settings.use not in LOSSES:
-            raise TrainError(
-                f"no loss {settings.use!r}", place="train.loss", remedy=nearest(settings.use, list(LOSSES))
-            )
-        return LOSSES[settings.use]
+        if settings.use not in family.table:
+            remedy = nearest(settings.use, list(family.table))
+            raise TrainError(f"no loss {settings.use!r}", place=family.place, remedy=remedy)
+        return family.table[settings.use]
     found = load_object(settings.use, base) if isinstance(settings.use, str) else settings.use
     if isinstance(found, Loss):
         return found
     if not callable(found):
-        raise TrainError(f"{settings.use!r} is a {type(found).__name__}, not a function", place="train.loss")
-    return Loss(getattr(found, "__name__", "loss"), found)
+        raise TrainError(f"{settings.use!r} is a {type(found).__name__}, not a function", place=family.place)
+    return family.kind(getattr(found, "__name__", "loss"), found)
 
 
-def _has(loss: Loss, key: str) -> str:
-    users = [name for name, other in LOSSES.items() if key in other.settings.model_fields]
+def _has(family: Family, loss: Loss, key: str) -> str:
+    users = [name for name, other in family.table.items() if key in other.settings.model_fields]
     if users:
         return f"{', '.join(users)} {'has' if len(users) == 1 else 'have'} it"
     return nearest(key, list(loss.settings.model_fields))

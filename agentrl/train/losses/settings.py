@@ -1,4 +1,4 @@
-"""What can be set about each policy loss."""
+"""What can be set about each loss."""
 
 from __future__ import annotations
 
@@ -94,3 +94,39 @@ class Nft(NoSettings):
     normalise: Literal["failure_rate", "odds", "none"] = "failure_rate"
     negative_weight: float = Field(1.0, ge=0)
     floor: float = Field(1.0, gt=0)
+
+
+class Paired(NoSettings):
+    """`sft`: weight of the chosen episodes' cross-entropy (mean over their tokens), which keeps them likely (RPO)."""
+
+    beta: float = Field(0.1, gt=0)
+    sft: float = Field(0.0, ge=0)
+
+
+class Dpo(Paired):
+    """`label_smoothing`: the share of pairs whose labels are taken to be wrong (conservative DPO). `per_token`: compare
+    mean log-ratios, so that length does not count."""
+
+    label_smoothing: float = Field(0.0, ge=0, lt=0.5)
+    per_token: bool = False
+
+
+class Simpo(Paired):
+    """`gamma`: by how much beta times the mean log-probability of the chosen episode is to be the greater one."""
+
+    beta: float = Field(2.0, gt=0)
+    gamma: float = Field(1.0, ge=0)
+
+
+class WithSft(Paired):
+    """`Paired`, with the cross-entropy that the method was published with."""
+
+    sft: float = Field(1.0, ge=0)
+
+
+class Kto(NoSettings):
+    """`desirable` and `undesirable` weigh good and bad episodes."""
+
+    beta: float = Field(0.1, gt=0)
+    desirable: float = Field(1.0, ge=0)
+    undesirable: float = Field(1.0, ge=0)

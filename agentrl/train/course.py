@@ -1,0 +1,61 @@
+"""Training on samples that are all there from the start: which of them make each step, and at what rate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from agentrl.config.loss import LossSettings
+from agentrl.config.train import LrSchedule
+from agentrl.train.learning_rate import learning_rate
+from agentrl.train.minibatches import endless
+from agentrl.train.trainer import Trainer
+from agentrl.types.sample import TrainingSample
+
+CROSS_ENTROPY = LossSettings(use="cross_entropy")
+
+WARMUP = 0.05
+"""Share of the steps in which the learning rate rises."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """Supervised or preference training: step k depends on the settings and k alone, so that it can go on anywhere.
+
+    Attributes:
+        batch: episodes of a step, or groups if `pairs`; drawn in shuffled passes over all.
+        lr: peak learning rate; it rises to that, and then goes by `schedule`.
+        seed: of the order.
+    """
+
+    samples: Sequence[TrainingSample]
+    steps: int
+    batch: int
+    lr: float
+    seed: int
+    loss: LossSettings = CROSS_ENTROPY
+    pairs: bool = False
+    schedule: LrSchedule = "linear"
+
+    def run(self, trainer: Trainer, first: int = 0) -> Iterator[dict[str, float]]:
+        """Takes the steps from `first` on, one for each item that is asked for; the metrics of each.
+
+        Raises:
+            TrainError: as `Trainer.fit`.
+        """
+        for step, samples in self._batches(first):
+            yield trainer.fit(samples, self.loss, self.rate(step))
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step."""
+        warmup = max(1, round(self.steps * WARMUP))
+        return learning_rate(self.lr, step, warmup, self.schedule, max(step - warmup, 0), max(self.steps - warmup, 1))
+
+    def _batches(self, first: int) -> Iterator[tuple[int, list[TrainingSample]]]:
+        size = 2 * self.batch if self.pairs else self.batch
+        drawn = endless(self.samples, size, np.random.default_rng(self.seed), self.pairs)
+        for step, indices in islice(zip(range(self.steps), drawn, strict=False), first, None):
+            yield step, [self.samples[index] for index in indices]
