@@ -16,11 +16,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from agentrl.chat.renderer import Renderer
+from agentrl.rollout.builder import Parts
 from agentrl.train.model.packing import Floats
 from agentrl.train.trainer import Trainer
 from agentrl.types.engine import Engine
 from agentrl.types.errors import TrainError
 from agentrl.types.sample import TrainingSample
+from agentrl.types.task import Task
 
 ROWS, TOKENS, SCORED = 4, 64, 8
 """So many prompts, cut to so many tokens; so many tokens of each are compared."""
@@ -48,6 +51,10 @@ class Precision:
 
 
 FLOAT32, HALF = Precision(1e-4, 0.2), Precision(1e-2, 0.5)
+
+
+ROUNDED = "; merged in bfloat16, small steps of adapters are lost: model.dtype=float32, or servers that take adapters"
+"""What may be wrong, besides, where adapters are merged into weights of half precision."""
 
 
 class Known(NamedTuple):
@@ -142,6 +149,21 @@ class Canary:
             )
         if evident or self._known.name == LOADED:
             self._known = Known(f"version {version}", sampled, trained, max(self._precision.least, _rms(gap)))
+
+
+def canary_of(parts: Parts, renderer: Renderer, tasks: Sequence[Task], longest: int) -> Canary:
+    """The canary of a training: it looks at prompts of the first tasks.
+
+    Args:
+        longest: tokens that the engine takes.
+    """
+    model, train = parts.recipe.model, parts.recipe.train
+    assert model is not None
+    assert train is not None
+    half = "bfloat16" in (model.dtype, train.precision)
+    rounded = train.lora is not None and model.dtype == "bfloat16"
+    prompts = [renderer.start(parts.opening(task)) for task in tasks[:ROWS]]
+    return Canary(prompts, longest, HALF if half else FLOAT32, ROUNDED if rounded else "")
 
 
 def _row(ids: list[int]) -> TrainingSample:

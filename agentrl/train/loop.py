@@ -36,7 +36,7 @@ from agentrl.rollout.specs import iteration_specs, missing, rollout_specs
 from agentrl.store.run_dir import RunDir
 from agentrl.train import checkpoint
 from agentrl.train.auxiliary.models import required_models
-from agentrl.train.canary import FLOAT32, HALF, ROWS, Canary
+from agentrl.train.canary import Canary, canary_of
 from agentrl.train.checks import check_training
 from agentrl.train.compute_thread import ComputeThread
 from agentrl.train.course import CROSS_ENTROPY, Course
@@ -164,8 +164,10 @@ class Loop:
         """
         await self._hand_over(self.engine)
         if self.canary is not None:
+            started = time.perf_counter()
             trained = await self._compute(self.canary.trained, self.trainer)
             self.canary.check(self.iteration, await self.canary.sampled(self.engine), trained)
+            self.canary.metrics["canary_s"] = time.perf_counter() - started
 
     async def _rest(self) -> None:
         """The trainer's turn on GPUs that it shares with servers: they sleep until the next update."""
@@ -230,14 +232,7 @@ class Loop:
         """None where it is turned off, and for a replay, which takes no weights."""
         if not self.settings.canary or isinstance(self.engine, ReplayEngine):
             return None
-        assert self.recipe.model is not None
-        half = "bfloat16" in (self.recipe.model.dtype, self.settings.precision)
-        rounded = self.settings.lora is not None and self.recipe.model.dtype == "bfloat16"
-        hint = (
-            "; merged in bfloat16, small steps of adapters are lost: model.dtype=float32, or servers that take adapters"
-        )
-        prompts = [self.renderer.start(self.parts.opening(task)) for task in self.tasks.tasks[:ROWS]]
-        return Canary(prompts, self.loaded.max_context, HALF if half else FLOAT32, hint if rounded else "")
+        return canary_of(self.parts, self.renderer, self.tasks.tasks, self.loaded.max_context)
 
     async def _demonstrations(self) -> list[Episode]:
         """Demonstrations of the warm start's script, played in the real environment."""

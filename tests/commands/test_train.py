@@ -33,7 +33,7 @@ eval: {episodes: 12}
 """
 TIMES = ("rollout_s", "train_s")
 # The canary compares with the last version that is known to have arrived, which a run that goes on knows anew.
-CANARY = ("canary_gap", "canary_moved", "canary_arrived")
+CANARY = ("canary_gap", "canary_moved", "canary_arrived", "canary_s")
 # Log-probabilities that the engine reported carry the rounding of batches whose make-up depends on timing.
 ROUNDED = ("mismatch_mean", "mismatch_max", *CANARY)
 EXACT = ("--set", "engine.batch_invariant=true", "--set", "model.device=cpu")

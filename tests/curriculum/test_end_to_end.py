@@ -27,7 +27,7 @@ SMALL = {
     "relift": "{script: oracle, buffer: 1, lr: 1.0e-3}",
 }
 NOT_MEASURED = ("rollout_s", "train_s", "mismatch_mean", "mismatch_max", "at")
-NOT_MEASURED += ("canary_gap", "canary_moved", "canary_arrived")
+NOT_MEASURED += ("canary_gap", "canary_moved", "canary_arrived", "canary_s")
 OLDER = ("dart_successes", "rorecomp")
 """They train on episodes of older policies, which the recipe must correct for."""
 MATRIX = list(itertools.zip_longest(LOSSES, PARTS, fillvalue="ppo_clip"))

@@ -57,6 +57,7 @@ def test_weights_that_arrive_are_seen_to(folder: Path, more: list[str]) -> None:
     lines = train(folder, *more)
     assert len(lines) == 3
     assert all(line["canary_gap"] < 1e-5 for line in lines)
+    assert all(line["canary_s"] > 0 for line in lines)
     assert [line["canary_arrived"] for line in lines] == pytest.approx([1, 1, 1], abs=1e-3)
 
 
