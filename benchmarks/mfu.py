@@ -47,7 +47,7 @@ def by_tree(policy: Policy, packs: Sequence[Pack], rows: Sequence[TrainingSample
     columns = [row.logprobs for row in rows], [row.advantages for row in rows]
     for packed in packs:
         logprob, _ = policy(packed)
-        old, advantage = (torch.from_numpy(packed.take(column)).to(device) for column in columns)
+        old, advantage = (torch.from_numpy(packed.gather(column)).to(device) for column in columns)
         loss(logprob, old, advantage, trained).backward()  # type: ignore[no-untyped-call]
     return sum(len(packed.token_ids) for packed in packs)
 

@@ -140,7 +140,7 @@ def tree(policy: Policy, rows: Sequence[TrainingSample], budget: int = 4096) -> 
     old, advantages = [row.logprobs for row in rows], [row.advantages for row in rows]
     for packed in pack(rows, budget):
         logprob, _ = policy(packed)
-        each = (torch.from_numpy(packed.take(column)) for column in (old, advantages))
+        each = (torch.from_numpy(packed.gather(column)) for column in (old, advantages))
         loss(logprob, *each, tokens=tokens).backward()  # type: ignore[no-untyped-call]
         forwarded += len(packed.token_ids)
     return forwarded
@@ -208,7 +208,7 @@ def main() -> None:
         rng = np.random.default_rng(1)
         for packed in pack(rows, 4096):
             found = Policy(model)(packed)[0].numpy()
-            packed.put((found + rng.normal(0, 0.1, len(found))).astype(np.float32), [row.logprobs for row in rows])
+            packed.scatter((found + rng.normal(0, 0.1, len(found))).astype(np.float32), [row.logprobs for row in rows])
     policy = Policy(model)
     layouts: dict[str, Callable[[], int]] = {
         "one padded row a turn": lambda: padded(model, by_turn(rows)),

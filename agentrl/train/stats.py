@@ -30,7 +30,7 @@ class Stats:
 
     def add_pack(self, packed: Pack, samples: Sequence[TrainingSample]) -> None:
         """Counts a pack's tokens, and those of its samples had they been forwarded one by one."""
-        self.tokens += len(packed.query)
+        self.tokens += len(packed.prediction_index)
         self.forwarded += len(packed.token_ids)
         self.row_tokens += sum(len(samples[index].token_ids) for index in packed.samples)
 

@@ -297,7 +297,7 @@ class Trainer:
             for packed, own in self.ranks.packs(samples, self.settings.token_budget, self.policy.layout):
                 found = of(packed)
                 if own:
-                    packed.put(found.cpu().numpy(), out)
+                    packed.scatter(found.cpu().numpy(), out)
         self.ranks.all_reduce(out)
         return out
 
@@ -344,12 +344,12 @@ class Trainer:
             if not own:
                 (logprob.sum() * 0.0).backward()
                 continue
-            batch = self._batch(packed.take, columns, logprob)
+            batch = self._batch(packed.gather, columns, logprob)
             if ahead is None:
                 per_token, clipped = objective(batch)
                 value = slope = (per_token * batch.weight).sum()
             else:
-                per_token, clipped, along = (self._tensor(packed.take(column)) for column in ahead)
+                per_token, clipped, along = (self._tensor(packed.gather(column)) for column in ahead)
                 value, slope = (per_token * batch.weight).sum(), (logprob * along).sum()
             if (imbalance := self.policy.imbalance) is not None:
                 imbalance = imbalance * (len(packed.token_ids) / tokens)
@@ -359,10 +359,10 @@ class Trainer:
                 bonus = entropy_bonus * (entropies * batch.weight).sum()
                 value, slope = value - bonus, slope - bonus
             if not torch.isfinite(value):
-                packed.put((~torch.isfinite(per_token.detach())).float().cpu().numpy(), faulty)
+                packed.scatter((~torch.isfinite(per_token.detach())).float().cpu().numpy(), faulty)
                 dead += float(not torch.isfinite(logprob).all())
             slope.backward()  # type: ignore[no-untyped-call]
-            packed.put(logprob.detach().cpu().numpy(), seen)
+            packed.scatter(logprob.detach().cpu().numpy(), seen)
             stats.add_pack(packed, samples)
             if entropies is not None:
                 stats.add_tokens(batch, clipped, entropies, objective)

@@ -33,8 +33,8 @@ def packed_gradient(
     out = [np.zeros(len(row.token_ids), np.float32) for row in rows]
     for packed in pack(rows, budget, layout):
         logprob, _ = Policy(model)(packed)
-        (logprob * torch.from_numpy(packed.take([row.advantages for row in rows]))).sum().backward()
-        packed.put(logprob.detach().numpy(), out)
+        (logprob * torch.from_numpy(packed.gather([row.advantages for row in rows]))).sum().backward()
+        packed.scatter(logprob.detach().numpy(), out)
     return out, gradient(model)
 
 

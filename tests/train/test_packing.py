@@ -51,7 +51,7 @@ def test_every_row_can_be_read_back_from_its_pack(lists, budget):
         path_of = {
             int(at): segment.path[: number + 1] for segment in packed.segments for number, at in enumerate(segment.path)
         }
-        for query, index, token in zip(packed.query, packed.sample, tokens, strict=True):
+        for query, index, token in zip(packed.prediction_index, packed.sample, tokens, strict=True):
             assert packed.target_ids[query] == rows[index].token_ids[token]
             seen = packed.token_ids[path_of[int(packed.logit_positions[query])]]
             assert seen.tolist() == rows[index].token_ids[:token].tolist()
@@ -67,11 +67,11 @@ def test_forwarded_tokens_are_the_unique_ones():
 def test_rows_that_train_the_same_token_share_the_prediction_and_keep_their_advantages():
     (packed,) = pack([row([1, 2, 3], [2], 1), row([1, 2, 3, 4], [2, 3], 2)], 100)
     assert len(packed.target_ids) == 2
-    assert len(packed.query) == 3
+    assert len(packed.prediction_index) == 3
     values = [np.arange(3, dtype=np.float32), np.arange(4, dtype=np.float32) + 10]
-    assert sorted(packed.take(values).tolist()) == [2, 12, 13]
+    assert sorted(packed.gather(values).tolist()) == [2, 12, 13]
     into = [np.zeros(3, np.float32), np.zeros(4, np.float32)]
-    packed.put(packed.take(values), into)
+    packed.scatter(packed.gather(values), into)
     assert [part.tolist() for part in into] == [[0, 0, 2], [0, 0, 12, 13]]
 
 
@@ -96,4 +96,4 @@ def test_no_rows_no_packs_and_order_does_not_matter():
     there, back = pack(rows, 60), pack(rows[::-1], 60)
     assert [p.token_ids.tolist() for p in there] == [p.token_ids.tolist() for p in back]
     again = [dataclasses.replace(r) for r in rows]
-    assert [p.query.tolist() for p in pack(again, 60)] == [p.query.tolist() for p in there]
+    assert [p.prediction_index.tolist() for p in pack(again, 60)] == [p.prediction_index.tolist() for p in there]

@@ -60,7 +60,7 @@ class Critic:
             for packed, own in self.ranks.packs(samples, self.token_budget, self.body.layout):
                 said = self._say(self._hidden(packed), packed)
                 if own:
-                    packed.put(said.cpu().numpy(), out)
+                    packed.scatter(said.cpu().numpy(), out)
         self.ranks.all_reduce(out)
         return out
 
@@ -77,7 +77,7 @@ class Critic:
         asked = sum(int(np.isfinite(y[sample.loss_mask]).sum()) for sample, y in zip(samples, targets, strict=True))
 
         def loss(values: Tensor, packed: Pack) -> Tensor:
-            target, old = (torch.from_numpy(packed.take(column)).to(values.device) for column in (targets, before))
+            target, old = (torch.from_numpy(packed.gather(column)).to(values.device) for column in (targets, before))
             held = target.isfinite()
             return value_loss(values[held], target[held], old[held], self.settings.clip).sum() / max(asked, 1)
 
@@ -96,8 +96,8 @@ class Critic:
         for sample in samples:
             reward[names[sample.episode_id]] = sample.reward
         episode = [np.full(len(sample.token_ids), names[sample.episode_id]) for sample in samples]
-        owner = [torch.from_numpy(packed.take(episode)) for packed, _ in packs]
-        ends = [torch.from_numpy(packed.take(last)) * own for packed, own in packs]
+        owner = [torch.from_numpy(packed.gather(episode)) for packed, _ in packs]
+        ends = [torch.from_numpy(packed.gather(last)) * own for packed, own in packs]
         errors: list[float] = []
 
         def sums() -> Tensor:
@@ -163,7 +163,7 @@ class Critic:
     def _say(self, hidden: Tensor, packed: Pack) -> Tensor:
         """[E], by entry of the pack."""
         said: Tensor = self.head(hidden)[:, 0]
-        return said[torch.from_numpy(packed.query).to(said.device)]
+        return said[torch.from_numpy(packed.prediction_index).to(said.device)]
 
 
 def value_loss(value: Tensor, target: Tensor, old: Tensor, clip: float | None) -> Tensor:

@@ -47,7 +47,7 @@ class ImplicitRewardModel:
             for packed, own in self.ranks.packs(samples, self.token_budget, self.policy.layout):
                 found = self.policy(packed)[0]
                 if own:
-                    packed.put(found.cpu().numpy(), out)
+                    packed.scatter(found.cpu().numpy(), out)
         self.ranks.all_reduce(out)
         return out
 

@@ -56,7 +56,7 @@ class Pack:
         target_ids: int64 [Q], the token that is predicted.
         samples: indices, in the list given to `pack`, of the samples in the order of the tree.
         trained: for each of them int64, the indices of the tokens that it trains; E in all, the entries.
-        query: int64 [E], which of the Q predictions the entry needs.
+        prediction_index: int64 [E], which of the Q predictions the entry needs.
         temperature: of the samples.
         layout: "rows" if no two segments share a token.
     """
@@ -68,7 +68,7 @@ class Pack:
     target_ids: Ints
     samples: list[int]
     trained: list[Ints]
-    query: Ints
+    prediction_index: Ints
     temperature: float
     layout: Layout = "tree"
 
@@ -77,13 +77,13 @@ class Pack:
         """int64 [E], the sample of each entry."""
         return np.repeat(self.samples, [len(trained) for trained in self.trained])
 
-    def take(self, values: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    def gather(self, values: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """From arrays that are as long as the samples given to `pack`: the E entries' values."""
         parts = [values[index][trained] for index, trained in zip(self.samples, self.trained, strict=True)]
         return np.concatenate(parts)
 
-    def put(self, values: Floats, into: Sequence[Floats]) -> None:
-        """The inverse of `take`: writes the E entries' values into arrays as long as the samples."""
+    def scatter(self, values: Floats, into: Sequence[Floats]) -> None:
+        """The inverse of `gather`: writes the E entries' values into arrays as long as the samples."""
         at = 0
         for index, trained in zip(self.samples, self.trained, strict=True):
             into[index][trained] = values[at : at + len(trained)]
@@ -166,7 +166,7 @@ class _OpenPack:
     def close(self) -> Pack:
         token_ids = np.concatenate(self._tokens) if self._tokens else np.empty(0, np.int64)
         parents = np.concatenate(self._parents) if self._parents else np.empty(0, np.int64)
-        nodes, query = np.unique(np.concatenate([at for _, _, at in self.entries]), return_inverse=True)
+        nodes, prediction_index = np.unique(np.concatenate([at for _, _, at in self.entries]), return_inverse=True)
         return Pack(
             token_ids=token_ids,
             positions=np.concatenate(self._positions) if self._positions else np.empty(0, np.int64),
@@ -175,7 +175,7 @@ class _OpenPack:
             target_ids=token_ids[nodes],
             samples=[index for index, _, _ in self.entries],
             trained=[trained for _, trained, _ in self.entries],
-            query=query,
+            prediction_index=prediction_index,
             temperature=self.temperature,
             layout=self.layout,
         )

@@ -79,7 +79,7 @@ class Policy(nn.Module):
         with self.autocast():
             hidden = self.hidden(packed)
         device = hidden.device
-        targets, query = (torch.from_numpy(index).to(device) for index in (packed.target_ids, packed.query))
+        targets, query = (torch.from_numpy(index).to(device) for index in (packed.target_ids, packed.prediction_index))
         score = partial(self._score, temperature=packed.temperature or 1.0, entropy=entropy)
         if len(hidden) <= self.chunk:
             logprob, found = score(hidden, targets)
@@ -188,7 +188,7 @@ def _check_layout(policy: Policy) -> None:
         # Both sides of the comparison would drop the cap without a word.
         raise TrainError("SDPA drops the model's cap of attention scores", place=place, remedy=EAGER)
     with torch.no_grad(), policy.autocast():
-        ours = policy.logits(policy.hidden(packed))[torch.from_numpy(packed.query).to(model.device)]
+        ours = policy.logits(policy.hidden(packed))[torch.from_numpy(packed.prediction_index).to(model.device)]
         ids = [torch.from_numpy(samples[sample].token_ids)[None].to(model.device) for sample in packed.samples]
         theirs = torch.cat([model(input_ids=each, use_cache=False).logits[0, :-1] for each in ids]).float()
     if not theirs.isfinite().all():
