@@ -333,9 +333,9 @@ class Trainer:
         total, dead = 0.0, 0.0
         packs = self.ranks.packs(samples, self.settings.token_budget, self.policy.layout)
         columns = token_columns(samples, weights, old, ref)
-        ahead = None
+        logprob_grads = None
         if objective.scope != "token" and len(packs) * self.ranks.size > 1:
-            ahead = self._look_ahead(samples, columns, objective)
+            logprob_grads = self._precompute_logprob_grads(samples, columns, objective)
         entropy: Entropy = "none" if entropy_bonus is None else "gradient" if entropy_bonus else "value"
         sizes = {"tokens": float(sum(len(packed.token_ids) for packed, own in packs if own))}
         self.policy.balances, tokens = self._router_weight > 0, self.ranks.all_reduce_by_name(sizes)["tokens"]
@@ -345,23 +345,23 @@ class Trainer:
                 (logprob.sum() * 0.0).backward()
                 continue
             batch = self._batch(packed.gather, columns, logprob)
-            if ahead is None:
+            if logprob_grads is None:
                 per_token, clipped = objective(batch)
-                value = slope = (per_token * batch.weight).sum()
+                value = surrogate = (per_token * batch.weight).sum()
             else:
-                per_token, clipped, along = (self._tensor(packed.gather(column)) for column in ahead)
-                value, slope = (per_token * batch.weight).sum(), (logprob * along).sum()
+                per_token, clipped, grad = (self._tensor(packed.gather(column)) for column in logprob_grads)
+                value, surrogate = (per_token * batch.weight).sum(), (logprob * grad).sum()
             if (imbalance := self.policy.imbalance) is not None:
                 imbalance = imbalance * (len(packed.token_ids) / tokens)
-                slope = slope + self._router_weight * imbalance
+                surrogate = surrogate + self._router_weight * imbalance
                 stats.router_loss += imbalance.item()
             if entropy_bonus:
                 bonus = entropy_bonus * (entropies * batch.weight).sum()
-                value, slope = value - bonus, slope - bonus
+                value, surrogate = value - bonus, surrogate - bonus
             if not torch.isfinite(value):
                 packed.scatter((~torch.isfinite(per_token.detach())).float().cpu().numpy(), faulty)
                 dead += float(not torch.isfinite(logprob).all())
-            slope.backward()  # type: ignore[no-untyped-call]
+            surrogate.backward()  # type: ignore[no-untyped-call]
             packed.scatter(logprob.detach().cpu().numpy(), seen)
             stats.add_pack(packed, samples)
             if entropies is not None:
@@ -395,12 +395,15 @@ class Trainer:
         optimizer.zero_grad()
         stats.grad_norms.append(norm)
 
-    def _look_ahead(
+    def _precompute_logprob_grads(
         self, samples: Sequence[TrainingSample], columns: Columns, objective: Objective
     ) -> tuple[list[np.ndarray[Any, Any]], ...]:
-        """For an objective that looks beyond one pack: each token's loss, whether it is clipped, and the slope of the
-        whole sum along the token's log-probability; arrays as long as the samples. One forward pass without gradient;
-        given the slopes, the passes with gradient may again come pack by pack, and the result is exact."""
+        """For an objective that couples tokens of several packs: each token's loss, whether it is clipped, and the
+        gradient of the whole sum with respect to the token's log-probability; arrays as long as the samples.
+
+        It takes one forward pass without gradient. Given these gradients, the passes with gradient may run pack by
+        pack, and the result is exact.
+        """
 
         def flat(column: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
             return np.concatenate([values[sample.loss_mask] for values, sample in zip(column, samples, strict=True)])
@@ -408,10 +411,10 @@ class Trainer:
         logprob = self._tensor(flat(self.logprobs(samples))).requires_grad_()
         batch = self._batch(flat, columns, logprob)
         per_token, clipped = objective(batch)
-        (slope,) = torch.autograd.grad((per_token * batch.weight).sum(), logprob)
+        (grad,) = torch.autograd.grad((per_token * batch.weight).sum(), logprob)
         ends = np.cumsum([sample.loss_mask.sum() for sample in samples])[:-1]
         out = []
-        for found in (per_token.detach(), clipped, slope):
+        for found in (per_token.detach(), clipped, grad):
             values = found.cpu().numpy()
             column = [np.zeros(len(sample.token_ids), values.dtype) for sample in samples]
             for into, sample, part in zip(column, samples, np.split(values, ends), strict=True):

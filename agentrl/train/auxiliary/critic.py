@@ -114,9 +114,9 @@ class Critic:
             errors.append(float((error**2).mean()))
             for (packed, _), who, end in zip(packs, owner, ends, strict=True):
                 values = self._say(self._hidden(packed), packed)
-                # The slope of the mean squared error along each turn's value.
-                slope = (2 * error[who] * end / len(names)).to(values.device)
-                (values * slope).sum().backward()  # type: ignore[no-untyped-call]
+                # The gradient of the mean squared error with respect to each turn's value.
+                grad = (2 * error[who] * end / len(names)).to(values.device)
+                (values * grad).sum().backward()  # type: ignore[no-untyped-call]
             self._step()
         return {"progress_loss": errors[-1]}
 
@@ -169,7 +169,7 @@ class Critic:
 def value_loss(value: Tensor, target: Tensor, old: Tensor, clip: float | None) -> Tensor:
     """By token, max((v - y)^2, (v' - y)^2) / 2, where v' is v, but no farther than `clip` from the old value.
 
-    verl core_algos.compute_value_loss. A value that has moved that far towards its target feels no slope any more.
+    verl core_algos.compute_value_loss. A value that has moved that far towards its target gets no gradient any more.
     """
     near = value if clip is None else old + (value - old).clamp(-clip, clip)
     return 0.5 * torch.maximum((value - target) ** 2, (near - target) ** 2)

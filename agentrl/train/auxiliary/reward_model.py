@@ -73,12 +73,12 @@ class ImplicitRewardModel:
             likely = self._likely(samples, reference, owner, len(names))
             chosen = np.where(good > 0, likely, 1 - likely)
             loss, accuracy = float(-np.log(np.maximum(chosen, 1e-12)).mean()), float((chosen > 0.5).mean())
-            # The slope of the mean cross-entropy along each token's log-probability: the same for all of an episode.
-            slope = settings.beta * (likely - good) / len(names)
+            # The gradient of the mean cross-entropy with respect to each log-probability, one value per episode.
+            grad = settings.beta * (likely - good) / len(names)
             for packed, own in packs:
                 said = self.policy(packed)[0]
-                along = torch.from_numpy(slope[owner[packed.sample]]).to(said) if own else 0.0
-                (said * along).sum().backward()
+                weights = torch.from_numpy(grad[owner[packed.sample]]).to(said) if own else 0.0
+                (said * weights).sum().backward()
             torch.nn.utils.clip_grad_norm_(self.policy.parameters(), settings.max_grad_norm)
             self.optimizer.step()
             self.optimizer.zero_grad()
