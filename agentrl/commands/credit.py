@@ -130,7 +130,7 @@ def print_credit(result: Recredit, episode: str | None, limit: int) -> None:
         print(f"({limit} of {len(chosen)} episodes; --limit shows more, --json all)")
     if result.credit.needs_members:
         # Evaluations try every task once: nobody learns from them.
-        _print_silent_groups([b for b in result.batches if b["split"] != "eval"])
+        _print_groups_without_signal([b for b in result.batches if b["split"] != "eval"])
 
 
 def _did(turn: Turn) -> str:
@@ -144,12 +144,16 @@ def _did(turn: Turn) -> str:
     return " ".join((" ".join(calls) or turn.text).split())
 
 
-def _print_silent_groups(batches: list[dict[str, Any]]) -> None:
-    """Says how many groups have nothing to compare."""
+def _print_groups_without_signal(batches: list[dict[str, Any]]) -> None:
+    """Prints how many groups have nothing to compare."""
     groups = sum(round(batch["groups"]) for batch in batches)
-    flat, single = (sum(round(b[f"{kind}_groups"] * b["groups"]) for b in batches) for kind in ("flat", "single"))
-    if flat:
-        print(f"flat groups: {flat} of {groups}; their episodes have equal rewards, and comparing them says nothing")
+    equal, single = (
+        sum(round(b[f"{kind}_groups"] * b["groups"]) for b in batches) for kind in ("zero_variance", "single")
+    )
+    if equal:
+        print(
+            f"zero-variance groups: {equal} of {groups}; their episodes have equal rewards, so none gets an advantage"
+        )
     if single:
         print(
             f"groups of one episode: {single} of {groups}; it has nothing to be compared with\n"

@@ -306,8 +306,8 @@ class CreditTable:
     def metrics(self) -> dict[str, float]:
         """What the groups look like: how many, how large, and how many can teach nothing.
 
-        `flat_groups` is the share of groups of two or more whose scores are all equal, `single_groups` the share of
-        groups with one member.
+        `zero_variance_groups` is the share of groups of two or more whose scores are all equal, `single_groups` the
+        share of groups with one member.
         """
         if not self.n_groups:
             return {"groups": 0.0, "trajectories": 0.0}
@@ -317,7 +317,7 @@ class CreditTable:
         return {
             "groups": float(self.n_groups),
             "trajectories": float(self.n_trajectories),
-            "flat_groups": float(np.mean((low == high) & (self.group_size > 1))),
+            "zero_variance_groups": float(np.mean((low == high) & (self.group_size > 1))),
             "single_groups": float(np.mean(self.group_size == 1)),
         }
 

@@ -21,7 +21,7 @@ _SAME_NAME: dict[tuple[str, str], str] = {
         "capo gae gigpo igpo implicit_prm mt_grpo process returns roles salt step_grpo tempo treepo"
     ),
     ("curriculum", "curriculum.methods"): (
-        "dart difficulty flat hints horizon limr noise prof relift rorecomp sources"
+        "dart difficulty hints horizon limr noise prof relift rorecomp sources"
     ),
     ("engines", "engines.embedded"): (
         "attention batch cached_model decode draw kv_cache malloc native tiles weights"
@@ -50,6 +50,7 @@ _NEW_NAME = {
     "cautions": "train.lint",
     "chat.parsers": "chat.formats.registry",
     "credit.gain": "rollout.information_gain",
+    "curriculum.flat": "curriculum.methods.zero_variance",
     "curriculum.settings": "curriculum.registry",
     "engines.base": "types.engine",
     "engines.guard": "engines.vllm.watchdog",

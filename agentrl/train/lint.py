@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from agentrl.config.recipe import TrainRecipe
 from agentrl.credit.registry import CreditAssigner, load_credit
 from agentrl.curriculum.curriculum import load_parts
-from agentrl.curriculum.methods.flat import ZeroVariance
+from agentrl.curriculum.methods.zero_variance import ZeroVariance
 from agentrl.curriculum.parts import Part
 from agentrl.rollout.builder import Parts
 from agentrl.train.losses.registry import load_loss

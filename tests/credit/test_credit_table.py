@@ -36,7 +36,7 @@ def test_columns_of_real_episodes(make_episode):
     assert table.state.tolist() == [0, 1, 0, 0]
     assert table.token_offsets.tolist() == [0, 2, 5, 6, 10]
     assert table.trajectory_weights("token").tolist() == [5, 1, 4, 0]
-    assert table.metrics() == {"groups": 2, "trajectories": 4, "flat_groups": 0, "single_groups": 0}
+    assert table.metrics() == {"groups": 2, "trajectories": 4, "zero_variance_groups": 0, "single_groups": 0}
 
 
 @pytest.mark.parametrize(("outcomes", "executed"), [

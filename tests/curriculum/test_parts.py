@@ -16,7 +16,6 @@ from agentrl.credit.registry import EpisodeCredit, load_credit
 from agentrl.curriculum import Context, CreditedEpisode, Curriculum, Group, GroupPlan
 from agentrl.curriculum.methods.dart import DartRollouts, DartSuccesses, DartTurns
 from agentrl.curriculum.methods.difficulty import Vade, Vas
-from agentrl.curriculum.methods.flat import Dapo, ZeroVariance
 from agentrl.curriculum.methods.hints import Seele, rate_for
 from agentrl.curriculum.methods.horizon import ScalingInter
 from agentrl.curriculum.methods.limr import Limr
@@ -25,6 +24,7 @@ from agentrl.curriculum.methods.prof import Prof
 from agentrl.curriculum.methods.relift import Relift
 from agentrl.curriculum.methods.rorecomp import RoRecomp
 from agentrl.curriculum.methods.sources import Dads, Dump, softmax
+from agentrl.curriculum.methods.zero_variance import DynamicSampling, ZeroVariance
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.types.episode import Episode, Node, Turn
 from agentrl.types.errors import CreditError, TaskError, TrainError
@@ -224,8 +224,8 @@ def test_a_success_joins_one_group_of_an_iteration() -> None:
     assert [any(credit.turns) for credit in credits] == [True, True, True, False, False]
 
 
-@pytest.mark.parametrize("kind", [ZeroVariance, Dapo])
-def test_flat_groups_are_told_by_a_named_metric(kind: type[ZeroVariance]) -> None:
+@pytest.mark.parametrize("kind", [ZeroVariance, DynamicSampling])
+def test_zero_variance_is_that_of_a_named_metric(kind: type[ZeroVariance]) -> None:
     """A penalty of length in the sum makes every group differ; turn rewards differ where outcomes do not."""
 
     def group_of(id: str, acc: tuple[float, ...], reward: tuple[float, ...], turns: tuple[float, ...]) -> Group:
@@ -244,15 +244,15 @@ def test_flat_groups_are_told_by_a_named_metric(kind: type[ZeroVariance]) -> Non
     for metric, ids in kept.items():
         part = kind(kind.Settings.model_validate({"metric": metric}))
         assert [g.id for g in part.select(groups, 3, context())] == ids
-        assert part.more(groups, 3, 1) == (3 - len(ids) if kind is Dapo else 0)
+        assert part.more(groups, 3, 1) == (3 - len(ids) if kind is DynamicSampling else 0)
     with pytest.raises(CreditError, match="no episode has a reward component 'accuracy'"):
         kind(kind.Settings.model_validate({"metric": "accuracy"})).select(groups, 3, context())
 
 
-def test_flat_groups_are_dropped_and_made_up_for() -> None:
+def test_zero_variance_groups_are_dropped_and_made_up_for() -> None:
     groups = [group("a", 1, 1), group("b", 1, 0), group("c", 1), group("d", 0, 1), group("e", 0, 1)]
     assert [g.task.id for g in ZeroVariance().select(groups, 2, context())] == ["b", "d", "e"]
-    part = Dapo(Dapo.Settings(rounds=2))
+    part = DynamicSampling(DynamicSampling.Settings(rounds=2))
     assert [g.task.id for g in part.select(groups, 2, context())] == ["b", "d"]
     assert part.more(groups, 5, rounds=1) == 2
     assert part.more(groups, 5, rounds=2) == 0

@@ -12,7 +12,7 @@ from agentrl.types.episode import Episode
 from agentrl.types.errors import CreditError
 
 
-class FlatSettings(NoSettings):
+class ZeroVarianceSettings(NoSettings):
     """`metric`: what is compared. None: the outcome reward; `total`: that plus the rewards of the turns; or the name of
     a reward component, before its weight (of turns: their sum), as `acc` in DAPO's own filter."""
 
@@ -22,7 +22,7 @@ class FlatSettings(NoSettings):
 class ZeroVariance(Filter):
     """Leaves out groups whose members are all equal by `metric`, groups of one included."""
 
-    Settings = FlatSettings
+    Settings = ZeroVarianceSettings
     source = "DAPO, arXiv:2503.14476, without its resampling"
     certainty = "A"
 
@@ -41,14 +41,14 @@ class ZeroVariance(Filter):
         return [g for g, values in zip(groups, found, strict=True) if len({v for v in values if v is not None}) > 1]
 
 
-class DapoSettings(FlatSettings):
+class DynamicSamplingSettings(ZeroVarianceSettings):
     """`rounds`: of rollouts in one iteration at most. `metric` as in `zero_variance`."""
 
     rounds: int = Field(10, gt=0)
 
 
-class Dapo(ZeroVariance):
-    """Dynamic sampling: plays more groups until enough are not flat, or `rounds` are over; then trains on the first
+class DynamicSampling(ZeroVariance):
+    """Dynamic sampling: plays more groups until enough of them vary, or `rounds` are over; then trains on the first
     `train.groups` that are not.
 
     A further round plays as many groups as are missing (verl plays a whole batch and discards the surplus). When the
@@ -56,7 +56,7 @@ class Dapo(ZeroVariance):
     pass the filter are not here.
     """
 
-    Settings = DapoSettings
+    Settings = DynamicSamplingSettings
     source = "arXiv:2503.14476; volcengine/verl@b178a3c recipe/dapo"
 
     def more(self, groups: Sequence[Group], wanted: int, rounds: int) -> int:
