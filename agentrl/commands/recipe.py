@@ -12,8 +12,8 @@ from agentrl.curriculum.task_source import load_tasks
 from agentrl.reporters.registry import trackers
 from agentrl.rewards.components import Component
 from agentrl.rollout.builder import build
-from agentrl.train.checks import check_training
-from agentrl.train.lint import cautions
+from agentrl.train.preflight.checks import check_training
+from agentrl.train.preflight.warnings import cautions
 
 
 def check(name: str, overrides: list[str]) -> str:

@@ -21,8 +21,8 @@ from agentrl.rollout.builder import build
 from agentrl.rollout.runner import EpisodeSpec
 from agentrl.rollout.specs import iteration_specs
 from agentrl.store.run_dir import RunDir
-from agentrl.train.checks import check_training
-from agentrl.train.lint import cautions
+from agentrl.train.preflight.checks import check_training
+from agentrl.train.preflight.warnings import cautions
 from agentrl.types.engine import Engine
 from agentrl.types.errors import RecipeError, needs
 

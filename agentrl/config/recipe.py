@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PrivateAttr, model_validator
 
 from agentrl.config.credit import CreditSettings, InformationGain
-from agentrl.config.curriculum import CurriculumPart
 from agentrl.config.engine import EngineSettings
 from agentrl.config.gone import without_gone
 from agentrl.config.limits import Limits
@@ -20,7 +19,7 @@ from agentrl.config.model import ModelSettings
 from agentrl.config.rewards import Gate, RewardSettings
 from agentrl.config.scale import ScaleSettings
 from agentrl.config.sections import MAY_CHANGE, Section, Short, alone, named
-from agentrl.config.tasks import TaskSettings
+from agentrl.config.tasks import CurriculumPart, TaskSettings
 from agentrl.config.track import Track
 from agentrl.config.train import TrainSettings
 from agentrl.types.sandbox import SandboxSpec

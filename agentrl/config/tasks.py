@@ -1,12 +1,12 @@
-"""The section `tasks` of a recipe."""
+"""The sections `tasks` and `curriculum` of a recipe: what is played."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from agentrl.config.sections import Section, Short, alone
+from agentrl.config.sections import Section, Short, alone, named
 
 
 class TaskSettings(Section, Short):
@@ -32,3 +32,20 @@ class TaskSettings(Section, Short):
         if self.jsonl is not None and self.prompt is None:
             raise ValueError("'jsonl' needs 'prompt', for example prompt: \"{question}\"")
         return self
+
+
+class CurriculumPart(Short):
+    """One entry of `curriculum`: a name, `{NAME: {...}}`, or `{use: NAME, ...}` with the part's own settings."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    use: str = Field(description="A part of docs/curriculum.md, or ./task.py:MyPart.")
+
+    @classmethod
+    def spelled_out(cls, value: Any) -> Any:
+        """A name, or a name with its settings."""
+        found = named(value)
+        if isinstance(found, dict) and "use" not in found and len(found) == 1:
+            (name,) = found
+            raise ValueError(f"the settings of {name} are keys and values, {{{name}: {{key: value}}}}")
+        return found

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentrl.config.curriculum import CurriculumPart
+from agentrl.config.tasks import CurriculumPart
 from agentrl.curriculum.parts import Context, CreditedEpisode, Filter, Group, GroupPlan, Part, Sampler, Schedule
 from agentrl.curriculum.registry import load_part
 from agentrl.curriculum.task_source import TaskSource

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agentrl.config.curriculum import CurriculumPart
+from agentrl.config.tasks import CurriculumPart
 from agentrl.curriculum.parts import Filter, Part, Sampler, Schedule
 from agentrl.registry.references import is_reference, load_object, wrong_kind
 from agentrl.types.errors import RecipeError, nearest

@@ -47,7 +47,7 @@ _SAME_NAME: dict[tuple[str, str], str] = {
 
 _NEW_NAME = {
     "build": "rollout.builder",
-    "cautions": "train.lint",
+    "cautions": "train.preflight.warnings",
     "chat.parsers": "chat.formats.registry",
     "credit.gain": "rollout.information_gain",
     "curriculum.flat": "curriculum.methods.zero_variance",

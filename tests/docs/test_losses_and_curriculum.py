@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.config.curriculum import CurriculumPart
+from agentrl.config.tasks import CurriculumPart
 from agentrl.curriculum.registry import PARTS, _class
 from agentrl.train.losses.registry import LOSSES
 

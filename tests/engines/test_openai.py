@@ -16,7 +16,7 @@ from agentrl.rollout.engines import open_engine
 from agentrl.rollout.play import summary
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
-from agentrl.train.checks import check_training
+from agentrl.train.preflight.checks import check_training
 from agentrl.types.engine import ContextOverflow, Sampling
 from agentrl.types.errors import EngineError, RecipeError
 from agentrl.types.task import Task

@@ -12,7 +12,7 @@ from agentrl.curriculum.methods.zero_variance import ZeroVariance
 from agentrl.curriculum.parts import Part
 from agentrl.rollout.builder import Parts
 from agentrl.train.losses.registry import load_loss
-from agentrl.train.signal_checks import reading_turns, unread_turn_rewards
+from agentrl.train.preflight.signal import reading_turns, unread_turn_rewards
 from agentrl.types.errors import nearest
 
 LOSSES_OF = {"asymre": ("reinforce",), "opmd": ("reinforce",), "gpg": ("gpg", "reinforce")}

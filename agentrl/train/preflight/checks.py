@@ -11,7 +11,7 @@ from agentrl.models.load import count_layers
 from agentrl.rollout.builder import Parts
 from agentrl.tools.base import Tool
 from agentrl.train.losses.registry import load_loss
-from agentrl.train.signal_checks import check_signal
+from agentrl.train.preflight.signal import check_signal
 from agentrl.types.errors import CreditError, RecipeError
 
 # By section of `train`: what it is, the columns that it gives to credit, and who asks for them.

@@ -1,0 +1,1 @@
+"""What is checked before training begins: errors, and settings that would waste a training."""
