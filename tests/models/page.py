@@ -103,7 +103,7 @@ def trains(family: Family, folder: Path) -> str:
         f"model: {{path: {model}{shipped}}}\nsampling: {{max_tokens: 8}}\nagent: {{max_turns: 2}}\n"
         "train: {iterations: 2, groups: 2, group_size: 4, lr: 1.0e-3}\ncredit: {estimator: grpo}\n"
     )
-    done = agentrl("train", "recipe.yaml", "--out", "run", cwd=folder, ok=False)
+    done = agentrl("train", "recipe.yaml", "--out", "run", cwd=folder, ok=False, timeout=900)
     if done.returncode:
         return f"no: {_reason(done.stdout + done.stderr)}"
     with RunDir.read(folder / "run") as run:
@@ -124,7 +124,7 @@ def vllm(family: Family, folder: Path) -> str:
     model = _saved(family, folder / "model")
     env = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin", "HOME": str(folder)}
     done = subprocess.run(
-        [VLLM, "-c", code, str(model)], capture_output=True, text=True, timeout=280, check=False, env=env
+        [VLLM, "-c", code, str(model)], capture_output=True, text=True, timeout=900, check=False, env=env
     )
     shutil.rmtree(folder)
     if "SAMPLED 4" in done.stdout:

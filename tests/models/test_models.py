@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from .families import FAMILIES, Family
+from agentrl.config.train import TrainSettings
+from agentrl.engines.embedded.engine import TorchEngine
+from agentrl.train.trainer import Trainer
+
+from .families import FAMILIES, Family, tiny_model
 from .page import VLLM, cheap, read, trains, vllm, write
 
 MUST_TRAIN = 25
@@ -25,6 +29,14 @@ def test_the_cheap_columns_are_what_the_page_says(family: Family) -> None:
     assert (engine, trainer) == (found.engine, found.trainer)
 
 
+@pytest.mark.parametrize(("name", "kind"), [("Qwen3.5", "linear_attention"), ("LFM2", "conv")])
+def test_a_hybrid_is_told_what_its_layers_keep(name: str, kind: str) -> None:
+    family = next(family for family in FAMILIES if family.name == name)
+    engine, trainer = TorchEngine(tiny_model(family, 600)), Trainer(tiny_model(family, 600), TrainSettings())
+    assert f"keep a state of their own ({kind})" in (engine.one_by_one or "")
+    assert f"pass a state from token to token ({kind})" in (trainer.unpacked or "")
+
+
 def test_enough_families_train() -> None:
     page = read()
     assert list(page) == [family.name for family in FAMILIES]
@@ -34,7 +46,7 @@ def test_enough_families_train() -> None:
 @pytest.mark.skipif(
     "AGENTRL_TEST_MODELS" not in os.environ, reason="make test-models: trains all families, and writes the page"
 )
-@pytest.mark.timeout(7200)
+@pytest.mark.timeout(36000)
 def test_all_families(tmp_path: Path) -> None:
     rows = {}
     for number, family in enumerate(FAMILIES):

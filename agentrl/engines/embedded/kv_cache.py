@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
 from agentrl.engines.embedded.attention import own_attention
+from agentrl.models.layers import recurrent_layers
 from agentrl.types.errors import EngineError
 
 
@@ -186,6 +187,8 @@ def cached_shapes(model: PreTrainedModel) -> list[list[tuple[int, int]]]:
     Raises:
         EngineError: not every layer keeps keys and values, and nothing else.
     """
+    if kinds := recurrent_layers(model.config):
+        raise EngineError(f"layers of {type(model).__name__} keep a state of their own ({kinds})")
     shapes = _Shapes()
     one = torch.zeros((1, 1), dtype=torch.int64, device=next(model.parameters()).device)
     mask = torch.zeros((1, 1, 1, 1), dtype=next(model.parameters()).dtype, device=one.device)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from agentrl.models.layers import recurrent_layers
 from agentrl.train.model.attention import REMEDY, TreeAttention, tree_attention
 from agentrl.train.model.packing import Layout, Pack, pack
 from agentrl.train.model.routers import balance_loss
@@ -172,6 +173,8 @@ def choose_layout(policy: Policy, wanted: Layout | Literal["auto"]) -> str | Non
 
 def _check_layout(policy: Policy) -> None:
     model, place = policy.model, type(policy.model).__name__
+    if policy.layout == "tree" and (kinds := recurrent_layers(model.config)):
+        raise TrainError(f"its layers pass a state from token to token ({kinds})", place=place, remedy=REMEDY)
     if policy.layout == "tree" and not getattr(model, "_supports_attention_backend", False):
         raise TrainError("the model does not use transformers' attention interface", place=place, remedy=REMEDY)
     config = model.config.get_text_config()
