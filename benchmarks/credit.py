@@ -20,8 +20,10 @@ from rich.console import Console
 from rich.table import Table
 
 from agentrl.credit.history import History
-from agentrl.credit.registry import BUILT_IN
+from agentrl.credit.registry import ESTIMATORS
 from agentrl.credit.table import OPTIONAL, CreditTable
+
+BUILT_IN = ESTIMATORS.all()
 
 GROUP, STATES, TOKENS = 8, 12, 20
 BUDGET_MS, GIGPO_BUDGET_MS, BUDGET_SIZE = 100.0, 20.0, 512

@@ -25,13 +25,13 @@ from agentrl.store.run_dir import RunDir
 RECIPE = Path(__file__).parent / "maze"
 SHAPED = "rewards={reached: ./maze.py:reached, explored: {use: ./maze.py:explored, weight: 0.05}}"
 METHODS: dict[str, list[str]] = {
-    "GRPO": ["credit={estimator: grpo}"],
-    "GRPO, discounted": ["credit={estimator: grpo, gamma: 0.95}"],
+    "GRPO": ["credit={use: grpo}"],
+    "GRPO, discounted": ["credit={use: grpo, gamma: 0.95}"],
     "GiGPO": [],
-    "turn GAE": ["credit={estimator: turn_gae, gamma: 0.95}", "train.critic={}"],
-    "shaped, ungated": [SHAPED, "credit={estimator: grpo, score: total}"],
-    "shaped, G-RA": [SHAPED, "gate=[{on: reached, at_least: 1}]", "credit={estimator: grpo, score: total}"],
-    "IGPO": ["credit={estimator: igpo, gamma: 0.95}", "information_gain={answer: goal, lead: ''}"],
+    "turn GAE": ["credit={use: turn_gae, gamma: 0.95}", "train.critic={}"],
+    "shaped, ungated": [SHAPED, "credit={use: grpo, score: total}"],
+    "shaped, G-RA": [SHAPED, "gate=[{on: reached, at_least: 1}]", "credit={use: grpo, score: total}"],
+    "IGPO": ["credit={use: igpo, gamma: 0.95}", "information_gain={answer: goal, lead: ''}"],
 }
 WINDOW = 3
 

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from agentrl.sandbox import open_backend
 from agentrl.sandbox.pool import Pool
+from agentrl.sandbox.registry import open_backend
 from agentrl.types.sandbox import Backend, Sandbox, SandboxSpec
 
 SWEREX = ("swe-rex==1.4.0", "aiohttp")  # its client needs aiohttp and does not say so

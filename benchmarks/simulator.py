@@ -167,7 +167,7 @@ async def play(pipeline: Pipeline, folder: Path, workers: int) -> tuple[float, i
     sets = {
         "train.iterations": pipeline.iterations, "train.groups": pipeline.groups,
         "train.group_size": pipeline.group_size, "concurrency": pipeline.concurrency,
-        "tools.0.settings.costs": pipeline.episode.model_dump_json(), "scale.rollout_workers": workers,
+        "tools.0.costs": pipeline.episode.model_dump_json(), "scale.rollout_workers": workers,
         **({} if pipeline.staleness is None else {"train.staleness": pipeline.staleness}),
     }  # fmt: skip
     recipe = load_recipe(str(RECIPE), [f"{key}={value}" for key, value in sets.items()])

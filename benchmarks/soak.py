@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentrl.sandbox import open_backend
 from agentrl.sandbox.pool import Pool
+from agentrl.sandbox.registry import open_backend
 from agentrl.types.errors import SandboxError
 from agentrl.types.sandbox import Backend, SandboxSpec
 
@@ -196,7 +196,7 @@ def attack_containers(host: str) -> Callable[[random.Random], bool]:
 @asynccontextmanager
 async def opened(name: str, pool: int, **settings: Any) -> AsyncIterator[Backend]:
     """The backend, behind a pool if one is wanted."""
-    backend = open_backend(name, **settings)
+    backend = open_backend(name, settings)
     if pool:
         backend = Pool(backend, ahead=pool)
     try:

@@ -35,7 +35,7 @@ from agentrl.train.loop import Loop
 from agentrl.types.reporter import Reporter
 
 GROUPS, SIZE, TURNS, LR, MICRO = 4, 8, 5, 7e-5, 8
-COMMON = ["eval=null", "engine.threads=1", "credit={estimator: grpo}", f"train.groups={GROUPS}",
+COMMON = ["eval=null", "engine.threads=1", "credit={use: grpo}", f"train.groups={GROUPS}",
           f"train.group_size={SIZE}", f"train.minibatch={GROUPS * SIZE}", "train.lr_schedule=constant"]  # fmt: skip
 
 TEMPLATE = (

@@ -16,7 +16,7 @@ from rich.text import Text
 from agentrl.commands.runs import recipe_of
 from agentrl.config.credit import CreditSettings
 from agentrl.config.loader import settings_of
-from agentrl.credit.registry import BUILT_IN, CreditAssigner, EpisodeCredit, load_credit
+from agentrl.credit.registry import ESTIMATORS, CreditAssigner, EpisodeCredit, load_credit
 from agentrl.store.rescored import load, rescored
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode, Turn
@@ -89,7 +89,7 @@ def recredit(
 def _chosen(run: RunDir, estimator: str | None, settings: dict[str, Any]) -> CreditAssigner:
     """The estimator that was asked for, or that of the run."""
     if estimator is not None:
-        return load_credit(CreditSettings(estimator=estimator, **settings), Path(run.info.get("base", "")))
+        return load_credit(CreditSettings(use=estimator, **settings), Path(run.info.get("base", "")))
     if "recipe" not in run.info:
         raise StoreError("names no recipe", place=str(run.path), remedy="say which: --estimator NAME")
     recipe = recipe_of(run)
@@ -174,7 +174,7 @@ def built_in() -> list[dict[str, Any]]:
             "source": estimator.source,
             "does": (inspect.getdoc(estimator.function) or "").split("\n\n")[0].replace("\n", " "),
         }
-        for name, estimator in BUILT_IN.items()
+        for name, estimator in ESTIMATORS.all().items()
     ]
 
 

@@ -30,8 +30,8 @@ room, else 0. Demonstrations teach it the format only (almost all their moves ar
 reinforcement, with GiGPO credit per turn. It learns a FIXED set of eight mazes: learning, not generalisation."""
 
 CREDITS = {
-    "GRPO": ["credit={estimator: grpo}"],
-    "GRPO, discounted outcome": ["credit={estimator: grpo, gamma: 0.95}"],
+    "GRPO": ["credit={use: grpo}"],
+    "GRPO, discounted outcome": ["credit={use: grpo, gamma: 0.95}"],
     "GiGPO": [],
 }
 

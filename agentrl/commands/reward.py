@@ -25,7 +25,7 @@ from agentrl.rewards.steps import Values
 from agentrl.rollout.budgets import Budgets
 from agentrl.rollout.failures import describe
 from agentrl.rollout.outage import Outage
-from agentrl.sandbox import open_backend
+from agentrl.sandbox.registry import open_backend
 from agentrl.store.rescored import Rescore, add, begin
 from agentrl.store.run_dir import RunDir
 from agentrl.types.closing import close_all, to_stderr
@@ -113,7 +113,7 @@ class _Scorer:
             SandboxDown, EngineDown: sandboxes, or the judge, failed for too many episodes in a row.
         """
         if self.rewards.needs_fresh_sandbox:
-            self.backend = open_backend(self.recipe.sandbox.backend)
+            self.backend = open_backend(self.recipe.sandbox.use, self.recipe.sandbox.settings, self.recipe.base)
             self.backend.preflight(self.recipe.sandbox.spec)
         failures: list[str] = []
         budgets = Budgets(self.recipe.limits)

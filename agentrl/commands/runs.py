@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agentrl.config.gone import without_gone
+from agentrl.config.old_keys import renewed
 from agentrl.config.recipe import Recipe, recipe_from_run
 from agentrl.config.sections import may_change
 from agentrl.store.run_dir import RunDir
@@ -67,7 +67,7 @@ def open_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
         return RunDir.create(path, {**described, "base": base, "code": code})
     run = RunDir.open(path)
     known = {key: run.info.get(key) for key in described}
-    known["recipe"] = without_gone(known["recipe"])
+    known["recipe"] = renewed(known["recipe"])
     old, new = dict(_leaves(known)), dict(_leaves(described))
     differing = {
         key.removeprefix("recipe."): f"{key}: {old.get(key)!r} -> {new.get(key)!r}"

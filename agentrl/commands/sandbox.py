@@ -13,8 +13,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from agentrl.sandbox import BACKENDS, images, open_backend
+from agentrl.sandbox import images
 from agentrl.sandbox.conformance import Arena, CheckResult, checks, run_check
+from agentrl.sandbox.registry import BACKENDS, open_backend
 from agentrl.types.errors import AgentRLError, MissingExtra, RecipeError, nearest
 from agentrl.types.sandbox import SandboxSpec
 
@@ -141,7 +142,7 @@ def gc_command(
     backend: Annotated[str | None, typer.Option(help="Only this backend; default: all.")] = None,
 ) -> None:
     """Remove what drivers that were killed left behind: processes, control groups, folders, containers."""
-    for name in [backend] if backend else BACKENDS:
+    for name in [backend] if backend else BACKENDS.built_in:
         try:
             found = asyncio.run(_gc(name, dry))
         except AgentRLError as error:

@@ -5,26 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 
-from agentrl.config.sections import Section, Short, named
+from agentrl.config.sections import PlugIn, Section
 
 
-class CreditSettings(Short):
+class CreditSettings(PlugIn):
     """The `credit` section: which estimator, and that estimator's own settings beside it.
 
-    For example `{estimator: gigpo, gamma: 0.95, std: none}`.
+    For example `{use: gigpo, gamma: 0.95, std: none}`.
     """
 
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    estimator: str | SkipJsonSchema[Callable[..., Any]] = "grpo"
-
-    @classmethod
-    def spelled_out(cls, value: Any) -> Any:
-        """A name, or a name with its settings."""
-        return named(value, "estimator")
+    use: str | SkipJsonSchema[Callable[..., Any]] = Field(
+        "grpo", description="An estimator (agentrl list estimators), or ./task.py:mine."
+    )
 
 
 class InformationGain(Section):

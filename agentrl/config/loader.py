@@ -13,9 +13,10 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError
 
-from agentrl.config.gone import GONE
+from agentrl.config.old_keys import old_keys
 from agentrl.config.recipe import Recipe
 from agentrl.config.sections import Short, section_at
+from agentrl.registry.settings import in_words
 from agentrl.types.errors import RecipeError, nearest
 from agentrl.types.paths import data_path
 
@@ -152,6 +153,9 @@ def _validate(tree: Any, path: Path, given: dict[tuple[str, ...], str]) -> Recip
             place=_place(tree, loc, path, given),
             remedy="write a finite number" if isinstance(value, float) else f"write it in quotes: '{value}'",
         )
+    for loc, what, remedy in old_keys(plain):
+        place = _place(tree, loc, path, given)
+        raise RecipeError(f"{'.'.join(map(str, loc))}: {what}", place=place, remedy=remedy)
     try:
         recipe = Recipe.model_validate(plain)
     except ValidationError as error:
@@ -191,6 +195,8 @@ def _explain(error: ValidationError, tree: Any, path: Path, given: dict[tuple[st
     first_place, first_remedy = "", None
     for found in error.errors():
         loc = tuple(found["loc"])
+        if found["type"] == "unknown_key":
+            loc = (*loc, found["ctx"]["key"])
         place = _place(tree, loc, path, given)
         message, remedy = _message(found, loc)
         dotted = ".".join(map(str, loc)) or "recipe"
@@ -204,9 +210,7 @@ def _explain(error: ValidationError, tree: Any, path: Path, given: dict[tuple[st
 
 def _message(found: Any, loc: tuple[Any, ...]) -> tuple[str, str | None]:
     kind = found["type"]
-    if kind == "extra_forbidden":
-        if loc in GONE:
-            return "is gone", GONE[loc]
+    if kind in ("extra_forbidden", "unknown_key"):
         allowed = _allowed(loc[:-1])
         return "unknown key", nearest(str(loc[-1]), allowed, "allowed here")
     if kind == "missing":
@@ -215,11 +219,7 @@ def _message(found: Any, loc: tuple[Any, ...]) -> tuple[str, str | None]:
         return f"is a section of keys, found {found.get('input')!r}", f"its keys: {', '.join(_allowed(loc))}"
     if kind == "dict_type":
         return f"is a mapping of names to settings, found {found.get('input')!r}", None
-    text = found["msg"].removeprefix("Value error, ")
-    text = text[0].lower() + text[1:]
-    value = found.get("input")
-    shown = "" if isinstance(value, dict) else f", found {value!r} ({type(value).__name__})"
-    return text + shown, None
+    return in_words(found), None
 
 
 def _allowed(loc: tuple[Any, ...]) -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from agentrl.config.sections import Section, Short, named
+from agentrl.config.sections import PlugIn, Section
 
 Aggregation = Literal[
     "token_mean",
@@ -20,19 +20,12 @@ Aggregation = Literal[
 ]
 
 
-class LossSettings(Short):
+class LossSettings(PlugIn):
     """The `train.loss` key: a name, or `{use: NAME, ...}` with that loss's own settings."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
-
     use: str | SkipJsonSchema[Callable[..., Any]] = Field(
-        "ppo_clip", description="A loss of docs/losses.md, or ./task.py:my_loss."
+        "ppo_clip", description="A loss (agentrl list losses), or ./task.py:my_loss."
     )
-
-    @classmethod
-    def spelled_out(cls, value: Any) -> Any:
-        """A name, or a name with its settings."""
-        return named(value)
 
 
 class PreferenceLossSettings(LossSettings):

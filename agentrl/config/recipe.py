@@ -13,23 +13,22 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from agentrl.config.credit import CreditSettings, InformationGain
 from agentrl.config.engine import EngineSettings
-from agentrl.config.gone import without_gone
 from agentrl.config.limits import Limits
 from agentrl.config.model import ModelSettings
+from agentrl.config.old_keys import renewed
 from agentrl.config.rewards import Gate, RewardSettings
 from agentrl.config.scale import ScaleSettings
-from agentrl.config.sections import MAY_CHANGE, Section, Short, alone, named
+from agentrl.config.sections import MAY_CHANGE, PlugIn, Section, Short, WithPlugIn, alone
 from agentrl.config.tasks import CurriculumPart, TaskSettings
 from agentrl.config.track import Track
 from agentrl.config.train import TrainSettings
 from agentrl.types.sandbox import SandboxSpec
 
 
-class AgentSettings(Section):
+class AgentSettings(WithPlugIn):
     """Who drives the episode, and how calls are written."""
 
-    use: str | None = Field(None, description="An Agent subclass; default: the built-in ToolAgent.")
-    args: dict[str, Any] = Field({}, description="Keyword arguments of `use`.")
+    use: str | None = Field(None, description="An Agent subclass as ./task.py:Name; default: the built-in ToolAgent.")
     system: str | None = Field(None, description="System message.")
     max_turns: int = Field(10, gt=0, description="Model turns; an episode that needs more is truncated.")
     describe_tools: bool = Field(
@@ -53,35 +52,19 @@ class SamplingSettings(Section):
     )
 
 
-class SandboxSettings(Section, Short):
+class SandboxSettings(WithPlugIn):
     """Where tools run, when they need a sandbox."""
 
-    backend: str = Field("namespace", description="Which backend: namespace, docker, or pkg.module:Class.")
+    use: str = Field("namespace", description="Which backend: namespace, docker, or pkg.module:Class.")
     spec: SandboxSpec = Field(default_factory=SandboxSpec, description="What every sandbox is like.")
     pool: Annotated[int, MAY_CHANGE] = Field(0, ge=0, description="Sandboxes made ahead of need, while models decode.")
 
-    @classmethod
-    def spelled_out(cls, value: Any) -> Any:
-        """A name alone is the backend."""
-        return alone(value, "backend")
 
-
-class ToolSettings(Section, Short):
+class ToolSettings(PlugIn):
     """One entry of `tools`: a name or reference, and its settings: `shell`, `{shell: {timeout_s: 5}}`, or
     `{use: shell, timeout_s: 5}`."""
 
-    use: str
-    settings: dict[str, Any] = {}
-
-    @classmethod
-    def spelled_out(cls, value: Any) -> Any:
-        """A name, a name with its settings, or both side by side."""
-        found = named(value)
-        if not isinstance(found, dict) or "use" not in found:
-            return found
-        beside = {key: item for key, item in found.items() if key not in ("use", "settings")}
-        given = found.get("settings") or {}
-        return {"use": found["use"], "settings": {**given, **beside} if isinstance(given, dict) else given}
+    use: str = Field(description="A tool (agentrl list tools), or ./task.py:MyTool.")
 
 
 class WarmStart(Section, Short):
@@ -165,7 +148,7 @@ class Recipe(Section):
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
     rewards: dict[str, RewardSettings] = Field({}, description="Reward components by name.")
     gate: list[Gate] = Field([], description="Components that must reach a threshold before those below them count.")
-    credit: CreditSettings = Field(default_factory=lambda: CreditSettings(estimator="grpo"))
+    credit: CreditSettings = Field(default_factory=lambda: CreditSettings(use="grpo"))
     information_gain: InformationGain | None = Field(
         None, description="Score the gold answer before every turn; credit that needs it does so anyway, by default."
     )
@@ -213,14 +196,9 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _places_something(self) -> Recipe:
         scale = self.scale
-        if (
-            scale.backend == "ray"
-            and not scale.rollout_workers
-            and scale.trainer_ranks == 1
-            and not self.launches_servers
-        ):
+        if scale.use == "ray" and not scale.rollout_workers and scale.trainer_ranks == 1 and not self.launches_servers:
             raise ValueError(
-                "scale.backend is 'ray', and nothing is placed there: say for example scale.rollout_workers: 2"
+                "scale.use is 'ray', and nothing is placed there: say for example scale.rollout_workers: 2"
             )
         if self.launches_servers and self.engine.gpus is not None:
             raise ValueError("'engine.gpus' are of one machine, and Ray places the servers: scale.server_gpus")
@@ -229,11 +207,11 @@ class Recipe(Section):
     @property
     def launches_servers(self) -> bool:
         """Whether vLLM servers are started on the cluster of `scale`."""
-        return self.scale.backend == "ray" and self.engine.use == "vllm" and not self.engine.urls
+        return self.scale.use == "ray" and self.engine.use == "vllm" and not self.engine.urls
 
 
 def recipe_from_run(info: dict[str, Any]) -> Recipe:
     """The recipe that `run.json` holds, resolved as it was then."""
-    recipe = Recipe.model_validate(without_gone(info["recipe"]))
+    recipe = Recipe.model_validate(renewed(info["recipe"]))
     recipe._base = Path(info["base"])
     return recipe

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from agentrl.config.sections import Section, Short, alone
+from agentrl.config.sections import PlugIn, Section, alone
 from agentrl.registry.references import resolve_references
 
 
@@ -64,10 +64,8 @@ class Step(Section):
         return {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
 
 
-class RewardSettings(Section, Short):
+class RewardSettings(PlugIn):
     """One reward component. Further keys are the component's own settings."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
 
     use: str | None = Field(None, description="A reward function; default: the built-in of the component's name.")
     weight: float = Field(1.0, description="Weight in the sum; 0 records without counting.")
@@ -84,7 +82,7 @@ class RewardSettings(Section, Short):
     def spec(self, base: Path) -> dict[str, Any]:
         """As `RewardSet.from_recipe` takes it, with references among the settings resolved."""
         named = {"use": self.use, "weight": self.weight, "required": self.required, "then": self.then}
-        return {**resolve_references(self.model_extra or {}, base), **named}
+        return {**resolve_references(self.settings, base), **named}
 
 
 class Gate(Section):

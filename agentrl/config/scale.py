@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from pydantic import Field, model_validator
 
-from pydantic import ConfigDict, Field, model_validator
+from agentrl.config.sections import WithPlugIn
+from agentrl.registry.references import is_reference
+from agentrl.types.errors import nearest
 
-from agentrl.config.sections import Short, alone
+BUILT_IN = ("local", "process", "ray")
+OF_RAY = ("worker_cpus", "rank_cpus", "rank_gpus", "server_cpus", "server_gpus", "address")
+"""Settings that mean nothing on one machine."""
 
 
-class ScaleSettings(Short):
+class ScaleSettings(WithPlugIn):
     """Where the parts of a run are: who plays the episodes, who trains, who samples."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    backend: Literal["local", "process", "ray"] = Field(
-        "local", description="Where rollout workers are put: this process, processes of this machine, a Ray cluster."
+    use: str = Field(
+        "local",
+        description="The launcher, which says where workers, ranks and servers are put. local: this process; process: "
+        "processes of this machine; ray: a Ray cluster; or code, ./slurm.py:launch.",
     )
     rollout_workers: int = Field(
         0, ge=0, description="Workers that play episodes, each with its own tools and sandboxes; 0: the driver plays."
@@ -47,18 +51,15 @@ class ScaleSettings(Short):
         None, description="ray: the cluster, as HOST:PORT or auto; default: $RAY_ADDRESS, else one on this machine."
     )
 
-    @classmethod
-    def spelled_out(cls, value: Any) -> Any:
-        """A name alone is the backend."""
-        return alone(value, "backend")
-
     @model_validator(mode="after")
     def _belong_together(self) -> ScaleSettings:
-        if self.backend == "local" and self.trainer_ranks > 1:
-            raise ValueError("trainer ranks are processes of their own: backend: process, or ray")
-        if self.backend == "process" and not self.rollout_workers and self.trainer_ranks == 1:
-            raise ValueError("backend is 'process': say how many, for example rollout_workers: 2 or trainer_ranks: 2")
-        for name in ("worker_cpus", "rank_cpus", "rank_gpus", "server_cpus", "server_gpus", "address"):
-            if self.backend != "ray" and getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"{name!r} belongs to ray, and backend is {self.backend!r}")
+        if self.use not in BUILT_IN and not is_reference(self.use):
+            raise ValueError(f"there is no launcher {self.use!r}; {nearest(self.use, BUILT_IN)}; or ./file.py:Name")
+        if self.use == "local" and self.trainer_ranks > 1:
+            raise ValueError("trainer ranks are processes of their own: scale.use: process, or ray")
+        if self.use == "process" and not self.rollout_workers and self.trainer_ranks == 1:
+            raise ValueError("scale.use is 'process': say how many, for example rollout_workers: 2 or trainer_ranks: 2")
+        foreign = [name for name in OF_RAY if getattr(self, name) != type(self).model_fields[name].default]
+        if foreign and self.use in ("local", "process"):
+            raise ValueError(f"{foreign[0]!r} belongs to ray, and scale.use is {self.use!r}")
         return self

@@ -9,10 +9,13 @@ from __future__ import annotations
 import typing
 from collections.abc import Iterator, Sequence
 from types import UnionType
-from typing import Any, Union
+from typing import Any, Self, Union
 
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
+
+from agentrl.registry.references import is_reference
 
 
 class Section(BaseModel):
@@ -50,17 +53,42 @@ class Short(BaseModel):
         return cls.spelled_out(value)
 
 
-def named(value: Any, key: str = "use") -> Any:
-    """`gspo` as `{use: gspo}`, and `{gspo: {clip_low: 0.1}}` as `{use: gspo, clip_low: 0.1}`; all else as it is.
+class PlugIn(Short):
+    """A section that names a plug-in: `gspo`, `{gspo: {clip_low: 0.1}}` or `{use: gspo, clip_low: 0.1}`.
 
-    Args:
-        key: under which the name belongs.
+    Keys that the section does not have are settings of the plug-in. Its registry checks them.
     """
-    if isinstance(value, dict) and len(value) == 1 and key not in value:
-        ((name, settings),) = value.items()
-        if settings is None or isinstance(settings, dict):
-            return {**(settings or {}), key: name}
-    return alone(value, key)
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    use: Any
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The plug-in's own settings."""
+        return dict(self.model_extra or {})
+
+    @classmethod
+    def spelled_out(cls, value: Any) -> Any:
+        """A name, or a name with its settings."""
+        if isinstance(value, dict) and len(value) == 1 and not set(value) & set(cls.model_fields):
+            ((name, settings),) = value.items()
+            if settings is None or isinstance(settings, dict):
+                return {**(settings or {}), "use": name}
+            if cls.model_fields["use"].is_required():
+                raise ValueError(f"the settings of {name} are keys and values, {{{name}: {{key: value}}}}")
+        return alone(value, "use")
+
+
+class WithPlugIn(PlugIn):
+    """A section with keys of its own that names a plug-in, too. Built-ins have no settings but these keys: others are
+    errors, unless the plug-in is user code."""
+
+    @model_validator(mode="after")
+    def _knows_its_keys(self) -> Self:
+        if self.settings and not (self.use is not None and is_reference(self.use)):
+            raise PydanticCustomError("unknown_key", "unknown key {key!r}", {"key": next(iter(self.settings))})
+        return self
 
 
 def alone(value: Any, key: str) -> Any:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from agentrl.config.sections import Section, Short, alone, named
+from agentrl.config.sections import PlugIn, Section, Short, alone
 
 
 class TaskSettings(Section, Short):
@@ -34,18 +34,7 @@ class TaskSettings(Section, Short):
         return self
 
 
-class CurriculumPart(Short):
+class CurriculumPart(PlugIn):
     """One entry of `curriculum`: a name, `{NAME: {...}}`, or `{use: NAME, ...}` with the part's own settings."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    use: str = Field(description="A part of docs/curriculum.md, or ./task.py:MyPart.")
-
-    @classmethod
-    def spelled_out(cls, value: Any) -> Any:
-        """A name, or a name with its settings."""
-        found = named(value)
-        if isinstance(found, dict) and "use" not in found and len(found) == 1:
-            (name,) = found
-            raise ValueError(f"the settings of {name} are keys and values, {{{name}: {{key: value}}}}")
-        return found
+    use: str = Field(description="A part (agentrl list curriculum), or ./task.py:MyPart.")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from agentrl.credit.arrays import Floats
 from agentrl.credit.table import CreditTable
+from agentrl.registry.settings import Declared, declared
 from agentrl.types.errors import CreditError
 
 Granularity = Literal["trajectory", "turn", "token"]
@@ -149,18 +148,12 @@ class Advantages:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
-class NoSettings(BaseModel):
-    """Settings of an estimator that has none."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
 @dataclass(frozen=True)
 class Estimator:
     """An estimator with what is known about it. Call it with a table and its settings.
 
     Attributes:
-        settings: pydantic model of the settings.
+        declared: what can be set about it.
         source: paper or code that the formula comes from.
         certainty: A: read in the authors' code; B: paper rule, confirmed by a second source; C: reconstructed.
         needs: columns that must hold something, under the settings' defaults.
@@ -170,13 +163,18 @@ class Estimator:
 
     name: str
     function: Callable[..., Any]
-    settings: type[BaseModel]
+    declared: Declared
     granularity: Granularity = "turn"
     source: str = "user code"
     certainty: Certainty | None = None
     needs: frozenset[Need] = frozenset()
     needs_of: Callable[[Any], Iterable[Need]] | None = None
     reads: Callable[[Any], Iterable[Reward]] | None = None
+
+    @property
+    def settings(self) -> type[BaseModel]:
+        """Pydantic model of the settings."""
+        return self.declared.model
 
     def needed(self, settings: BaseModel) -> list[Need]:
         """The columns that must hold something under these settings, sorted."""
@@ -195,8 +193,7 @@ class Estimator:
             met, wrong, remedy = NEEDS[need]
             if not met(table):
                 raise CreditError(f"{wrong}, which estimator {self.name!r} needs", remedy=remedy)
-        arguments = [] if self.settings is NoSettings else [settings]
-        result = self.function(table, *arguments)
+        result = self.function(table, **self.declared.arguments(settings))
         if not isinstance(result, Advantages):
             result = Advantages(np.asarray(result, np.float64))
         self._check(table, result)
@@ -233,39 +230,24 @@ def estimator(
     needs: Iterable[Need] | Callable[[Any], Iterable[Need]] = (),
     reads: Iterable[Reward] | Callable[[Any], Iterable[Reward]] | None = None,
 ) -> Callable[[Callable[..., Any]], Estimator]:
-    """Makes an `Estimator` of a function `(table)` or `(table, settings: Model)`.
+    """Makes an `Estimator` of a function `(table)`, `(table, settings: Model)` or `(table, scale: float = 1.0, ...)`.
 
     The function returns `Advantages`, or only an array [n_turns]. `needs` and `reads` may be functions of the settings.
+
+    Raises:
+        TypeError: the function takes no table.
     """
 
     def wrap(function: Callable[..., Any]) -> Estimator:
         name = getattr(function, "__name__", type(function).__name__)
-        settings = _settings_model(function, name)
+        own = declared(function, ["table"])
         needs_of = needs if callable(needs) else None
-        fixed = frozenset(needs if not callable(needs) else needs(settings()))
+        fixed = frozenset(needs if not callable(needs) else needs(own.model()))
         reads_of = reads if reads is None or callable(reads) else partial(_always, tuple(reads))
-        return Estimator(name, function, settings, granularity, source, certainty, fixed, needs_of, reads_of)
+        return Estimator(name, function, own, granularity, source, certainty, fixed, needs_of, reads_of)
 
     return wrap
 
 
 def _always(reads: tuple[Reward, ...], settings: Any) -> tuple[Reward, ...]:
     return reads
-
-
-def _settings_model(function: Callable[..., Any], name: str) -> type[BaseModel]:
-    """The model that the second parameter is annotated with."""
-    parameters = inspect.signature(function).parameters
-    if len(parameters) == 1:
-        return NoSettings
-    model = list(parameters.values())[1].annotation if len(parameters) == 2 else None
-    if isinstance(model, str):  # only this one: the others may exist for type checkers only
-        module = sys.modules[function.__module__]
-        model = getattr(module, model, None)
-    if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        raise CreditError(
-            f"estimator {name!r} takes ({', '.join(map(str, parameters.values()))})",
-            remedy="write it as mine(table) or mine(table, settings: MySettings), MySettings a pydantic model that is "
-            "defined in its module",
-        )
-    return model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,78 +11,73 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from agentrl.config.credit import CreditSettings
 from agentrl.credit.estimator import Advantages, Estimator, Need, Reward, estimator
-from agentrl.credit.estimators.outcome.baselines import asymre, gpg, opmd, opo, rloo
-from agentrl.credit.estimators.outcome.bnpo import bnpo
-from agentrl.credit.estimators.outcome.canon import canon
-from agentrl.credit.estimators.outcome.copo import copo
-from agentrl.credit.estimators.outcome.entropy import high_entropy
-from agentrl.credit.estimators.outcome.grpo import dr_grpo, grpo
-from agentrl.credit.estimators.outcome.pass_at_k import pass_at_k
-from agentrl.credit.estimators.outcome.pref_grpo import pref_grpo
-from agentrl.credit.estimators.outcome.reinforce import nsr, reinforce_pp, reinforce_pp_baseline, w_reinforce
-from agentrl.credit.estimators.outcome.riskpo import riskpo
-from agentrl.credit.estimators.outcome.unlikeliness import unlikeliness
-from agentrl.credit.estimators.turn.capo import capo
-from agentrl.credit.estimators.turn.gae import bi_level_gae, gae, turn_gae
-from agentrl.credit.estimators.turn.gigpo import gigpo
-from agentrl.credit.estimators.turn.igpo import igpo
-from agentrl.credit.estimators.turn.implicit_prm import implicit_prm
-from agentrl.credit.estimators.turn.mt_grpo import mt_grpo
-from agentrl.credit.estimators.turn.process import ppr, spa
-from agentrl.credit.estimators.turn.returns import returns
-from agentrl.credit.estimators.turn.roles import mars, role_grpo
-from agentrl.credit.estimators.turn.salt import salt
-from agentrl.credit.estimators.turn.step_grpo import flow_grpo, step_grpo
-from agentrl.credit.estimators.turn.tempo import tempo
-from agentrl.credit.estimators.turn.treepo import treepo
 from agentrl.credit.table import CreditTable, immediate
-from agentrl.registry.references import is_reference, load_object
+from agentrl.registry.registry import Registry, any_function
 from agentrl.types.episode import Episode
-from agentrl.types.errors import CreditError, nearest
-
-_TRAJECTORY = (
-    *(grpo, dr_grpo, rloo, opo, gpg, asymre, opmd, bnpo, pass_at_k, canon, riskpo, copo, unlikeliness, pref_grpo),
-    *(reinforce_pp_baseline, w_reinforce, nsr, treepo, flow_grpo),
-)
-_TURN = (returns, gigpo, igpo, salt, mt_grpo, step_grpo, role_grpo, turn_gae)
-_TOKEN = (reinforce_pp, gae, bi_level_gae, mars, ppr, spa, tempo, capo, implicit_prm, high_entropy)
+from agentrl.types.errors import CreditError
 
 Place = Literal["tokens", "turns", "outcome"]
 PLACES: tuple[Place, ...] = ("tokens", "turns", "outcome")
 """Rewards that a penalty of tokens can go into, the finest first."""
 
-BUILT_IN: dict[str, Estimator] = {built_in.name: built_in for built_in in (*_TRAJECTORY, *_TURN, *_TOKEN)}
+
+def _estimator(found: Any) -> Estimator | None:
+    """An estimator, also of a plain function."""
+    if isinstance(found, Estimator):
+        return found
+    return estimator()(found) if any_function(found) is not None else None
 
 
-def find_estimator(what: str | Callable[..., Any], base: Path = Path()) -> Estimator:
-    """The estimator of a name, a reference to user code, or a function.
-
-    Args:
-        what: a built-in name; `pkg.module:function` or `./task.py:function`; an estimator or a plain function.
-        base: folder that `./task.py` is relative to.
-
-    Raises:
-        CreditError: no built-in of that name, or the object is no estimator.
-        RecipeError: the reference cannot be loaded.
-    """
-    if isinstance(what, str) and not is_reference(what):
-        if what not in BUILT_IN:
-            raise CreditError(
-                f"there is no estimator {what!r}",
-                place="credit.estimator",
-                remedy=nearest(what, sorted(BUILT_IN), "allowed"),
-            )
-        return BUILT_IN[what]
-    loaded = load_object(what, base) if isinstance(what, str) else what
-    if isinstance(loaded, Estimator):
-        return loaded
-    if not callable(loaded):
-        raise CreditError(f"{what!r} is a {type(loaded).__name__}, not a function", place="credit.estimator")
-    return estimator()(loaded)
+ESTIMATORS: Registry[Estimator] = Registry(
+    kind="estimator",
+    key="credit",
+    built_in={
+        "grpo": "agentrl.credit.estimators.outcome.grpo:grpo",
+        "dr_grpo": "agentrl.credit.estimators.outcome.grpo:dr_grpo",
+        "rloo": "agentrl.credit.estimators.outcome.baselines:rloo",
+        "opo": "agentrl.credit.estimators.outcome.baselines:opo",
+        "gpg": "agentrl.credit.estimators.outcome.baselines:gpg",
+        "asymre": "agentrl.credit.estimators.outcome.baselines:asymre",
+        "opmd": "agentrl.credit.estimators.outcome.baselines:opmd",
+        "bnpo": "agentrl.credit.estimators.outcome.bnpo:bnpo",
+        "pass_at_k": "agentrl.credit.estimators.outcome.pass_at_k:pass_at_k",
+        "canon": "agentrl.credit.estimators.outcome.canon:canon",
+        "riskpo": "agentrl.credit.estimators.outcome.riskpo:riskpo",
+        "copo": "agentrl.credit.estimators.outcome.copo:copo",
+        "unlikeliness": "agentrl.credit.estimators.outcome.unlikeliness:unlikeliness",
+        "pref_grpo": "agentrl.credit.estimators.outcome.pref_grpo:pref_grpo",
+        "reinforce_pp_baseline": "agentrl.credit.estimators.outcome.reinforce:reinforce_pp_baseline",
+        "w_reinforce": "agentrl.credit.estimators.outcome.reinforce:w_reinforce",
+        "nsr": "agentrl.credit.estimators.outcome.reinforce:nsr",
+        "treepo": "agentrl.credit.estimators.turn.treepo:treepo",
+        "flow_grpo": "agentrl.credit.estimators.turn.step_grpo:flow_grpo",
+        "returns": "agentrl.credit.estimators.turn.returns:returns",
+        "gigpo": "agentrl.credit.estimators.turn.gigpo:gigpo",
+        "igpo": "agentrl.credit.estimators.turn.igpo:igpo",
+        "salt": "agentrl.credit.estimators.turn.salt:salt",
+        "mt_grpo": "agentrl.credit.estimators.turn.mt_grpo:mt_grpo",
+        "step_grpo": "agentrl.credit.estimators.turn.step_grpo:step_grpo",
+        "role_grpo": "agentrl.credit.estimators.turn.roles:role_grpo",
+        "turn_gae": "agentrl.credit.estimators.turn.gae:turn_gae",
+        "reinforce_pp": "agentrl.credit.estimators.outcome.reinforce:reinforce_pp",
+        "gae": "agentrl.credit.estimators.turn.gae:gae",
+        "bi_level_gae": "agentrl.credit.estimators.turn.gae:bi_level_gae",
+        "mars": "agentrl.credit.estimators.turn.roles:mars",
+        "ppr": "agentrl.credit.estimators.turn.process:ppr",
+        "spa": "agentrl.credit.estimators.turn.process:spa",
+        "tempo": "agentrl.credit.estimators.turn.tempo:tempo",
+        "capo": "agentrl.credit.estimators.turn.capo:capo",
+        "implicit_prm": "agentrl.credit.estimators.turn.implicit_prm:implicit_prm",
+        "high_entropy": "agentrl.credit.estimators.outcome.entropy:high_entropy",
+    },
+    wanted="a function of a credit table, mine(table) or mine(table, settings: MySettings)",
+    accept=_estimator,
+    declares=lambda found: found.declared,
+)
 
 
 class EpisodeCredit(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,26 +203,11 @@ def split_by_episode(table: CreditTable, advantages: Advantages, name: str) -> l
     ]
 
 
-def load_credit(settings: CreditSettings, base: Path = Path()) -> CreditAssigner:
+def load_credit(settings: CreditSettings, base: Path | None = None) -> CreditAssigner:
     """Finds the estimator and checks its settings.
 
     Raises:
-        CreditError: no such estimator, no such setting, or a value that does not fit.
-        RecipeError: the estimator is a reference that cannot be loaded.
+        RecipeError: there is no such estimator, it is none, or a setting does not fit.
     """
-    chosen = find_estimator(settings.estimator, base)
-    try:
-        own = chosen.settings.model_validate(settings.model_extra or {})
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        place = f"credit.{key}" if key else "credit"
-        if first["type"] == "extra_forbidden":
-            raise CreditError(
-                f"estimator {chosen.name!r} has no setting {key!r}",
-                place=place,
-                remedy=nearest(key, sorted(chosen.settings.model_fields), "allowed"),
-            ) from None
-        found = "" if first["type"] == "missing" else f", found {first['input']!r}"
-        raise CreditError(f"{first['msg'][:1].lower()}{first['msg'][1:]}{found}", place=place) from None
-    return CreditAssigner(chosen, own)
+    found = ESTIMATORS.load(settings.use, settings.settings, base)
+    return CreditAssigner(found.plug_in, found.settings)

@@ -159,22 +159,22 @@ async def trainer_ranks(recipe: Recipe, joined: Ranks) -> AsyncIterator[Launched
             remedy="start without torchrun, or set scale.trainer_ranks=1",
         )
     gpus = _gpus_each(recipe)
-    if scale.backend == "ray" and not gpus and not scale.rank_cpus:
+    if scale.use == "ray" and not gpus and not scale.rank_cpus:
         raise RecipeError(
             "a rank takes neither CPUs nor GPUs", place="scale.rank_cpus", remedy="leave it out, or say scale.rank_gpus"
         )
-    if scale.trainer_ranks == 1 and not (scale.backend == "ray" and gpus and joined.size == 1):
+    if scale.trainer_ranks == 1 and not (scale.use == "ray" and gpus and joined.size == 1):
         yield LaunchedRanks(joined, [])
         return
     request = ResourceRequest(
         "scale.trainer_ranks", scale.trainer_ranks, cpus=scale.rank_cpus, gpus=gpus, spread=False, beside_driver=True
     )
     environment = {name: os.environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME")}
-    launcher = await LAUNCHERS[scale.backend](scale, request)
+    launcher = await LAUNCHERS[scale.use](scale, request)
     handles: list[Handle] = []
     following: list[asyncio.Task[Any]] = []
     try:
-        if scale.backend == "ray":
+        if scale.use == "ray":
             handles.append(await _reserve_gpus(launcher, gpus))
         yield await _launch_ranks(recipe, launcher, handles, following)
     finally:
@@ -208,7 +208,7 @@ async def _launch_ranks(
     try:
         for rank in range(1, size):
             # Ray shows each its own GPUs only.
-            device = 0 if recipe.scale.backend == "ray" else rank
+            device = 0 if recipe.scale.use == "ray" else rank
             handle = await spawn_within(start_s, launcher, f"trainer rank {rank}", RankWorker, device)
             handles.append(handle)
             call = handle.call("run", rank, size, (launcher.host, store.port), start_s, cuda)

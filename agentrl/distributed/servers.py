@@ -103,7 +103,7 @@ class LaunchedServers:
             "engine.replicas", replicas, cpus=scale.server_cpus, spread=False, gpus_if_any=gpus is None,
             gpus=self._settings.tensor_parallel if gpus is None else gpus,
         )  # fmt: skip
-        self._launcher = await LAUNCHERS[scale.backend](scale, request)
+        self._launcher = await LAUNCHERS[scale.use](scale, request)
         try:
             begun = await asyncio.gather(*(self._begin() for _ in range(replicas)))
         except BaseException:

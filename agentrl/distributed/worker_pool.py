@@ -166,7 +166,7 @@ class WorkerPool:
                 raise RecipeError(
                     "workers on other machines cannot reach a server at 127.0.0.1",
                     place="engine.urls",
-                    remedy="name an address that they can reach, or take scale.backend: process",
+                    remedy="name an address that they can reach, or take scale.use: process",
                 )
             return Attached(())
         await engine.start()
@@ -242,7 +242,7 @@ class WorkerPool:
         request = ResourceRequest(
             "scale.rollout_workers", self.settings.rollout_workers, cpus=self.settings.worker_cpus
         )
-        self._launcher = await LAUNCHERS[self.settings.backend](self.settings, request)
+        self._launcher = await LAUNCHERS[self.settings.use](self.settings, request)
         for _ in range(self.settings.rollout_workers):
             self._start()
         await asyncio.wait([worker.handle for worker in self._workers])

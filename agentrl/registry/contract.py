@@ -11,7 +11,8 @@ def misfit(found: type, contract: type) -> str | None:
     """What keeps a class from being what a base class or protocol describes, in words; None if nothing does."""
     if missing := sorted(getattr(found, "__abstractmethods__", ())):
         return f"lacks the method {', '.join(missing)}"
-    for name, asked in _methods(contract):
+    protocol = getattr(contract, "_is_protocol", False)
+    for name, asked in _methods(contract) if protocol or issubclass(found, contract) else ():
         own = inspect.getattr_static(found, name, None)
         if own is None:
             return f"lacks the method {name}{inspect.signature(asked)}"

@@ -56,7 +56,7 @@ class Registry(Generic[T]):
         built_in: by name, where it is: `agentrl.x.y:Name`.
         wanted: what a plug-in of this kind is, in words: `an Agent subclass`.
         accept: the plug-in that an object is or becomes; None: it is not of this kind.
-        contract: what a class must have the methods of.
+        contracts: classes whose methods a plug-in must have, as far as it is their subclass; and protocols.
         leading: what the function or constructor is called with by position, before its settings.
         filled: the parameters that are filled by name where it asks for them; no settings.
         declares: its settings, where they are not those of its function or constructor.
@@ -68,7 +68,7 @@ class Registry(Generic[T]):
     built_in: Mapping[str, str]
     wanted: str
     accept: Callable[[Any], T | None]
-    contract: type | None = None
+    contracts: Sequence[type] = ()
     leading: Sequence[str] = ()
     filled: Collection[str] = ()
     declares: Callable[[T], Declared] | None = None
@@ -92,14 +92,28 @@ class Registry(Generic[T]):
             raise RecipeError(f"there is no {self.kind} {use!r}", place=place, remedy=remedy)
         reference = self.built_in.get(name, name) if isinstance(name, str) else None
         found = use if reference is None else load_object(reference, base)
-        plug_in = self.accept(found)
+        try:
+            plug_in = self.accept(found)
+        except TypeError as error:
+            raise RecipeError(f"{name_of(use)} {error}", place=place, remedy=f"what is wanted: {self.wanted}") from None
         if plug_in is None:
             if reference is not None:
-                raise wrong_kind(reference, base, place, self.wanted, lambda each: self.accept(each) is not None)
+                raise wrong_kind(reference, base, place, self.wanted, self._fits)
             raise RecipeError(f"{use!r} is {what_it_is(use)}, not {self.wanted}", place=place)
-        if self.contract is not None and isinstance(plug_in, type) and (why := misfit(plug_in, self.contract)):
-            raise RecipeError(f"{name_of(use)} {why}", place=place, remedy=f"{self.wanted} is what {place} takes")
+        for contract in self.contracts:
+            if isinstance(plug_in, type) and (why := misfit(plug_in, contract)):
+                raise RecipeError(f"{name_of(use)} {why}", place=place, remedy=f"what is wanted: {self.wanted}")
         return plug_in
+
+    def _fits(self, found: Any) -> bool:
+        try:
+            return self.accept(found) is not None
+        except TypeError:
+            return False
+
+    def all(self) -> dict[str, T]:
+        """The built-ins by name, in the order of the table. Imports all of them."""
+        return {name: self.find(name) for name in self.built_in}
 
     def load(
         self, use: Any, settings: Mapping[str, Any], base: Path | None = None, place: str | None = None
@@ -125,12 +139,12 @@ class Registry(Generic[T]):
         Raises:
             RecipeError: it cannot be called as its kind is.
         """
-        if self.declares is not None:
-            return self.declares(plug_in)
         try:
+            if self.declares is not None:
+                return self.declares(plug_in)
             return declared(plug_in, self.leading, self.filled)
         except (TypeError, ValueError) as error:
-            remedy = f"{self.kind}: {self.wanted}"
+            remedy = f"what is wanted: {self.wanted}"
             raise RecipeError(f"{name} {error}", place=place or self.key, remedy=remedy) from None
 
 

@@ -24,6 +24,12 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 _OPEN = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
+class NoSettings(BaseModel):
+    """Settings of a plug-in that has none."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
 @dataclass(frozen=True)
 class Declared:
     """The settings of a plug-in.
@@ -43,10 +49,6 @@ class Declared:
         if self.whole is not None:
             return {self.whole: settings}
         return {name: getattr(settings, name) for name in settings.model_fields_set}
-
-
-NOTHING = Declared(create_model("NoSettings", __config__=ConfigDict(extra="forbid", frozen=True)))
-"""Of a plug-in that has no settings."""
 
 
 def declared(plug_in: Any, leading: Sequence[str] = (), filled: Collection[str] = ()) -> Declared:
@@ -132,7 +134,7 @@ def _beyond(parameters: list[inspect.Parameter], leading: Sequence[str]) -> list
         if left and left[0].kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
             del left[0]
         elif not (left and left[0].kind is inspect.Parameter.VAR_POSITIONAL):
-            raise TypeError(f"takes ({', '.join(map(str, parameters))}), and is called with ({', '.join(leading)})")
+            raise TypeError(f"takes {inspect.Signature(parameters)}, and is called with ({', '.join(leading)})")
     return left
 
 

@@ -25,7 +25,7 @@ TRACKERS: Registry[type[Reporter]] = Registry(
     },
     wanted="a Tracker or another Reporter",
     accept=subclass_of(Reporter),
-    contract=Reporter,
+    contracts=[Reporter],
 )
 
 
@@ -44,7 +44,7 @@ def trackers(recipe: Recipe) -> list[Guarded]:
 
 
 def _reporter(entry: Track, name: str, base: Path, place: str) -> Reporter:
-    loaded = TRACKERS.load(entry.use, entry.model_extra or {}, base, place)
+    loaded = TRACKERS.load(entry.use, entry.settings, base, place)
     try:
         reporter: Reporter = loaded.make()
     except MissingExtra as error:

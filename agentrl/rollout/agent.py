@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
+from agentrl.registry.registry import Registry, subclass_of
 from agentrl.rollout.session import Session
 from agentrl.types.task import Message
 
 
-class Agent:
-    """Drives one episode. Constructor arguments are the settings under `agent.args` of the recipe.
+class Agent(ABC):
+    """Drives one episode. Constructor arguments are settings, which stand beside `agent.use` in the recipe.
 
     A subclass implements `run`: it calls `session.generate()` and `session.run_tools(reply)` until
     `session.outcome` is set. Exceptions are handled by the runner (the failure table): an agent needs no `try`.
     """
 
+    @abstractmethod
     async def run(self, session: Session) -> None:
         """Drives the episode until it is finished."""
-        raise NotImplementedError(f"{type(self).__name__} must implement 'async def run(self, session)'")
 
     def opening(self, session: Session, system: str | None) -> list[Message]:
         """The messages that open the conversation: the system message of the recipe, then the task's."""
@@ -45,3 +48,16 @@ class ToolAgent(Agent):
                 await session.run_tools(reply)
             else:
                 session.finish("answer", reply.text.strip())
+
+
+DEFAULT = "tool_agent"
+"""The agent of a recipe that names none."""
+
+AGENTS: Registry[type[Agent]] = Registry(
+    kind="agent",
+    key="agent",
+    built_in={DEFAULT: "agentrl.rollout.agent:ToolAgent"},
+    wanted="an Agent subclass",
+    accept=subclass_of(Agent),  # type: ignore[type-abstract]
+    contracts=[Agent],
+)

@@ -24,14 +24,15 @@ from agentrl.config.credit import InformationGain
 from agentrl.config.recipe import Recipe
 from agentrl.credit.registry import load_credit
 from agentrl.engines.scripted import Say, Script, ScriptedEngine
-from agentrl.registry.references import is_reference, load_object, resolve_references, wrong_kind
+from agentrl.registry.references import load_object, wrong_kind
 from agentrl.rewards.components import RewardSet
-from agentrl.rollout.agent import Agent, ToolAgent
+from agentrl.rollout.agent import AGENTS, DEFAULT, Agent
 from agentrl.rollout.information_gain import AnswerScorer
 from agentrl.rollout.runner import RolloutContext
-from agentrl.sandbox import open_backend
 from agentrl.sandbox.pool import Pool
-from agentrl.tools.base import FunctionTool, Tool, toolbox
+from agentrl.sandbox.registry import open_backend
+from agentrl.tools.base import Tool, toolbox
+from agentrl.tools.registry import TOOLS
 from agentrl.types.engine import Engine, Sampling
 from agentrl.types.errors import RecipeError, nearest
 from agentrl.types.sandbox import Backend
@@ -39,14 +40,6 @@ from agentrl.types.task import Message, Task
 
 if TYPE_CHECKING:
     from agentrl.distributed.worker_pool import WorkerPool
-
-BUILT_IN_TOOLS = {
-    "shell": "agentrl.tools.shell:Shell",
-    "python": "agentrl.tools.python:Python",
-    "files": "agentrl.tools.files:Files",
-    "search": "agentrl.tools.search:Search",
-    "answer": "agentrl.tools.answer:Answer",
-}
 
 
 PROMPTS = 32
@@ -114,7 +107,7 @@ class Parts:
         if self.workers is not None or not (self.needs_sandbox or self.rewards.needs_fresh_sandbox):
             return None
         settings = self.recipe.sandbox
-        backend = open_backend(settings.backend)
+        backend = open_backend(settings.use, settings.settings, self.recipe.base)
         backend.preflight(settings.spec)
         if not settings.pool:
             return backend
@@ -213,7 +206,7 @@ def build(recipe: Recipe) -> Parts:
     parts = Parts(
         recipe=recipe,
         make_tools=make_tools,
-        make_agent=_agent_maker(recipe),
+        make_agent=AGENTS.load(recipe.agent.use or DEFAULT, recipe.agent.settings, recipe.base).make,
         rewards=rewards,
         definitions=definitions,
         needs_sandbox=rewards.needs_sandbox or any(tool.needs_sandbox for tool in tools),
@@ -228,59 +221,10 @@ def build(recipe: Recipe) -> Parts:
 
 
 def _tool_maker(recipe: Recipe) -> Callable[[], list[Tool]]:
-    makers = []
-    for index, entry in enumerate(recipe.tools):
-        place = f"tools.{index} ({entry.use})"
-        if not is_reference(entry.use) and entry.use not in BUILT_IN_TOOLS:
-            raise RecipeError(
-                f"there is no built-in tool {entry.use!r}",
-                place=place,
-                remedy=nearest(entry.use, BUILT_IN_TOOLS, "name code as ./task.py:Name, or take one of"),
-            )
-        found = load_object(BUILT_IN_TOOLS.get(entry.use, entry.use), recipe.base)
-        if not _is_tool(found):
-            raise wrong_kind(entry.use, recipe.base, place, "a Tool subclass or @tool function", _is_tool)
-        settings = resolve_references(entry.settings, recipe.base)
-        makers.append(_maker(found, settings, place))
-    return lambda: [make() for make in makers]
-
-
-def _is_tool(found: Any) -> bool:
-    return hasattr(found, "__agentrl_tool__") or (isinstance(found, type) and issubclass(found, Tool))
-
-
-def _is_agent(found: Any) -> bool:
-    return isinstance(found, type) and issubclass(found, Agent)
-
-
-def _maker(found: Any, settings: dict[str, Any], place: str) -> Callable[[], Tool]:
-    if hasattr(found, "__agentrl_tool__"):
-        if settings:
-            raise RecipeError("a tool function takes no settings", place=place, remedy="make it a Tool subclass")
-        return lambda: FunctionTool(found)
-    _check_settings(found, settings, place)
-    return lambda: found(**settings)
-
-
-def _agent_maker(recipe: Recipe) -> Callable[[], Agent]:
-    if recipe.agent.use is None:
-        return ToolAgent
-    found = load_object(recipe.agent.use, recipe.base)
-    if not _is_agent(found):
-        raise wrong_kind(recipe.agent.use, recipe.base, "agent.use", "an Agent subclass", _is_agent)
-    settings = resolve_references(recipe.agent.args, recipe.base)
-    _check_settings(found, settings, "agent.args")
-    return lambda: found(**settings)
-
-
-def _check_settings(cls: type, settings: dict[str, Any], place: str) -> None:
-    try:
-        inspect.signature(cls).bind(**settings)
-    except TypeError as error:
-        names = [name for name in inspect.signature(cls).parameters if name != "self"]
-        raise RecipeError(
-            f"{cls.__name__}: {error}", place=place, remedy=f"its settings: {', '.join(names) or 'none'}"
-        ) from None
+    chosen = [
+        TOOLS.load(entry.use, entry.settings, recipe.base, f"tools.{index}") for index, entry in enumerate(recipe.tools)
+    ]
+    return lambda: [each.make() for each in chosen]
 
 
 def random_script(definitions: list[dict[str, Any]]) -> Script:

@@ -14,8 +14,10 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from agentrl.credit.history import History
-from agentrl.credit.registry import BUILT_IN
+from agentrl.credit.registry import ESTIMATORS
 from agentrl.credit.table import CreditTable
+
+BUILT_IN = ESTIMATORS.all()
 
 FAMILIES = {
     "baseline": ("grpo", "dr_grpo", "flow_grpo", "rloo", "opo", "asymre", "opmd", "pass_at_k"),

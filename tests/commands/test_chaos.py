@@ -19,7 +19,7 @@ TRAINING = """\
 agent: {format: tags, max_turns: 4, describe_tools: false}
 model: {scratch: {hidden: 16, layers: 1, heads: 1, vocab_size: 300, max_context: 128}}
 sampling: {max_tokens: 6}
-credit: {estimator: gigpo}
+credit: {use: gigpo}
 warm_start: {script: hasty, episodes: 8, steps: 4, batch: 8, lr: 3.0e-3}
 train: {iterations: 20, groups: 2, group_size: 3, minibatch: 6, lr: 1.0e-3}
 eval: {episodes: 4, every: 5}

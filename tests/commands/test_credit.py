@@ -17,7 +17,7 @@ from tests.store.make import make_episode
 def test_a_stored_run_is_credited_again(counting: Path) -> None:
     here = counting.parent
     roll = ("rollout", "counting", "--n", "8", "--group-size", "4", "--agent", "hasty", "--out", "run")
-    agentrl(*roll, "--set", "credit={estimator: dr_grpo, weighting: turn}", cwd=here)
+    agentrl(*roll, "--set", "credit={use: dr_grpo, weighting: turn}", cwd=here)
     table = agentrl("credit", "run", "--estimator", "gigpo", "--set", "gamma=0.9", "--limit", "2", cwd=here).stdout
     assert "gamma=0.9" in table
     assert "episode" in table

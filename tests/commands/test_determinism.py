@@ -14,7 +14,7 @@ agent: {format: tags, max_turns: 6, describe_tools: false}
 model: {scratch: {hidden: 32, layers: 1, heads: 2, vocab_size: 300, max_context: 256}, device: cpu}
 engine: {batch_invariant: true}
 sampling: {max_tokens: 8}
-credit: {estimator: gigpo}
+credit: {use: gigpo}
 warm_start: {script: hasty, episodes: 24, steps: 20, batch: 8, lr: 3.0e-3}
 train: {iterations: 3, groups: 4, group_size: 4, minibatch: 6, lr: 1.0e-3, entropy_bonus: 0.01}
 eval: {episodes: 12}

@@ -36,7 +36,7 @@ def test_rollout_check_show_view(counting: Path) -> None:
 def test_a_killed_rollout_goes_on_with_what_is_missing(counting: Path) -> None:
     here = counting.parent
     arguments = ["rollout", "counting", "--n", "60", "--agent", "oracle", "--out", "run"]
-    sets = ["--set", "tools.0.settings.delay=0.05", "--set", "concurrency=3"]
+    sets = ["--set", "tools.0.delay=0.05", "--set", "concurrency=3"]
     process = subprocess.Popen([sys.executable, "-m", "agentrl.cli", *arguments, *sets], cwd=here)
     run = here / "run"
     stored: set[str] = set()
@@ -166,7 +166,7 @@ def test_what_cannot_be_closed_hides_neither_the_result_nor_an_error(counting: P
     code = code.replace("class Counter(Tool):", "class Counter(Tool):\n    needs_sandbox = True")
     code = code.replace("    said = [", "    1 / 0; said = [") if broken else code
     (counting / "task.py").write_text(code)
-    backend = ["--set", "sandbox.backend=./counting/task.py:Unclosable"]
+    backend = ["--set", "sandbox.use=./counting/task.py:Unclosable"]
     sets = [*backend, "--set", "limits.user_errors=2"]
     ended = agentrl(
         "rollout",

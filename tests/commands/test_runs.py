@@ -81,7 +81,7 @@ def test_a_run_of_another_recipe_says_what_can_be_done(counting: Path, tmp_path:
     said = refused(counting, path, "seed=5")
     assert said.endswith(anew)
     assert f"agentrl reward {path} --recipe RECIPE scores" in refused(counting, path, "rewards.exact.weight=2")
-    assert f"agentrl credit {path} --estimator NAME" in refused(counting, path, "credit.estimator=rloo")
+    assert f"agentrl credit {path} --estimator NAME" in refused(counting, path, "credit.use=rloo")
     newest = path / "checkpoints" / "it-00002"
     newest.mkdir(parents=True)
     (newest / "state.json").write_text("{}")
@@ -106,7 +106,7 @@ MOVED = {
         "model.device=cpu",
         "sandbox.pool=8",
         "concurrency=7",
-        "scale={backend: ray, rollout_workers: 2}",
+        "scale={use: ray, rollout_workers: 2}",
     ],
 }
 
@@ -193,7 +193,7 @@ def test_an_evaluation_of_a_run_takes_overrides_but_no_other_model(counting: Pat
 def test_ctrl_c_ends_with_one_line(counting: Path, ignored: bool) -> None:
     """Also where whoever started the command ignores SIGINT, as shells do for the background of a script."""
     arguments = ["rollout", "counting", "--agent", "oracle", "--n", "99", "--out", "run"]
-    slow = ["--set", "tools.0.settings.delay=0.5", "--set", "concurrency=1"]
+    slow = ["--set", "tools.0.delay=0.5", "--set", "concurrency=1"]
     process = subprocess.Popen(
         [sys.executable, "-m", "agentrl.cli", *arguments, *slow],
         cwd=counting.parent, stderr=subprocess.PIPE, text=True,
@@ -210,7 +210,7 @@ def test_ctrl_c_ends_with_one_line(counting: Path, ignored: bool) -> None:
     assert process.returncode == 130
 
 
-@pytest.mark.parametrize("scale", [[], ["--set", "scale.backend=process", "--set", "scale.trainer_ranks=2"]])
+@pytest.mark.parametrize("scale", [[], ["--set", "scale.use=process", "--set", "scale.trainer_ranks=2"]])
 def test_ctrl_c_does_not_wait_for_the_warm_start(counting: Path, scale: list[str]) -> None:
     (counting / "recipe.yaml").write_text((counting / "recipe.yaml").read_text() + TRAINING)
     endless = ["--set", "warm_start.steps=1000000", *scale]

@@ -26,7 +26,7 @@ def here(counting: Path) -> Path:
 
 
 def train(here: Path, out: str, estimator: str, *more: str, iterations: int = 2) -> list[dict[str, Any]]:
-    changes = [f"credit.estimator={estimator}", f"train.iterations={iterations}", *more]
+    changes = [f"credit.use={estimator}", f"train.iterations={iterations}", *more]
     agentrl("train", "counting", "--out", out, *(part for change in changes for part in ("--set", change)), cwd=here)
     with RunDir.read(here / out) as run:
         return run.metrics()
@@ -42,7 +42,7 @@ def test_information_gain_from_rollout_to_credit(here: Path) -> None:
         assert all(turn.gold_logprob < 0 for episode in episodes for turn in episode.turns)
         assert not any(turn.gold_logprob for episode in run.episodes(split="demo") for turn in episode.turns)
     # Credited again from the store, without a model: the same numbers.
-    again, _ = load_credit(CreditSettings(estimator="igpo")).assign(episodes)
+    again, _ = load_credit(CreditSettings(use="igpo")).assign(episodes)
     for credit, before in zip(again, stored, strict=True):
         np.testing.assert_allclose(credit.turns, before.turn_advantages, atol=1e-12)
     # The same weights roll out offline.
@@ -78,12 +78,12 @@ def test_token_credit_reaches_the_tokens(here: Path) -> None:
 
 
 @pytest.mark.parametrize(("changes", "words"), [
-    (["credit.estimator=gae"], "gae needs a critic (value), and there is none"),
+    (["credit.use=gae"], "gae needs a critic (value), and there is none"),
     (["train.critic={}"], "gigpo asks for no critic"),
-    (["credit.estimator=spa", "credit.baseline=group"], "spa needs a critic (progress)"),
-    (["credit.estimator=implicit_prm"], "implicit process reward model"),
-    (["credit.estimator=igpo", "information_gain={answer: gold}"], "task count0: data['gold'] is None"),
-    (["credit.estimator=igpo", "credit.pool=joint"], "did you mean 'pools'"),
+    (["credit.use=spa", "credit.baseline=group"], "spa needs a critic (progress)"),
+    (["credit.use=implicit_prm"], "implicit process reward model"),
+    (["credit.use=igpo", "information_gain={answer: gold}"], "task count0: data['gold'] is None"),
+    (["credit.use=igpo", "credit.pool=joint"], "did you mean 'pools'"),
     (["train.critic={body: copi}"], "'policy' or 'copy'"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_found_before_the_first_episode(here: Path, changes: list[str], words: str) -> None:
@@ -95,7 +95,7 @@ def test_what_does_not_fit_is_found_before_the_first_episode(here: Path, changes
 
 
 def test_an_iteration_that_teaches_nothing_says_so(here: Path) -> None:
-    alone = ["--set", "train.group_size=1", "--set", "credit.estimator=grpo", "--set", "train.iterations=1"]
+    alone = ["--set", "train.group_size=1", "--set", "credit.use=grpo", "--set", "train.iterations=1"]
     said = agentrl("train", "counting", "--out", "run", *alone, cwd=here)
     text = " ".join((said.stdout + said.stderr).split())
     assert "nothing to learn from, every advantage is 0" in text

@@ -20,7 +20,7 @@ ADAPTERS = """\
 agent: {format: tags, max_turns: 6, describe_tools: false}
 model: {path: warm/checkpoints/it-00001, dtype: bfloat16}
 sampling: {max_tokens: 8}
-credit: {estimator: gigpo}
+credit: {use: gigpo}
 train:
   {iterations: 3, groups: 2, group_size: 3, minibatch: 6, lr: 1.0e-3, precision: bfloat16, lora: {rank: 4},
    kl: {coef: 0.01, estimator: k3}, activation_checkpointing: true, logits_mb: 1}

@@ -22,7 +22,7 @@ from tests.command import agentrl
 from .test_train import metrics, trainable  # noqa: F401  (a fixture)
 from .test_train_async import FLOW
 
-CRITIC = ("--set", "credit={estimator: gae}", "--set", "train.critic={body: copy, steps: 2}")
+CRITIC = ("--set", "credit={use: gae}", "--set", "train.critic={body: copy, steps: 2}")
 SHORT = ("--set", "train.iterations=3", "--set", "eval.every=1", "--set", "warm_start.steps=8", *CRITIC)
 
 

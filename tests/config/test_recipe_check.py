@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("estimator", ["grpo", "gigpo", "rloo"])
 def test_groups_of_one_under_credit_that_compares_get_a_warning(folder: Path, estimator: str) -> None:
-    chosen = f"credit.estimator={estimator}"
+    chosen = f"credit.use={estimator}"
     assert "warning" not in check(str(folder), [chosen])
     said = check(str(folder), [chosen, "train.group_size=1"])
     assert f"warning: {estimator} compares the episodes of a group, and train.group_size is 1" in said
@@ -55,7 +55,7 @@ def test_groups_of_one_under_credit_that_compares_get_a_warning(folder: Path, es
 
 
 def test_the_estimator_can_be_the_key_of_its_settings(folder: Path) -> None:
-    short, long = ("credit={gigpo: {gamma: 0.9, std: none}}", "credit={estimator: gigpo, gamma: 0.9, std: none}")
+    short, long = ("credit={gigpo: {gamma: 0.9, std: none}}", "credit={use: gigpo, gamma: 0.9, std: none}")
     assert 'credit   gigpo {"weighting"' in check(str(folder), [short])
     assert check(str(folder), [short]) == check(str(folder), [long])
     assert check(str(folder), ["credit=gigpo"]) == check(str(folder), ["credit={gigpo: {}}"])

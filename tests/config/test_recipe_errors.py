@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agentrl.config.loader import load_recipe
+from agentrl.config.recipe import recipe_from_run
 from agentrl.credit.registry import load_credit
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.rollout.builder import build
@@ -86,24 +87,21 @@ def fails(folder: Path, text: str, *overrides: str) -> str:
 
 
 def test_a_good_one_loads_and_overrides_apply(folder: Path) -> None:
-    recipe = load_recipe(str(folder), ["train.lr=1e-3", "tools.0.settings={width: 3}", "sampling.temperature=0.5"])
+    recipe = load_recipe(str(folder), ["train.lr=1e-3", "tools.0.width=3", "sampling.temperature=0.5"])
     assert recipe.train is not None
     assert (recipe.train.lr, recipe.sampling.temperature) == (1e-3, 0.5)
     tools = build(recipe).make_tools()
     assert tools[0].width == 3  # type: ignore[attr-defined]
     short = load_recipe(str(folder), ["credit=rloo", "sandbox=docker", "train.loss={dapo: {}}"])
-    assert (short.credit.estimator, short.sandbox.backend, short.train.loss.use) == ("rloo", "docker", "dapo")
+    assert (short.credit.use, short.sandbox.use, short.train.loss.use) == ("rloo", "docker", "dapo")
     assert load_recipe(str(folder), ["sandbox.spec.setup=make"]).sandbox.spec.setup == ("make",)
     flat = load_recipe(str(folder), ["tools=[{use: ./task.py:Door, width: 4}]"])
     assert build(flat).make_tools()[0].width == 4  # type: ignore[attr-defined]
 
 
 SHORT = {
-    "tools: [./task.py:Door]": {"tools.0.width=3": {"width": 3}, "tools.0.settings.width=3": {"width": 3}},
-    "tools: [{./task.py:Door: {width: 2}}]": {
-        "tools.0.width=3": {"width": 3},
-        "tools.0.settings.width=3": {"width": 3},
-    },
+    "tools: [./task.py:Door]": {"tools.0.width=3": {"width": 3}},
+    "tools: [{./task.py:Door: {width: 2}}]": {"tools.0.width=3": {"width": 3}},
     "tools: [{use: ./task.py:Door, width: 2}]": {"tools.0.width=3": {"width": 3}, "tools.0.use=shell": {"width": 2}},
 }
 
@@ -118,10 +116,10 @@ def test_overrides_reach_into_every_form_of_a_tool(folder: Path, text: str, over
     ("text", "override", "found"),
     [
         ("engine: vllm", "engine.urls=[http://a]", {"use": "vllm", "urls": ["http://a"]}),
-        ("scale: process", "scale.rollout_workers=2", {"backend": "process", "rollout_workers": 2}),
-        ("sandbox: docker", "sandbox.pool=4", {"backend": "docker", "pool": 4}),
-        ("sandbox: docker", "sandbox.spec.memory_mb=64", {"backend": "docker"}),
-        ("credit: gigpo", "credit.gamma=.5", {"estimator": "gigpo", "gamma": 0.5}),
+        ("scale: process", "scale.rollout_workers=2", {"use": "process", "rollout_workers": 2}),
+        ("sandbox: docker", "sandbox.pool=4", {"use": "docker", "pool": 4}),
+        ("sandbox: docker", "sandbox.spec.memory_mb=64", {"use": "docker"}),
+        ("credit: gigpo", "credit.gamma=.5", {"use": "gigpo", "gamma": 0.5}),
         ("credit: {gigpo: {gamma: .9, std: none}}", "credit.gamma=.5", {"gamma": 0.5, "std": "none"}),
         ("curriculum: [dapo]", "curriculum.0.rounds=2", [{"use": "dapo", "rounds": 2}]),
         ("curriculum: [{dapo: {rounds: 3}}]", "curriculum.0.rounds=2", [{"use": "dapo", "rounds": 2}]),
@@ -187,7 +185,7 @@ def test_an_override_cannot_reach_into_what_is_no_short_form(folder: Path) -> No
             ["tools.0", "Task is a class", "not a Tool", "defines: Door, open_"],
         ),
         (("[./task.py:Door]", "[./task.py:tasks]"), ["tools.0", "a function (", "task.py:4)", "not a Tool"]),
-        (("agent:", "agent:\n  use: ./task.py:Door"), ["agent.use", "kind Tool (", "task.py:7)", "defines: Walker\n"]),
+        (("agent:", "agent:\n  use: ./task.py:Door"), ["agent: ", "kind Tool (", "task.py:7)", "defines: Walker\n"]),
         (("{exact_match: {}}", "{x: ./task.py:Door}"), ["rewards.x", "not a function", "defines: tasks, open_door, "]),
         (("rewards:", "scripts: {me: ./task.py:broken}\nrewards:"), ["scripts.me", "generator", "defines: tasks\n"]),
         (("rewards:", "scripts: {me: ./task.py:nobody}\nrewards:"), ["it has: tasks, Door, Walker, open_door, "]),
@@ -200,16 +198,19 @@ def test_an_override_cannot_reach_into_what_is_no_short_form(folder: Path) -> No
         (("[./task.py:Door]", "[./task.py:ordered]"), ["ordered: 'how' is positional only", "remove the /"]),
         (("[./task.py:Door]", "[./task.py:Nothing]"), ["Nothing", "no @tool method"]),
         (("{exact_match: {}}", "{exact_mtch: {}}"), ["exact_mtch", "exact_match"]),
-        (("rewards:", "credit: {estimator: gippo}\nrewards:"), ["gippo", "gigpo"]),
+        (("rewards:", "credit: {use: gippo}\nrewards:"), ["gippo", "gigpo"]),
         (("rewards:", "credit: gippo\nrewards:"), ["gippo", "gigpo"]),
         (("rewards:", "limits: tight\nrewards:"), ["limits", "a section of keys", "engine_failures"]),
         (("rewards:", "curriculum: [{dapo: 5}]\nrewards:"), ["settings of dapo are keys and values"]),
-        (("rewards:", "credit: {estimator: gigpo, gama: 1}\nrewards:"), ["gama", "gamma"]),
+        (("rewards:", "credit: {use: gigpo, gama: 1}\nrewards:"), ["gama", "gamma"]),
         (("rewards:", "sandbox: {spec: {memory: 5}}\nrewards:"), ["recipe.yaml:6", "memory", "memory_mb"]),
         (("max_turns: 4", "format: hermis"), ["hermis", "hermes"]),
         (("rewards:", "warm_start: {script: me}\nrewards:"), ["warm_start.script", "'me'"]),
         (("rewards:", "limits: {episode_s: .inf}\nrewards:"), ["recipe.yaml:6", "limits.episode_s: inf", "finite"]),
-        (("max_turns: 4", "args: {since: 2024-05-01}"), ["agent.args.since", "write it in quotes: '2024-05-01'"]),
+        (
+            ("max_turns: 4", "use: ./task.py:Walker\n  since: 2024-05-01"),
+            ["agent.since", "write it in quotes: '2024-05-01'"],
+        ),
     ],
 )
 def test_each_mistake_is_explained(folder: Path, change: tuple[str, str], expected: list[str]) -> None:
@@ -246,6 +247,40 @@ def test_code_that_cannot_be_imported_names_its_line(folder: Path, code: str, ex
     other.mkdir()
     (other / "task.py").write_text(code)
     assert fails(other, GOOD).rstrip().endswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("section", "place", "now"),
+    [
+        ("credit: {estimator: gigpo}", "recipe.yaml:5: credit.estimator", "credit.use"),
+        ("sandbox: {backend: docker}", "recipe.yaml:5: sandbox.backend", "sandbox.use"),
+        ("scale: {backend: process}", "recipe.yaml:5: scale.backend", "scale.use"),
+        ("tools: [{use: shell, settings: {a: 1}}]", "recipe.yaml:5: tools.0.settings", "{use: NAME, a: ...}"),
+    ],
+)
+def test_old_keys_name_the_new_ones(folder: Path, section: str, place: str, now: str) -> None:
+    text = GOOD.replace("tools: [./task.py:Door]\n", "").replace("rewards:", f"{section}\nrewards:")
+    message = fails(folder, text)
+    for part in (f"{place}: is a key of earlier versions", "-> write", now):
+        assert part in message, message
+
+
+def test_a_recorded_recipe_with_old_keys_is_read() -> None:
+    old = {
+        "name": "old",
+        "tasks": {"source": "./task.py:tasks"},
+        "agent": {"use": "./a.py:A", "args": {"depth": 2}, "max_turns": 3},
+        "tools": [{"use": "shell", "settings": {"timeout_s": 5}}, {"use": "answer", "settings": {}}],
+        "credit": {"estimator": "gigpo", "gamma": 0.9},
+        "sandbox": {"backend": "docker"},
+        "scale": {"backend": "process", "rollout_workers": 2},
+    }
+    recipe = recipe_from_run({"recipe": old, "base": "/there"})
+    assert (recipe.agent.settings, recipe.agent.max_turns) == ({"depth": 2}, 3)
+    assert [tool.settings for tool in recipe.tools] == [{"timeout_s": 5}, {}]
+    assert (recipe.credit.use, recipe.credit.settings) == ("gigpo", {"gamma": 0.9})
+    assert (recipe.sandbox.use, recipe.scale.use) == ("docker", "process")
+    assert recipe_from_run({"recipe": json.loads(recipe.model_dump_json()), "base": "/there"}) == recipe
 
 
 def test_no_such_recipe_names_the_nearest(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

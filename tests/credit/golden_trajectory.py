@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from agentrl.credit.registry import BUILT_IN
+from agentrl.credit.registry import ESTIMATORS
 from agentrl.credit.table import CreditTable
 from tests.credit.golden import Check, Golden, arguments
+
+BUILT_IN = ESTIMATORS.all()
 
 
 def run(name: str, table: CreditTable, **settings: Any) -> Any:

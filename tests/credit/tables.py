@@ -11,9 +11,11 @@ import numpy as np
 
 from agentrl.credit.estimator import Advantages
 from agentrl.credit.history import History
-from agentrl.credit.registry import BUILT_IN
+from agentrl.credit.registry import ESTIMATORS
 from agentrl.credit.table import OPTIONAL, CreditTable
 from agentrl.types.errors import CreditError
+
+BUILT_IN = ESTIMATORS.all()
 
 
 class Step(NamedTuple):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agentrl.credit.registry import BUILT_IN
+from agentrl.credit.registry import ESTIMATORS
 
 
 def test_the_last_line_is_json_with_every_estimator() -> None:
@@ -17,5 +17,5 @@ def test_the_last_line_is_json_with_every_estimator() -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     verdict = json.loads(done.stdout.splitlines()[-1])
-    assert set(verdict["ms"]) == set(BUILT_IN)
+    assert set(verdict["ms"]) == set(ESTIMATORS.built_in)
     assert set(verdict["row_by_row_gigpo_ms"]) == {"16", "32"}

@@ -7,10 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from agentrl.credit.registry import BUILT_IN
+from agentrl.credit.registry import ESTIMATORS
 from agentrl.credit.table import CreditTable
 from agentrl.types.errors import CreditError
 from tests.credit.tables import Member, Step, run, table_of
+
+BUILT_IN = ESTIMATORS.all()
 
 
 def scored(*scores: float, groups: str | None = None, tokens: tuple[int, ...] = ()) -> CreditTable:

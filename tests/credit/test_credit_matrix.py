@@ -10,7 +10,7 @@ from agentrl.commands.credit import recredit
 from agentrl.commands.recipe import check
 from agentrl.commands.rollout import rollout
 from agentrl.commands.train import train
-from agentrl.credit.registry import BUILT_IN
+from agentrl.credit.registry import ESTIMATORS
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import CreditError
 
@@ -78,9 +78,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT_IN if name not in WITH_A_MODEL])
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS.built_in if name not in WITH_A_MODEL])
 def test_recorded_episodes_are_credited(folder: Path, name: str) -> None:
-    assert f"credit   {name} " in check(str(folder), [f"credit.estimator={name}"])
+    assert f"credit   {name} " in check(str(folder), [f"credit.use={name}"])
     result = recredit(folder / "run", name, [])
     assert len(result.credits) == 16
     assert any(any(credit.turns) for credit in result.credits)
@@ -92,7 +92,7 @@ def test_recorded_episodes_are_credited(folder: Path, name: str) -> None:
 def test_training_gives_what_a_record_lacks(folder: Path, name: str, tmp_path: Path) -> None:
     with pytest.raises(CreditError):
         recredit(folder / "run", name, [])
-    out = train(str(folder), [f"credit.estimator={name}", *WITH_A_MODEL[name]], out=tmp_path / "out", engine=None)
+    out = train(str(folder), [f"credit.use={name}", *WITH_A_MODEL[name]], out=tmp_path / "out", engine=None)
     with RunDir.read(out) as run:
         credits = [run.credit(episode.id) for episode in run.episodes(split="train") if episode.scored]
         assert {credit.estimator for credit in credits if credit} == {name}
@@ -101,23 +101,23 @@ def test_training_gives_what_a_record_lacks(folder: Path, name: str, tmp_path: P
 
 @pytest.mark.parametrize("name", ["grpo", "reinforce_pp", "gigpo"])
 def test_one_of_each_granularity_is_trained_on(folder: Path, name: str, tmp_path: Path) -> None:
-    out = train(str(folder), [f"credit.estimator={name}"], out=tmp_path / "out", engine=None)
+    out = train(str(folder), [f"credit.use={name}"], out=tmp_path / "out", engine=None)
     with RunDir.read(out) as run:
         assert [line["iteration"] for line in run.metrics() if line["split"] == "train"] == [1]
 
 
 def test_an_estimator_of_the_users_own(folder: Path) -> None:
     (folder / "mine.py").write_text("def mine(table):\n    return table.step_reward\n")
-    overrides = [f"credit.estimator={folder}/mine.py:mine"]
+    overrides = [f"credit.use={folder}/mine.py:mine"]
     assert "credit   mine" in check(str(folder), overrides)
 
 
 def test_unknown_names_and_settings_fail_at_the_check(folder: Path) -> None:
     with pytest.raises(CreditError, match="no estimator 'rlo'") as caught:
-        check(str(folder), ["credit.estimator=rlo"])
+        check(str(folder), ["credit.use=rlo"])
     assert "did you mean 'rloo'" in str(caught.value)
     with pytest.raises(CreditError, match="no setting 'weigthing'") as caught:
-        check(str(folder), ["credit.estimator=rloo", "credit.weigthing=turn"])
+        check(str(folder), ["credit.use=rloo", "credit.weigthing=turn"])
     assert "did you mean 'weighting'" in str(caught.value)
 
 
@@ -127,4 +127,4 @@ def test_win_rates_that_nothing_gives_fail_at_the_check(folder: Path) -> None:
     (bare / "task.py").write_text(CODE)
     (bare / "recipe.yaml").write_text(RECIPE.replace("win_rate: {use", "other: {use"))
     with pytest.raises(CreditError, match="no reward component is named win_rate"):
-        check(str(bare), ["credit.estimator=pref_grpo"])
+        check(str(bare), ["credit.use=pref_grpo"])

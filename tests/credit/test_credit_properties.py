@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from agentrl.credit.discount import discounted
 from agentrl.credit.normalise import normalise
-from agentrl.credit.registry import BUILT_IN, CreditAssigner
+from agentrl.credit.registry import ESTIMATORS, CreditAssigner
 from agentrl.credit.table import CreditTable
 from agentrl.types.errors import CreditError
 from tests.credit.tables import Member, Step, run, table_of, with_everything
+
+BUILT_IN = ESTIMATORS.all()
 
 NUMBERS = st.integers(-8, 8).map(lambda n: n / 4)
 SCORES = st.integers(0, 4).map(lambda n: n / 4)

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from agentrl.credit.estimator import estimator
-from agentrl.credit.registry import BUILT_IN, CreditAssigner, find_estimator
+from agentrl.credit.registry import ESTIMATORS, CreditAssigner
 from agentrl.credit.table import CreditTable
 from agentrl.types.errors import CreditError
 from tests.credit.tables import Member, Step, table_of, with_everything
+
+BUILT_IN = ESTIMATORS.all()
 
 TOTAL = [name for name, each in BUILT_IN.items() if "score" in each.settings.model_fields and name != "role_grpo"]
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -97,7 +99,7 @@ def test_user_code_says_what_it_reads() -> None:
     def mine(table: CreditTable) -> Any:
         return table.returns(1.0)
 
-    silent = find_estimator(mine)
+    silent = ESTIMATORS.find(mine)
     with pytest.raises(CreditError, match="does not say which rewards it reads") as caught:
         CreditAssigner(silent, silent.settings()).penalty_place()
     assert "@estimator(reads=" in str(caught.value)

@@ -11,10 +11,12 @@ from pydantic import BaseModel
 
 from agentrl.config.credit import CreditSettings
 from agentrl.credit import Advantages, CreditTable, estimator
-from agentrl.credit.registry import BUILT_IN, find_estimator, load_credit
+from agentrl.credit.registry import ESTIMATORS, load_credit
 from agentrl.types.episode import CallRecord
 from agentrl.types.errors import CreditError, RecipeError
 from agentrl.types.sample import training_samples
+
+BUILT_IN = ESTIMATORS.all()
 
 
 def two_groups(make_episode):
@@ -57,7 +59,7 @@ def test_a_turn_is_executed_if_all_its_calls_were(make_episode, outcomes, execut
 @pytest.mark.parametrize("name", ["grpo", "returns", "gigpo"])
 @pytest.mark.parametrize("status", ["infra_error", "user_error"])
 def test_a_lost_member_is_absent_not_zero(make_episode, name, status):
-    credit = load_credit(CreditSettings(estimator=name))
+    credit = load_credit(CreditSettings(use=name))
     lost = make_episode("a9", "a", None, [("s", 2, None)], status=status)
     kept = two_groups(make_episode)
     assert credit.assign([kept[0], lost, *kept[1:]]) == credit.assign(kept)
@@ -84,7 +86,7 @@ def test_columns_must_fit():
 
 def test_credit_fits_the_rows_of_its_episode(make_episode):
     episodes = two_groups(make_episode)
-    credits, metrics = load_credit(CreditSettings(estimator="gigpo", std="none", gamma=1.0)).assign(episodes)
+    credits, metrics = load_credit(CreditSettings(use="gigpo", std="none", gamma=1.0)).assign(episodes)
     assert [credit.episode_id for credit in credits] == [episode.id for episode in episodes]
     # Group a: scores 1.5 and 0; state s was acted on with 1.5 to go, and with 0 to go; t only once.
     assert credits[0].turns == [0.75 + 0.75, 0.75]
@@ -104,7 +106,7 @@ def test_token_credit_fits_the_rows_of_its_episode(make_episode):
 
 
 def test_no_scored_episode_is_no_error(make_episode):
-    credits, metrics = load_credit(CreditSettings(estimator="gigpo")).assign(
+    credits, metrics = load_credit(CreditSettings(use="gigpo")).assign(
         [make_episode("a", "a", None, status="infra_error")]
     )
     assert credits == []
@@ -114,8 +116,8 @@ def test_no_scored_episode_is_no_error(make_episode):
 def test_grpo_prefers_the_shorter_success(make_episode):
     long, short = [("s", 1, None)] * 4, [("s", 1, None)]
     episodes = [make_episode("a0", "a", 1.0, long), make_episode("a1", "a", 1.0, short)]
-    flat, _ = load_credit(CreditSettings(estimator="grpo")).assign(episodes)
-    keen, _ = load_credit(CreditSettings(estimator="grpo", gamma=0.5, std="none")).assign(episodes)
+    flat, _ = load_credit(CreditSettings(use="grpo")).assign(episodes)
+    keen, _ = load_credit(CreditSettings(use="grpo", gamma=0.5, std="none")).assign(episodes)
     assert flat[0].turns[0] == flat[1].turns[0] == 0.0
     assert (keen[0].turns[0], keen[1].turns[0]) == ((0.125 - 1) / 2, (1 - 0.125) / 2)
 
@@ -123,24 +125,24 @@ def test_grpo_prefers_the_shorter_success(make_episode):
 def test_gigpo_without_states_says_what_to_do(make_episode):
     episodes = [make_episode("a0", "a", 1.0, [(None, 1, None)]), make_episode("a1", "a", 0.0, [(None, 1, None)])]
     with pytest.raises(CreditError, match=r"no turn has a state key.*'gigpo'") as caught:
-        load_credit(CreditSettings(estimator="gigpo")).assign(episodes)
+        load_credit(CreditSettings(use="gigpo")).assign(episodes)
     assert "state_key()" in str(caught.value)
 
 
 class TestSettings:
     @pytest.mark.parametrize(("settings", "message"), [
-        ({"estimator": "gigo"}, r"credit.estimator: there is no estimator 'gigo'\n.*did you mean 'gigpo'"),
-        ({"estimator": "gigpo", "gama": 1}, r"credit.gama: .*no setting 'gama'\n.*did you mean 'gamma'.*omega"),
-        ({"estimator": "grpo", "std": "both"}, r"credit.std: .*'sample', 'population' or 'none', found 'both'"),
-        ({"estimator": "grpo", "gamma": 1.5}, r"credit.gamma: .*less than or equal to 1, found 1.5"),
-        ({"estimator": "grpo", "eps": math.nan}, r"credit.eps"),
+        ({"use": "gigo"}, r"credit: there is no estimator 'gigo'\n.*did you mean 'gigpo'"),
+        ({"use": "gigpo", "gama": 1}, r"credit.gama: .*no setting 'gama'\n.*did you mean 'gamma'.*omega"),
+        ({"use": "grpo", "std": "both"}, r"credit.std: .*'sample', 'population' or 'none', found 'both'"),
+        ({"use": "grpo", "gamma": 1.5}, r"credit.gamma: .*less than or equal to 1, found 1.5"),
+        ({"use": "grpo", "eps": math.nan}, r"credit.eps"),
     ])  # fmt: skip
     def test_errors_say_what_is_allowed(self, settings, message):
-        with pytest.raises(CreditError, match=message):
+        with pytest.raises(RecipeError, match=message):
             load_credit(CreditSettings(**settings))
 
     def test_the_schema_is_plain(self):
-        assert CreditSettings.model_json_schema()["properties"]["estimator"]["type"] == "string"
+        assert CreditSettings.model_json_schema()["properties"]["use"]["type"] == "string"
 
 
 class TestUserEstimator:
@@ -153,35 +155,46 @@ class TestUserEstimator:
             "class Mine(BaseModel, extra='forbid'):\n    scale: float = 1.0\n"
             "def mine(table: CreditTable, settings: Mine):\n    return table.step_reward * settings.scale\n"
         )
-        credit = load_credit(CreditSettings(estimator="./task.py:mine", scale=2.0), tmp_path)
+        credit = load_credit(CreditSettings(use="./task.py:mine", scale=2.0), tmp_path)
         credits, _ = credit.assign([make_episode("a0", "a", 1.0, [("s", 1, 0.5), ("s", 1, None)])])
         assert (credits[0].estimator, credits[0].turns) == ("mine", [1.0, 2.0])
-        with pytest.raises(CreditError, match="no setting 'scal'"):
-            load_credit(CreditSettings(estimator="./task.py:mine", scal=2.0), tmp_path)
+        with pytest.raises(RecipeError, match="no setting 'scal'"):
+            load_credit(CreditSettings(use="./task.py:mine", scal=2.0), tmp_path)
         with pytest.raises(RecipeError, match="has no 'min'"):
-            load_credit(CreditSettings(estimator="./task.py:min"), tmp_path)
+            load_credit(CreditSettings(use="./task.py:min"), tmp_path)
 
     def test_token_credit_is_cut_at_the_episodes(self, make_episode):
         @estimator(granularity="token", source="test", certainty="C")
         def by_token(table):
             return Advantages(np.zeros(table.n_turns), token=np.arange(table.n_tokens, dtype=float))
 
-        credits, _ = load_credit(CreditSettings(estimator=by_token)).assign(two_groups(make_episode))
+        credits, _ = load_credit(CreditSettings(use=by_token)).assign(two_groups(make_episode))
         assert [credit.tokens for credit in credits] == [[0, 1, 2, 3, 4], [5], [6, 7, 8, 9], []]
 
     def test_results_are_checked(self, make_episode):
         table = CreditTable.from_episodes(two_groups(make_episode))
         with pytest.raises(CreditError, match=r"'<lambda>': turn has shape \(2,\), not \(4,\)"):
-            find_estimator(lambda table: np.zeros(2))(table)
+            ESTIMATORS.find(lambda table: np.zeros(2))(table)
         with pytest.raises(CreditError, match=r"episode a1, turn 0: .*turn is nan"):
-            find_estimator(lambda table: np.array([0, 1, np.nan, 0]))(table)
+            ESTIMATORS.find(lambda table: np.array([0, 1, np.nan, 0]))(table)
 
     def test_a_wrong_signature(self):
-        def wrong(table, factor: float):
+        def wrong(*, table):
             return table.step_reward
 
-        with pytest.raises(CreditError, match=r"'wrong' takes \(table, factor: 'float'\)"):
-            find_estimator(wrong)
+        with pytest.raises(RecipeError, match=r"credit: wrong takes \(\*, table\), and is called with \(table\)"):
+            ESTIMATORS.find(wrong)
+
+    def test_settings_as_parameters(self, make_episode):
+        def scaled(table, factor: float = 2.0):
+            return table.step_reward * factor
+
+        episodes = [make_episode("a0", "a", 1.0, [("s", 1, 0.5), ("s", 1, None)])]
+        for given, turns in [({}, [1.0, 2.0]), ({"factor": 4}, [2.0, 4.0])]:
+            credits, _ = load_credit(CreditSettings(use=scaled, **given)).assign(episodes)
+            assert credits[0].turns == turns
+        with pytest.raises(RecipeError, match=r"credit.factor: .*valid number.*found 'x'"):
+            load_credit(CreditSettings(use=scaled, factor="x"))
 
     def test_defaults_apply_without_settings(self, make_episode):
         class Settings(BaseModel):
@@ -191,4 +204,4 @@ class TestUserEstimator:
             return np.full(table.n_turns, settings.add)
 
         plus.__annotations__["settings"] = Settings
-        assert find_estimator(plus)(CreditTable.from_episodes(two_groups(make_episode))).turn.tolist() == [3.0] * 4
+        assert ESTIMATORS.find(plus)(CreditTable.from_episodes(two_groups(make_episode))).turn.tolist() == [3.0] * 4

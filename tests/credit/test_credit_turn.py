@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from agentrl.credit.history import History, history_of, prefix_values
-from agentrl.credit.registry import BUILT_IN
+from agentrl.credit.registry import ESTIMATORS
 from agentrl.credit.table import CreditTable
 from agentrl.types.errors import CreditError
 from tests.credit.tables import Member, Step, table_of
+
+BUILT_IN = ESTIMATORS.all()
 
 
 def run(name, table, **settings):

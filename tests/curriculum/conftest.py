@@ -53,7 +53,7 @@ scripts: {oracle: ./task.py:oracle, hasty: ./task.py:hasty}
 agent: {format: tags, max_turns: 4, describe_tools: false}
 model: {scratch: {hidden: 32, layers: 1, heads: 2, vocab_size: 300, max_context: 256}}
 sampling: {max_tokens: 8}
-credit: {estimator: grpo}
+credit: {use: grpo}
 warm_start: {script: hasty, episodes: 24, steps: 80, batch: 8, lr: 3.0e-3}
 train: {iterations: 1, groups: 2, group_size: 2, lr: 1.0e-3}
 """

@@ -68,8 +68,8 @@ def test_by_name(counting: list[str], tmp_path: Path, loss: str, part: str) -> N
     [
         ["train.kl={coef: 0.1}", "train.importance={level: token}"],
         ["train.kl={coef: 0.1, estimator: k1, place: reward}", "train.importance={level: geometric, mode: mask}"],
-        ["train.kl={coef: 0.1, estimator: k3, place: reward}", "credit={estimator: gigpo}"],
-        ["train.kl={coef: 0.1, estimator: k1, place: reward}", "credit={estimator: reinforce_pp}"],
+        ["train.kl={coef: 0.1, estimator: k3, place: reward}", "credit={use: gigpo}"],
+        ["train.kl={coef: 0.1, estimator: k1, place: reward}", "credit={use: reinforce_pp}"],
     ],
 )
 def test_kl_and_importance(counting: list[str], tmp_path: Path, more: list[str]) -> None:

@@ -220,7 +220,7 @@ def test_a_success_joins_one_group_of_an_iteration() -> None:
     failed = [Group(g, won.task, [episode(f"{g}{k}", 0.0, group=g) for k in range(2)]) for g in ("g1", "g2")]
     selected = part.select(failed, 2, context(past={"old": won}))
     assert [len(g.episodes) for g in selected] == [3, 2]
-    credits, _ = load_credit(CreditSettings(estimator="grpo")).assign([e for g in selected for e in g.episodes])
+    credits, _ = load_credit(CreditSettings(use="grpo")).assign([e for g in selected for e in g.episodes])
     assert [any(credit.turns) for credit in credits] == [True, True, True, False, False]
 
 

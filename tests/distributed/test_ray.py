@@ -56,7 +56,7 @@ def cluster() -> Iterator[object]:
         made.shutdown()
 
 
-ON_RAY = ["scale.backend=ray", f"scale.rollout_workers={WORKERS}"]
+ON_RAY = ["scale.use=ray", f"scale.rollout_workers={WORKERS}"]
 
 
 def test_a_node_that_is_killed_costs_no_episode(cluster, counting: Path) -> None:  # type: ignore[no-untyped-def]
@@ -110,7 +110,7 @@ def test_trainer_ranks_on_a_cluster_outlive_a_node(cluster, trainable: Path) -> 
 
     killer = threading.Thread(target=kill_when_one_update_is_done, daemon=True)
     killer.start()
-    more = ("scale.backend=ray", f"scale.address={cluster.address}", "scale.trainer_ranks=2", "scale.rank_gpus=0.5")
+    more = ("scale.use=ray", f"scale.address={cluster.address}", "scale.trainer_ranks=2", "scale.rank_gpus=0.5")
     done = run(command(trainable, "ray", *few, *(part for each in more for part in ("--set", each))))
     killer.join(timeout=60)
     add_node(cluster)
@@ -122,7 +122,7 @@ def test_trainer_ranks_on_a_cluster_outlive_a_node(cluster, trainable: Path) -> 
 
 def test_ray_plays_what_the_driver_would(cluster, counting: Path) -> None:  # type: ignore[no-untyped-def]
     here, recipe = counting.parent, str(counting)
-    two = ["scale.backend=ray", "scale.rollout_workers=2"]
+    two = ["scale.use=ray", "scale.rollout_workers=2"]
     for out, overrides in (("alone", []), ("ray", two)):
         rollout(recipe, overrides, n=16, group_size=1, agent="hasty", engine=None, out=here / out)
     assert contents(here / "ray") == contents(here / "alone")
@@ -130,7 +130,7 @@ def test_ray_plays_what_the_driver_would(cluster, counting: Path) -> None:  # ty
 
 
 def test_too_many_workers_for_the_cluster_are_refused(cluster, counting: Path) -> None:  # type: ignore[no-untyped-def]
-    many = ["scale.backend=ray", "scale.rollout_workers=50", "scale.start_s=2"]
+    many = ["scale.use=ray", "scale.rollout_workers=50", "scale.start_s=2"]
     with pytest.raises(
         AgentRLError,
         match=r"scale.rollout_workers: no room on the cluster: 50 with 1 CPUs each are asked for",

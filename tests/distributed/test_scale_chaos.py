@@ -17,7 +17,7 @@ from tests.commands.test_train import metrics
 from .test_worker_pool import invariants_hold
 
 KILLS, ITERATIONS = 20, 30
-RANKS = ("--set", "scale.backend=process", "--set", "scale.trainer_ranks=2", "--set", f"train.iterations={ITERATIONS}")
+RANKS = ("--set", "scale.use=process", "--set", "scale.trainer_ranks=2", "--set", f"train.iterations={ITERATIONS}")
 WORKERS = ("--set", "scale.rollout_workers=2", "--set", "scale.restarts=100", "--set", "limits.retries=10",
         "--set", "tools=[{use: ./task.py:Counter, delay: 0.1}]")  # fmt: skip
 

@@ -59,7 +59,7 @@ def test_servers_on_a_cluster_are_trained_and_replaced(
         [
             f"model={{path: {tmp_path / 'model'}}}",
             f"engine={{use: vllm, python: {PYTHON}, replicas: 2}}",
-            "scale={backend: ray, rollout_workers: 1}",
+            "scale={use: ray, rollout_workers: 1}",
             "tools=[./task.py:Held]",
             "limits.open_s=500",
             "warm_start={script: hasty, episodes: 60, steps: 150, batch: 8, lr: 2.0e-3}",

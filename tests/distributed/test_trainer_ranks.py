@@ -16,7 +16,7 @@ from agentrl.config.loader import load_recipe
 from agentrl.types.errors import RecipeError
 from tests.commands.test_train import metrics
 
-TWO = ("--set", "scale.backend=process", "--set", "scale.trainer_ranks=2")
+TWO = ("--set", "scale.use=process", "--set", "scale.trainer_ranks=2")
 
 
 def command(recipe: Path, out: str, *more: str) -> list[str]:
@@ -75,9 +75,9 @@ def test_ranks_are_asked_for_where_they_can_be(trainable: Path) -> None:
     with pytest.raises(RecipeError, match="trainer ranks are processes of their own"):
         load_recipe(str(trainable), ["scale.trainer_ranks=2"])
     with pytest.raises(RecipeError, match="'rank_gpus' belongs to ray"):
-        load_recipe(str(trainable), ["scale.backend=process", "scale.trainer_ranks=2", "scale.rank_gpus=1"])
+        load_recipe(str(trainable), ["scale.use=process", "scale.trainer_ranks=2", "scale.rank_gpus=1"])
     with pytest.raises(RecipeError, match="nothing is placed there"):
-        load_recipe(str(trainable), ["scale.backend=ray"])
+        load_recipe(str(trainable), ["scale.use=ray"])
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = run([*torchrun, *command(trainable, "both", *TWO)])
     assert "torchrun has started the ranks already" in done.stderr

@@ -29,7 +29,7 @@ from tests.commands.test_train import metrics
 from tests.rollout.test_failures_over_http import Server
 from tests.rollout.world import make_parts, specs
 
-TWO_PROCESSES = ("scale.backend=process", "scale.rollout_workers=2")
+TWO_PROCESSES = ("scale.use=process", "scale.rollout_workers=2")
 
 
 def contents(run: Path) -> dict[str, Episode]:
@@ -60,7 +60,7 @@ def play(counting: Path, out: str, n: int, *overrides: str, agent: str = "oracle
 def test_workers_play_what_the_driver_would(counting: Path) -> None:
     alone = contents(play(counting, "alone", 24, agent="hasty"))
     for backend in ("local", "process"):
-        run = play(counting, backend, 24, f"scale.backend={backend}", "scale.rollout_workers=2", agent="hasty")
+        run = play(counting, backend, 24, f"scale.use={backend}", "scale.rollout_workers=2", agent="hasty")
         assert contents(run) == alone
         invariants_hold(run)
 

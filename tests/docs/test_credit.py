@@ -6,7 +6,9 @@ import importlib.util
 import itertools
 from pathlib import Path
 
-from agentrl.credit.registry import BUILT_IN
+from agentrl.credit.registry import ESTIMATORS
+
+BUILT_IN = ESTIMATORS.all()
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -22,7 +22,7 @@ from tests.commands.conftest import CODE, RECIPE
 
 TRAINED = """\
 model: {scratch: {max_context: 100000}}
-credit: {estimator: grpo}
+credit: {use: grpo}
 train: {iterations: 1}
 engine: {use: vllm}
 """
@@ -111,7 +111,7 @@ def test_a_gpu_that_is_not_there_is_told_before_the_first_episode(
 
 def test_each_rank_has_a_gpu_of_its_own(recipe: Any, on_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
     see(monkeypatch, "0,1,2")
-    ranked: Recipe = recipe("scale={backend: process, trainer_ranks: 2}", "engine.replicas=2")
+    ranked: Recipe = recipe("scale={use: process, trainer_ranks: 2}", "engine.replicas=2")
     with pytest.raises(EngineError, match="take 2, the trainer 2, and this process sees 3"):
         engines.check_servers(ranked)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
@@ -145,7 +145,7 @@ def test_settings_for_gpus_are_refused_with_a_vllm_for_cpus(monkeypatch: pytest.
     ("more", "said"),
     [
         (["train.staleness=1", "train.importance={high: 2}"], "train.staleness"),
-        (["scale={backend: process, trainer_ranks: 2}"], "scale.trainer_ranks"),
+        (["scale={use: process, trainer_ranks: 2}"], "scale.trainer_ranks"),
         (["engine.transfer=nccl"], "engine.transfer"),
     ],
 )

@@ -42,7 +42,7 @@ scripts: {hasty: ./task.py:hasty}
 sampling: {max_tokens: 16}
 model: {scratch: {hidden: 64, layers: 2, heads: 2, vocab_size: 320, max_context: 256}}
 engine: {use: vllm}
-credit: {estimator: grpo}
+credit: {use: grpo}
 train: {lr: 1.0e-3, minibatch: 32, iterations: 1}
 concurrency: 128
 """
@@ -56,7 +56,7 @@ rewards: {exact: ./task.py:exact}
 scripts: {hasty: ./task.py:hasty}
 sampling: {max_tokens: 16}
 engine: {use: vllm}
-credit: {estimator: grpo}
+credit: {use: grpo}
 train: {lora: {rank: 8, alpha: 16}, lr: 5.0e-3, groups: 8, group_size: 8, minibatch: 32, iterations: 10}
 concurrency: 128
 """

@@ -51,7 +51,7 @@ THINGS: Registry[type[Base]] = Registry(
     built_in={"plain": f"{__name__}:Plain", "whole": f"{__name__}:Whole", "attribute": f"{__name__}:Attribute"},
     wanted="a Base subclass",
     accept=subclass_of(Base),
-    contract=Base,
+    contracts=[Base],
     aliases={"simple": "plain"},
 )
 RULES: Registry[Callable[..., Any]] = Registry(
@@ -174,7 +174,7 @@ def test_a_protocol_is_a_contract_without_a_base() -> None:
     class Lacking:
         name = "x"
 
-    things: Registry[type] = Registry("thing", "thing", {}, "a class with close()", any_class, Contract)
+    things: Registry[type] = Registry("thing", "thing", {}, "a class with close()", any_class, [Contract])
     with pytest.raises(RecipeError, match=r"lacks the method close\(self\)"):
         things.find(Lacking)
     assert misfit(Plain, Contract) is None

@@ -221,7 +221,7 @@ class Away:
 def test_a_dead_backend_stops_a_scoring_or_is_told_at_its_end(tmp_path: Path, most: int, told: str) -> None:
     write_recipe(tmp_path, rewards={"exact_match": None})
     agentrl("rollout", ".", "--agent", "oracle", "-n", "4", "--out", "run", cwd=tmp_path)
-    limits, backend = {"sandbox_s": 0.05, "sandbox_failures": most}, {"backend": "./task.py:Away"}
+    limits, backend = {"sandbox_s": 0.05, "sandbox_failures": most}, {"use": "./task.py:Away"}
     write_recipe(tmp_path, rewards={"looked": "./task.py:looked"}, sandbox=backend, limits=limits)
     (tmp_path / "task.py").write_text(TASK + AWAY)
     done = agentrl("reward", "run", "--recipe", ".", cwd=tmp_path, ok=False)

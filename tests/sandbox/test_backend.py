@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.sandbox import open_backend
 from agentrl.sandbox.namespace.backend import NamespaceBackend, NamespaceSandbox
+from agentrl.sandbox.registry import open_backend
 from agentrl.types.errors import AgentRLError, InfraError, RecipeError
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import (
@@ -231,7 +231,7 @@ async def test_a_cancelled_start_leaves_nothing(backend: NamespaceBackend) -> No
 
 DRIVER = """
 import asyncio
-from agentrl.sandbox import open_backend
+from agentrl.sandbox.registry import open_backend
 from agentrl.types.sandbox import SandboxSpec
 async def main():
     backend = open_backend("namespace")

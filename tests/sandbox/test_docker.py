@@ -18,12 +18,12 @@ import pytest
 
 pytest.importorskip("docker", reason="the package docker is missing: pip install 'agentrl[docker]'")
 
-from agentrl.sandbox import open_backend
 from agentrl.sandbox.docker.backend import DockerBackend, DockerSandbox
 from agentrl.sandbox.docker.container import ContainerSpec
 from agentrl.sandbox.docker.create_limiter import EngineChoked
 from agentrl.sandbox.docker.engine import ContainerEngine
 from agentrl.sandbox.docker.owner import MACHINE, OWNER, reap
+from agentrl.sandbox.registry import open_backend
 from agentrl.types.sandbox import (
     CapabilityMissing,
     SandboxLost,
@@ -232,10 +232,10 @@ async def test_closing_the_backend_leaves_nothing(docker_host: str) -> None:
 
 DRIVER = """
 import asyncio, sys
-from agentrl.sandbox import open_backend
+from agentrl.sandbox.registry import open_backend
 from agentrl.types.sandbox import SandboxSpec
 async def main():
-    backend = open_backend("docker", host=sys.argv[1])
+    backend = open_backend("docker", {"host": sys.argv[1]})
     backend.preflight(SandboxSpec())
     print(backend.owner, flush=True)
     async def one():

@@ -51,7 +51,7 @@ RECIPE = """
 name: outage
 tasks: ./task.py:tasks
 tools: [./task.py:Work]
-sandbox: {backend: BACKEND}
+sandbox: {use: BACKEND}
 rewards: {right: ./task.py:right}
 scripts: {worker: ./task.py:worker}
 limits: {backoff_s: 0.05, sandbox_s: SECONDS}

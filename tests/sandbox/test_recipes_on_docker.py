@@ -15,7 +15,7 @@ def test_a_recipe_runs_in_containers(
     docker_host: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, recipe: str, episodes: int
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", docker_host)
-    docker = ["--set", "sandbox.backend=docker", "--set", "concurrency=3"]
+    docker = ["--set", "sandbox.use=docker", "--set", "concurrency=3"]
     agentrl("rollout", recipe, "--agent", "oracle", "--n", str(episodes), "--out", "run", *docker, cwd=tmp_path)
     report = json.loads(agentrl("check", "run", "--json", cwd=tmp_path).stdout)
     assert (report["ok"], report["episodes"]) == (True, episodes)
@@ -27,7 +27,7 @@ def test_a_recipe_runs_in_containers(
 def test_training_in_containers(docker_host: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", docker_host)
     small = [
-        "sandbox.backend=docker", "tasks.args={mazes: 2, size: 3, extra_doors: 1, distance: 3}", "train.iterations=1",
+        "sandbox.use=docker", "tasks.args={mazes: 2, size: 3, extra_doors: 1, distance: 3}", "train.iterations=1",
         "train.groups=2", "train.group_size=2", "warm_start.episodes=4", "warm_start.steps=5", "eval.episodes=2",
         "agent.max_turns=5", "concurrency=4",
     ]  # fmt: skip

@@ -14,7 +14,7 @@ import pytest
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollout.runner import EpisodeSpec, Runner
-from agentrl.sandbox import open_backend
+from agentrl.sandbox.registry import open_backend
 from agentrl.tools.base import tool
 from agentrl.tools.shell import Shell
 from agentrl.types.episode import Episode
@@ -211,7 +211,7 @@ async def run_what_was_left(sandbox: Sandbox) -> float:
 
 
 async def test_who_waits_until_the_sandbox_is_too_old_is_scored(tmp_path: Path) -> None:
-    sandbox = {"backend": "namespace", "spec": {**SPEC, "ttl_s": 1.0}}
+    sandbox = {"use": "namespace", "spec": {**SPEC, "ttl_s": 1.0}}
     episodes, failures = await play(tmp_path, "namespace", [spec("old", SOLVE, "sleep 2")], sandbox=sandbox)
     episode = episodes["old"]
     assert failures == []

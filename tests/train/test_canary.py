@@ -21,7 +21,7 @@ model: {scratch: {hidden: 32, layers: 1, heads: 2, vocab_size: 300, max_context:
 sampling: {max_tokens: 8}
 warm_start: {script: hasty, episodes: 8, steps: 20, batch: 8, lr: 3.0e-3}
 train: {iterations: 3, groups: 2, group_size: 4, lr: 1.0e-3, entropy_bonus: 0.01}
-credit: {estimator: gigpo}
+credit: {use: gigpo}
 """
 IN_TURNS_AND_ASIDE = pytest.mark.parametrize(
     "more", [[], ["train.staleness=1", "train.importance={high: 2}"]], ids=["in turns", "async"]

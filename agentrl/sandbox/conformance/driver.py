@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from agentrl.sandbox import open_backend
+from agentrl.sandbox.registry import open_backend
 from agentrl.types.sandbox import SandboxSpec
 
 

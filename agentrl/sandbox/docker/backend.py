@@ -54,9 +54,9 @@ class DockerBackend:
 
     name = "docker"
 
-    def __init__(self, host: str | None = None, limiter: CreateLimiter | None = None) -> None:
+    def __init__(self, host: str | None = None) -> None:
         self.engine = ContainerEngine(host)
-        self.limiter = limiter or CreateLimiter()
+        self.limiter = CreateLimiter()
         self.egress = Egress()
         self.owner = new_label()
         self.snapshots = Archives(self.owner)

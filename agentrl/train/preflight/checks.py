@@ -102,7 +102,7 @@ def _check_turns(recipe: Recipe) -> None:
     apart = {
         "train.staleness": recipe.train.staleness is not None,
         "scale.trainer_ranks": recipe.scale.trainer_ranks > 1 or int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1,
-        "scale.backend": recipe.launches_servers,
+        "scale.use": recipe.launches_servers,
         "engine.transfer": recipe.engine.transfer == "nccl",
     }
     if bad := [name for name, is_so in apart.items() if is_so]:

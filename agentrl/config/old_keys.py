@@ -1,0 +1,69 @@
+"""Keys that recipes no longer have: a file with one is told what to write, the recipe of a stored run is read."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+Location = tuple[str | int, ...]
+
+RENAMED: dict[tuple[str, ...], str] = {
+    ("credit", "estimator"): "use",
+    ("sandbox", "backend"): "use",
+    ("scale", "backend"): "use",
+}
+"""Path of a key -> its name now."""
+
+SPREAD: list[tuple[str, ...]] = [("agent", "args"), ("tools", "*", "settings")]
+"""Mappings whose keys now stand beside them, next to `use`. `*`: every entry of a list."""
+
+GONE: dict[tuple[str, ...], str] = {
+    ("engine", "cuda_graphs"): "remove the key: the torch engine launches every operation; the engine for GPUs is vllm",
+}
+"""Path of a key that nothing replaces -> what to do."""
+
+
+def old_keys(tree: Any) -> Iterator[tuple[Location, str, str]]:
+    """Where a recipe has such a key, what became of it, and what to do."""
+    for path, now in RENAMED.items():
+        for location, _ in _found(tree, path):
+            yield location, "is a key of earlier versions", f"write {'.'.join((*path[:-1], now))}"
+    for path in SPREAD:
+        for location, section in _found(tree, path):
+            if isinstance(section[path[-1]], dict):
+                keys = ", ".join(f"{key}: ..." for key in section[path[-1]]) or "..."
+                yield location, "is a key of earlier versions", f"write its keys beside 'use': {{use: NAME, {keys}}}"
+    for path, remedy in GONE.items():
+        for location, _ in _found(tree, path):
+            yield location, "is gone", remedy
+
+
+def renewed(stored: Any) -> Any:
+    """A stored recipe as it would be written now. The given one stays as it is."""
+    tree = copy.deepcopy(stored)
+    for path, now in RENAMED.items():
+        for _, section in _found(tree, path):
+            section[now] = section.pop(path[-1])
+    for path in SPREAD:
+        for _, section in _found(tree, path):
+            if isinstance(section[path[-1]], dict):
+                section.update(section.pop(path[-1]))
+    for path in GONE:
+        for _, section in _found(tree, path):
+            del section[path[-1]]
+    return tree
+
+
+def _found(tree: Any, path: tuple[str, ...]) -> list[tuple[Location, dict[str, Any]]]:
+    """Where the key at the end of a path is, and the sections that hold it."""
+    at: list[tuple[Location, Any]] = [((), tree)]
+    for part in path[:-1]:
+        at = [pair for location, section in at for pair in _children(location, section, part)]
+    return [((*location, path[-1]), each) for location, each in at if isinstance(each, dict) and path[-1] in each]
+
+
+def _children(location: Location, at: Any, part: str) -> list[tuple[Location, Any]]:
+    if part == "*":
+        return [((*location, k), item) for k, item in enumerate(at)] if isinstance(at, list) else []
+    return [((*location, part), at[part])] if isinstance(at, dict) and part in at else []
