@@ -80,7 +80,7 @@ def test_a_training(name: str, tmp_path: Path) -> None:
     (folder / "recipe.yaml").write_text(
         RECIPE.replace("exact: ./task.py:exact", "length: ./task.py:length")
         + f"model: {{path: {folder / 'model'}}}\nsampling: {{max_tokens: 6}}\nagent: {{max_turns: 2}}\n"
-        "train: {iterations: 1, groups: 2, group_size: 2, lr: 1.0e-3}\ncredit: {estimator: grpo}\n"
+        "train: {iterations: 1, groups: 2, group_size: 2, lr: 1.0e-3}\ncredit: {use: grpo}\n"
     )
     agentrl("train", "counting", "--out", "run", cwd=tmp_path)
     with RunDir.read(tmp_path / "run") as run:

@@ -155,6 +155,7 @@ class Unclosable:
         class Bare:
             async def close(self): pass
         return Bare()
+    async def reap(self, *, dry=False): return []
     async def close(self):
         raise SandboxUnavailable("nobody answers any more")
 """
@@ -166,7 +167,7 @@ def test_what_cannot_be_closed_hides_neither_the_result_nor_an_error(counting: P
     code = code.replace("class Counter(Tool):", "class Counter(Tool):\n    needs_sandbox = True")
     code = code.replace("    said = [", "    1 / 0; said = [") if broken else code
     (counting / "task.py").write_text(code)
-    backend = ["--set", "sandbox.use=./counting/task.py:Unclosable"]
+    backend = ["--set", "sandbox.use=./task.py:Unclosable"]
     sets = [*backend, "--set", "limits.user_errors=2"]
     ended = agentrl(
         "rollout",

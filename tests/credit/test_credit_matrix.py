@@ -12,7 +12,7 @@ from agentrl.commands.rollout import rollout
 from agentrl.commands.train import train
 from agentrl.credit.registry import ESTIMATORS
 from agentrl.store.run_dir import RunDir
-from agentrl.types.errors import CreditError
+from agentrl.types.errors import CreditError, RecipeError
 
 CODE = """
 from agentrl import Say, Task, Tool, ToolResult, tool
@@ -113,10 +113,10 @@ def test_an_estimator_of_the_users_own(folder: Path) -> None:
 
 
 def test_unknown_names_and_settings_fail_at_the_check(folder: Path) -> None:
-    with pytest.raises(CreditError, match="no estimator 'rlo'") as caught:
+    with pytest.raises(RecipeError, match="no estimator 'rlo'") as caught:
         check(str(folder), ["credit.use=rlo"])
     assert "did you mean 'rloo'" in str(caught.value)
-    with pytest.raises(CreditError, match="no setting 'weigthing'") as caught:
+    with pytest.raises(RecipeError, match="no setting 'weigthing'") as caught:
         check(str(folder), ["credit.use=rloo", "credit.weigthing=turn"])
     assert "did you mean 'weighting'" in str(caught.value)
 

@@ -101,7 +101,7 @@ def trains(family: Family, folder: Path) -> str:
     (folder / "recipe.yaml").write_text(
         f"name: tiny\ntasks: ./task.py:tasks\ntools: [./task.py:Look]\nrewards: {{length: ./task.py:length}}\n"
         f"model: {{path: {model}{shipped}}}\nsampling: {{max_tokens: 8}}\nagent: {{max_turns: 2}}\n"
-        "train: {iterations: 2, groups: 2, group_size: 4, lr: 1.0e-3}\ncredit: {estimator: grpo}\n"
+        "train: {iterations: 2, groups: 2, group_size: 4, lr: 1.0e-3}\ncredit: {use: grpo}\n"
     )
     done = agentrl("train", "recipe.yaml", "--out", "run", cwd=folder, ok=False, timeout=900)
     if done.returncode:

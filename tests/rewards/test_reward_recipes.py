@@ -207,6 +207,7 @@ class Away:
     def preflight(self, spec): pass
     async def create(self, spec, *, label=""):
         raise SandboxUnavailable("nobody answers", remedy="start it")
+    async def reap(self, *, dry=False): return []
     async def close(self): pass
 """
 
