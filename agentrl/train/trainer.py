@@ -27,7 +27,14 @@ from agentrl.train.model.packing import Floats, Pack
 from agentrl.train.model.policy import Entropy, Policy, choose_layout, train_top_layers
 from agentrl.train.model.routers import router_coefficient
 from agentrl.train.parallel.ranks import Ranks, collective
-from agentrl.train.parallel.shards import load_optimizer, put, shard, whole, whole_optimizer, whole_state
+from agentrl.train.parallel.shards import (
+    full_optimizer_state_dict,
+    full_state_dict,
+    full_tensor,
+    load_full_optimizer_state_dict,
+    load_full_state_dict,
+    shard,
+)
 from agentrl.train.preferences import preference_metrics, with_baseline
 from agentrl.train.stats import Stats, mismatch
 from agentrl.types.errors import DeadPolicy, TrainError
@@ -143,7 +150,7 @@ class Trainer:
             frozen: false: without those that never change, because no gradient reaches them. Not with LoRA, which
                 changes them when it is merged, nor with `checkpoint_names`.
         """
-        state = whole_state(self.model, device=device)
+        state = full_state_dict(self.model, device=device)
         if self.ranks.rank:
             return {}
         if not frozen:
@@ -159,7 +166,9 @@ class Trainer:
     def freeze_reference(self) -> None:
         """Makes the policy as it is now the reference."""
         assert self.reference is not None
-        put(self.reference.model, self._plain(whole_state(self.model, everywhere=True)), self.ranks)
+        load_full_state_dict(
+            self.reference.model, self._plain(full_state_dict(self.model, everywhere=True)), self.ranks
+        )
 
     @collective
     def update(self, samples: Sequence[TrainingSample], seed: int, progress: float = 0.0) -> dict[str, float]:
@@ -258,14 +267,14 @@ class Trainer:
 
         With LoRA also the adapters, which the merged weights do not tell; the model is then the one it began with.
         """
-        state = {"optimizer": whole_optimizer(self.optimizer), "steps": self.steps}
+        state = {"optimizer": full_optimizer_state_dict(self.optimizer), "steps": self.steps}
         return state if self.settings.lora is None else {**state, "adapters": self.adapters()}
 
     @collective
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes what `state_dict` returned. Settings are the trainer's own: a changed rate takes effect."""
-        load_optimizer(self.optimizer, state["optimizer"], self.ranks)
-        put(self.model, state.get("adapters", {}), self.ranks)
+        load_full_optimizer_state_dict(self.optimizer, state["optimizer"], self.ranks)
+        load_full_state_dict(self.model, state.get("adapters", {}), self.ranks)
         fresh = self._adamw(self.settings.lr)
         for group, now in zip(self.optimizer.param_groups, fresh.param_groups, strict=True):
             group.update({name: value for name, value in now.items() if name != "params"})
@@ -275,7 +284,7 @@ class Trainer:
     def adapters(self) -> dict[str, Tensor]:
         """LoRA's own weights; none without LoRA."""
         own = [(name, parameter) for name, parameter in self.model.named_parameters() if ".lora_" in name]
-        return {name: whole(parameter.detach()) for name, parameter in own}
+        return {name: full_tensor(parameter.detach()) for name, parameter in own}
 
     def _plain(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
         return state if self.settings.lora is None else merged(state, self.settings.lora)
@@ -386,7 +395,7 @@ class Trainer:
         self, optimizer: torch.optim.Optimizer, lr: float, samples: Sequence[TrainingSample], stats: Stats
     ) -> None:
         """Clips the gradient and takes the step, if the gradient is finite."""
-        norm = whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm)).item()
+        norm = full_tensor(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm)).item()
         if not math.isfinite(norm):
             raise self._not_finite("gradient", samples, stats)
         for group in optimizer.param_groups:

@@ -17,7 +17,7 @@ from agentrl.config.loss import PreferenceLossSettings
 from agentrl.config.train import TrainSettings
 from agentrl.train.auxiliary.models import REWARD_MODEL
 from agentrl.train.parallel.ranks import Ranks
-from agentrl.train.parallel.shards import whole
+from agentrl.train.parallel.shards import full_tensor
 from agentrl.train.spmd import driver_trainer, worker_loop
 from agentrl.train.trainer import Trainer
 from agentrl.types.errors import RankFailed, TrainError
@@ -113,7 +113,7 @@ def keep_gradients(kept: list[torch.Tensor]) -> None:
 
     def keep(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         own = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        kept.append(torch.cat([whole(gradient).flatten().clone() for gradient in own]))
+        kept.append(torch.cat([full_tensor(gradient).flatten().clone() for gradient in own]))
 
     register_optimizer_step_pre_hook(keep)
 

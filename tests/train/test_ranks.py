@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from agentrl.train.parallel.ranks import Ranks
-from agentrl.train.parallel.shards import whole_state
+from agentrl.train.parallel.shards import full_state_dict
 
 from .make import llama, make_rows
 from .on_ranks import CASES, LEARNERS
@@ -87,8 +87,8 @@ def test_states_are_handed_out_tensor_by_tensor_and_not_pickled(results):
 
 def test_whole_weights_go_where_they_are_asked_for_and_stay_tied():
     model = llama()
-    assert {tensor.device.type for tensor in whole_state(model).values()} == {"cpu"}
-    state = whole_state(model, device="meta")
+    assert {tensor.device.type for tensor in full_state_dict(model).values()} == {"cpu"}
+    state = full_state_dict(model, device="meta")
     assert state.keys() == model.state_dict().keys()
     assert {tensor.device.type for tensor in state.values()} == {"meta"}
     assert state["lm_head.weight"] is state["model.embed_tokens.weight"]

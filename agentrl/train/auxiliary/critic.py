@@ -13,7 +13,12 @@ from agentrl.config.train import CriticSettings
 from agentrl.train.model.packing import Floats, Pack
 from agentrl.train.model.policy import Policy
 from agentrl.train.parallel.ranks import Ranks, collective
-from agentrl.train.parallel.shards import load_optimizer, put, whole_optimizer, whole_state
+from agentrl.train.parallel.shards import (
+    full_optimizer_state_dict,
+    full_state_dict,
+    load_full_optimizer_state_dict,
+    load_full_state_dict,
+)
 from agentrl.types.sample import TrainingSample
 
 
@@ -123,16 +128,16 @@ class Critic:
     @collective
     def state_dict(self) -> dict[str, Any]:
         """What continues the critic exactly, on any number of ranks."""
-        body = {} if self.frozen else {"body": whole_state(self.body.model, device="cpu")}
-        return {"head": self.head.state_dict(), "optimizer": whole_optimizer(self.optimizer), **body}
+        body = {} if self.frozen else {"body": full_state_dict(self.body.model, device="cpu")}
+        return {"head": self.head.state_dict(), "optimizer": full_optimizer_state_dict(self.optimizer), **body}
 
     @collective
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes what `state_dict` returned."""
-        put(self.head, state["head"], self.ranks)
-        load_optimizer(self.optimizer, state["optimizer"], self.ranks)
+        load_full_state_dict(self.head, state["head"], self.ranks)
+        load_full_optimizer_state_dict(self.optimizer, state["optimizer"], self.ranks)
         if not self.frozen:
-            put(self.body.model, state["body"], self.ranks)
+            load_full_state_dict(self.body.model, state["body"], self.ranks)
 
     def _fit(self, packs: list[tuple[Pack, bool]], loss: Callable[[Tensor, Pack], Tensor]) -> float:
         """`steps` steps on the sum of `loss(values, pack)` over the packs of all ranks; the last step's sum."""

@@ -13,7 +13,12 @@ from agentrl.config.train import RewardModelSettings
 from agentrl.train.model.packing import Floats
 from agentrl.train.model.policy import Policy
 from agentrl.train.parallel.ranks import Ranks, collective
-from agentrl.train.parallel.shards import load_optimizer, put, whole_optimizer, whole_state
+from agentrl.train.parallel.shards import (
+    full_optimizer_state_dict,
+    full_state_dict,
+    load_full_optimizer_state_dict,
+    load_full_state_dict,
+)
 from agentrl.types.sample import TrainingSample
 
 
@@ -87,13 +92,16 @@ class ImplicitRewardModel:
     @collective
     def state_dict(self) -> dict[str, Any]:
         """What continues the model exactly, on any number of ranks."""
-        return {"model": whole_state(self.policy, device="cpu"), "optimizer": whole_optimizer(self.optimizer)}
+        return {
+            "model": full_state_dict(self.policy, device="cpu"),
+            "optimizer": full_optimizer_state_dict(self.optimizer),
+        }
 
     @collective
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes what `state_dict` returned."""
-        put(self.policy, state["model"], self.ranks)
-        load_optimizer(self.optimizer, state["optimizer"], self.ranks)
+        load_full_state_dict(self.policy, state["model"], self.ranks)
+        load_full_optimizer_state_dict(self.optimizer, state["optimizer"], self.ranks)
 
     def _likely(
         self, samples: Sequence[TrainingSample], reference: Sequence[Floats], owner: NDArray[Any], episodes: int

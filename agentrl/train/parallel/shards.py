@@ -36,12 +36,12 @@ def shard(policy: Policy, ranks: Ranks) -> None:
             module.set_force_sum_reduction_for_comms(True)  # gloo can do nothing else
 
 
-def whole(tensor: Tensor) -> Tensor:
+def full_tensor(tensor: Tensor) -> Tensor:
     """The tensor itself, or all shards of it together (a call that all ranks make)."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def whole_state(
+def full_state_dict(
     model: nn.Module, everywhere: bool = False, device: torch.device | str | None = None
 ) -> dict[str, Tensor]:
     """The model's state dict with whole tensors. Tied weights stay tied: one tensor under several names.
@@ -50,7 +50,7 @@ def whole_state(
         everywhere: on every rank. Otherwise rank 0 alone keeps them, and the others get names with nothing under them.
         device: where each goes as soon as it is whole; default: it stays.
     """
-    gather = whole if everywhere else _for_rank_0
+    gather = full_tensor if everywhere else _for_rank_0
     first: dict[int, str] = {}
     out: dict[str, Tensor] = {}
     tied = {name: id(parameter) for name, parameter in model.named_parameters(remove_duplicate=False)}
@@ -60,16 +60,16 @@ def whole_state(
     return out
 
 
-def put(model: nn.Module, weights: Mapping[str, Tensor], ranks: Ranks) -> None:
+def load_full_state_dict(model: nn.Module, weights: Mapping[str, Tensor], ranks: Ranks) -> None:
     """Writes rank 0's whole tensors into a model's weights, sharded or not, by name. On the other ranks they may be
     on the device "meta": each is handed over when its turn comes."""
     own = model.state_dict()
     with torch.no_grad():
         for name, tensor in weights.items():
-            own[name].copy_(_like(tensor, own[name], ranks))
+            own[name].copy_(_distribute_like(tensor, own[name], ranks))
 
 
-def whole_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+def full_optimizer_state_dict(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """The optimiser's state with whole tensors, the same whatever the number of ranks: gathered in the main memory of
     rank 0, since it is twice the model."""
     state = optimizer.state_dict()
@@ -80,23 +80,25 @@ def whole_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     return {**state, "state": entries}
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any], ranks: Ranks) -> None:
-    """Takes what `whole_optimizer` returned on rank 0, sharded as the parameters are here. Tensors as in `put`."""
+def load_full_optimizer_state_dict(optimizer: torch.optim.Optimizer, state: dict[str, Any], ranks: Ranks) -> None:
+    """Loads what `full_optimizer_state_dict` returned on rank 0, and shards it as the parameters are sharded here.
+
+    Tensors are those of rank 0, as in `load_full_state_dict`."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     entries = {
-        index: {name: _like(v, parameters[index], ranks) if v.ndim else v for name, v in entry.items()}
+        index: {name: _distribute_like(v, parameters[index], ranks) if v.ndim else v for name, v in entry.items()}
         for index, entry in state["state"].items()
     }
     optimizer.load_state_dict({**state, "state": entries})
 
 
 def _for_rank_0(tensor: Tensor) -> Tensor:
-    """As `whole`; where there are shards, an empty tensor on the other ranks, which so hold one at a time."""
-    full = whole(tensor)
+    """As `full_tensor`; where there are shards, an empty tensor on the other ranks, which so hold one at a time."""
+    full = full_tensor(tensor)
     return full.new_empty(0) if isinstance(tensor, DTensor) and dist.get_rank() else full
 
 
-def _like(tensor: Tensor, pattern: Tensor, ranks: Ranks) -> Tensor:
+def _distribute_like(tensor: Tensor, pattern: Tensor, ranks: Ranks) -> Tensor:
     """Rank 0's tensor, on the pattern's device and sharded as that is."""
     here = torch.empty_like(tensor, device=pattern.device) if tensor.is_meta else tensor.to(pattern.device)
     if isinstance(pattern, DTensor):
