@@ -111,10 +111,10 @@ def print_credit(result: Recredit, episode: str | None, limit: int) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("episode", "reward", "turn", "credit", *parts, "did"):
         table.add_column(heading, no_wrap=True, justify="right" if heading in ("reward", "turn", *parts) else "left")
-    scale = max((abs(value) for credit in chosen for value in credit.turns), default=0.0)
+    scale = max((abs(value) for credit in chosen for value in credit.turn_advantages), default=0.0)
     for credit in chosen[:limit]:
         record = result.episodes[credit.episode_id]
-        for turn, value in zip(record.turns, credit.turns, strict=True):
+        for turn, value in zip(record.turns, credit.turn_advantages, strict=True):
             first = turn.index == 0
             table.add_row(
                 Text(credit.episode_id if first else ""),

@@ -84,17 +84,17 @@ class EpisodeCredit(msgspec.Struct, frozen=True, kw_only=True):
     """Credit of one episode, as the estimator gave it.
 
     Attributes:
-        turns: one advantage per turn.
-        parts: summands of `turns` by name.
-        tokens: one advantage per sampled token, turn after turn, where the estimator tells tokens apart.
-        value_targets: what a critic should say of each sampled token; None where it is not asked.
+        turn_advantages: one per turn.
+        parts: summands of `turn_advantages` by name.
+        token_advantages: one per sampled token, in order, where the estimator distinguishes tokens.
+        value_targets: the target of a critic at each sampled token; None where the critic is not trained.
     """
 
     episode_id: str
     estimator: str
-    turns: list[float]
+    turn_advantages: list[float]
     parts: dict[str, list[float]] = {}
-    tokens: list[float] | None = None
+    token_advantages: list[float] | None = None
     value_targets: list[float | None] | None = None
 
 
@@ -194,9 +194,9 @@ def split_by_episode(table: CreditTable, advantages: Advantages, name: str) -> l
         EpisodeCredit(
             episode_id=episode_id,
             estimator=name,
-            turns=turns[start:end],
+            turn_advantages=turns[start:end],
             parts={part: column[start:end] for part, column in parts.items()},
-            tokens=None if tokens is None else tokens[slice(*span)],
+            token_advantages=None if tokens is None else tokens[slice(*span)],
             value_targets=None if targets is None else targets[slice(*span)],
         )
         for episode_id, (start, end), span in zip(table.episode_ids, turn_borders, token_borders, strict=True)

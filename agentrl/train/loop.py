@@ -381,7 +381,9 @@ class Loop:
         played = {episode.id for group in groups for episode in group.episodes}
         for episode, credit in zip(chosen, credits, strict=True):
             if episode.id in played:  # one that joined from an earlier iteration keeps its own
-                self.run.add_credit(episode.id, credit.estimator, credit.turns, credit.parts, iteration=self.iteration)
+                self.run.add_credit(
+                    episode.id, credit.estimator, credit.turn_advantages, credit.parts, iteration=self.iteration
+                )
         credited = [
             CreditedEpisode(episode, credit)
             for episode, credit in zip(chosen, credits, strict=True)
@@ -389,7 +391,7 @@ class Loop:
         ]
         rows = []
         for each in self.curriculum.refine(credited, self.iteration):
-            whole = training_samples(each.episode, each.credit.turns, each.credit.tokens)
+            whole = training_samples(each.episode, each.credit.turn_advantages, each.credit.token_advantages)
             rows += [mask_turns(row, each.masked_turns) for row in whole]
         rows = [row for row in rows if row.loss_mask.any()]
         return rows, _with_advantages(groups, credits), {**metrics, **credit_metrics}
@@ -486,5 +488,8 @@ def _groups_in_words(groups: list[Group]) -> str:
 
 def _with_advantages(groups: list[Group], credits: Iterable[EpisodeCredit]) -> list[Group]:
     """The groups with the mean |advantage| of their credited episodes."""
-    size = {credit.episode_id: sum(map(abs, credit.turns)) / max(len(credit.turns), 1) for credit in credits}
+    size = {
+        credit.episode_id: sum(map(abs, credit.turn_advantages)) / max(len(credit.turn_advantages), 1)
+        for credit in credits
+    }
     return [replace(group, advantages=[size[e.id] for e in group.episodes if e.id in size]) for group in groups]

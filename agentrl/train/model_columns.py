@@ -58,13 +58,17 @@ class ModelColumns:
             asked: list[TrainingSample] = []
             for episode, credit in pairs:
                 targets = [np.nan if target is None else target for target in credit.value_targets or ()]
-                asked += training_samples(episode, credit.turns, targets)
+                asked += training_samples(episode, credit.turn_advantages, targets)
             metrics |= self.critics["value"].fit_values(asked, [sample.advantages for sample in asked])
         if "progress" in self.critics:
-            samples = [sample for episode, credit in pairs for sample in training_samples(episode, credit.turns)]
+            samples = [
+                sample for episode, credit in pairs for sample in training_samples(episode, credit.turn_advantages)
+            ]
             metrics |= self.critics["progress"].fit_progress(samples)
         if self.reward_model is not None:
-            samples = [sample for episode, credit in pairs for sample in training_samples(episode, credit.turns)]
+            samples = [
+                sample for episode, credit in pairs for sample in training_samples(episode, credit.turn_advantages)
+            ]
             metrics |= self.reward_model.fit(samples, self._trainer.logprobs(samples, reference=True))
         return metrics
 

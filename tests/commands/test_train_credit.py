@@ -44,7 +44,7 @@ def test_information_gain_from_rollout_to_credit(here: Path) -> None:
     # Credited again from the store, without a model: the same numbers.
     again, _ = load_credit(CreditSettings(use="igpo")).assign(episodes)
     for credit, before in zip(again, stored, strict=True):
-        np.testing.assert_allclose(credit.turns, before.turn_advantages, atol=1e-12)
+        np.testing.assert_allclose(credit.turn_advantages, before.turn_advantages, atol=1e-12)
     # The same weights roll out offline.
     agentrl(
         "rollout", "counting", "--n", "4", "--out", "offline", "--set", "information_gain={}",

@@ -83,9 +83,9 @@ def test_recorded_episodes_are_credited(folder: Path, name: str) -> None:
     assert f"credit   {name} " in check(str(folder), [f"credit.use={name}"])
     result = recredit(folder / "run", name, [])
     assert len(result.credits) == 16
-    assert any(any(credit.turns) for credit in result.credits)
+    assert any(any(credit.turn_advantages) for credit in result.credits)
     for credit in result.credits:
-        assert len(credit.turns) == len(result.episodes[credit.episode_id].turns)
+        assert len(credit.turn_advantages) == len(result.episodes[credit.episode_id].turns)
 
 
 @pytest.mark.parametrize("name", WITH_A_MODEL)

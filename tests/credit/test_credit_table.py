@@ -89,12 +89,12 @@ def test_credit_fits_the_rows_of_its_episode(make_episode):
     credits, metrics = load_credit(CreditSettings(use="gigpo", std="none", gamma=1.0)).assign(episodes)
     assert [credit.episode_id for credit in credits] == [episode.id for episode in episodes]
     # Group a: scores 1.5 and 0; state s was acted on with 1.5 to go, and with 0 to go; t only once.
-    assert credits[0].turns == [0.75 + 0.75, 0.75]
+    assert credits[0].turn_advantages == [0.75 + 0.75, 0.75]
     assert credits[0].parts == {"episode": [0.75, 0.75], "step": [0.75, 0.0]}
-    assert credits[1].turns == [-1.5]
-    assert (credits[2].turns, credits[3].turns) == ([-0.25], [])
+    assert credits[1].turn_advantages == [-1.5]
+    assert (credits[2].turn_advantages, credits[3].turn_advantages) == ([-0.25], [])
     assert metrics["step_group_size"] == pytest.approx(4 / 3)
-    (row,) = training_samples(episodes[0], credits[0].turns)
+    (row,) = training_samples(episodes[0], credits[0].turn_advantages)
     assert row.advantages[row.loss_mask].tolist() == [1.5, 1.5, 0.75, 0.75, 0.75]
 
 
@@ -118,8 +118,8 @@ def test_grpo_prefers_the_shorter_success(make_episode):
     episodes = [make_episode("a0", "a", 1.0, long), make_episode("a1", "a", 1.0, short)]
     flat, _ = load_credit(CreditSettings(use="grpo")).assign(episodes)
     keen, _ = load_credit(CreditSettings(use="grpo", gamma=0.5, std="none")).assign(episodes)
-    assert flat[0].turns[0] == flat[1].turns[0] == 0.0
-    assert (keen[0].turns[0], keen[1].turns[0]) == ((0.125 - 1) / 2, (1 - 0.125) / 2)
+    assert flat[0].turn_advantages[0] == flat[1].turn_advantages[0] == 0.0
+    assert (keen[0].turn_advantages[0], keen[1].turn_advantages[0]) == ((0.125 - 1) / 2, (1 - 0.125) / 2)
 
 
 def test_gigpo_without_states_says_what_to_do(make_episode):
@@ -157,7 +157,7 @@ class TestUserEstimator:
         )
         credit = load_credit(CreditSettings(use="./task.py:mine", scale=2.0), tmp_path)
         credits, _ = credit.assign([make_episode("a0", "a", 1.0, [("s", 1, 0.5), ("s", 1, None)])])
-        assert (credits[0].estimator, credits[0].turns) == ("mine", [1.0, 2.0])
+        assert (credits[0].estimator, credits[0].turn_advantages) == ("mine", [1.0, 2.0])
         with pytest.raises(RecipeError, match="no setting 'scal'"):
             load_credit(CreditSettings(use="./task.py:mine", scal=2.0), tmp_path)
         with pytest.raises(RecipeError, match="has no 'min'"):
@@ -169,7 +169,7 @@ class TestUserEstimator:
             return Advantages(np.zeros(table.n_turns), token=np.arange(table.n_tokens, dtype=float))
 
         credits, _ = load_credit(CreditSettings(use=by_token)).assign(two_groups(make_episode))
-        assert [credit.tokens for credit in credits] == [[0, 1, 2, 3, 4], [5], [6, 7, 8, 9], []]
+        assert [credit.token_advantages for credit in credits] == [[0, 1, 2, 3, 4], [5], [6, 7, 8, 9], []]
 
     def test_results_are_checked(self, make_episode):
         table = CreditTable.from_episodes(two_groups(make_episode))
@@ -192,7 +192,7 @@ class TestUserEstimator:
         episodes = [make_episode("a0", "a", 1.0, [("s", 1, 0.5), ("s", 1, None)])]
         for given, turns in [({}, [1.0, 2.0]), ({"factor": 4}, [2.0, 4.0])]:
             credits, _ = load_credit(CreditSettings(use=scaled, **given)).assign(episodes)
-            assert credits[0].turns == turns
+            assert credits[0].turn_advantages == turns
         with pytest.raises(RecipeError, match=r"credit.factor: .*valid number.*found 'x'"):
             load_credit(CreditSettings(use=scaled, factor="x"))
 

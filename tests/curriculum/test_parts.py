@@ -58,7 +58,7 @@ def source(*ids: str) -> TaskSource:
 
 
 def credited(of: Episode) -> CreditedEpisode:
-    return CreditedEpisode(of, EpisodeCredit(episode_id=of.id, estimator="grpo", turns=[0.5] * len(of.turns)))
+    return CreditedEpisode(of, EpisodeCredit(episode_id=of.id, estimator="grpo", turn_advantages=[0.5] * len(of.turns)))
 
 
 def test_dump_against_the_table() -> None:
@@ -221,7 +221,7 @@ def test_a_success_joins_one_group_of_an_iteration() -> None:
     selected = part.select(failed, 2, context(past={"old": won}))
     assert [len(g.episodes) for g in selected] == [3, 2]
     credits, _ = load_credit(CreditSettings(use="grpo")).assign([e for g in selected for e in g.episodes])
-    assert [any(credit.turns) for credit in credits] == [True, True, True, False, False]
+    assert [any(credit.turn_advantages) for credit in credits] == [True, True, True, False, False]
 
 
 @pytest.mark.parametrize("kind", [ZeroVariance, DynamicSampling])
@@ -277,7 +277,7 @@ def test_rorecomp_takes_short_successes_and_long_failures_first() -> None:
     assert [x.episode.id for x in now] == ["r1", "w2"]
     assert part.metrics() == {"waiting": 2.0}
     later = part.refine([], context(1, past={e.id: e for e in members}))
-    assert [(x.episode.id, x.credit.turns) for x in later] == [("r2", [0.5, 0.5]), ("w1", [0.5])]
+    assert [(x.episode.id, x.credit.turn_advantages) for x in later] == [("r2", [0.5, 0.5]), ("w1", [0.5])]
     assert part.metrics() == {"waiting": 0.0}
 
 

@@ -63,8 +63,8 @@ def _put_aside(each: CreditedEpisode) -> dict[str, Any]:
         "id": each.episode.id,
         "group": each.episode.group_id,
         "estimator": credit.estimator,
-        "turns": credit.turns,
-        "tokens": credit.tokens,
+        "turns": credit.turn_advantages,
+        "tokens": credit.token_advantages,
         "silent": sorted(each.masked_turns),
     }
 
@@ -72,6 +72,9 @@ def _put_aside(each: CreditedEpisode) -> dict[str, Any]:
 def _take_up(entry: dict[str, Any], context: Context, here: dict[str, Any]) -> CreditedEpisode:
     episode = here.get(entry["id"]) or context.episode(entry["id"])
     credit = EpisodeCredit(
-        episode_id=entry["id"], estimator=entry["estimator"], turns=entry["turns"], tokens=entry["tokens"]
+        episode_id=entry["id"],
+        estimator=entry["estimator"],
+        turn_advantages=entry["turns"],
+        token_advantages=entry["tokens"],
     )
     return CreditedEpisode(episode, credit, frozenset(entry["silent"]))
