@@ -82,7 +82,9 @@ def recredit(
             credits += given
             batches.append({"split": split, "iteration": iteration, **metrics})
             for one in given if save else ():
-                run.add_credit(one.episode_id, one.estimator, one.turns, one.parts, iteration=iteration, note=note)
+                run.add_credit(
+                    one.episode_id, one.estimator, one.turn_advantages, one.parts, iteration=iteration, note=note
+                )
     return Recredit(credit, {episode.id: episode for episode in scored}, credits, batches)
 
 
