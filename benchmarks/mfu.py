@@ -44,7 +44,7 @@ def operations(model: Any, packs: Sequence[Pack]) -> float:
 def by_tree(policy: Policy, packs: Sequence[Pack], rows: Sequence[TrainingSample]) -> int:
     device = policy.model.device
     trained = sum(int(row.loss_mask.sum()) for row in rows)
-    columns = [row.logprobs for row in rows], [row.advantages for row in rows]
+    columns = [row.behaviour_logprob for row in rows], [row.advantage for row in rows]
     for packed in packs:
         logprob, _ = policy(packed)
         old, advantage = (torch.from_numpy(packed.gather(column)).to(device) for column in columns)

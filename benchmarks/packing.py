@@ -80,9 +80,16 @@ def by_turn(rows: Sequence[TrainingSample]) -> list[TrainingSample]:
     for row in rows:
         for turn, start, end in row.turn_spans:
             mask = np.arange(end) >= start
-            out.append(dataclasses.replace(row, token_ids=row.token_ids[:end], loss_mask=mask,
-                                           logprobs=row.logprobs[:end], advantages=row.advantages[:end] * mask,
-                                           turn_spans=[(turn, start, end)]))  # fmt: skip
+            out.append(
+                dataclasses.replace(
+                    row,
+                    token_ids=row.token_ids[:end],
+                    loss_mask=mask,
+                    behaviour_logprob=row.behaviour_logprob[:end],
+                    advantage=row.advantage[:end] * mask,
+                    turn_spans=[(turn, start, end)],
+                )
+            )
     return out
 
 
@@ -137,7 +144,7 @@ def end_to_end(model: Any, rows: Sequence[TrainingSample]) -> int:
 def tree(policy: Policy, rows: Sequence[TrainingSample], budget: int = 4096) -> int:
     """What agentrl trains on."""
     tokens, forwarded = sum(int(row.loss_mask.sum()) for row in rows), 0
-    old, advantages = [row.logprobs for row in rows], [row.advantages for row in rows]
+    old, advantages = [row.behaviour_logprob for row in rows], [row.advantage for row in rows]
     for packed in pack(rows, budget):
         logprob, _ = policy(packed)
         each = (torch.from_numpy(packed.gather(column)) for column in (old, advantages))
@@ -208,7 +215,9 @@ def main() -> None:
         rng = np.random.default_rng(1)
         for packed in pack(rows, 4096):
             found = Policy(model)(packed)[0].numpy()
-            packed.scatter((found + rng.normal(0, 0.1, len(found))).astype(np.float32), [row.logprobs for row in rows])
+            packed.scatter(
+                (found + rng.normal(0, 0.1, len(found))).astype(np.float32), [row.behaviour_logprob for row in rows]
+            )
     policy = Policy(model)
     layouts: dict[str, Callable[[], int]] = {
         "one padded row a turn": lambda: padded(model, by_turn(rows)),

@@ -41,8 +41,8 @@ def demonstration_sample(episode: Episode, renderer: Renderer) -> TrainingSample
     return TrainingSample(
         token_ids=np.array(ids, np.int64),
         loss_mask=np.array(mask, np.bool_),
-        logprobs=np.zeros(len(ids), np.float32),
-        advantages=np.array(mask, np.float32),
+        behaviour_logprob=np.zeros(len(ids), np.float32),
+        advantage=np.array(mask, np.float32),
         episode_id=episode.id,
         group_id=episode.group_id,
         branch_id=0,

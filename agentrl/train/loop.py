@@ -311,7 +311,7 @@ class Loop:
     def _learn(self, groups: list[Group]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Credit and update. Returns the metrics of each."""
         rows, credited, metrics = self._credit(groups)
-        if not any(row.advantages.any() for row in rows):
+        if not any(row.advantage.any() for row in rows):
             why = "every advantage is 0" if rows else "no episode was left to train on"
             if self.credit.passes_over(episode for group in groups for episode in group.episodes):
                 why += f", and {self.credit.estimator.name} does not read the rewards that turns were given"

@@ -59,7 +59,7 @@ class ModelColumns:
             for episode, credit in pairs:
                 targets = [np.nan if target is None else target for target in credit.value_targets or ()]
                 asked += training_samples(episode, credit.turn_advantages, targets)
-            metrics |= self.critics["value"].fit_values(asked, [sample.advantages for sample in asked])
+            metrics |= self.critics["value"].fit_values(asked, [sample.advantage for sample in asked])
         if "progress" in self.critics:
             samples = [
                 sample for episode, credit in pairs for sample in training_samples(episode, credit.turn_advantages)

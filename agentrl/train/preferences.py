@@ -32,7 +32,7 @@ def with_baseline(samples: Sequence[TrainingSample], logprobs: Logprobs) -> list
     if strangers:
         ratios = zip(logprobs(strangers), logprobs(strangers, reference=True), strict=True)
         z = max(0.0, float(np.mean([np.sum(own - other, dtype=np.float64) for own, other in ratios])))
-    return [replace(sample, advantages=np.where(sample.loss_mask, z, 0).astype(np.float32)) for sample in samples]
+    return [replace(sample, advantage=np.where(sample.loss_mask, z, 0).astype(np.float32)) for sample in samples]
 
 
 def mismatched(samples: Sequence[TrainingSample]) -> list[TrainingSample]:

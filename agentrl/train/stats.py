@@ -74,5 +74,5 @@ class Stats:
 
 def mismatch(pairs: Iterable[tuple[TrainingSample, Floats]]) -> dict[str, float]:
     """|engine's log-probability - recomputed one| over the trained tokens of samples: mean and maximum."""
-    gaps = np.concatenate([np.abs(sample.logprobs - values)[sample.loss_mask] for sample, values in pairs])
+    gaps = np.concatenate([np.abs(sample.behaviour_logprob - values)[sample.loss_mask] for sample, values in pairs])
     return {"mismatch_mean": float(gaps.mean()), "mismatch_max": float(gaps.max())}

@@ -210,7 +210,7 @@ class Trainer:
             before = dict(zip(later, self.logprobs([samples[index] for index in later]), strict=True))
         for number, batch in enumerate(batches):
             chosen = [samples[index] for index in batch]
-            old = [sample.logprobs for sample in chosen] if settings.old_logprobs == "engine" else None
+            old = [sample.behaviour_logprob for sample in chosen] if settings.old_logprobs == "engine" else None
             if number and old is None:
                 old = [before[index] for index in batch]
             weights = token_weights(chosen, self.objective.aggregation, settings.token_norm)
@@ -467,7 +467,7 @@ def _check(samples: Sequence[TrainingSample]) -> None:
             f"{len(samples)} training samples, and no token to train on", remedy="check that the episodes have turns"
         )
     for sample in samples:
-        for name, values in (("advantage", sample.advantages), ("engine's log-probability", sample.logprobs)):
+        for name, values in (("advantage", sample.advantage), ("engine's log-probability", sample.behaviour_logprob)):
             if not np.isfinite(values[sample.loss_mask]).all():
                 raise TrainError(
                     f"episode {sample.episode_id}, branch {sample.branch_id}: an {name} is not finite",

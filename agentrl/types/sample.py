@@ -20,8 +20,9 @@ class TrainingSample:
         token_ids: int64 [n].
         loss_mask: bool [n]; true where the policy sampled the token AND this sample is the one that trains it
             (a node shared by several branches trains once).
-        logprobs: float32 [n], the engine's behaviour log-probabilities; 0 where the mask is false.
-        advantages: float32 [n]; 0 where the mask is false.
+        behaviour_logprob: float32 [n], as the engine reported it when it sampled the token (`Node.logprobs`); 0 where
+            the mask is false.
+        advantage: float32 [n]; 0 where the mask is false.
         turn_spans: (turn index, start, end) of every trained turn.
         reward: of the whole episode; for losses that read outcomes.
         temperature: the sampling temperature; the trainer's log-probabilities are taken under the same.
@@ -29,8 +30,8 @@ class TrainingSample:
 
     token_ids: NDArray[np.int64]
     loss_mask: NDArray[np.bool_]
-    logprobs: NDArray[np.float32]
-    advantages: NDArray[np.float32]
+    behaviour_logprob: NDArray[np.float32]
+    advantage: NDArray[np.float32]
     episode_id: str
     group_id: str
     branch_id: int
@@ -50,8 +51,8 @@ def mask_turns(sample: TrainingSample, turns: Collection[int]) -> TrainingSample
     return replace(
         sample,
         loss_mask=mask,
-        logprobs=np.where(mask, sample.logprobs, np.float32(0)),
-        advantages=np.where(mask, sample.advantages, np.float32(0)),
+        behaviour_logprob=np.where(mask, sample.behaviour_logprob, np.float32(0)),
+        advantage=np.where(mask, sample.advantage, np.float32(0)),
         turn_spans=spans,
     )
 

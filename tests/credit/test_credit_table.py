@@ -95,14 +95,14 @@ def test_credit_fits_the_rows_of_its_episode(make_episode):
     assert (credits[2].turn_advantages, credits[3].turn_advantages) == ([-0.25], [])
     assert metrics["step_group_size"] == pytest.approx(4 / 3)
     (row,) = training_samples(episodes[0], credits[0].turn_advantages)
-    assert row.advantages[row.loss_mask].tolist() == [1.5, 1.5, 0.75, 0.75, 0.75]
+    assert row.advantage[row.loss_mask].tolist() == [1.5, 1.5, 0.75, 0.75, 0.75]
 
 
 def test_token_credit_fits_the_rows_of_its_episode(make_episode):
     played = make_episode("a0", "a", 1.0, [("s", 2, None), ("t", 3, None)])
     (row,) = training_samples(played, [9.0, 9.0], [0.1, 0.2, 0.3, 0.4, 0.5])
-    np.testing.assert_allclose(row.advantages[row.loss_mask], [0.1, 0.2, 0.3, 0.4, 0.5], rtol=1e-6)
-    assert not row.advantages[~row.loss_mask].any()
+    np.testing.assert_allclose(row.advantage[row.loss_mask], [0.1, 0.2, 0.3, 0.4, 0.5], rtol=1e-6)
+    assert not row.advantage[~row.loss_mask].any()
 
 
 def test_no_scored_episode_is_no_error(make_episode):

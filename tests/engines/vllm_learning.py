@@ -143,7 +143,7 @@ def worst_ratio(referee: Trainer, snapshots: dict[int, dict], rows: list[Trainin
             for span in row.versions:
                 if span.version == version:
                     part = slice(span.start, span.end)
-                    worst = max(worst, float(np.abs(np.expm1(logprobs[part] - row.logprobs[part])).max()))
+                    worst = max(worst, float(np.abs(np.expm1(logprobs[part] - row.behaviour_logprob[part])).max()))
     return worst
 
 

@@ -73,7 +73,7 @@ def worst_difference(
         begin = len(row.token_ids) - len(completion.token_ids)
         for span in completion.versions:
             part = slice(begin + span.start, begin + span.end)
-            worst = max(worst, float(np.abs(under[span.version][index][part] - row.logprobs[part]).max()))
+            worst = max(worst, float(np.abs(under[span.version][index][part] - row.behaviour_logprob[part]).max()))
     return worst
 
 

@@ -114,7 +114,9 @@ def test_grpo_takes_our_credit_token_by_token(tokenizer, tmp_path):
     behaviour = Trainer(model, TrainSettings()).logprobs(rows)
     rng = np.random.default_rng(1)
     rows = [
-        dataclasses.replace(row, logprobs=(lp + row.loss_mask * rng.normal(0, 0.2, len(lp))).astype(np.float32))
+        dataclasses.replace(
+            row, behaviour_logprob=(lp + row.loss_mask * rng.normal(0, 0.2, len(lp))).astype(np.float32)
+        )
         for row, lp in zip(rows, behaviour, strict=True)
     ]
     size = len(rows) // 2
@@ -148,10 +150,10 @@ def test_grpo_refuses_what_it_cannot_take():
 def test_a_sample_a_turn_covers_every_trained_token_once():
     (row, *_) = make_rows()
     samples = turn_samples(row, version=3, group=0)
-    assert [s.advantage for s in samples] == [float(row.advantages[start]) for _, start, _ in row.turn_spans]
+    assert [s.advantage for s in samples] == [float(row.advantage[start]) for _, start, _ in row.turn_spans]
     covered = sum(np.pad(s.completion_mask, (0, len(row.token_ids) - len(s.input_ids))) for s in samples)
     assert np.array_equal(covered, row.loss_mask)
-    uneven = dataclasses.replace(row, advantages=np.arange(len(row.advantages), dtype=np.float32))
+    uneven = dataclasses.replace(row, advantage=np.arange(len(row.advantage), dtype=np.float32))
     with pytest.raises(TrainError, match="different advantages"):
         turn_samples(uneven, 0, 0)
 
@@ -209,7 +211,7 @@ def test_async_grpo_trains_on_our_turns(tokenizer, tmp_path, monkeypatch):
     model.save_pretrained(tmp_path / "model")
     rows = make_rows()
     rows = [
-        dataclasses.replace(row, logprobs=lp)
+        dataclasses.replace(row, behaviour_logprob=lp)
         for row, lp in zip(rows, Trainer(model, TrainSettings()).logprobs(rows), strict=True)
     ]
     loop = asyncio.new_event_loop()

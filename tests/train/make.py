@@ -85,8 +85,8 @@ def turn_rows(rows: list[TrainingSample]) -> list[TrainingSample]:
                     row,
                     token_ids=row.token_ids[:end],
                     loss_mask=mask,
-                    logprobs=np.where(mask, row.logprobs[:end], 0).astype(np.float32),
-                    advantages=np.where(mask, row.advantages[:end], 0).astype(np.float32),
+                    behaviour_logprob=np.where(mask, row.behaviour_logprob[:end], 0).astype(np.float32),
+                    advantage=np.where(mask, row.advantage[:end], 0).astype(np.float32),
                     turn_spans=[(turn, start, end)],
                 )
             )

@@ -148,7 +148,7 @@ def train(out: str) -> None:
             gradients.clear()
     trainer = driver_trainer(llama(), TrainSettings(lr=1e-3), reference=None, base=Path(), ranks=ranks)
     rows = rows_of_case()
-    rows[0].advantages[np.flatnonzero(rows[0].loss_mask)[0]] = np.nan
+    rows[0].advantage[np.flatnonzero(rows[0].loss_mask)[0]] = np.nan
     try:
         trainer.update(rows, seed=0)
     except TrainError as error:

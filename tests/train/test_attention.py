@@ -33,7 +33,7 @@ def packed_gradient(
     out = [np.zeros(len(row.token_ids), np.float32) for row in rows]
     for packed in pack(rows, budget, layout):
         logprob, _ = Policy(model)(packed)
-        (logprob * torch.from_numpy(packed.gather([row.advantages for row in rows]))).sum().backward()
+        (logprob * torch.from_numpy(packed.gather([row.advantage for row in rows]))).sum().backward()
         packed.scatter(logprob.detach().numpy(), out)
     return out, gradient(model)
 
@@ -45,7 +45,7 @@ def gradient(model) -> torch.Tensor:
 def padded_gradient(model, rows: list[TrainingSample]) -> tuple[torch.Tensor, torch.Tensor]:
     model.zero_grad()
     logprob = padded_logprobs(model, rows)
-    (logprob * torch.from_numpy(np.concatenate([row.advantages[row.loss_mask] for row in rows]))).sum().backward()
+    (logprob * torch.from_numpy(np.concatenate([row.advantage[row.loss_mask] for row in rows]))).sum().backward()
     return logprob.detach(), gradient(model)
 
 

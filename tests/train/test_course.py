@@ -23,7 +23,7 @@ from .make import llama, make_rows, padded_logprobs
 
 
 def demonstrations(**sizes: int) -> list[TrainingSample]:
-    return [dataclasses.replace(row, advantages=row.loss_mask.astype(np.float32)) for row in make_rows(**sizes)]
+    return [dataclasses.replace(row, advantage=row.loss_mask.astype(np.float32)) for row in make_rows(**sizes)]
 
 
 def pairs(groups: int = 3, temperature: float = 1.0) -> list[TrainingSample]:

@@ -29,7 +29,7 @@ def gradient(model, rows, entropy="none", chunk: int | None = None, **settings) 
     policy.chunk = chunk or policy.chunk
     for packed in pack(rows, 10**6):
         logprob, entropies = policy(packed, entropy)
-        value = (logprob * torch.from_numpy(packed.gather([row.advantages for row in rows]))).sum()
+        value = (logprob * torch.from_numpy(packed.gather([row.advantage for row in rows]))).sum()
         (value if entropies is None else value + entropies.sum()).backward()
     return torch.cat([p.grad.flatten() for p in policy.parameters()])
 

@@ -26,7 +26,9 @@ def settings(**changes) -> TrainSettings:
 
 def on_policy(trainer: Trainer, rows):
     """The rows as if the trainer's own policy had sampled them."""
-    return [dataclasses.replace(row, logprobs=lp) for row, lp in zip(rows, trainer.logprobs(rows), strict=True)]
+    return [
+        dataclasses.replace(row, behaviour_logprob=lp) for row, lp in zip(rows, trainer.logprobs(rows), strict=True)
+    ]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
@@ -72,8 +74,11 @@ def test_packing_changes_no_loss(name, more):
     start, results = llama(), []
     rng = np.random.default_rng(0)
     rows = on_policy(Trainer(start, settings()), rows)
-    noise = [rng.normal(0, 0.1, len(row.logprobs)).astype(np.float32) for row in rows]
-    rows = [dataclasses.replace(r, logprobs=r.logprobs + r.loss_mask * x) for r, x in zip(rows, noise, strict=True)]
+    noise = [rng.normal(0, 0.1, len(row.behaviour_logprob)).astype(np.float32) for row in rows]
+    rows = [
+        dataclasses.replace(r, behaviour_logprob=r.behaviour_logprob + r.loss_mask * x)
+        for r, x in zip(rows, noise, strict=True)
+    ]
     for budget in (10**6, 1):
         own = {"old_logprobs": "engine", **({"old_logprobs": "recompute", **more} if more else {})}
         own = settings(loss=name, token_budget=budget, minibatch=100, max_grad_norm=1e6, **own)
@@ -178,7 +183,7 @@ def test_recomputed_and_exact_engine_logprobs_give_the_same_update(minibatch):
 def test_mismatch_is_found_whatever_the_denominator():
     trainer = Trainer(llama(), settings(minibatch=100))
     rows = on_policy(trainer, make_rows())
-    rows[0].logprobs[rows[0].loss_mask] -= 0.5
+    rows[0].behaviour_logprob[rows[0].loss_mask] -= 0.5
     for source in ("recompute", "engine"):
         metrics = Trainer(llama(), settings(old_logprobs=source, minibatch=100)).update(rows, seed=0)
         assert metrics["mismatch_max"] == pytest.approx(0.5, abs=1e-4)
@@ -191,14 +196,14 @@ def test_advantages_move_probabilities():
     for seed in range(5):
         trainer.update(rows, seed)
     change = [
-        ((now - row.logprobs) * row.advantages)[row.loss_mask]
+        ((now - row.behaviour_logprob) * row.advantage)[row.loss_mask]
         for now, row in zip(trainer.logprobs(rows), rows, strict=True)
     ]
     assert np.concatenate(change).mean() > 0.05
 
 
 def test_entropy_bonus_raises_entropy():
-    rows = [dataclasses.replace(row, advantages=np.zeros_like(row.advantages)) for row in make_rows()]
+    rows = [dataclasses.replace(row, advantage=np.zeros_like(row.advantage)) for row in make_rows()]
     model = llama()
     with torch.no_grad():
         model.model.embed_tokens.weight.mul_(6)  # far from uniform
@@ -233,7 +238,7 @@ def test_schedule(schedule, half):
 
 
 def test_weight_decay_spares_norms():
-    rows = [dataclasses.replace(row, advantages=np.zeros_like(row.advantages)) for row in make_rows()]
+    rows = [dataclasses.replace(row, advantage=np.zeros_like(row.advantage)) for row in make_rows()]
     model = llama()
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     Trainer(model, settings(weight_decay=0.5, lr=0.1, minibatch=100)).update(rows, 0)
@@ -268,7 +273,7 @@ def poisoned(rows, field):
     return [*rows[:2], dataclasses.replace(rows[2], **{field: values}), *rows[3:]]
 
 
-@pytest.mark.parametrize("field", ["advantages", "logprobs"])
+@pytest.mark.parametrize("field", ["advantage", "behaviour_logprob"])
 def test_rows_with_an_infinite_number_are_refused_by_name(field):
     rows, model = make_rows(), llama()
     before = weights(model)

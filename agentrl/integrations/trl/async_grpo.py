@@ -33,7 +33,7 @@ def turn_samples(row: TrainingSample, version: int, group: int) -> list[RolloutS
     """
     out = []
     for turn, start, end in row.turn_spans:
-        advantages = row.advantages[start:end]
+        advantages = row.advantage[start:end]
         if np.ptp(advantages) > 0:
             raise TrainError(
                 f"episode {row.episode_id}, turn {turn}: its tokens have different advantages",
@@ -47,7 +47,7 @@ def turn_samples(row: TrainingSample, version: int, group: int) -> list[RolloutS
                 completion=[],
                 input_ids=row.token_ids[:end],
                 completion_mask=mask,
-                old_log_probs=np.where(mask, row.logprobs[:end], 0).astype(np.float32),
+                old_log_probs=np.where(mask, row.behaviour_logprob[:end], 0).astype(np.float32),
                 advantage=float(advantages[0]),
                 model_version=version,
                 group_id=group,

@@ -44,9 +44,9 @@ class EpisodeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         columns: dict[str, list[np.ndarray[Any, Any]]] = {
             "prompt_ids": [row.token_ids[:at] for row, at in zip(rows, starts, strict=True)],
             "completion_ids": [row.token_ids[at:] for row, at in zip(rows, starts, strict=True)],
-            "logprobs": [row.logprobs[at:] for row, at in zip(rows, starts, strict=True)],
+            "logprobs": [row.behaviour_logprob[at:] for row, at in zip(rows, starts, strict=True)],
             "env_mask": [row.loss_mask[at:].astype(int) for row, at in zip(rows, starts, strict=True)],
-            "token_advantages": [row.advantages[at:] for row, at in zip(rows, starts, strict=True)],
+            "token_advantages": [row.advantage[at:] for row, at in zip(rows, starts, strict=True)],
         }
         lists = {name: [values.tolist() for values in column] for name, column in columns.items()}
         return {**lists, "episode_reward": [row.reward for row in rows]}

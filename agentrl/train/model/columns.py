@@ -26,8 +26,8 @@ def token_columns(
         old, ref: log-probabilities of the old and of the reference policy; without them there is no such column.
     """
     columns: Columns = {
-        "behaviour_logprob": [sample.logprobs for sample in samples],
-        "advantage": [sample.advantages for sample in samples],
+        "behaviour_logprob": [sample.behaviour_logprob for sample in samples],
+        "advantage": [sample.advantage for sample in samples],
         "reward": [np.full(len(sample.token_ids), sample.reward, np.float32) for sample in samples],
         "weight": list(weights),
         **owners(samples),
