@@ -38,7 +38,7 @@ def make_table(trajectories: int, turns: int, seed: int = 0) -> CreditTable:
         name: random.integers(0, 3, sizes[unit]) if kind is np.int64 else random.random(sizes[unit])
         for name, (unit, kind) in OPTIONAL.items()
     }
-    for name in columns.keys() & {"gold_logprob", "logprob", "ref_logprob", "prm_logprob"}:
+    for name in columns.keys() & {"gold_logprob", "behaviour_logprob", "ref_logprob", "prm_logprob"}:
         columns[name] = -columns[name]
     table = CreditTable.from_columns(
         episode=[f"e{i}" for i in range(trajectories)],

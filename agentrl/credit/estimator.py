@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from agentrl.credit.arrays import Floats
 from agentrl.credit.table import CreditTable
 from agentrl.registry.settings import Declared, declared
-from agentrl.types.errors import CreditError
+from agentrl.types.errors import CreditError, nearest
 
 Granularity = Literal["trajectory", "turn", "token"]
 Certainty = Literal["A", "B", "C"]
@@ -32,7 +32,7 @@ Need = Literal[
     "progress",
     "executed",
     "history",
-    "logprob",
+    "behaviour_logprob",
     "ref_logprob",
     "prm_logprob",
     "entropy",
@@ -63,8 +63,8 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
         "add a reward component named win_rate that judges pairs of a group and gives the share won (weight: 0 keeps "
         "it out of the outcome)",
     ),
-    "logprob": (
-        lambda table: table.logprob is not None,
+    "behaviour_logprob": (
+        lambda table: table.behaviour_logprob is not None,
         "some sampled tokens have no log-probabilities",
         "roll out with an engine that gives them (torch, vllm); text-only engines do not",
     ),
@@ -146,6 +146,9 @@ class Advantages:
     value_target: Floats | None = None
     parts: dict[str, Floats] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+
+
+_RENAMED = {"logprob": "it is now 'behaviour_logprob'"}
 
 
 @dataclass(frozen=True)
@@ -243,6 +246,9 @@ def estimator(
         own = declared(function, ["table"])
         needs_of = needs if callable(needs) else None
         fixed = frozenset(needs if not callable(needs) else needs(own.model()))
+        if unknown := sorted({str(need) for need in fixed} - NEEDS.keys()):
+            remedy = _RENAMED.get(unknown[0]) or nearest(unknown[0], [*NEEDS])
+            raise CreditError(f"estimator {name!r} needs {unknown[0]!r}, which is not a column", remedy=remedy)
         reads_of = reads if reads is None or callable(reads) else partial(_always, tuple(reads))
         return Estimator(name, function, own, granularity, source, certainty, fixed, needs_of, reads_of)
 

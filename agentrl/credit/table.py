@@ -30,7 +30,7 @@ OPTIONAL: dict[str, tuple[Weighting, type]] = {
     "progress": ("turn", np.float64),
     "executed": ("turn", np.float64),
     "token_reward": ("token", np.float64),
-    "logprob": ("token", np.float64),
+    "behaviour_logprob": ("token", np.float64),
     "ref_logprob": ("token", np.float64),
     "prm_logprob": ("token", np.float64),
     "entropy": ("token", np.float64),
@@ -71,7 +71,7 @@ class CreditTable:
         progress: what a progress head says that the turn contributed to the outcome.
         executed: 1 for a turn that made calls which were all carried out (`CallRecord.outcome` is `ok`), else 0.
         token_reward: reward of the sampled token, beside those of its turn and trajectory; training puts KL there.
-        logprob: of the sampled tokens, under the policy that sampled them.
+        behaviour_logprob: of the sampled tokens, under the policy that sampled them.
         ref_logprob: of the sampled tokens, under the reference policy.
         prm_logprob: of the sampled tokens, under an implicit process reward model.
         entropy: of the policy where it sampled the token (nats).
@@ -101,7 +101,7 @@ class CreditTable:
     progress: Floats | None = None
     executed: Floats | None = None
     token_reward: Floats | None = None
-    logprob: Floats | None = None
+    behaviour_logprob: Floats | None = None
     ref_logprob: Floats | None = None
     prm_logprob: Floats | None = None
     entropy: Floats | None = None
@@ -390,7 +390,7 @@ def _optional(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> dic
         columns["win_rate"] = rates
     logprobs = [episode.nodes[turn.node].logprobs for episode, turn in pairs]
     if None not in logprobs:
-        columns["logprob"] = [logprob for turn in logprobs for logprob in turn or ()]
+        columns["behaviour_logprob"] = [logprob for turn in logprobs for logprob in turn or ()]
     return columns
 
 

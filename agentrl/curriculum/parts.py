@@ -56,13 +56,13 @@ class Group:
 
     Attributes:
         episodes: the scored ones, by id.
-        advantages: mean |advantage| over the turns of each episode that got credit.
+        mean_abs_advantages: mean |advantage| over the turns of each episode that got credit.
     """
 
     id: str
     task: Task
     episodes: list[Episode]
-    advantages: list[float] = field(default_factory=list)
+    mean_abs_advantages: list[float] = field(default_factory=list)
 
     @property
     def rewards(self) -> list[float]:

@@ -492,4 +492,6 @@ def _with_advantages(groups: list[Group], credits: Iterable[EpisodeCredit]) -> l
         credit.episode_id: sum(map(abs, credit.turn_advantages)) / max(len(credit.turn_advantages), 1)
         for credit in credits
     }
-    return [replace(group, advantages=[size[e.id] for e in group.episodes if e.id in size]) for group in groups]
+    return [
+        replace(group, mean_abs_advantages=[size[e.id] for e in group.episodes if e.id in size]) for group in groups
+    ]

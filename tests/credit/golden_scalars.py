@@ -31,7 +31,7 @@ def one_turn(scores: list[float]) -> CreditTable:
 
 def unlikeliness(expected: Any, near: Near) -> None:
     for row in expected["rows"]:
-        table = one_turn(row["rewards"]).with_columns(logprob=row["mean_logprob"])
+        table = one_turn(row["rewards"]).with_columns(behaviour_logprob=row["mean_logprob"])
         found = run("unlikeliness", table, beta=row["beta"]).turn
         assert found == near(row["advantage"])
 

@@ -84,7 +84,7 @@ class TestCanon:
 
     def test_alpha_by_entropy_stands_with_the_low_score_and_mean(self):
         # Entropies as the lengths were: high: 1 - 0.8 * 0.5; low: 0.8 * S - 1.
-        table = scored(1.0, 0.0, 1.0, 1.0).with_columns(logprob=[-1.0, -2.0, -3.0, -4.0])
+        table = scored(1.0, 0.0, 1.0, 1.0).with_columns(behaviour_logprob=[-1.0, -2.0, -3.0, -4.0])
         assert credit("canon", table, metric="entropy", alpha=0.8) == pytest.approx([-0.2, -1.0, 0.6, 0.6])
 
     def test_entropy_without_log_probabilities(self):
@@ -144,12 +144,12 @@ class TestUnlikeliness:
     def test_the_likeliest_success_is_worth_less(self):
         # Mean log-probabilities -3, -1, -2, -4: ranks 1, 3, 2, 0 of 4. beta 0.4: factors 0.9, 0.7, 0.8, 1.
         # Scores 1, 1, 0, 0 become 0.9, 0.7, 0, 0: mean 0.4.
-        table = scored(1.0, 1.0, 0.0, 0.0).with_columns(logprob=[-3.0, -1.0, -2.0, -4.0])
+        table = scored(1.0, 1.0, 0.0, 0.0).with_columns(behaviour_logprob=[-3.0, -1.0, -2.0, -4.0])
         assert credit("unlikeliness", table, beta=0.4, std="none") == pytest.approx([0.5, 0.3, -0.4, -0.4])
 
     def test_the_mean_is_over_tokens_and_ties_share_a_rank(self):
         # -1.5 and (-1 - 2) / 2: both rank 0.5 of 2; beta 0.4: factor 0.9.
-        table = scored(1.0, 0.0, tokens=(1, 2)).with_columns(logprob=[-1.5, -1.0, -2.0])
+        table = scored(1.0, 0.0, tokens=(1, 2)).with_columns(behaviour_logprob=[-1.5, -1.0, -2.0])
         assert credit("unlikeliness", table, beta=0.4, std="none") == pytest.approx([0.45, -0.45])
 
 

@@ -105,3 +105,14 @@ def test_user_code_says_what_it_reads() -> None:
     assert "@estimator(reads=" in str(caught.value)
     spoken = estimator(reads=["turns", "outcome"])(mine)
     assert CreditAssigner(spoken, spoken.settings()).penalty_place() == "turns"
+
+
+def test_a_need_that_is_not_a_column_is_named() -> None:
+    def mine(table: CreditTable) -> Any:
+        return table.returns(1.0)
+
+    with pytest.raises(CreditError, match="'logprob', which is not a column") as caught:
+        estimator(needs=["logprob"])(mine)  # type: ignore[list-item]
+    assert "it is now 'behaviour_logprob'" in str(caught.value)
+    with pytest.raises(CreditError, match="did you mean 'entropy'"):
+        estimator(needs=["entropi"])(mine)  # type: ignore[list-item]

@@ -75,7 +75,7 @@ class Dump(SourceSampler):
         for group in groups:
             entry = seen.setdefault(self.source_of(group.task), {"n": 0, "recent": []})
             # An episode without credit taught nothing.
-            values = [*group.advantages, *[0.0] * (len(group.episodes) - len(group.advantages))]
+            values = [*group.mean_abs_advantages, *[0.0] * (len(group.episodes) - len(group.mean_abs_advantages))]
             entry["n"] += len(values)
             entry["recent"] = (entry["recent"] + values)[-self.settings.window :]
 

@@ -30,7 +30,7 @@ class CanonSettings(ScoredBaseline):
 
 
 def _needs(settings: CanonSettings) -> Iterable[Need]:
-    return ("logprob",) if settings.metric == "entropy" else ()
+    return ("behaviour_logprob",) if settings.metric == "entropy" else ()
 
 
 @estimator(
@@ -67,10 +67,10 @@ def canon(table: CreditTable, settings: CanonSettings) -> Advantages:
 
 def mean_surprisal(table: CreditTable) -> Floats:
     """Mean of -log-probability over a trajectory's sampled tokens, 0 where there are none [n_trajectories]."""
-    assert table.logprob is not None
+    assert table.behaviour_logprob is not None
     tokens = np.diff(table.token_offsets[table.offsets])
     owner = np.repeat(np.arange(table.n_trajectories), tokens)
-    return -np.bincount(owner, table.logprob, table.n_trajectories) / np.maximum(tokens, 1)
+    return -np.bincount(owner, table.behaviour_logprob, table.n_trajectories) / np.maximum(tokens, 1)
 
 
 def _upper_half(table: CreditTable, metric: Floats) -> Bools:

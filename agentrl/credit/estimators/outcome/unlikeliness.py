@@ -26,7 +26,7 @@ class UnlikelinessSettings(ScoredNormalisation):
     granularity="trajectory",
     source="arXiv:2506.02355; AndreHe02/rewarding-unlikely-release@ca1cff0",
     certainty="A",
-    needs=["logprob"],
+    needs=["behaviour_logprob"],
     reads=reads_score,
 )
 def unlikeliness(table: CreditTable, settings: UnlikelinessSettings) -> Advantages:
