@@ -1,4 +1,4 @@
-"""The way out: the proxy by itself on this machine, and from within a sandbox."""
+"""Egress: the proxy by itself on this machine, and from within a sandbox."""
 
 from __future__ import annotations
 

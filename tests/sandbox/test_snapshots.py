@@ -435,7 +435,7 @@ def _forks(task: asyncio.Task[Any]) -> list[Any]:
     return [] if task.cancelled() or task.exception() else task.result()
 
 
-async def test_a_restored_sandbox_keeps_its_way_out_its_endpoints_and_its_time(backend: NamespaceBackend) -> None:
+async def test_a_restored_sandbox_keeps_its_egress_its_endpoints_and_its_time(backend: NamespaceBackend) -> None:
     spec = SandboxSpec(snapshots=True, network={"allow": ("example.org",)}, ttl_s=60)
     sandbox = await backend.create(spec)
     ref = await sandbox.snapshot()

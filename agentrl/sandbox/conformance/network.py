@@ -1,4 +1,4 @@
-"""No way out, unless one was asked for."""
+"""No egress unless the spec asks for it."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from agentrl.sandbox.namespace.rootfs import reap_folders
 from agentrl.sandbox.owner import new_label
 from agentrl.sandbox.preflight import no_room, refuse
 from agentrl.sandbox.toolbox.archives import Archive, Archives
-from agentrl.sandbox.toolbox.egress import SOCKET, Egress, open_way_out
+from agentrl.sandbox.toolbox.egress import SOCKET, Egress, open_egress
 from agentrl.sandbox.toolbox.snapshot import SnapshotSandbox
 from agentrl.types.sandbox import (
     Capabilities,
@@ -203,11 +203,11 @@ class DockerSandbox(SnapshotSandbox[Archive]):
         self._packing = asyncio.Lock()
 
     async def start(self, snapshot: Archive | None) -> None:
-        """Makes the container and its way out, and unpacks the files, see `Container.start`."""
+        """Starts the container, opens its egress and unpacks the files, see `Container.start`."""
         container = await self._backend.container_spec(self.spec, self.label)
         await self._container.start(container, self._backend.limiter, self.wire)
         if isinstance(self.spec.network, NetworkAllow):
-            await open_way_out(self, self._backend.egress, self._socket, self.spec.network.allow)
+            await open_egress(self, self._backend.egress, self._socket, self.spec.network.allow)
         if snapshot is not None:
             await self._backend.snapshots.put_back(self, PYTHON, snapshot)
         self.limit_life()

@@ -20,7 +20,7 @@ from agentrl.sandbox.namespace.rootfs import Host, reap_folders
 from agentrl.sandbox.namespace.tree import ProcessTree
 from agentrl.sandbox.preflight import refuse
 from agentrl.sandbox.toolbox.archives import Archive, Archives
-from agentrl.sandbox.toolbox.egress import SOCKET, Egress, open_way_out
+from agentrl.sandbox.toolbox.egress import SOCKET, Egress, open_egress
 from agentrl.sandbox.toolbox.snapshot import SnapshotSandbox
 from agentrl.types.sandbox import Capabilities, NetworkAllow, SandboxSpec, SandboxStartFailed, SandboxUnavailable
 
@@ -111,7 +111,7 @@ class NamespaceBackend:
             ),
         )
         refuse(self.name, spec, wants)
-        if spec.network_kind == "allow" and not self._host.fits_way_out(SOCKET):
+        if spec.network_kind == "allow" and not self._host.fits_egress_socket(SOCKET):
             folder = self._host.folder.parent
             problem = f"the path {folder} is too long: the egress proxy's socket cannot lie in it"
             remedy = "set TMPDIR to a folder with a shorter path, as /tmp"
@@ -177,24 +177,24 @@ class NamespaceSandbox(SnapshotSandbox[Archive]):
         self._backend, self._host, self._family = backend, host, family
         self._rootfs = host.rootfs(_rootfs_of(spec))
         self._tree = ProcessTree()
-        self._way_out: Path | None = None
+        self._egress_folder: Path | None = None
         self._packing = asyncio.Lock()
 
     async def start(self, snapshot: Archive | None) -> None:
-        """Starts the processes, opens the way out, and unpacks the files, see `ProcessTree.start`."""
+        """Starts the processes, opens the egress and unpacks the files, see `ProcessTree.start`."""
         spec, python = self.spec, self._rootfs.python
         if isinstance(spec.network, NetworkAllow):
-            self._way_out = self._host.way_out()
-        await self._tree.start(self._rootfs, spec, self._family, self.wire, self._way_out)
+            self._egress_folder = self._host.make_egress_folder()
+        await self._tree.start(self._rootfs, spec, self._family, self.wire, self._egress_folder)
         if isinstance(spec.network, NetworkAllow):
-            await open_way_out(self, self._backend.egress, self._socket, spec.network.allow, python)
+            await open_egress(self, self._backend.egress, self._socket, spec.network.allow, python)
         if snapshot is not None:
             await self._backend.snapshots.put_back(self, python, snapshot)
         self.limit_life()
 
     @property
     def _socket(self) -> str:
-        return f"{self._way_out}/{SOCKET}"
+        return f"{self._egress_folder}/{SOCKET}"
 
     def oom_kills(self) -> int | None:
         """Counted by the control group."""
@@ -215,12 +215,12 @@ class NamespaceSandbox(SnapshotSandbox[Archive]):
         return await self._backend.launch(self.spec, label, snapshot)
 
     async def end(self) -> None:
-        """Ends the processes and closes the way out; there can be others."""
+        """Ends the processes and closes the egress; both can be opened again."""
         await self._tree.remove()
         self._tree = ProcessTree()
-        if self._way_out is not None:
+        if self._egress_folder is not None:
             self._backend.egress.close(self._socket)
-            shutil.rmtree(self._way_out, ignore_errors=True)
+            shutil.rmtree(self._egress_folder, ignore_errors=True)
 
     async def destroy(self) -> None:
         """Removes everything."""

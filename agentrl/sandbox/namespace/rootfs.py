@@ -98,7 +98,7 @@ class RootFS:
         socket_fd: int,
         stderr_fd: int,
         limits: list[str],
-        way_out: Path | None,
+        egress_folder: Path | None,
     ) -> subprocess.Popen[bytes]:
         """Starts a sandbox.
 
@@ -106,7 +106,7 @@ class RootFS:
             about_fd: bubblewrap writes the pid of the sandbox's init there.
             socket_fd: the toolbox's end of the wire.
             limits: of the toolbox, see there.
-            way_out: a folder to show at `WIRE`.
+            egress_folder: a folder to show at `WIRE`.
 
         Raises:
             OSError: the host is out of processes, descriptors or memory.
@@ -117,7 +117,7 @@ class RootFS:
             for folder, mode in (("/tmp", "1777"), ("/dev/shm", "1777"), (spec.workdir, "0755"))
             for word in ("--perms", mode, *size, "--tmpfs", folder)
         ]
-        wire = ["--ro-bind", str(way_out), WIRE] if way_out is not None else []
+        wire = ["--ro-bind", str(egress_folder), WIRE] if egress_folder is not None else []
         program = [self.python, "-I", "-S", "-B", "-X", "utf8", f"{TOOLS}/toolbox.pyc", str(socket_fd), spec.workdir]
         head = [*self.prefix, "--info-fd", str(about_fd)]
         return subprocess.Popen(
@@ -240,7 +240,7 @@ class Host:
         assert self._folder is not None
         return self._folder
 
-    def way_out(self) -> Path:
+    def make_egress_folder(self) -> Path:
         """A new folder for the egress proxy's socket, which only the sandbox's user may enter.
 
         Raises:
@@ -251,7 +251,7 @@ class Host:
             os.chown(folder, int(_NOBODY), int(_NOBODY))
         return folder
 
-    def fits_way_out(self, socket: str) -> bool:
+    def fits_egress_socket(self, socket: str) -> bool:
         """Whether a socket of that name in such a folder has a path that can be listened at."""
         return len(os.fsencode(f"{self.folder}/out-xxxxxxxx/{socket}")) <= _LONGEST_SOCKET
 

@@ -38,12 +38,12 @@ class ProcessTree:
         self._socket = 0  # inode of the toolbox's end of the wire
 
     async def start(
-        self, rootfs: RootFS, spec: SandboxSpec, family: Family | None, wire: Wire, way_out: Path | None
+        self, rootfs: RootFS, spec: SandboxSpec, family: Family | None, wire: Wire, egress_folder: Path | None
     ) -> None:
         """Starts bubblewrap, waits for the toolbox, and puts it under its limits before it does anything.
 
         Args:
-            way_out: folder of the host that holds the egress proxy's socket, see `RootFS.start`.
+            egress_folder: folder of the host that holds the egress proxy's socket, see `RootFS.start`.
 
         Raises:
             SandboxStartFailed: with what bubblewrap or the toolbox said.
@@ -58,7 +58,8 @@ class ProcessTree:
         os.set_blocking(stderr_w, False)
         os.set_blocking(self._stderr, False)
         try:
-            self._process = rootfs.start(spec, bounds.disk_mb, about_w, theirs.fileno(), stderr_w, rlimits, way_out)
+            fds = about_w, theirs.fileno(), stderr_w
+            self._process = rootfs.start(spec, bounds.disk_mb, *fds, rlimits, egress_folder)
         finally:
             theirs.close()
             os.close(about_w)

@@ -1,4 +1,4 @@
-"""The way out of a sandbox whose network is a list of hosts: a proxy beside it (`/tools/egress`).
+"""Egress of a sandbox whose network is a list of hosts: a proxy beside it (`/tools/egress`).
 
 The sandbox has no network but its own loopback. The proxy listens on a unix socket in a folder that only this
 sandbox sees; a relay inside takes connections to it from a loopback port, where programs look for a proxy. So there
@@ -109,7 +109,7 @@ class Egress:
         process.stdout.close()
 
 
-async def open_way_out(
+async def open_egress(
     sandbox: ToolboxSandbox, egress: Egress, path: str, allow: tuple[str, ...], python: str = "python3"
 ) -> None:
     """Opens the proxy to a sandbox that has just started, and starts the relay inside.
