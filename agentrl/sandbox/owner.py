@@ -19,7 +19,7 @@ def new_label() -> str:
     return f"{pid}-{_birth(pid)}-{_namespace()}-{secrets.token_hex(4)}"
 
 
-def lives(label: str) -> bool:
+def is_alive(label: str) -> bool:
     """Whether the owner that a label names still runs.
 
     True also where that cannot be told: the text is no label, or its owner lived in another PID namespace.

@@ -10,7 +10,7 @@ import pytest
 
 from agentrl.sandbox.linux import cgroups
 from agentrl.sandbox.linux.cgroups import CgroupLimits, found_family, reap_groups
-from agentrl.sandbox.owner import lives, new_label
+from agentrl.sandbox.owner import is_alive, new_label
 
 
 @pytest.fixture
@@ -59,11 +59,11 @@ def test_only_what_dead_owners_left_is_reaped(version_2: Path) -> None:
     (left / "1").mkdir(parents=True)
     foreign = version_2 / "agentrl-of-somebody-else"
     foreign.mkdir()
-    assert lives(label)
+    assert is_alive(label)
     assert reap_groups(root=str(version_2)) == []
     owner.kill()
     owner.wait()
-    assert not lives(label)
+    assert not is_alive(label)
     told = [f"control group {left}/1", f"control group {left}"]
     assert reap_groups(root=str(version_2), dry=True) == told
     assert left.exists()
@@ -74,8 +74,8 @@ def test_only_what_dead_owners_left_is_reaped(version_2: Path) -> None:
 
 def test_a_later_process_of_the_same_id_is_not_the_owner() -> None:
     label = new_label()
-    assert lives(label)
+    assert is_alive(label)
     pid, birth, rest = label.split("-", 2)
-    assert not lives(f"{pid}-{int(birth) + 1}-{rest}")
-    assert lives("no label")
-    assert lives(f"{pid}-{int(birth) + 1}-1-abcd"), "of another PID namespace: not ours to judge"
+    assert not is_alive(f"{pid}-{int(birth) + 1}-{rest}")
+    assert is_alive("no label")
+    assert is_alive(f"{pid}-{int(birth) + 1}-1-abcd"), "of another PID namespace: not ours to judge"

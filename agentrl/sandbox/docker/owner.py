@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.sandbox.docker.engine import ContainerEngine
-from agentrl.sandbox.owner import lives
+from agentrl.sandbox.owner import is_alive
 
 OWNER, MACHINE, RUN = "agentrl.owner", "agentrl.machine", "agentrl.run"
 
@@ -54,7 +54,7 @@ def _is_dead(thing: dict[str, Any]) -> bool:
     marks = thing["Labels"]
     boot, _, space = marks.get(MACHINE, "").partition("/")
     own_boot, _, own_space = machine().partition("/")
-    return boot != own_boot or (space == own_space and not lives(marks[OWNER]))
+    return boot != own_boot or (space == own_space and not is_alive(marks[OWNER]))
 
 
 def _tolerant(engine: ContainerEngine, remove: Any) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from agentrl.sandbox.owner import lives
+from agentrl.sandbox.owner import is_alive
 
 _ROOT = "/sys/fs/cgroup"
 _PREFIX = "agentrl-"
@@ -181,7 +181,7 @@ def reap_groups(*, dry: bool = False, root: str = _ROOT) -> list[str]:
     found = []
     for parent in dict.fromkeys((*_parents_2(root), *_parents_1(root).values())):
         for family in sorted(Path(parent).glob(f"{_PREFIX}*")):
-            if lives(family.name.removeprefix(_PREFIX)):
+            if is_alive(family.name.removeprefix(_PREFIX)):
                 continue
             inner: list[Path] = []
             with suppress(FileNotFoundError):  # another driver reaps it

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentrl.sandbox.linux.seccomp import filter_program
-from agentrl.sandbox.owner import lives, new_label
+from agentrl.sandbox.owner import is_alive, new_label
 from agentrl.sandbox.preflight import no_room
 from agentrl.sandbox.toolbox.client import TOOLS, WIRE
 from agentrl.sandbox.toolbox.egress import proxy_environment
@@ -345,7 +345,7 @@ def reap_folders(*, dry: bool = False) -> list[str]:
     found = []
     for lock in Path(tempfile.gettempdir()).glob("agentrl-*-*/lock"):
         with suppress(OSError), open(lock) as file:
-            if os.fstat(file.fileno()).st_uid != os.geteuid() or lives(lock.parent.name.removeprefix("agentrl-")):
+            if os.fstat(file.fileno()).st_uid != os.geteuid() or is_alive(lock.parent.name.removeprefix("agentrl-")):
                 continue
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for process in Path("/proc").glob("[0-9]*"):
