@@ -34,30 +34,30 @@ class _Function(msgspec.Struct):
     arguments: str = "{}"
 
 
-class _Call(msgspec.Struct):
+class _ToolCall(msgspec.Struct):
     function: _Function
     id: str = ""
     type: str = "function"
 
 
-class _Said(msgspec.Struct):
+class _ChatMessage(msgspec.Struct):
     content: str | None = None
-    tool_calls: list[_Call] | None = None
+    tool_calls: list[_ToolCall] | None = None
 
 
-class _Choice(msgspec.Struct):
-    message: _Said
+class _ChatChoice(msgspec.Struct):
+    message: _ChatMessage
     finish_reason: str | None = None
 
 
-class _Counts(msgspec.Struct):
+class _TokenUsage(msgspec.Struct):
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
 
-class _Reply(msgspec.Struct):
-    choices: list[_Choice]
-    usage: _Counts | None = None
+class _ChatResponse(msgspec.Struct):
+    choices: list[_ChatChoice]
+    usage: _TokenUsage | None = None
 
 
 class OpenAIEngine:
@@ -132,7 +132,7 @@ class OpenAIEngine:
         if self._definitions:
             body["tools"] = self._definitions
         try:
-            reply = await self._api.post("/chat/completions", body, _Reply)
+            reply = await self._api.post("/chat/completions", body, _ChatResponse)
         except Refused as refused:
             if any(words in refused.message.lower() for words in TOO_LONG):
                 raise ContextOverflow(refused.message, place=refused.place) from None
@@ -189,7 +189,7 @@ class OpenAIEngine:
                 sent.append({"role": role, "content": message["content"]})
         return sent
 
-    def _as_text(self, said: _Said) -> str:
+    def _as_text(self, said: _ChatMessage) -> str:
         text = said.content or ""
         calls = []
         for call in said.tool_calls or ():
@@ -208,7 +208,7 @@ class OpenAIEngine:
             return text[: min(ends)]
         return self._renderer.parser.completed(text) if finish == "stop" else text
 
-    def _completion(self, text: str, finish: str | None, counts: _Counts | None) -> Completion:
+    def _completion(self, text: str, finish: str | None, counts: _TokenUsage | None) -> Completion:
         ids = self._renderer.demonstrate(text)
         settings, usage = self._settings, None
         if counts is not None:

@@ -8,7 +8,7 @@ import msgspec
 
 from agentrl.chat.tokenizer import Tokenizer
 from agentrl.engines.http import HttpClient, Refused, back_off
-from agentrl.engines.vllm.replies import Reply
+from agentrl.engines.vllm.replies import CompletionsResponse
 from agentrl.types.errors import EngineError
 
 PROBE = 'Déjà vu:  naïve\n\ttest 12345 {"a": [1, 2]} 日本 🙂 </end>'
@@ -126,7 +126,7 @@ async def _check_logprobs(url: str, client: HttpClient, model: str, tokenizer: T
         "return_token_ids": True,
     }
     try:
-        choice = (await client.post(f"{url}/v1/completions", body, Reply)).choices[0]
+        choice = (await client.post(f"{url}/v1/completions", body, CompletionsResponse)).choices[0]
     except Refused as refused:
         raise EngineError(
             f"the model does not know all tokens of the recipe's tokenizer ({tokenizer.vocab_size}): {refused.message}",

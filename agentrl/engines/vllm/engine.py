@@ -24,7 +24,7 @@ from agentrl.engines.vllm.adapters import Adapter, NoAdapters
 from agentrl.engines.vllm.check import check_server
 from agentrl.engines.vllm.control import UNTRAINED, ServerControl
 from agentrl.engines.vllm.launch import ServerGroup
-from agentrl.engines.vllm.replies import NativeReply, Reply, from_completions, from_native, joined
+from agentrl.engines.vllm.replies import CompletionsResponse, NativeResponse, from_completions, from_native, joined
 from agentrl.types.engine import Completion, ContextOverflow, Sampling
 from agentrl.types.episode import VersionSpan
 from agentrl.types.errors import AgentRLError, EngineError
@@ -253,7 +253,7 @@ class VLLMEngine:
             "sampling_params": settings,
         }
         for replica in self.replicas.all:
-            reply = await self._client.post(replica.url + NATIVE, body, NativeReply)
+            reply = await self._client.post(replica.url + NATIVE, body, NativeResponse)
             spans = reply.choices[0].weight_versions or []
             if any(span.version.isdecimal() for span in spans):
                 raise EngineError(
@@ -330,11 +330,11 @@ class VLLMEngine:
             if self._native:
                 params = {**settings, "detokenize": bool(sampling.stop)}
                 body: dict[str, Any] = {"token_ids": prompt, "sampling_params": params}
-                native = await self._ask(policy, NATIVE, body, NativeReply, session, self._restarted)
+                native = await self._ask(policy, NATIVE, body, NativeResponse, session, self._restarted)
                 completion = from_native(native.choices[0], version)
             else:
                 body = {"prompt": prompt, "return_token_ids": True, **settings}
-                reply = await self._ask(policy, COMPLETIONS, body, Reply, session)
+                reply = await self._ask(policy, COMPLETIONS, body, CompletionsResponse, session)
                 completion = from_completions(reply.choices[0], version)
         if policy.version is not None:
             spans = [VersionSpan(policy.version, 0, len(completion.token_ids))]
@@ -374,7 +374,7 @@ class VLLMEngine:
             await self._control.load_adapter(self.replicas.all, policy.model)
             return await self.replicas.post(path, body, kind, session=session, wrong=wrong)
 
-    def _restarted(self, reply: NativeReply) -> str:
+    def _restarted(self, reply: NativeResponse) -> str:
         """Why a server is to be left alone: it has its model's own weights where others have those of an update."""
         versions = [span.version for span in reply.choices[0].weight_versions or []]
         if self._numbered and self._policy.version is None and versions[-1:] == [UNTRAINED]:
@@ -394,7 +394,7 @@ class VLLMEngine:
                 "logprob_token_ids": sorted(set(wanted)),
                 "return_tokens_as_token_ids": True,
             }
-            reply = await self._ask(policy, COMPLETIONS, body, Reply, session)
+            reply = await self._ask(policy, COMPLETIONS, body, CompletionsResponse, session)
             for choice, token in zip(sorted(reply.choices, key=lambda choice: choice.index), wanted, strict=True):
                 listed = (choice.logprobs.top_logprobs if choice.logprobs else None) or [None]
                 score = (listed[0] or {}).get(f"token_id:{token}")

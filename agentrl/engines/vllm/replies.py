@@ -37,7 +37,7 @@ class NativeChoice(msgspec.Struct):
     weight_versions: list[_Span] | None = None
 
 
-class NativeReply(msgspec.Struct):
+class NativeResponse(msgspec.Struct):
     """Of the native endpoint."""
 
     choices: list[NativeChoice]
@@ -48,7 +48,7 @@ class _Logprobs(msgspec.Struct):
     top_logprobs: list[dict[str, float] | None] = []
 
 
-class Choice(msgspec.Struct):
+class CompletionsChoice(msgspec.Struct):
     """A completion of `/v1/completions`."""
 
     index: int = 0
@@ -57,10 +57,10 @@ class Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class Reply(msgspec.Struct):
+class CompletionsResponse(msgspec.Struct):
     """Of `/v1/completions`."""
 
-    choices: list[Choice]
+    choices: list[CompletionsChoice]
 
 
 def from_native(choice: NativeChoice, version: int) -> Completion:
@@ -74,7 +74,7 @@ def from_native(choice: NativeChoice, version: int) -> Completion:
     return msgspec.structs.replace(completion, versions=spans) if spans else completion
 
 
-def from_completions(choice: Choice, version: int) -> Completion:
+def from_completions(choice: CompletionsChoice, version: int) -> Completion:
     """The completion of a reply of `/v1/completions`, all of one version."""
     logprobs = choice.logprobs.token_logprobs if choice.logprobs else []
     return _completion(choice.token_ids or [], logprobs, choice.finish_reason, version)
