@@ -37,9 +37,9 @@ def check(name: str, overrides: list[str]) -> str:
         curriculum = Curriculum(load_parts(recipe.curriculum, recipe.base, recipe.scripts), seed=0, iterations=1)
         curriculum.draw(tasks, len(tasks), recipe.train.group_size, recipe.agent.max_turns, iteration=0)
     parts.renderer(ByteTokenizer()).start(tasks.at(0).instruction)
-    if parts.gain is not None:
+    if parts.answer_scorer is not None:
         for task in tasks.tasks:
-            parts.gain.golds(task)
+            parts.answer_scorer.golds(task)
     parts.open_backend()
     trackers(recipe)
     model = "none (scripts only)"

@@ -146,12 +146,12 @@ class Parts:
             sandbox_spec=recipe.sandbox.spec if backend is not None and self.needs_sandbox else None,
             verifier_spec=recipe.sandbox.spec if self.rewards.needs_fresh_sandbox else None,
             put_blob=put_blob,
-            gain=self.gain if engine.trainable else None,
+            answer_scorer=self.answer_scorer if engine.trainable else None,
             workers=self.workers,
         )
 
     @property
-    def gain(self) -> AnswerScorer | None:
+    def answer_scorer(self) -> AnswerScorer | None:
         """Scores gold answers, where the recipe or its credit asks for that."""
         settings, credit = self.recipe.information_gain, load_credit(self.recipe.credit, self.recipe.base)
         if settings is None and "gold_logprob" not in credit.estimator.needed(credit.settings):

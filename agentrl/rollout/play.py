@@ -48,9 +48,9 @@ def announce(context: RolloutContext, specs: list[EpisodeSpec]) -> None:
         context.engine.require(spec.id for spec in specs)
     if isinstance(context.backend, Pool) and context.sandbox_spec is not None:
         context.backend.prefetch([context.sandbox_spec] * len(specs))
-    if context.gain is not None:
+    if context.answer_scorer is not None:
         for spec in specs:
-            context.gain.golds(spec.task)
+            context.answer_scorer.golds(spec.task)
 
 
 async def evaluate(

@@ -61,8 +61,8 @@ class RolloutContext:
         backend: None when no tool needs a sandbox.
         verifier_spec: of the fresh sandboxes that reward components ask for; None when none does.
         put_blob: keeps a long output, returns its hash.
-        gain: scores the gold answer before every turn, not in evaluations and demonstrations; None: nobody asks.
-        workers: play the episodes; None: they are played here.
+        answer_scorer: scores the gold answer before every turn; not used in evaluations and demonstrations.
+        workers: play the episodes; None: this process plays them.
         outage: how long the backend has been unavailable.
     """
 
@@ -81,7 +81,7 @@ class RolloutContext:
     sandbox_spec: SandboxSpec | None = None
     verifier_spec: SandboxSpec | None = None
     put_blob: Callable[[bytes], str] | None = None
-    gain: AnswerScorer | None = None
+    answer_scorer: AnswerScorer | None = None
     workers: WorkerPool | None = None
     outage: Outage = field(default_factory=Outage)
 
@@ -278,7 +278,7 @@ class _Attempt:
             raise
 
     def _scorer(self) -> AnswerScorer | None:
-        return self.context.gain if self.spec.split in ("train", "rollout") else None
+        return self.context.answer_scorer if self.spec.split in ("train", "rollout") else None
 
     def _reserve(self) -> int:
         """Tokens that the gold answer takes: every turn's prompt must leave room for it."""
