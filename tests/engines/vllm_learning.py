@@ -101,7 +101,7 @@ async def learn(folder: Path, python: str) -> None:
                 if len(groups[episode.group_id]) == SIZE:
                     batch += groups.pop(episode.group_id)
             credits, _ = credit.assign(batch)
-            rows = [r for e, c in zip(batch, credits, strict=True) for r in training_samples(e, c.turns)]
+            rows = [r for e, c in zip(batch, credits, strict=True) for r in training_samples(e, c.turn_advantages)]
             ratio = await asyncio.to_thread(worst_ratio, Trainer(referee, recipe.train), snapshots, rows)
             worst = max(worst, ratio)
             spanning += sum(len({v.version for v in row.versions}) > 1 for row in rows)
