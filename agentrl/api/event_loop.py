@@ -1,0 +1,70 @@
+"""Runs a coroutine for a caller that is not one, wherever that is called: in a script, or in a notebook."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+_LOOK_S = 0.2
+
+
+def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Runs `main()` to its end in an event loop of its own, like `asyncio.run`.
+
+    Where a loop runs already, as in a notebook, the new one has a thread of its own, and the caller waits. Ctrl-C, or
+    the stop button of a notebook, cancels the coroutine and waits for it.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(main())
+    return _in_a_thread(main)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C is a KeyboardInterrupt. `asyncio.run` would cancel the task that waits here, which cannot notice."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _in_a_thread(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
+    result: Future[T] = Future()
+
+    async def attend() -> T:
+        task = asyncio.ensure_future(main())
+        begun.set_result((asyncio.get_running_loop(), task))
+        return await task
+
+    def work() -> None:
+        try:
+            result.set_result(asyncio.run(attend()))
+        except BaseException as error:
+            result.set_exception(error)
+
+    thread = threading.Thread(target=work, name="agentrl")
+    with _interruptible():
+        try:
+            thread.start()
+            while not result.done():  # a signal that comes just before the wait does not end it
+                wait([result], timeout=_LOOK_S)
+            return result.result()
+        except KeyboardInterrupt:
+            loop, task = begun.result()
+            loop.call_soon_threadsafe(task.cancel)
+            raise
+        finally:
+            thread.join()

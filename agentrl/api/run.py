@@ -1,0 +1,222 @@
+"""A run directory for Python: what happened, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentrl.api.tables import Table
+from agentrl.config.recipe import Recipe, recipe_from_run
+from agentrl.store.codec import StoredCredit
+from agentrl.store.index import EpisodeRow
+from agentrl.store.run_dir import RunDir
+from agentrl.types.episode import Episode
+from agentrl.view.summary import Summary, summarise
+
+
+class TurnRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A model turn.
+
+    Attributes:
+        index: number of the turn in its episode.
+        advantage: what the latest credit says; None if there is none.
+        calls: number of tool calls.
+    """
+
+    episode: str
+    index: int
+    iteration: int
+    split: str
+    agent: str
+    text: str
+    finish: str
+    state: str | None
+    reward: float | None
+    advantage: float | None
+    calls: int
+    valid: bool
+    sampled_tokens: int
+    generate_s: float
+    tools_s: float
+
+
+class CallRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call. The fields are those of `CallRecord`."""
+
+    episode: str
+    turn: int
+    index: int
+    name: str
+    arguments: dict[str, Any]
+    outcome: str
+    result: str
+    raised: str
+    duration_s: float
+
+
+class RewardRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A reward component of an episode or of one of its turns, before weights and gates.
+
+    Attributes:
+        turn: None for the component of the whole episode.
+        value: None if it was never scored.
+        note: why it is what it is.
+    """
+
+    episode: str
+    turn: int | None
+    component: str
+    value: float | None
+    note: str
+
+
+class Run:
+    """A run directory, also one that is being written: every access sees what is there by then.
+
+    `rollout`, `train`, `evaluate` and `open_run` return it. Keep a table that is used twice (`turns = run.turns`): it
+    is read from disk.
+
+    Attributes:
+        path: the folder.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @cached_property
+    def _opened(self) -> RunDir:
+        return RunDir.read(self.path)
+
+    @property
+    def dir(self) -> RunDir:
+        """The store's view, for all that is not here: credit, blobs, failures.
+
+        Raises:
+            StoreError: the folder is no run.
+        """
+        self._opened.refresh()
+        return self._opened
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """`run.json`."""
+        return self.dir.info
+
+    @property
+    def recipe(self) -> Recipe:
+        """The resolved recipe."""
+        return recipe_from_run(self.info)
+
+    def summary(self) -> Summary:
+        """Counts and means."""
+        return summarise(self.dir)
+
+    @property
+    def episodes(self) -> Table[EpisodeRow]:
+        """A row for each episode, from the index; `episode(id)` gives one whole."""
+        return Table(self.dir.rows, EpisodeRow, leave_out=("shard", "offset", "length"))
+
+    @property
+    def turns(self) -> Table[TurnRow]:
+        """A row for each turn."""
+        return Table(lambda: (row for episode in self.whole_episodes() for row in self._turns(episode)), TurnRow)
+
+    @property
+    def calls(self) -> Table[CallRow]:
+        """A row for each tool call."""
+        return Table(lambda: (row for episode in self.whole_episodes() for row in _calls(episode)), CallRow)
+
+    @property
+    def rewards(self) -> Table[RewardRow]:
+        """A row for each reward component of each episode, and of each turn that has some."""
+        return Table(lambda: (row for episode in self.whole_episodes() for row in _rewards(episode)), RewardRow)
+
+    @property
+    def metrics(self) -> Table[dict[str, Any]]:
+        """A row for each line of `metrics.jsonl`: an iteration, or an evaluation."""
+        return Table(self.dir.metrics)
+
+    def episode(self, name: str) -> Episode:
+        """A whole episode: messages, tokens, calls, rewards.
+
+        Args:
+            name: its id, or a part of it that only one has.
+
+        Raises:
+            StoreError: there is none, or several.
+        """
+        run = self.dir
+        return run.get(run.resolve(name))
+
+    def credit(self, name: str) -> StoredCredit | None:
+        """The latest credit of an episode; None if it has none."""
+        run = self.dir
+        return run.credit(run.resolve(name))
+
+    def whole_episodes(self, *, split: str | None = None, iteration: int | None = None) -> Iterator[Episode]:
+        """Whole episodes, one at a time."""
+        return self.dir.episodes(split=split, iteration=iteration)
+
+    def close(self) -> None:
+        """Lets go of the files. They are opened again when something is asked for."""
+        if "_opened" in vars(self):
+            vars(self).pop("_opened").close()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    def _turns(self, episode: Episode) -> Iterator[TurnRow]:
+        credit = self._opened.credit(episode.id)
+        for turn in episode.turns:
+            yield TurnRow(
+                episode=episode.id,
+                index=turn.index,
+                iteration=episode.iteration,
+                split=episode.split,
+                agent=turn.agent,
+                text=turn.text,
+                finish=turn.finish,
+                state=turn.state,
+                reward=turn.reward,
+                advantage=credit.turn_advantages[turn.index] if credit is not None else None,
+                calls=len(turn.calls),
+                valid=turn.valid,
+                sampled_tokens=len(episode.nodes[turn.node].token_ids),
+                generate_s=turn.generate_s,
+                tools_s=turn.tools_s,
+            )
+
+
+def _calls(episode: Episode) -> Iterator[CallRow]:
+    for turn in episode.turns:
+        for index, call in enumerate(turn.calls):
+            yield CallRow(
+                episode=episode.id,
+                turn=turn.index,
+                index=index,
+                name=call.name,
+                arguments=call.arguments,
+                outcome=call.outcome,
+                result=call.result,
+                raised=call.raised,
+                duration_s=call.duration_s,
+            )
+
+
+def _rewards(episode: Episode) -> Iterator[RewardRow]:
+    for name, value in episode.components.items():
+        note = episode.notes.get(name, "")
+        yield RewardRow(episode=episode.id, turn=None, component=name, value=value, note=note)
+    for turn in episode.turns:
+        for name, value in turn.rewards.items():
+            yield RewardRow(episode=episode.id, turn=turn.index, component=name, value=value, note="")
