@@ -1,27 +1,55 @@
 """agentrl: multi-turn agentic reinforcement learning.
 
-What a task of your own needs is here: `Task`, `Tool`, `tool`, `ToolResult`, `ToolError`, `Say`, `Agent`,
-`ToolAgent`. Everything runs from the command line: `agentrl --help`.
+For a task of your own: `Task`, `Tool`, `tool`, `ToolResult`, `ToolError`, `Say`, `Agent`, `ToolAgent`.
+To look at a run: `open_run`. Everything runs from the command line as well: `agentrl --help`.
+
+Names are imported when they are first used: `import agentrl` itself costs milliseconds.
 """
 
-from agentrl.engines.scripted import Say
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from agentrl.registry.moved import report_moved_names
-from agentrl.rollout.agent import Agent, ToolAgent
-from agentrl.rollout.session import Session
-from agentrl.tools.base import Tool, ToolResult, tool
-from agentrl.types.episode import Episode
-from agentrl.types.errors import InfraError, ToolError
-from agentrl.types.task import Message, Task
+
+if TYPE_CHECKING:
+    from agentrl.api.run import Run, open_run
+    from agentrl.engines.scripted import Say
+    from agentrl.rollout.agent import Agent, ToolAgent
+    from agentrl.rollout.session import Session
+    from agentrl.tools.base import Tool, ToolResult, tool
+    from agentrl.types.episode import Episode
+    from agentrl.types.errors import InfraError, ToolError
+    from agentrl.types.task import Message, Task
 
 report_moved_names()
 
 __version__ = "0.1.0"
+
+_MODULES = {
+    "Agent": "agentrl.rollout.agent",
+    "Episode": "agentrl.types.episode",
+    "InfraError": "agentrl.types.errors",
+    "Message": "agentrl.types.task",
+    "Run": "agentrl.api.run",
+    "Say": "agentrl.engines.scripted",
+    "Session": "agentrl.rollout.session",
+    "Task": "agentrl.types.task",
+    "Tool": "agentrl.tools.base",
+    "ToolAgent": "agentrl.rollout.agent",
+    "ToolError": "agentrl.types.errors",
+    "ToolResult": "agentrl.tools.base",
+    "open_run": "agentrl.api.run",
+    "tool": "agentrl.tools.base",
+}
 
 __all__ = [
     "Agent",
     "Episode",
     "InfraError",
     "Message",
+    "Run",
     "Say",
     "Session",
     "Task",
@@ -29,5 +57,17 @@ __all__ = [
     "ToolAgent",
     "ToolError",
     "ToolResult",
+    "open_run",
     "tool",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'agentrl' has no attribute {name!r}")
+    globals()[name] = found = getattr(importlib.import_module(_MODULES[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

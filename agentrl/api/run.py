@@ -220,3 +220,14 @@ def _rewards(episode: Episode) -> Iterator[RewardRow]:
     for turn in episode.turns:
         for name, value in turn.rewards.items():
             yield RewardRow(episode=episode.id, turn=turn.index, component=name, value=value, note="")
+
+
+def open_run(path: str | Path) -> Run:
+    """A stored run.
+
+    Raises:
+        StoreError: the folder is no run.
+    """
+    run = Run(path)
+    run.dir  # noqa: B018  (opens it)
+    return run

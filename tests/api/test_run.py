@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.api.run import Run
+from agentrl.api.run import Run, open_run
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import MissingExtra, StoreError
 from tests.store.make import make_episode
@@ -104,4 +104,4 @@ def test_a_missing_package_names_the_extra(
 
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="there is no such folder"):
-        len(Run(tmp_path / "none").episodes)
+        open_run(tmp_path / "none")
