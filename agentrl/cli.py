@@ -138,29 +138,23 @@ def eval(
 
 @app.command()
 def reward(
-    run: Annotated[Path | None, typer.Argument(help="A run directory.")] = None,
+    run: Run,
     recipe: Annotated[str | None, typer.Option(help="Whose rewards; default: those of the run.")] = None,
     name: Annotated[str, typer.Option(help="Kept under this name, beside the recorded scores.")] = "again",
-    builtin: Annotated[bool, typer.Option("--list", help="List the built-in rewards.")] = False,
     as_json: Annotated[bool, typer.Option("--json")] = False,
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Score a stored run again, without new rollouts. What was recorded is never rewritten."""
     from agentrl.commands import reward as command
 
-    if builtin:
-        print(json.dumps(command.built_in(), indent=1)) if as_json else command.print_built_in()
-    elif run is None:
-        raise typer.BadParameter("which run? (or --list)")
-    else:
-        result = command.rescore(run, recipe, overrides, name=name)
-        print(json.dumps(result)) if as_json else command.print_comparison(result, run, name)
-        command.require_all_scored(result, run)
+    result = command.rescore(run, recipe, overrides, name=name)
+    print(json.dumps(result)) if as_json else command.print_comparison(result, run, name)
+    command.require_all_scored(result, run)
 
 
 @app.command()
 def credit(
-    run: Annotated[Path | None, typer.Argument(help="A run directory.")] = None,
+    run: Run,
     estimator: Annotated[
         str | None, typer.Option(help="A built-in name or ./task.py:mine; default: the estimator of the run.")
     ] = None,
@@ -168,20 +162,26 @@ def credit(
     episode: Annotated[str | None, typer.Option(help="Show only this one: an id, or a part of it.")] = None,
     limit: Annotated[int, typer.Option(help="Show at most so many episodes.")] = 10,
     save: Annotated[bool, typer.Option(help="Keep it with the run, for `show` and `view`.")] = False,
-    builtin: Annotated[bool, typer.Option("--list", help="List the built-in estimators.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="All episodes, as JSON.")] = False,
     overrides: Annotated[list[str], typer.Option("--set", help="A setting: --set gamma=0.9", metavar="KEY=VALUE")] = [],  # noqa: B006
 ) -> None:
     """Say again which turn deserved what, of a stored run. Without --save nothing is written."""
     from agentrl.commands import credit as command
 
-    if builtin:
-        print(json.dumps(command.built_in(), indent=1)) if as_json else command.print_built_in()
-    elif run is None:
-        raise typer.BadParameter("which run? (or --list)")
-    else:
-        result = command.recredit(run, estimator, overrides, rewards=rewards, save=save)
-        print(json.dumps(result.as_dict())) if as_json else command.print_credit(result, episode, limit)
+    result = command.recredit(run, estimator, overrides, rewards=rewards, save=save)
+    print(json.dumps(result.as_dict())) if as_json else command.print_credit(result, episode, limit)
+
+
+@app.command("list")
+def list_plug_ins(
+    kind: Annotated[str | None, typer.Argument(help="tools, estimators, ...; default: the kinds.")] = None,
+    as_json: Annotated[bool, typer.Option("--json")] = False,
+) -> None:
+    """List the built-in plug-ins of a kind: what can be set about each, and where its code is."""
+    from agentrl.commands import plug_ins as command
+
+    rows = command.kinds() if kind is None else command.plug_ins(kind)
+    print(json.dumps(rows, indent=1)) if as_json else command.print_rows(rows)
 
 
 @app.command()

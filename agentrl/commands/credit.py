@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from rich.text import Text
 from agentrl.commands.runs import recipe_of
 from agentrl.config.credit import CreditSettings
 from agentrl.config.loader import settings_of
-from agentrl.credit.registry import ESTIMATORS, CreditAssigner, EpisodeCredit, load_credit
+from agentrl.credit.registry import CreditAssigner, EpisodeCredit, load_credit
 from agentrl.store.rescored import load, rescored
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode, Turn
@@ -161,37 +160,6 @@ def _print_groups_without_signal(batches: list[dict[str, Any]]) -> None:
             f"groups of one episode: {single} of {groups}; it has nothing to be compared with\n"
             "  -> agentrl rollout --group-size 4, or train.group_size, plays several episodes of each task"
         )
-
-
-def built_in() -> list[dict[str, Any]]:
-    """Every built-in estimator: what it is and takes."""
-    return [
-        {
-            "name": name,
-            "granularity": estimator.granularity,
-            "certainty": estimator.certainty,
-            "needs": sorted(estimator.needs),
-            "reads": sorted(CreditAssigner(estimator, estimator.settings()).reads or ()),
-            "settings": {key: field.default for key, field in estimator.settings.model_fields.items()},
-            "source": estimator.source,
-            "does": (inspect.getdoc(estimator.function) or "").split("\n\n")[0].replace("\n", " "),
-        }
-        for name, estimator in ESTIMATORS.all().items()
-    ]
-
-
-def print_built_in() -> None:
-    """The built-in estimators for people."""
-    table = Table("name", "granularity", "certainty", "needs", "source", box=None, padding=(0, 2, 0, 0))
-    for row in built_in():
-        needs = ", ".join(row["needs"]) or "-"
-        table.add_row(row["name"], row["granularity"], row["certainty"], needs, Text(row["source"]))
-    console = _wide()
-    console.print(table)
-    console.print(
-        "certainty: A read in the authors' code, B the paper's rule with a second source, C reconstructed\n"
-        "settings and formulas: agentrl credit --list --json, docs/credit.md"
-    )
 
 
 def _wide() -> Console:

@@ -19,8 +19,6 @@ from agentrl.commands.runs import EpisodesMissing, recipe_of
 from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
 from agentrl.rewards.components import Component, RewardSet
-from agentrl.rewards.declare import about
-from agentrl.rewards.registry import BUILT_IN, GIVEN, signature_of
 from agentrl.rewards.steps import Values
 from agentrl.rollout.budgets import Budgets
 from agentrl.rollout.failures import describe
@@ -57,7 +55,7 @@ def rescore(path: Path, recipe_name: str | None, overrides: list[str], *, name: 
         recipe = load_recipe(recipe_name, overrides) if recipe_name is not None else before
         assert recipe is not None
         rewards = RewardSet.from_recipe(
-            {key: settings.spec(recipe.base) for key, settings in recipe.rewards.items()}, recipe.base, recipe.gate
+            {key: settings.spec for key, settings in recipe.rewards.items()}, recipe.base, recipe.gate
         )
         if not rewards.components:
             raise RecipeError("the recipe has no rewards", place="rewards")
@@ -238,29 +236,3 @@ def print_comparison(result: dict[str, Any], path: Path, name: str) -> None:
         counts = ", ".join(f"{count} {status}" for status, count in sorted(result["left_out"].items()))
         console.print(f"left out: {counts}; only done and truncated episodes are scored")
     console.print(f"agentrl show {path} EPISODE shows them beside the recorded ones", markup=False)
-
-
-def built_in() -> list[dict[str, Any]]:
-    """Every built-in reward: name, whether it scores turns, costs, settings, first line of its docstring, source."""
-    rows = []
-    for name, function in sorted(BUILT_IN.items()):
-        signature = signature_of(function)
-        rows.append(
-            {
-                "name": name,
-                "turns": "turn" in signature.parameters or "list" in str(signature.return_annotation),
-                "costs": list(about(function).costs),
-                "settings": [p for p in signature.parameters if p not in GIVEN],
-                "does": (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " "),
-                "source": about(function).source,
-            }
-        )
-    return rows
-
-
-def print_built_in() -> None:
-    """The built-in rewards for people."""
-    table = Table("name", "costs", "settings", "does", box=None, padding=(0, 2, 0, 0))
-    for row in built_in():
-        table.add_row(row["name"], ", ".join(row["costs"]) or "-", ", ".join(row["settings"]) or "-", row["does"])
-    Console().print(table)

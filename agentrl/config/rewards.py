@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field, model_validator
 
 from agentrl.config.sections import PlugIn, Section, alone
-from agentrl.registry.references import resolve_references
 
 
 class Noise(Section):
@@ -79,10 +77,11 @@ class RewardSettings(PlugIn):
         """A reference alone is the function; nothing is the built-in of that name."""
         return {} if value is None else alone(value, "use")
 
-    def spec(self, base: Path) -> dict[str, Any]:
-        """As `RewardSet.from_recipe` takes it, with references among the settings resolved."""
+    @property
+    def spec(self) -> dict[str, Any]:
+        """As `RewardSet.from_recipe` takes it."""
         named = {"use": self.use, "weight": self.weight, "required": self.required, "then": self.then}
-        return {**resolve_references(self.settings, base), **named}
+        return {**self.settings, **named}
 
 
 class Gate(Section):

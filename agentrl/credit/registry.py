@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -30,6 +31,17 @@ def _estimator(found: Any) -> Estimator | None:
     if isinstance(found, Estimator):
         return found
     return estimator()(found) if any_function(found) is not None else None
+
+
+def _about(found: Estimator) -> dict[str, Any]:
+    return {
+        "does": " ".join((inspect.getdoc(found.function) or "").split("\n\n")[0].split()),
+        "granularity": found.granularity,
+        "needs": sorted(found.needs),
+        "reads": sorted(found.reads(found.settings())) if found.reads is not None else None,
+        "certainty": found.certainty,
+        "origin": found.source,
+    }
 
 
 ESTIMATORS: Registry[Estimator] = Registry(
@@ -77,6 +89,7 @@ ESTIMATORS: Registry[Estimator] = Registry(
     wanted="a function of a credit table, mine(table) or mine(table, settings: MySettings)",
     accept=_estimator,
     declares=lambda found: found.declared,
+    about=_about,
 )
 
 

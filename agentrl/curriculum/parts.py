@@ -9,19 +9,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from agentrl.credit.registry import EpisodeCredit
 from agentrl.curriculum.task_source import TaskSource
+from agentrl.registry.settings import NoSettings
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TaskError
 from agentrl.types.task import Task
-
-
-class NoSettings(BaseModel):
-    """Settings of a part that has none."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 @dataclass(frozen=True)

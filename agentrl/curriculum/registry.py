@@ -2,78 +2,56 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from agentrl.config.tasks import CurriculumPart
 from agentrl.curriculum.parts import Filter, Part, Sampler, Schedule
-from agentrl.registry.references import is_reference, load_object, wrong_kind
-from agentrl.types.errors import RecipeError, nearest
+from agentrl.registry.registry import Registry
 
-PARTS = {
-    "dump": "sources:Dump",
-    "dads": "sources:Dads",
-    "vas": "difficulty:Vas",
-    "vade": "difficulty:Vade",
-    "limr": "limr:Limr",
-    "scaling_inter": "horizon:ScalingInter",
-    "zerosearch": "noise:ZeroSearch",
-    "seele": "hints:Seele",
-    "dart_rollouts": "dart:DartRollouts",
-    "dart_turns": "dart:DartTurns",
-    "dart_successes": "dart:DartSuccesses",
-    "zero_variance": "zero_variance:ZeroVariance",
-    "dapo": "zero_variance:DynamicSampling",
-    "prof": "prof:Prof",
-    "rorecomp": "rorecomp:RoRecomp",
-    "relift": "relift:Relift",
-}
-"""By name: the module in `methods`, and the class."""
+
+def _part(found: Any) -> type[Part] | None:
+    return found if isinstance(found, type) and issubclass(found, (Sampler, Schedule, Filter)) else None
+
+
+PARTS: Registry[type[Part]] = Registry(
+    kind="curriculum",
+    key="curriculum",
+    built_in={
+        "dump": "agentrl.curriculum.methods.sources:Dump",
+        "dads": "agentrl.curriculum.methods.sources:Dads",
+        "vas": "agentrl.curriculum.methods.difficulty:Vas",
+        "vade": "agentrl.curriculum.methods.difficulty:Vade",
+        "limr": "agentrl.curriculum.methods.limr:Limr",
+        "scaling_inter": "agentrl.curriculum.methods.horizon:ScalingInter",
+        "zerosearch": "agentrl.curriculum.methods.noise:ZeroSearch",
+        "seele": "agentrl.curriculum.methods.hints:Seele",
+        "dart_rollouts": "agentrl.curriculum.methods.dart:DartRollouts",
+        "dart_turns": "agentrl.curriculum.methods.dart:DartTurns",
+        "dart_successes": "agentrl.curriculum.methods.dart:DartSuccesses",
+        "zero_variance": "agentrl.curriculum.methods.zero_variance:ZeroVariance",
+        "dapo": "agentrl.curriculum.methods.zero_variance:DynamicSampling",
+        "prof": "agentrl.curriculum.methods.prof:Prof",
+        "rorecomp": "agentrl.curriculum.methods.rorecomp:RoRecomp",
+        "relift": "agentrl.curriculum.methods.relift:Relift",
+    },
+    wanted="a Sampler, Schedule or Filter",
+    accept=_part,
+    contracts=[Sampler, Schedule, Filter],
+    about=lambda part: {
+        "part": next(kind.__name__.lower() for kind in (Sampler, Schedule, Filter) if issubclass(part, kind)),
+        "certainty": part.certainty,
+        "origin": part.source,
+    },
+)
 
 
 def load_part(entry: CurriculumPart, base: Path, place: str) -> Part:
     """Makes the part.
 
     Raises:
-        RecipeError: no such part, no such setting, or a value that does not fit.
+        RecipeError: there is no such part, it is none, or a setting does not fit.
     """
-    kind = _class(entry, base, place)
-    try:
-        part = kind(kind.Settings.model_validate(entry.model_extra or {}))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        if first["type"] == "extra_forbidden":
-            raise RecipeError(
-                f"{entry.use} has no setting {key!r}",
-                place=f"{place}.{key}",
-                remedy=nearest(key, list(kind.Settings.model_fields)),
-            ) from None
-        message = f"{first['msg'][:1].lower()}{first['msg'][1:]}, found {first['input']!r}"
-        if first["type"] == "missing":
-            message = f"{entry.use} needs the setting {key!r}"
-        raise RecipeError(message, place=f"{place}.{key}" if key else place) from None
+    part: Part = PARTS.load(entry.use, entry.settings, base, place).make()
     part.name = entry.use
     return part
-
-
-def _class(entry: CurriculumPart, base: Path, place: str) -> type[Part]:
-    if is_reference(entry.use):
-        found = load_object(entry.use, base)
-    elif entry.use in PARTS:
-        module, _, name = PARTS[entry.use].partition(":")
-        found = getattr(importlib.import_module(f"agentrl.curriculum.methods.{module}"), name)
-    else:
-        raise RecipeError(f"there is no curriculum {entry.use!r}", place=place, remedy=nearest(entry.use, [*PARTS]))
-    if not _is_part(found):
-        raise wrong_kind(entry.use, base, place, "a Sampler, Schedule or Filter", _is_part)
-    if missing := sorted(getattr(found, "__abstractmethods__", ())):
-        raise RecipeError(f"{entry.use} lacks the method {', '.join(missing)}", place=place)
-    return found  # type: ignore[no-any-return]
-
-
-def _is_part(found: Any) -> bool:
-    return isinstance(found, type) and issubclass(found, (Sampler, Schedule, Filter))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -16,7 +17,7 @@ from pydantic import BaseModel
 from agentrl.registry.contract import misfit
 from agentrl.registry.references import is_reference, load_object, resolve_references, what_it_is, wrong_kind
 from agentrl.registry.settings import Declared, checked, declared
-from agentrl.types.errors import RecipeError, nearest
+from agentrl.types.errors import AgentRLError, RecipeError, nearest
 
 T = TypeVar("T")
 
@@ -61,6 +62,7 @@ class Registry(Generic[T]):
         filled: the parameters that are filled by name where it asks for them; no settings.
         declares: its settings, where they are not those of its function or constructor.
         aliases: other names of built-ins.
+        about: what else `agentrl list` says of one; `does` and `code` (a reference) stand for its docstring and place.
     """
 
     kind: str
@@ -73,6 +75,7 @@ class Registry(Generic[T]):
     filled: Collection[str] = ()
     declares: Callable[[T], Declared] | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
+    about: Callable[[T], Mapping[str, Any]] | None = None
 
     def find(self, use: Any, base: Path | None = None, place: str | None = None) -> T:
         """The plug-in that a recipe names.
@@ -105,6 +108,15 @@ class Registry(Generic[T]):
                 raise RecipeError(f"{name_of(use)} {why}", place=place, remedy=f"what is wanted: {self.wanted}")
         return plug_in
 
+    def _who_has(self, key: str) -> list[str]:
+        """The built-ins that have a setting of this name; those that cannot be imported here have none."""
+        found = []
+        for name in self.built_in:
+            with suppress(AgentRLError):
+                if key in self.settings_of(self.find(name), name).model.model_fields:
+                    found.append(name)
+        return found
+
     def _fits(self, found: Any) -> bool:
         try:
             return self.accept(found) is not None
@@ -130,7 +142,7 @@ class Registry(Generic[T]):
         plug_in = self.find(use, base, place)
         declares = self.settings_of(plug_in, name, place)
         given = resolve_references(dict(settings), base)
-        own = checked(declares.model, given, name, place, self.filled)
+        own = checked(declares.model, given, name, place, self.filled, self._who_has)
         return Loaded(name, plug_in, own, declares.arguments(own), declares.wants)
 
     def settings_of(self, plug_in: T, name: str, place: str | None = None) -> Declared:

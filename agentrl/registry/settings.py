@@ -1,8 +1,8 @@
 """What can be set about a plug-in, and what is said of settings that do not fit.
 
 A plug-in declares its settings as parameters of its function or constructor: those that the framework does not fill.
-A single one that is annotated with a pydantic model takes them as a whole, and so does a class with such a model as its
-attribute `Settings`; otherwise each parameter is a setting, its annotation the type and its default the default.
+Each is a setting, its annotation the type and its default the default. Or one of them takes all settings: it is
+annotated with a pydantic model, or is called `settings` and its class has such a model as the attribute `Settings`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import inspect
 import sys
 import typing
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,32 +61,56 @@ def declared(plug_in: Any, leading: Sequence[str] = (), filled: Collection[str] 
     Raises:
         TypeError: it cannot be called so.
     """
-    parameters = _beyond(parameters_of(plug_in), leading)
+    parameters = _beyond([*signature_of(plug_in).parameters.values()], leading)
     if any(each.kind in _OPEN for each in parameters) and filled:
         stranger = next(each for each in parameters if each.kind in _OPEN)
         raise TypeError(f"cannot take {stranger}: name what it needs ({', '.join(filled)}), and settings")
     wants = tuple(each.name for each in parameters if each.name in filled)
     own = [each for each in parameters if each.name not in filled and each.kind in _BY_NAME and each.name[0] != "_"]
-    if (model := getattr(plug_in, "Settings", None)) is not None and isinstance(plug_in, type):
-        if not own:
-            raise TypeError("declares Settings, and its constructor takes none")
-        return Declared(model, own[0].name, wants)
-    if len(own) == 1 and (model := _model_in(own[0].annotation)) is not None:
-        return Declared(model, own[0].name, wants)
+    whole = _whole(plug_in, own)
+    if whole is not None:
+        return Declared(whole[1], whole[0], wants)
     return Declared(_model_of(own, any_other=any(each.kind is each.VAR_KEYWORD for each in parameters)), None, wants)
 
 
-def parameters_of(plug_in: Any) -> list[inspect.Parameter]:
-    """Its parameters. An annotation that cannot be evaluated, because it exists for type checkers only, is Any."""
-    namespace = _namespace(plug_in)
-    return [
-        each.replace(annotation=_evaluated(each.annotation, namespace))
-        for each in inspect.signature(plug_in).parameters.values()
-    ]
+def _whole(plug_in: Any, own: Sequence[inspect.Parameter]) -> tuple[str, type[BaseModel]] | None:
+    """The parameter that takes all settings, and their model; None: every parameter is a setting.
+
+    Raises:
+        TypeError: a class has `Settings`, and nothing takes them.
+    """
+    names = [each.name for each in own]
+    attribute = getattr(plug_in, "Settings", NoSettings) if isinstance(plug_in, type) else NoSettings
+    if attribute is not NoSettings and "settings" not in names:
+        raise TypeError("has Settings, and its constructor no parameter 'settings'")
+    for each in own:
+        model = attribute if attribute is not NoSettings else _model_in(each.annotation)
+        if each.name == "settings" and model is None and each.annotation is each.empty:
+            model = NoSettings
+        if model is not None and (each.name == "settings" or len(own) == 1):
+            return each.name, NoSettings if model is BaseModel else model
+    return None
+
+
+def signature_of(plug_in: Any) -> inspect.Signature:
+    """The signature of a function or constructor. An annotation that cannot be evaluated, because it exists for type
+    checkers only, is Any."""
+    namespace, signature = _namespace(plug_in), inspect.signature(plug_in)
+    return signature.replace(
+        parameters=[
+            each.replace(annotation=_evaluated(each.annotation, namespace)) for each in signature.parameters.values()
+        ],
+        return_annotation=_evaluated(signature.return_annotation, namespace),
+    )
 
 
 def checked(
-    model: type[BaseModel], given: Mapping[str, Any], name: str, place: str, filled: Collection[str] = ()
+    model: type[BaseModel],
+    given: Mapping[str, Any],
+    name: str,
+    place: str,
+    filled: Collection[str] = (),
+    who_has: Callable[[str], Sequence[str]] = lambda key: (),
 ) -> BaseModel:
     """Settings, checked against a model.
 
@@ -94,6 +118,7 @@ def checked(
         name: whose settings they are, for messages.
         place: the key of the recipe that they stand under.
         filled: parameters that are no settings, one of which may have been misspelt.
+        who_has: what else has a setting of some name.
 
     Raises:
         RecipeError: one is unknown, missing or does not fit.
@@ -101,16 +126,19 @@ def checked(
     try:
         return model.model_validate(dict(given))
     except ValidationError as error:
-        raise _unfit(error.errors()[0], model, name, place, filled) from None
-
-
-def _unfit(found: Any, model: type[BaseModel], name: str, place: str, filled: Collection[str]) -> RecipeError:
-    """The error for one setting."""
-    key = ".".join(map(str, found["loc"]))
-    at = f"{place}.{key}" if key else place
-    if found["type"] == "extra_forbidden":
+        found = error.errors()[0]
+        key = ".".join(map(str, found["loc"]))
+        if found["type"] != "extra_forbidden":
+            raise _unfit(found, key, name, place, filled) from None
         remedy = nearest(key, model.model_fields, "its settings")
-        return RecipeError(f"{name} has no setting {key!r}", place=at, remedy=remedy)
+        if others := who_has(key):
+            remedy = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} it; {remedy}"
+        raise RecipeError(f"{name} has no setting {key!r}", place=f"{place}.{key}", remedy=remedy) from None
+
+
+def _unfit(found: Any, key: str, name: str, place: str, filled: Collection[str]) -> RecipeError:
+    """The error for a setting that is missing or has a wrong value."""
+    at = f"{place}.{key}" if key else place
     if found["type"] != "missing":
         return RecipeError(in_words(found), place=at)
     if near := difflib.get_close_matches(key, list(filled), 1):

@@ -16,9 +16,10 @@ import msgspec
 from pydantic import TypeAdapter, ValidationError
 
 from agentrl.config.rewards import Gate, Step
+from agentrl.registry.settings import in_words
 from agentrl.rewards.declare import About, Cost, Scored, about
 from agentrl.rewards.gate import check_gates, judge_gates
-from agentrl.rewards.registry import GIVEN, check_settings, find_reward, signature_of
+from agentrl.rewards.registry import REWARDS
 from agentrl.rewards.steps import Values, apply
 from agentrl.sandbox.toolbox.wire import NulByte
 from agentrl.types.episode import Episode, GateVerdict
@@ -76,7 +77,7 @@ class Component:
     """One reward function with its settings.
 
     Attributes:
-        wants: which of `GIVEN` it asks for.
+        wants: which of `rewards.registry.GIVEN` it asks for.
         settings: checked against its other parameters.
         steps: applied to what it returns, in order.
         required: without its value the episode is not scored.
@@ -99,8 +100,8 @@ class Component:
     @property
     def per_turn(self) -> bool:
         """Whether it is known to score turns; false also of a function that returns a list without saying so."""
-        hint = signature_of(self.function).return_annotation
-        listed = get_origin(hint) is list or hint is list or str(hint).startswith(("list[", "Sequence["))
+        hint = inspect.signature(self.function).return_annotation
+        listed = get_origin(hint) is list or hint is list or str(hint).startswith(("list", "Sequence["))
         return listed or "turn" in self.wants or self.about.per_turn
 
     @property
@@ -120,7 +121,7 @@ class Component:
         Raises:
             TaskError: it has not.
         """
-        parameter = signature_of(self.function).parameters.get("key")
+        parameter = inspect.signature(self.function).parameters.get("key")
         if parameter is None or not self.function.__module__.startswith("agentrl.rewards."):
             return
         key = self.settings.get("key", parameter.default)
@@ -373,19 +374,24 @@ def _component(name: str, given: Any, base: Path) -> Component:
     required, then = spec.pop("required", None), spec.pop("then", None)
     if isinstance(weight, bool) or not isinstance(weight, Real) or not math.isfinite(weight):
         raise RecipeError(f"weight {weight!r} is no finite number", place=f"{place}.weight")
-    function = find_reward(name if use is None else use, base, place)
-    settings = check_settings(function, spec, place)
-    parameters = signature_of(function).parameters
+    loaded = REWARDS.load(name if use is None else use, spec, base, place)
+    function = loaded.plug_in
     return Component(
         name,
         function,
         float(weight),
-        wants=tuple(parameter for parameter in parameters if parameter in GIVEN),
-        settings=settings,
+        wants=loaded.wants,
+        settings=dict(loaded.arguments),
         steps=_steps(then, f"{place}.then"),
         required=about(function).required if required is None else bool(required),
-        sandbox_required="sandbox" in parameters and parameters["sandbox"].default is inspect.Parameter.empty,
+        sandbox_required=_must_have("sandbox", function),
     )
+
+
+def _must_have(name: str, function: Callable[..., Any]) -> bool:
+    """Whether a function has a parameter of this name, without a default."""
+    parameter = inspect.signature(function).parameters.get(name)
+    return parameter is not None and parameter.default is parameter.empty
 
 
 def _steps(then: Any, place: str) -> tuple[Step, ...]:
@@ -393,9 +399,8 @@ def _steps(then: Any, place: str) -> tuple[Step, ...]:
         return tuple(_STEPS.validate_python(then or []))
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join([place, *(str(part) for part in first["loc"])])
         raise RecipeError(
-            f"{first['msg'][:1].lower()}{first['msg'][1:]}",
-            place=where,
+            in_words(first),
+            place=".".join([place, *map(str, first["loc"])]),
             remedy=f"a list of steps: {', '.join(Step.model_fields)}",
         ) from None

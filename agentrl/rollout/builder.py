@@ -201,7 +201,7 @@ def build(recipe: Recipe) -> Parts:
     tools = make_tools()
     definitions = [method.definition() for method in toolbox(tools).values()]
     rewards = RewardSet.from_recipe(
-        {name: settings.spec(recipe.base) for name, settings in recipe.rewards.items()}, recipe.base, recipe.gate
+        {name: settings.spec for name, settings in recipe.rewards.items()}, recipe.base, recipe.gate
     )
     parts = Parts(
         recipe=recipe,

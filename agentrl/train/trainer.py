@@ -17,8 +17,9 @@ from agentrl.config.train import TrainSettings
 from agentrl.train.auxiliary.models import auxiliary_model, make_backbone
 from agentrl.train.learning_rate import learning_rate
 from agentrl.train.losses.batch import TokenBatch
+from agentrl.train.losses.loss import PreferenceLoss
 from agentrl.train.losses.objective import Objective
-from agentrl.train.losses.registry import PreferenceLoss, load_loss
+from agentrl.train.losses.registry import load_loss
 from agentrl.train.losses.weights import token_weights
 from agentrl.train.minibatches import minibatches
 from agentrl.train.model.columns import Columns, token_columns

@@ -118,12 +118,3 @@ def test_what_does_not_fit_is_explained(counting: Path) -> None:
         assert failed.returncode == 1
         assert message in failed.stderr
         assert "Traceback" not in failed.stderr
-
-
-def test_the_list_says_what_each_is_and_takes(counting: Path) -> None:
-    rows = {row["name"]: row for row in json.loads(agentrl("credit", "--list", "--json", cwd=counting).stdout)}
-    assert rows["gigpo"]["granularity"] == "turn"
-    assert rows["gigpo"]["needs"] == ["state"]
-    assert rows["gigpo"]["settings"]["gamma"] == 0.95
-    assert rows["copo"]["certainty"] == "B"
-    assert "verl" in agentrl("credit", "--list", cwd=counting).stdout

@@ -30,7 +30,7 @@ NOT_MEASURED = ("rollout_s", "train_s", "mismatch_mean", "mismatch_max", "at")
 NOT_MEASURED += ("canary_gap", "canary_moved", "canary_arrived", "canary_s")
 OLDER = ("dart_successes", "rorecomp")
 """They train on episodes of older policies, which the recipe must correct for."""
-MATRIX = list(itertools.zip_longest(LOSSES, PARTS, fillvalue="ppo_clip"))
+MATRIX = list(itertools.zip_longest(LOSSES.built_in, PARTS.built_in, fillvalue="ppo_clip"))
 
 
 def train(counting: list[str], out: Path, *more: str) -> list[dict[str, Any]]:
@@ -42,7 +42,8 @@ def undocumented(names: set[str]) -> set[str]:
     """Metrics that docs/metrics.md does not name; those of a curriculum's part by what follows the part's name."""
     known = set(re.findall(r"`(\w+)`", METRICS.read_text()))
     suffixes = {name.removeprefix("PART") for name in known if name.startswith("PART_")}
-    return {n for n in names - known if not any(n == f"{part}{suffix}" for part in PARTS for suffix in suffixes)}
+    known |= {f"{part}{suffix}" for part in PARTS.built_in for suffix in suffixes}
+    return names - known
 
 
 def metrics(out: Path) -> list[dict[str, Any]]:

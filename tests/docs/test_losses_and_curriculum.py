@@ -7,27 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.config.tasks import CurriculumPart
-from agentrl.curriculum.registry import PARTS, _class
+from agentrl.curriculum.registry import PARTS
 from agentrl.train.losses.registry import LOSSES
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", LOSSES.built_in)
 def test_losses_and_their_settings_are_in_the_table(name: str) -> None:
     text = (DOCS / "losses.md").read_text()
     row = re.search(rf"^\| `{name}` \|.*$", text, re.MULTILINE)
     assert row is not None
     if "the same" not in row.group().lower() and "as `gspo`" not in row.group():
-        assert all(setting in row.group() for setting in LOSSES[name].settings.model_fields)
+        assert all(setting in row.group() for setting in LOSSES.find(name).settings.model_fields)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", PARTS.built_in)
 def test_parts_and_their_settings_are_in_the_table(name: str) -> None:
     text = (DOCS / "curriculum.md").read_text()
     row = re.search(rf"^\| `{name}` \|.*$", text, re.MULTILINE)
     assert row is not None
-    kind = _class(CurriculumPart(use=name), Path(), "curriculum")
+    kind = PARTS.find(name)
     # `before`, the text in front of a hint, is for the docstring.
     assert all(setting in row.group() for setting in kind.Settings.model_fields if setting != "before")

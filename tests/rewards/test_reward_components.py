@@ -106,14 +106,14 @@ def test_references_are_relative_to_the_recipe(tmp_path):
 
 
 @pytest.mark.parametrize(("rewards", "message"), [
-    ({"exact_mach": None}, r"rewards.exact_mach: .*no built-in reward 'exact_mach'\n.*did you mean 'exact_match'"),
-    ({"f1": {"kye": "gold"}}, r"rewards.f1.kye: it has no setting 'kye'\n.*did you mean 'key'"),
+    ({"exact_mach": None}, r"rewards.exact_mach: .*no reward 'exact_mach'\n.*did you mean 'exact_match'"),
+    ({"f1": {"kye": "gold"}}, r"rewards.f1.kye: f1 has no setting 'kye'\n.*did you mean 'key'"),
     ({"numeric": {"tolerance": "wide"}}, r"rewards.numeric.tolerance: .*valid number.*found 'wide'"),
     ({"f1": {"weight": "much"}}, r"rewards.f1.weight: weight 'much'"),
     ({"f1": {"weight": math.nan}}, r"rewards.f1.weight: weight nan"),
-    ({"mine": {"use": lambda task, scale: 1.0}}, r"rewards.mine.scale: its setting 'scale' is missing"),
-    ({"mine": lambda *everything: 1.0}, r"rewards.mine: a reward function cannot take \*everything"),
-    ({"mine": 5}, r"rewards.mine: 5 is no function"),
+    ({"mine": {"use": lambda task, scale: 1.0}}, r"rewards.mine.scale: <lambda> needs the setting 'scale'"),
+    ({"mine": lambda *everything: 1.0}, r"rewards.mine: <lambda> cannot take \*everything"),
+    ({"mine": 5}, r"rewards.mine: 5 is a int, not a function"),
     ({"f1": {"weight": 0}}, r"rewards: all reward components have weight 0"),
 ])  # fmt: skip
 def test_recipe_errors_say_what_is_allowed(rewards, message):

@@ -159,7 +159,7 @@ async def test_no_answer_is_not_judged(engine, judge):
 
 
 @pytest.mark.parametrize(("settings", "message"), [
-    ({}, r"rewards.rubric_judge.judge: its setting 'judge' is missing"),
+    ({}, r"rewards.rubric_judge.judge: rubric_judge needs the setting 'judge'"),
     ({"judge": {"url": "localhost", "model": "m"}}, r"rewards.rubric_judge.judge.url: "),
     ({"judge": {"url": "http://x", "modle": "m"}}, r"rewards.rubric_judge.judge.model"),
 ])  # fmt: skip

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from agentrl.commands.plug_ins import plug_ins
 from agentrl.credit.table import CreditTable
-from agentrl.rewards.registry import BUILT_IN
+from agentrl.rewards.registry import REWARDS
 from agentrl.store import rescored
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
@@ -108,9 +109,9 @@ def write_recipe(folder: Path, **sections) -> None:
 
 def test_every_reward_by_name(tmp_path: Path, judge: dict) -> None:
     pytest.importorskip("math_verify", reason="pip install 'agentrl[maths]'")
-    assert set(EXPECTED) == set(BUILT_IN)
+    assert set(EXPECTED) == set(REWARDS.built_in)
     judged = {name: {"judge": judge} for name in ("rubric_judge", "pairwise_judge")}
-    rewards = {name: {**SETTINGS.get(name, {}), **judged.get(name, {})} for name in BUILT_IN}
+    rewards = {name: {**SETTINGS.get(name, {}), **judged.get(name, {})} for name in REWARDS.built_in}
     write_recipe(tmp_path, rewards=rewards)
     agentrl("recipe", "check", ".", cwd=tmp_path)
     agentrl("rollout", ".", "--agent", "oracle", "-n", "2", "--out", "run", cwd=tmp_path)
@@ -170,10 +171,10 @@ def test_a_run_is_scored_again_by_gates_and_never_rewritten(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("sections", "messages"), [
-    ({"rewards": {"exact_match": {"wieght": 1}}}, ["it has no setting 'wieght'"]),
+    ({"rewards": {"exact_match": {"wieght": 1}}}, ["exact_match has no setting 'wieght'"]),
     ({"rewards": {"exact_match": None}, "gate": [{"on": "exact", "at_least": 1}]}, ["gate.0.on", "'exact_match'"]),
     ({"rewards": {"exact_match": None}, "gate": [{"on": "exact_match"}]}, ["exactly one of 'at_least' and 'above'"]),
-    ({"rewards": {"laser": None}}, ["rewards.laser.target: its setting 'target' is missing"]),
+    ({"rewards": {"laser": None}}, ["rewards.laser.target: laser needs the setting 'target'"]),
     ({"rewards": {"f1": {"then": [{"clip": 3}]}}}, ["rewards.f1.then.0.clip"]),
 ])  # fmt: skip
 def test_recipe_check_names_the_place(tmp_path: Path, sections: dict, messages: list[str]) -> None:
@@ -253,8 +254,8 @@ def test_a_function_that_was_changed_is_another_scoring(tmp_path: Path) -> None:
 
 
 def test_the_list_names_all() -> None:
-    rows = json.loads(agentrl("reward", "--list", "--json", cwd=Path.cwd()).stdout)
-    assert {row["name"] for row in rows} == set(BUILT_IN)
+    rows = plug_ins("rewards")
+    assert {row["name"] for row in rows} == set(REWARDS.built_in)
     assert all(row["does"] and row["source"] for row in rows)
     page = (Path(__file__).parents[2] / "docs" / "rewards.md").read_text()
-    assert not [name for name in BUILT_IN if f"`{name}`" not in page]
+    assert not [name for name in REWARDS.built_in if f"`{name}`" not in page]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentrl.rewards.functions.verifiers import exact_match, f1, format, numeric, tool_success
-from agentrl.rewards.registry import BUILT_IN
+from agentrl.rewards.registry import REWARDS
 from agentrl.types.episode import CallRecord, Episode, Turn
 from agentrl.types.errors import TaskError
 from agentrl.types.task import Task
@@ -87,7 +87,7 @@ def test_numeric_tolerance_is_relative_above_one():
 @pytest.mark.parametrize("data", [{}, {"gold": None}, {"gold": []}, {"gold": {"a": 1}}, {"gold": ["a", None]}])
 def test_a_task_without_gold_is_an_error_even_if_nothing_was_answered(name, data):
     with pytest.raises(TaskError, match=r"task t: .*'gold'"):
-        BUILT_IN[name](Task.of("t", "", **data), played(None), key="gold")
+        REWARDS.find(name)(Task.of("t", "", **data), played(None), key="gold")
 
 
 def test_a_gold_answer_without_a_number():

@@ -13,7 +13,7 @@ from agentrl.config.loss import PreferenceLossSettings
 from agentrl.train.losses.batch import TokenBatch
 from agentrl.train.losses.objective import Objective
 from agentrl.train.losses.registry import PREFERENCE_LOSSES, load_loss
-from agentrl.types.errors import TrainError
+from agentrl.types.errors import RecipeError, TrainError
 
 PAIRS = [(5, 3), (2, 7), (1, 1), (4, 4)]
 """Trained tokens of the chosen and of the rejected episode of each pair."""
@@ -199,7 +199,7 @@ def test_label_smoothing_mixes_the_loss_with_that_of_swapped_labels():
 
 
 def test_every_preference_loss_is_compared():
-    assert {"dpo", "ipo", "hinge", "apo_zero", "simpo", "cpo", "orpo", "kto"} == PREFERENCE_LOSSES.keys()
+    assert {"dpo", "ipo", "hinge", "apo_zero", "simpo", "cpo", "orpo", "kto"} == PREFERENCE_LOSSES.built_in.keys()
 
 
 @pytest.mark.parametrize("use", ["dpo", "simpo"])
@@ -215,11 +215,11 @@ def test_groups_that_are_no_pairs_are_refused(use):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"use": "dop"}, "preference.loss: no loss 'dop'\n  -> did you mean 'dpo'?"),
-        ({"use": "ipo", "gamma": 1}, "preference.loss.gamma: loss 'ipo' has no setting 'gamma'\n  -> simpo has it"),
+        ({"use": "dop"}, "preference.loss: there is no preference loss 'dop'\n  -> did you mean 'dpo'?"),
+        ({"use": "ipo", "gamma": 1}, "preference.loss.gamma: ipo has no setting 'gamma'\n  -> simpo has it"),
     ],
 )
 def test_unknown_losses_and_settings_are_named(settings, said):
-    with pytest.raises(TrainError) as error:
+    with pytest.raises(RecipeError) as error:
         load_loss(PreferenceLossSettings.model_validate(settings))
     assert str(error.value).startswith(said)

@@ -12,13 +12,14 @@ from dataclasses import replace
 import msgspec
 from pydantic import Field
 
-from agentrl.curriculum.parts import Context, CreditedEpisode, Filter, Group, GroupPlan, NoSettings, Schedule
+from agentrl.config.sections import Section
+from agentrl.curriculum.parts import Context, CreditedEpisode, Filter, Group, GroupPlan, Schedule
 from agentrl.types.episode import Episode
 
 SOURCE = "arXiv:2509.23866; Computer-use-agents/dart-gui@e0e606d3"
 
 
-class RolloutSettings(NoSettings):
+class RolloutSettings(Section):
     """`easy`: success rate beyond which a task gets fewer rollouts. `slack`: turns above its longest success."""
 
     easy: float = Field(0.6, ge=0, lt=1)
@@ -52,7 +53,7 @@ class DartRollouts(Schedule):
                 self.state[group.task.id] = {"rate": len(solved) / len(group.episodes), "longest": longest}
 
 
-class TurnSettings(NoSettings):
+class TurnSettings(Section):
     """Share of an iteration's turns that train."""
 
     keep: float = Field(0.8, gt=0, le=1)
@@ -83,7 +84,7 @@ class DartTurns(Filter):
         ]
 
 
-class SuccessSettings(NoSettings):
+class SuccessSettings(Section):
     """Reward from which an episode is kept, and up to which a group has failed."""
 
     success: float = 1.0

@@ -7,12 +7,13 @@ from typing import Any
 
 from pydantic import Field
 
-from agentrl.curriculum.parts import Context, Group, NoSettings, Sampler
+from agentrl.config.sections import Section
+from agentrl.curriculum.parts import Context, Group, Sampler
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.types.task import Task
 
 
-class VasSettings(NoSettings):
+class VasSettings(Section):
     """`weighted`: share of the tasks drawn by weight (with replacement); the others are drawn uniformly."""
 
     every: int = Field(4, gt=0)
@@ -50,7 +51,7 @@ class Vas(Sampler):
             self.state = {"rates": {**self.state.get("rates", {}), **fresh}, "pending": {}}
 
 
-class VadeSettings(NoSettings):
+class VadeSettings(Section):
     """`decay` of the posterior's counts when the task is tried again; `power` of 1 - p in the score."""
 
     decay: float = Field(0.9, gt=0, le=1)

@@ -9,15 +9,16 @@ from dataclasses import replace
 import msgspec
 from pydantic import Field
 
+from agentrl.config.sections import Section
 from agentrl.curriculum.methods.noise import with_data
-from agentrl.curriculum.parts import Context, Group, GroupPlan, NoSettings, Schedule, data_of
+from agentrl.curriculum.parts import Context, Group, GroupPlan, Schedule, data_of
 
 GUESSES = (0.0, 0.1, 0.25)
 SLOPES = (2.0, 4.0, 8.0, 16.0)
 MIDDLES = tuple(k / 20 for k in range(-10, 31))
 
 
-class SeeleSettings(NoSettings):
+class SeeleSettings(Section):
     """`key`: field of the task's data that holds the whole hint; the share shown is written to `KEY_rate`."""
 
     key: str = "hint"

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from agentrl.curriculum.parts import Context, GroupPlan, NoSettings, Schedule
+from agentrl.config.sections import Section
+from agentrl.curriculum.parts import Context, GroupPlan, Schedule
 
 
-class ScalingInterSettings(NoSettings):
+class ScalingInterSettings(Section):
     """Most turns of an episode: the first entry of `max_turns`, and the next one after every `every` iterations."""
 
     max_turns: list[int] = Field([10, 20, 30], min_length=1)

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from agentrl.curriculum.parts import Context, Group, NoSettings, Sampler
+from agentrl.config.sections import Section
+from agentrl.curriculum.parts import Context, Group, Sampler
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.types.errors import TrainError
 from agentrl.types.task import Task
 
 
-class LimrSettings(NoSettings):
+class LimrSettings(Section):
     """`passes` over all tasks that are watched, and the `threshold` of the score from which a task stays."""
 
     passes: int = Field(4, gt=1)

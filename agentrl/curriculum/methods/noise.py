@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 from pydantic import Field, model_validator
 
-from agentrl.curriculum.parts import Context, GroupPlan, NoSettings, Schedule
+from agentrl.config.sections import Section
+from agentrl.curriculum.parts import Context, GroupPlan, Schedule
 from agentrl.types.task import Task
 
 
-class ZeroSearchSettings(NoSettings):
+class ZeroSearchSettings(Section):
     """`key`: field of the task's data that tells a tool the probability of noise. `over`: iterations of the rise;
     None: all of `train.iterations`."""
 

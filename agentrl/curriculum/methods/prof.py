@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from agentrl.curriculum.parts import Context, Filter, Group, NoSettings
+from agentrl.config.sections import Section
+from agentrl.curriculum.parts import Context, Filter, Group
 from agentrl.types.episode import Episode
 from agentrl.types.errors import CreditError
 
 
-class ProfSettings(NoSettings):
+class ProfSettings(Section):
     """`keep`: share of a group that trains. `process`: name of the turns' reward component; None: their sum."""
 
     keep: float = Field(0.5, gt=0, le=1)

@@ -6,11 +6,12 @@ from collections.abc import Collection, Sequence
 
 from pydantic import Field
 
-from agentrl.curriculum.parts import Context, Filter, Group, NoSettings
+from agentrl.config.sections import Section
+from agentrl.curriculum.parts import Context, Filter, Group
 from agentrl.types.errors import RecipeError
 
 
-class ReliftSettings(NoSettings):
+class ReliftSettings(Section):
     """`script`: which of the recipe's scripts demonstrates. `buffer`: tasks that make one supervised step."""
 
     script: str

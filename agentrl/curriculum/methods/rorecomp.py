@@ -7,11 +7,12 @@ from typing import Any
 
 from pydantic import Field
 
+from agentrl.config.sections import Section
 from agentrl.credit.registry import EpisodeCredit
-from agentrl.curriculum.parts import Context, CreditedEpisode, Filter, NoSettings
+from agentrl.curriculum.parts import Context, CreditedEpisode, Filter
 
 
-class RoRecompSettings(NoSettings):
+class RoRecompSettings(Section):
     """`share` of the solved and of the failed episodes of a group that train at once. `every`: iterations between two
     replays of what was put aside. `buffer`: most episodes put aside; the oldest are dropped."""
 

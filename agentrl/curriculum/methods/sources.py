@@ -12,7 +12,8 @@ from typing import Any
 
 from pydantic import Field
 
-from agentrl.curriculum.parts import Context, Group, NoSettings, Sampler, data_of
+from agentrl.config.sections import Section
+from agentrl.curriculum.parts import Context, Group, Sampler, data_of
 from agentrl.curriculum.task_source import TaskSource
 from agentrl.types.task import Task
 
@@ -41,7 +42,7 @@ class SourceSampler(Sampler):
         return str(data_of(task, self.settings.key, self.name))
 
 
-class DumpSettings(NoSettings):
+class DumpSettings(Section):
     """`key`: field of the task's data that names its source. `window`: episodes that the mean is taken over."""
 
     key: str = "source"
@@ -80,7 +81,7 @@ class Dump(SourceSampler):
             entry["recent"] = (entry["recent"] + values)[-self.settings.window :]
 
 
-class DadsSettings(NoSettings):
+class DadsSettings(Section):
     """`key` as in DUMP. `memory`: iterations that count, the k-th last by 1 / k. `every`: iterations between two
     computations of the weights."""
 

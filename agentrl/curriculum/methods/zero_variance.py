@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
+from agentrl.config.sections import Section
 from agentrl.credit.table import immediate
-from agentrl.curriculum.parts import Context, Filter, Group, NoSettings
+from agentrl.curriculum.parts import Context, Filter, Group
 from agentrl.types.episode import Episode
 from agentrl.types.errors import CreditError
 
 
-class ZeroVarianceSettings(NoSettings):
+class ZeroVarianceSettings(Section):
     """`metric`: what is compared. None: the outcome reward; `total`: that plus the rewards of the turns; or the name of
     a reward component, before its weight (of turns: their sum), as `acc` in DAPO's own filter."""
 

@@ -12,7 +12,8 @@ from torch import Tensor
 from agentrl.config.loss import Aggregation, ImportanceSettings, KlSettings, LossSettings
 from agentrl.config.train import TrainSettings
 from agentrl.train.losses.batch import MAX_LOG_RATIO, TokenBatch, mean_by, sum_by
-from agentrl.train.losses.registry import Scope, load_loss
+from agentrl.train.losses.loss import Scope
+from agentrl.train.losses.registry import load_loss
 
 MAX_K3 = 10.0
 """k3 is clamped to +- this, as in verl."""

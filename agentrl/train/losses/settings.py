@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from agentrl.config.sections import Section
 
 Sequence = Literal["episode", "turn"]
 
 
-class NoSettings(BaseModel):
-    """Settings of a loss that has none."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Clip(NoSettings):
+class Clip(Section):
     """The probability ratio is clipped to 1 - clip_low .. 1 + clip_high."""
 
     clip_low: float = Field(0.2, gt=0)
@@ -57,14 +53,14 @@ class Gmpo(Clip):
     sequence: Sequence = "episode"
 
 
-class Sapo(NoSettings):
+class Sapo(Section):
     """Steepness of the gate for tokens of positive advantage, and for the others."""
 
     tau_pos: float = Field(1.0, gt=0)
     tau_neg: float = Field(1.05, gt=0)
 
 
-class Dppo(NoSettings):
+class Dppo(Section):
     """How far a token's probability may move before its gradient is masked: a difference of probabilities (`dppo_tv`)
     or nats of binary KL (`dppo_kl`), downwards and upwards; and the largest ratio that still counts in full."""
 
@@ -80,14 +76,14 @@ class DppoKl(Dppo):
     divergence_high: float = Field(0.05, gt=0)
 
 
-class Pacs(NoSettings):
+class Pacs(Section):
     """`beta` scales the score; `balance` weighs right and wrong episodes of a group alike."""
 
     beta: float = Field(1.0, gt=0)
     balance: bool = False
 
 
-class Nft(NoSettings):
+class Nft(Section):
     """`normalise`: weight of a group with success rate r: 1 - r, sqrt((1 - r) / r), or 1. `floor`: least value inside
     the logarithm of wrong episodes, kept by a straight-through clip."""
 
@@ -96,7 +92,7 @@ class Nft(NoSettings):
     floor: float = Field(1.0, gt=0)
 
 
-class Paired(NoSettings):
+class Paired(Section):
     """`sft`: weight of the chosen episodes' cross-entropy (mean over their tokens), which keeps them likely (RPO)."""
 
     beta: float = Field(0.1, gt=0)
@@ -124,7 +120,7 @@ class WithSft(Paired):
     sft: float = Field(1.0, ge=0)
 
 
-class Kto(NoSettings):
+class Kto(Section):
     """`desirable` and `undesirable` weigh good and bad episodes."""
 
     beta: float = Field(0.1, gt=0)

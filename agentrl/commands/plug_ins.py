@@ -1,0 +1,60 @@
+"""`agentrl list`: the kinds of plug-ins, and the built-ins of each."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+
+from agentrl.registry.kinds import KINDS, registry_of
+from agentrl.registry.listing import entries
+
+
+def kinds() -> list[dict[str, Any]]:
+    """Every kind: where a recipe names one, what one has to be, and the built-ins."""
+    rows = []
+    for name in KINDS:
+        registry = registry_of(name)
+        rows.append({"name": name, "key": registry.key, "wanted": registry.wanted, "built_in": [*registry.built_in]})
+    return rows
+
+
+def plug_ins(kind: str) -> list[dict[str, Any]]:
+    """The built-ins of a kind.
+
+    Raises:
+        RecipeError: there is no such kind.
+    """
+    rows = [asdict(entry) for entry in entries(registry_of(kind))]
+    plain: list[dict[str, Any]] = msgspec.to_builtins(rows, enc_hook=repr, builtin_types=())
+    return plain
+
+
+def print_rows(rows: list[dict[str, Any]]) -> None:
+    """Kinds, or plug-ins of a kind, for people: a name a line, and what there is to say about it below."""
+    for row in rows:
+        print(f"{row['name']}  {row.get('source') or row.get('key', '')}")
+        for line in _lines(row):
+            print(f"    {line}")
+
+
+def _lines(row: dict[str, Any]) -> list[str]:
+    if "key" in row:
+        return [f"wanted: {row['wanted']}", f"built-in: {', '.join(row['built_in'])}"]
+    if row["missing"]:
+        return [f"not here: {line}" for line in row["missing"].splitlines()]
+    said = [f"{key}: {_shown(value)}" for key, value in row["about"].items() if value not in (None, "", [], False)]
+    return [line for line in (row["does"], *map(_setting, row["settings"]), "; ".join(said)) if line]
+
+
+def _setting(setting: dict[str, Any]) -> str:
+    value = "(required)" if setting["required"] else f"= {setting['default']!r}"
+    note = f"  # {setting['description']}" if setting["description"] else ""
+    return f"{setting['name']}: {setting['type']} {value}{note}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "yes" if value is True else str(value)

@@ -1,0 +1,35 @@
+"""The kinds of plug-ins. Each registry lies in the room whose contract it checks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from agentrl.registry.references import load_object
+from agentrl.registry.registry import Registry
+from agentrl.types.errors import RecipeError, nearest
+
+KINDS = {
+    "tools": "agentrl.tools.registry:TOOLS",
+    "agents": "agentrl.rollout.agent:AGENTS",
+    "rewards": "agentrl.rewards.registry:REWARDS",
+    "estimators": "agentrl.credit.registry:ESTIMATORS",
+    "losses": "agentrl.train.losses.registry:LOSSES",
+    "preference-losses": "agentrl.train.losses.registry:PREFERENCE_LOSSES",
+    "curriculum": "agentrl.curriculum.registry:PARTS",
+    "sandboxes": "agentrl.sandbox.registry:BACKENDS",
+    "trackers": "agentrl.reporters.registry:TRACKERS",
+}
+"""By the name that `agentrl list` takes: the registry, by reference."""
+
+
+def registry_of(kind: str) -> Registry[Any]:
+    """The registry of a kind.
+
+    Raises:
+        RecipeError: there is no such kind.
+    """
+    if kind not in KINDS:
+        raise RecipeError(f"there is no kind of plug-in {kind!r}", remedy=nearest(kind, KINDS))
+    found: Registry[Any] = load_object(KINDS[kind], Path())
+    return found

@@ -1,0 +1,91 @@
+"""What there is of a kind of plug-in: names, settings with types and defaults, where the code is."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from agentrl.registry.registry import Registry
+from agentrl.types.errors import AgentRLError
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a plug-in. `default` is None, and `required` true, where it has to be given."""
+
+    name: str
+    type: str
+    default: Any
+    required: bool
+    description: str | None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A built-in plug-in.
+
+    Attributes:
+        source: `file:line`.
+        does: the first sentence of its docstring.
+        about: what its kind says of each.
+        missing: why it cannot be used here, for example an extra that is not installed.
+    """
+
+    name: str
+    source: str
+    does: str = ""
+    settings: list[Setting] = field(default_factory=list)
+    about: Mapping[str, Any] = field(default_factory=dict)
+    missing: str | None = None
+
+
+def entries(registry: Registry[Any]) -> list[Entry]:
+    """The built-ins of a kind, in the order of its table."""
+    return [_entry(registry, name) for name in registry.built_in]
+
+
+def _entry(registry: Registry[Any], name: str) -> Entry:
+    try:
+        plug_in = registry.find(name)
+        settings = registry.settings_of(plug_in, name).model.model_fields
+    except AgentRLError as error:
+        return Entry(name, source_of(registry.built_in[name]), missing=str(error))
+    about = {} if registry.about is None else dict(registry.about(plug_in))
+    code = about.pop("code", registry.built_in[name])
+    does = about.pop("does", None) or _first_sentence(inspect.getdoc(plug_in))
+    return Entry(name, source_of(code), does, [_setting(key, each) for key, each in settings.items()], about)
+
+
+def _setting(name: str, each: FieldInfo) -> Setting:
+    required = each.is_required()
+    default = None if required else each.get_default(call_default_factory=True)
+    return Setting(name, _type(each.annotation), default, required, each.description)
+
+
+def _type(hint: Any) -> str:
+    return re.sub(r"\b(?:typing|collections\.abc|agentrl(?:\.\w+)*)\.", "", inspect.formatannotation(hint))
+
+
+def _first_sentence(text: str | None) -> str:
+    """The first paragraph in a line."""
+    return " ".join((text or "").split("\n\n")[0].split())
+
+
+def source_of(reference: str) -> str:
+    """`file:line` of what a reference names, found in the text: nothing is imported but its package."""
+    module, _, name = reference.partition(":")
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        return module
+    first = re.escape(name.partition(".")[0])
+    defined = re.compile(rf"^(?:(?:async )?def|class) {first}\b|^{first}\b *[:=]", re.MULTILINE)
+    text = Path(spec.origin).read_text()
+    found = defined.search(text)
+    return f"{spec.origin}:{text.count(chr(10), 0, found.start()) + 1}" if found is not None else spec.origin
