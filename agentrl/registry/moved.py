@@ -11,7 +11,6 @@ _SAME_NAME: dict[tuple[str, str], str] = {
     ("", "config"): "recipe sections",
     ("", "curriculum"): "task_source",
     ("", "rollout"): "agent play",
-    ("", "train"): "signal_checks",
     ("", "types"): "closing errors paths seeds task values",
     ("chat", "chat.formats"): "fenced harmony json_calls named_calls parser pythonic tags xml",
     ("credit", "credit.estimators.outcome"): (
@@ -63,6 +62,7 @@ _NEW_NAME = {
     "imports": "registry.references",
     "model": "models.load",
     "plans": "rollout.specs",
+    "signal_checks": "train.preflight.signal",
     "recipe_file": "config.loader",
     "sandbox.contract": "types.sandbox",
     "sandbox.docker_container": "sandbox.docker.container",

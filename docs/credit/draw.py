@@ -77,7 +77,7 @@ def batch() -> CreditTable:
         progress=quality - 0.4,
         executed=np.ones(len(quality)),
         wrong=(wide < 0.15).astype(float),
-        logprob=-0.5 - 0.5 * wide - 0.1 * place,
+        behaviour_logprob=-0.5 - 0.5 * wide - 0.1 * place,
         ref_logprob=-1.0 - 0.1 * place,
         prm_logprob=-1.5 + wide - 0.1 * place,
         entropy=1.0 - 0.3 * place + 0.2 * wide,

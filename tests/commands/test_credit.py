@@ -38,7 +38,7 @@ def test_a_stored_run_is_credited_again(counting: Path) -> None:
         total = sum(turns[one["episode_id"]] for one in members)
         mean = sum(rewards[one["episode_id"]] * turns[one["episode_id"]] for one in members) / total
         for one in members:
-            assert one["turns"] == [rewards[one["episode_id"]] - mean] * turns[one["episode_id"]]
+            assert one["turn_advantages"] == [rewards[one["episode_id"]] - mean] * turns[one["episode_id"]]
 
     agentrl("credit", "run", "--estimator", "rloo", "--save", cwd=here)
     assert "credit by rloo (agentrl credit --save)" in agentrl("show", "run", "count1#0", cwd=here).stdout
@@ -54,8 +54,8 @@ def test_rewards_that_were_given_later_can_be_credited(counting: Path) -> None:
         json.loads(agentrl("credit", "run", "--estimator", "dr_grpo", "--json", *more, cwd=here).stdout)["episodes"]
         for more in ((), ("--rewards", "doubled"))
     )
-    assert any(any(episode["turns"]) for episode in one)
-    assert [episode["turns"] for episode in two] == [[2 * a for a in episode["turns"]] for episode in one]
+    assert any(any(episode["turn_advantages"]) for episode in one)
+    assert [episode["turn_advantages"] for episode in two] == [[2 * a for a in episode["turn_advantages"]] for episode in one]
     agentrl("credit", "run", "--estimator", "rloo", "--rewards", "doubled", "--save", cwd=here)
     assert "rewards 'doubled')" in agentrl("show", "run", "count1#0", cwd=here).stdout
 
@@ -74,7 +74,7 @@ def test_an_estimator_of_the_users_own_lies_beside_the_recipe(counting: Path) ->
     with RunDir.read(here / "run") as reader:
         rewards = {row.id: row.reward or 0.0 for row in reader.rows()}
     for one in found["episodes"]:  # no call is malformed, so every turn has the bonus
-        assert one["turns"][-1] == pytest.approx(rewards[one["episode_id"]] + 0.5)
+        assert one["turn_advantages"][-1] == pytest.approx(rewards[one["episode_id"]] + 0.5)
 
 
 def test_evaluations_come_last(tmp_path: Path) -> None:
