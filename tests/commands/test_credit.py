@@ -55,7 +55,9 @@ def test_rewards_that_were_given_later_can_be_credited(counting: Path) -> None:
         for more in ((), ("--rewards", "doubled"))
     )
     assert any(any(episode["turn_advantages"]) for episode in one)
-    assert [episode["turn_advantages"] for episode in two] == [[2 * a for a in episode["turn_advantages"]] for episode in one]
+    assert [episode["turn_advantages"] for episode in two] == [
+        [2 * a for a in episode["turn_advantages"]] for episode in one
+    ]
     agentrl("credit", "run", "--estimator", "rloo", "--rewards", "doubled", "--save", cwd=here)
     assert "rewards 'doubled')" in agentrl("show", "run", "count1#0", cwd=here).stdout
 
