@@ -27,7 +27,7 @@ from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.commands.runs import open_run
 from agentrl.config.loader import load_recipe
 from agentrl.curriculum import Group
-from agentrl.distributed.worker_pool import with_worker_pool
+from agentrl.distributed.worker_pool import open_players
 from agentrl.models.load import LoadedModel
 from agentrl.reporters.terminal import Terminal
 from agentrl.rollout.builder import build
@@ -175,9 +175,10 @@ async def play(pipeline: Pipeline, folder: Path, workers: int) -> tuple[float, i
     shutil.rmtree(folder, ignore_errors=True)
     run = open_run(folder, recipe, "train")
     try:
-        async with with_worker_pool(build(recipe)) as parts:
-            progress = Terminal(console=Console(file=sys.stderr))
-            await kind(parts, run, progress, engine_for=lambda loaded: SleepingEngine(pipeline, loaded)).train()
+        parts, progress = build(recipe), Terminal(console=Console(file=sys.stderr))
+        async with open_players(parts) as players:
+            loop = kind(parts, run, progress, players, engine_for=lambda loaded: SleepingEngine(pipeline, loaded))
+            await loop.train()
     finally:
         run.close()
     return kind.ended - kind.began, kind.reply_tokens

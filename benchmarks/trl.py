@@ -31,6 +31,7 @@ from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.models.load import no_progress_bars
 from agentrl.rollout.builder import build
+from agentrl.rollout.player import LocalPlayers
 from agentrl.train.loop import Loop
 from agentrl.types.reporter import Reporter
 
@@ -90,8 +91,8 @@ async def _loop(recipe: Recipe, folder: Path, steps: int) -> dict[str, list[floa
     """Prepares a training in a folder, and trains some steps: processor seconds and sampled tokens of each."""
     run = open_run(folder, recipe, "train")
     found: dict[str, list[float]] = {"cpu_s": [], "sampled": []}
-    loop = Loop(build(recipe), run, Reporter())
-    loop.backend = loop.parts.open_backend()
+    parts = build(recipe)
+    loop = Loop(parts, run, Reporter(), LocalPlayers(parts.open_backend()))
     try:
         await loop._prepare()
         for step in range(steps):

@@ -7,11 +7,9 @@ import hashlib
 import inspect
 import json
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
@@ -19,17 +17,14 @@ from agentrl.commands.runs import EpisodesMissing, recipe_of
 from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
 from agentrl.rewards.components import Component, RewardSet
-from agentrl.rewards.steps import Values
-from agentrl.rollout.budgets import Budgets
-from agentrl.rollout.failures import describe
-from agentrl.rollout.outage import Outage
+from agentrl.rollout.rescorer import Rescorer
+from agentrl.rollout.scheduler import RolloutScheduler
 from agentrl.sandbox.registry import open_backend
 from agentrl.store.rescored import Rescore, add, begin
 from agentrl.store.run_dir import RunDir
 from agentrl.types.closing import close_all, to_stderr
 from agentrl.types.episode import Episode
-from agentrl.types.errors import REMEDY, InfraError, RecipeError, StoreError
-from agentrl.types.sandbox import Backend, Sandbox
+from agentrl.types.errors import REMEDY, RecipeError, StoreError
 
 
 def rescore(path: Path, recipe_name: str | None, overrides: list[str], *, name: str) -> dict[str, Any]:
@@ -71,8 +66,7 @@ def rescore(path: Path, recipe_name: str | None, overrides: list[str], *, name: 
             )
         there = begin(path, name, described)
         todo = [row.id for row in run.rows() if row.status in ("done", "truncated") and row.id not in there]
-        scorer = _Scorer(rewards, recipe, _scored_by(before))
-        failures = asyncio.run(scorer.run(run.episodes(todo), path, name))
+        failures = asyncio.run(_score(run, todo, rewards, recipe, _scored_by(before), name))
         episodes = [episode for episode in run.episodes() if episode.status in ("done", "truncated")]
         scores = begin(path, name, described)
     return {**_comparison(episodes, scores, rewards), "failed": failures, "left_out": dict(left_out)}
@@ -96,86 +90,35 @@ def _scored_by(recipe: Recipe | None) -> set[str]:
     return {name for name, settings in recipe.rewards.items() if (settings.use or name) != "tool_reward"}
 
 
-class _Scorer:
-    """Scores episodes side by side, at most `recipe.concurrency` at a time."""
+async def _score(
+    run: RunDir, ids: list[str], rewards: RewardSet, recipe: Recipe, earlier: set[str], name: str
+) -> list[str]:
+    """Scores episodes, and stores the scores; returns why episodes could not be scored this time.
 
-    def __init__(self, rewards: RewardSet, recipe: Recipe, earlier: set[str]) -> None:
-        self.rewards, self.recipe, self.earlier = rewards, recipe, earlier
-        self.backend: Backend | None = None
-        self.outage = Outage()
+    Raises:
+        SandboxDown, EngineDown: sandboxes, or the judge, failed for too many episodes in a row.
+    """
+    failures: list[str] = []
+    backend, spec = None, recipe.sandbox.spec
 
-    async def run(self, episodes: Iterable[Episode], path: Path, name: str) -> list[str]:
-        """Stores the scores; returns why episodes could not be scored this time.
+    def store(episode: Episode) -> None:
+        if episode.error is not None:
+            failures.append(episode.error.message)
+        else:
+            add(run.path, name, Rescore.of(episode))
 
-        Raises:
-            SandboxDown, EngineDown: sandboxes, or the judge, failed for too many episodes in a row.
-        """
-        if self.rewards.needs_fresh_sandbox:
-            self.backend = open_backend(self.recipe.sandbox.use, self.recipe.sandbox.settings, self.recipe.base)
-            self.backend.preflight(self.recipe.sandbox.spec)
-        failures: list[str] = []
-        budgets = Budgets(self.recipe.limits)
-        waiting = iter(episodes)
-        running: set[asyncio.Task[Episode]] = set()
-        try:
-            while True:
-                while len(running) < self.recipe.concurrency and (episode := next(waiting, None)) is not None:
-                    running.add(asyncio.create_task(self._score(episode), name=episode.id))
-                if not running:
-                    return failures
-                finished, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                errors = [error for task in finished if (error := task.exception()) is not None]
-                for task in finished:
-                    if task.exception() is None:
-                        add(path, name, Rescore.of(task.result()))
-                        budgets.succeed()
-                if unexpected := [error for error in errors if not isinstance(error, InfraError)]:
-                    raise unexpected[0]
-                for error in errors:
-                    failures.append(str(error))
-                    budgets.fail(describe(error, "score"), "scoring again")
-        finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
-            await close_all(to_stderr, self.backend)
-
-    async def _score(self, episode: Episode) -> Episode:
-        turns = [
-            msgspec.structs.replace(
-                turn, rewards={name: value for name, value in turn.rewards.items() if name not in self.earlier}
-            )
-            for turn in episode.turns
-        ]
-        bare = msgspec.structs.replace(episode, turns=turns, components={}, reward=None, gates=[], notes={})
-        found: dict[str, Values] = {}
-        notes: dict[str, str] = {}
-        async with asyncio.timeout(self.recipe.limits.score_s):
-            for component in self.rewards.components:
-                if component.sandbox_required:
-                    found[component.name] = _recorded(component, episode)
-                    notes[component.name] = "as recorded: it needs the sandbox of the episode"
-                    continue
-                found[component.name], note = await component(episode.task, bare, None, self._fresh)
-                if note:
-                    notes[component.name] = note
-        return self.rewards.combine(bare, found, notes).onto(bare)
-
-    async def _fresh(self) -> Sandbox:
-        assert self.backend is not None
-        limits, spec = self.recipe.limits, self.recipe.sandbox.spec
-        return await self.outage.create(self.backend, spec, "reward", limits.sandbox_s)
-
-
-def _recorded(component: Component, episode: Episode) -> float | None:
-    if component.name not in episode.components:
-        raise RecipeError(
-            f"component {component.name!r} needs the sandbox as the agent left it, which is gone",
-            place=f"episode {episode.id}",
-            remedy="leave it out, or write it with `fresh_sandbox` instead of `sandbox`; a value that was recorded "
-            "under the same name is kept",
-        )
-    return episode.components[component.name]
+    try:
+        if rewards.needs_fresh_sandbox:
+            backend = open_backend(recipe.sandbox.use, recipe.sandbox.settings, recipe.base)
+            backend.preflight(spec)
+        player = Rescorer(rewards, run.get, recipe.limits, earlier, backend, spec)
+        async with RolloutScheduler(
+            player, concurrency=recipe.concurrency, limits=recipe.limits, store=store
+        ) as scheduler:
+            await scheduler.play_all(ids)
+        return failures
+    finally:
+        await close_all(to_stderr, backend)
 
 
 def _comparison(episodes: list[Episode], scores: dict[str, Rescore], rewards: RewardSet) -> dict[str, Any]:

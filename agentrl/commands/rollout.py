@@ -13,15 +13,14 @@ from agentrl.config.loader import load_recipe, with_overrides
 from agentrl.config.recipe import EvalSettings, Recipe
 from agentrl.curriculum.task_source import TaskSource, load_tasks
 from agentrl.distributed.servers import LaunchedServers
-from agentrl.distributed.worker_pool import with_worker_pool
+from agentrl.distributed.worker_pool import open_players
 from agentrl.reporters.registry import trackers
 from agentrl.reporters.reporting import reporting
 from agentrl.reporters.terminal import Terminal
 from agentrl.rollout.builder import Parts, build
+from agentrl.rollout.collector import Collector
 from agentrl.rollout.engines import open_engine, start_to_sample
-from agentrl.rollout.play import evaluate, play
-from agentrl.rollout.runner import EpisodeSpec
-from agentrl.rollout.specs import missing, rollout_specs
+from agentrl.rollout.specs import EpisodeSpec, missing, rollout_specs
 from agentrl.sandbox.pool import Pool
 from agentrl.store.run_dir import RunDir
 from agentrl.types.closing import close_all
@@ -57,20 +56,17 @@ async def _collect(
         progress.note(f"{len(planned) - len(todo)} of {len(planned)} episodes are there already")
     if not todo:
         return
-    live, renderer = named_engine(parts, agent, engine)
-    backend = None
-    async with with_worker_pool(parts) as parts:
+    async with open_players(parts, progress.note) as players:
+        live, renderer = named_engine(parts, agent, engine)
         try:
             await start_to_sample(live, progress.note)
-            backend = parts.open_backend()
             parts.check_prompts(renderer, [spec.task for spec in todo], live.max_context)
             progress.phase("episodes", len(todo))
-            context = parts.context(live, renderer, backend, put_blob=run.put_blob)
-            await play(context, todo, run, progress, parts.recipe.concurrency)
-            if isinstance(backend, Pool):
-                progress.note(backend.stats().sentence())
+            await Collector(parts, run, progress, players).collect(todo, live, renderer)
+            if isinstance(players.backend, Pool):
+                progress.note(players.backend.stats().sentence())
         finally:
-            await close_all(progress.note, live, backend)
+            await close_all(progress.note, live)
 
 
 def evaluation(name: str, overrides: list[str], *, n: int | None, out: Path | None) -> tuple[Path, dict[str, Any]]:
@@ -103,18 +99,17 @@ def evaluation(name: str, overrides: list[str], *, n: int | None, out: Path | No
 async def _evaluate(
     parts: Parts, settings: EvalSettings, tasks: TaskSource, run: RunDir, progress: Reporter, iteration: int
 ) -> dict[str, Any]:
-    engine, renderer = open_engine(parts, LaunchedServers)
-    backend = None
-    async with with_worker_pool(parts) as parts:
+    async with open_players(parts, progress.note) as players:
+        engine, renderer = open_engine(parts, LaunchedServers)
         try:
             await start_to_sample(engine, progress.note)
-            backend = parts.open_backend()
             parts.check_prompts(renderer, tasks.tasks, engine.max_context)
-            metrics = await evaluate(parts, settings, tasks, run, engine, renderer, backend, progress, iteration)
+            collector = Collector(parts, run, progress, players)
+            metrics = await collector.evaluate(settings, tasks, engine, renderer, iteration)
             run.add_metrics(metrics)
             return metrics
         finally:
-            await close_all(progress.note, engine, backend)
+            await close_all(progress.note, engine)
 
 
 def load_evaluated(name: str, overrides: list[str]) -> tuple[Recipe, int]:

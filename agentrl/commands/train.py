@@ -13,13 +13,12 @@ from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.curriculum import Curriculum, load_parts
 from agentrl.curriculum.task_source import load_tasks
-from agentrl.distributed.worker_pool import with_worker_pool
+from agentrl.distributed.worker_pool import open_players
 from agentrl.reporters.registry import trackers
 from agentrl.reporters.reporting import reporting
 from agentrl.reporters.terminal import Terminal
 from agentrl.rollout.builder import build
-from agentrl.rollout.runner import EpisodeSpec
-from agentrl.rollout.specs import iteration_specs
+from agentrl.rollout.specs import EpisodeSpec, iteration_specs
 from agentrl.store.run_dir import RunDir
 from agentrl.train.preflight.checks import check_training
 from agentrl.train.preflight.warnings import cautions
@@ -73,9 +72,9 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> bool
     staleness = recipe.train.staleness
 
     async def learn() -> None:
-        async with trainer_ranks(recipe, joined) as placed, with_worker_pool(parts) as played:
+        async with open_players(parts, progress.note) as players, trainer_ranks(recipe, joined) as placed:
             kind = Loop if staleness is None else AsyncLoop
-            await placed.train(kind(played, run, progress, engine_for=engine_for, ranks=placed.ranks).train())
+            await placed.train(kind(parts, run, progress, players, engine_for=engine_for, ranks=placed.ranks).train())
 
     run = open_run(path, recipe, "train", engine=engine)
     with closing(run):

@@ -16,9 +16,11 @@ from agentrl.chat.tokenizer import Tokenizer
 from agentrl.config.recipe import recipe_from_run
 from agentrl.distributed.gateway import GatewayEngine
 from agentrl.rollout.builder import Parts, build
-from agentrl.rollout.collector import rare_collections
+from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.engines import attach
-from agentrl.rollout.runner import EpisodeSpec, RolloutContext, Runner
+from agentrl.rollout.garbage import rare_collections
+from agentrl.rollout.player import LocalPlayer
+from agentrl.rollout.specs import EpisodeSpec
 from agentrl.sandbox.pool import Pool
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode
@@ -134,8 +136,7 @@ class RolloutWorker:
         if isinstance(self._backend, Pool) and context.sandbox_spec is not None:
             # Who comes after this episode is not known here: the pool is kept full.
             self._backend.prefetch([context.sandbox_spec] * self._backend.ahead)
-        runner = Runner(replace(context, put_blob=put_blob), concurrency=1, on_failure=failures.append)
-        episode = await runner.play(spec)
+        episode = await LocalPlayer(replace(context, put_blob=put_blob, on_failure=failures.append)).play(spec)
         return Played(episode, list(blobs.values()), failures)
 
     async def close(self) -> None:

@@ -12,10 +12,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import msgspec
@@ -30,11 +29,14 @@ from agentrl.distributed.worker import Attached, Played, RolloutWorker, Scripted
 from agentrl.engines.scripted import ScriptedEngine
 from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.rollout.builder import Parts
-from agentrl.rollout.runner import EpisodeSpec, RolloutContext
+from agentrl.rollout.context import RolloutContext
+from agentrl.rollout.player import LocalPlayers, Players, check_expected
+from agentrl.rollout.specs import EpisodeSpec
 from agentrl.types.closing import close_all, to_stderr
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode, ErrorRecord
 from agentrl.types.errors import AgentRLError, EngineError, InfraError, RecipeError
+from agentrl.types.sandbox import Backend
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 """Servers at these addresses are out of reach for workers on other machines."""
@@ -45,16 +47,18 @@ class WorkersGone(AgentRLError):
 
 
 @asynccontextmanager
-async def with_worker_pool(parts: Parts) -> AsyncIterator[Parts]:
-    """The parts with the worker pool that their recipe asks for, if it does; the pool ends with the block."""
-    if not parts.recipe.scale.rollout_workers:
-        yield parts
-        return
-    workers = WorkerPool(parts.recipe)
+async def open_players(parts: Parts, note: Callable[[str], None] = to_stderr) -> AsyncIterator[Players]:
+    """Where the recipe has its episodes played: by workers, or by this process with its sandbox backend.
+
+    Args:
+        note: takes a line if they cannot be closed at the end of the block.
+    """
+    pool = WorkerPool(parts.recipe) if parts.recipe.scale.rollout_workers else None
+    backend = parts.open_backend() if pool is None else None
     try:
-        yield replace(parts, workers=workers)
+        yield pool or LocalPlayers(backend)
     finally:
-        await close_all(to_stderr, workers)
+        await close_all(note, pool, backend)
 
 
 @dataclass(eq=False)
@@ -76,7 +80,9 @@ class _Worker:
 
 
 class WorkerPool:
-    """Workers for one recipe. They start with the first episode."""
+    """Workers for one recipe, with sandboxes of their own. They start with the first episode."""
+
+    backend: Backend | None = None
 
     def __init__(self, recipe: Recipe) -> None:
         self.settings = recipe.scale
@@ -93,24 +99,22 @@ class WorkerPool:
         self._opening: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
 
-    async def play(
-        self,
-        context: RolloutContext,
-        spec: EpisodeSpec,
-        on_failure: Callable[[dict[str, Any]], None],
-        on_phase: Callable[[str, str | None], None],
-    ) -> Episode:
+    def player(self, context: RolloutContext) -> PooledPlayer:
+        """A player of episodes that share the context."""
+        return PooledPlayer(self, context)
+
+    async def play(self, context: RolloutContext, spec: EpisodeSpec) -> Episode:
         """One episode, by whichever worker is least busy; by another one if that dies, in the last attempt alone.
 
         Raises:
             WorkersGone: none is left.
         """
         for deaths in range(context.limits.retries + 1):
-            on_phase(spec.id, "waits for a worker")
+            context.on_stage(spec.id, "waits for a worker")
             suspect = 0 < deaths == context.limits.retries
             worker = await self._worker(alone=suspect)
             worker.playing += 1
-            on_phase(spec.id, worker.name)
+            context.on_stage(spec.id, worker.name)
             try:
                 async with asyncio.timeout(longest_episode(context.limits)):
                     played = await self._play(worker, context, spec)
@@ -121,15 +125,15 @@ class WorkerPool:
                 final = deaths == context.limits.retries
                 failure = ErrorRecord(kind="WorkerDied", message=str(died), stage="worker")
                 record = {"episode": spec.id, "attempt": deaths, "status": "infra_error", "final": final}
-                on_failure({**record, **msgspec.structs.asdict(failure)})
+                context.on_failure({**record, **msgspec.structs.asdict(failure)})
                 continue
             finally:
                 worker.playing -= 1
                 worker.kept = worker.kept and not suspect
                 self._notice()
-                on_phase(spec.id, None)
+                context.on_stage(spec.id, None)
             for each in played.failures:
-                on_failure({**each, "attempt": each["attempt"] + deaths})
+                context.on_failure({**each, "attempt": each["attempt"] + deaths})
             if context.put_blob is not None:
                 for blob in played.blobs:
                     context.put_blob(blob)
@@ -281,6 +285,21 @@ class WorkerPool:
             await self._gateway.close()
         if self._launcher is not None:
             await self._launcher.close()
+
+
+class PooledPlayer:
+    """Has the workers of a pool play."""
+
+    def __init__(self, pool: WorkerPool, context: RolloutContext) -> None:
+        self._pool, self._context = pool, context
+
+    def expect(self, items: Sequence[EpisodeSpec]) -> None:
+        """Checks as `check_expected`."""
+        check_expected(self._context, items)
+
+    async def play(self, item: EpisodeSpec) -> Episode:
+        """One episode. Raises as `WorkerPool.play`."""
+        return await self._pool.play(self._context, item)
 
 
 async def _close(worker: _Worker) -> None:

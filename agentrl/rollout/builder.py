@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentrl.chat.formats.registry import AUTO, parser_named
 from agentrl.chat.proof import check
@@ -27,8 +27,8 @@ from agentrl.engines.scripted import Say, Script, ScriptedEngine
 from agentrl.registry.references import load_object, wrong_kind
 from agentrl.rewards.components import RewardSet
 from agentrl.rollout.agent import AGENTS, DEFAULT, Agent
+from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.information_gain import AnswerScorer
-from agentrl.rollout.runner import RolloutContext
 from agentrl.sandbox.pool import Pool
 from agentrl.sandbox.registry import open_backend
 from agentrl.tools.base import Tool, toolbox
@@ -37,10 +37,6 @@ from agentrl.types.engine import Engine, Sampling
 from agentrl.types.errors import RecipeError, nearest
 from agentrl.types.sandbox import Backend
 from agentrl.types.task import Message, Task
-
-if TYPE_CHECKING:
-    from agentrl.distributed.worker_pool import WorkerPool
-
 
 PROMPTS = 32
 """Tasks whose prompts are looked at before the first episode."""
@@ -53,7 +49,6 @@ class Parts:
     Attributes:
         definitions: of the tools, as a chat template takes them.
         needs_sandbox: whether some tool or reward wants that of the episode.
-        workers: play the episodes, with sandboxes of their own; None: this process plays.
     """
 
     recipe: Recipe
@@ -62,7 +57,6 @@ class Parts:
     rewards: RewardSet
     definitions: list[dict[str, Any]]
     needs_sandbox: bool
-    workers: WorkerPool | None = None
 
     def renderer(self, tokenizer: Tokenizer) -> Renderer:
         """The renderer of this recipe's conversations under a tokenizer; its template is checked."""
@@ -104,7 +98,7 @@ class Parts:
 
     def open_backend(self) -> Backend | None:
         """The sandbox backend, checked against the spec; None if neither a tool nor a reward needs one here."""
-        if self.workers is not None or not (self.needs_sandbox or self.rewards.needs_fresh_sandbox):
+        if not (self.needs_sandbox or self.rewards.needs_fresh_sandbox):
             return None
         settings = self.recipe.sandbox
         backend = open_backend(settings.use, settings.settings, self.recipe.base)
@@ -115,15 +109,14 @@ class Parts:
         return Pool(backend, ahead=settings.pool, cap=most)
 
     def context(
-        self,
-        engine: Engine,
-        renderer: Renderer,
-        backend: Backend | None,
-        *,
-        temperature: float | None = None,
-        put_blob: Callable[[bytes], str] | None = None,
+        self, engine: Engine, renderer: Renderer, backend: Backend | None, *, temperature: float | None = None
     ) -> RolloutContext:
-        """What the runner takes. `temperature` replaces the recipe's (evaluation)."""
+        """What players take.
+
+        Args:
+            backend: None where other processes play.
+            temperature: replaces the recipe's (evaluation).
+        """
         recipe = self.recipe
         return RolloutContext(
             engine=engine,
@@ -145,9 +138,7 @@ class Parts:
             backend=backend,
             sandbox_spec=recipe.sandbox.spec if backend is not None and self.needs_sandbox else None,
             verifier_spec=recipe.sandbox.spec if self.rewards.needs_fresh_sandbox else None,
-            put_blob=put_blob,
             answer_scorer=self.answer_scorer if engine.trainable else None,
-            workers=self.workers,
         )
 
     @property

@@ -1,35 +1,80 @@
-"""The garbage collector while episodes run."""
+"""The collector: plays the episodes of a recipe into a run directory."""
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-ALLOCATIONS = 10_000
-"""Between two looks for young cycles (Python: 700). A turn makes some hundred objects and hardly ever a cycle."""
+from agentrl.chat.renderer import Renderer
+from agentrl.config.recipe import EvalSettings
+from agentrl.curriculum.task_source import TaskSource
+from agentrl.rollout.builder import Parts
+from agentrl.rollout.player import Players
+from agentrl.rollout.scheduler import RolloutScheduler
+from agentrl.rollout.specs import EpisodeSpec, eval_specs, missing
+from agentrl.rollout.summary import summary
+from agentrl.store.run_dir import RunDir
+from agentrl.types.engine import Engine
+from agentrl.types.episode import Episode
+from agentrl.types.reporter import Reporter
 
-_running = 0
-_before = gc.get_threshold()
 
+@dataclass(frozen=True)
+class Collector:
+    """Collects episodes: whichever engine samples them, they are stored in one run and reported to one reporter.
 
-@contextmanager
-def rare_collections() -> Iterator[None]:
-    """Has cycles looked for more rarely, and not among what was there before (modules, models, tokenizers).
-
-    Episodes are trees of records, which reference counts free. Without this a full collection takes as long as hundreds
-    of turns, once in some thousand. Runs may overlap: the last one restores what was.
+    Attributes:
+        players: where they are played.
     """
-    global _running, _before
-    if not _running:
-        _before = gc.get_threshold()
-        gc.freeze()
-        gc.set_threshold(max(ALLOCATIONS, _before[0]), *_before[1:])
-    _running += 1
-    try:
-        yield
-    finally:
-        _running -= 1
-        if not _running:
-            gc.set_threshold(*_before)
-            gc.unfreeze()
+
+    parts: Parts
+    run: RunDir
+    reporter: Reporter
+    players: Players
+
+    def scheduler(
+        self, engine: Engine, renderer: Renderer, *, temperature: float | None = None
+    ) -> RolloutScheduler[EpisodeSpec]:
+        """A scheduler of episodes that the engine samples.
+
+        Args:
+            temperature: replaces the recipe's.
+        """
+        context = replace(
+            self.parts.context(engine, renderer, self.players.backend, temperature=temperature),
+            put_blob=self.run.put_blob,
+            on_failure=self.run.add_failure,
+            on_stage=self.reporter.episode_stage,
+        )
+        recipe = self.parts.recipe
+        return RolloutScheduler(
+            self.players.player(context), concurrency=recipe.concurrency, limits=recipe.limits, store=self._store
+        )
+
+    async def collect(
+        self, specs: Sequence[EpisodeSpec], engine: Engine, renderer: Renderer, *, temperature: float | None = None
+    ) -> None:
+        """Plays those of the episodes that the run lacks.
+
+        Raises:
+            AgentRLError: as `RolloutScheduler.play_all`.
+        """
+        async with self.scheduler(engine, renderer, temperature=temperature) as scheduler:
+            await scheduler.play_all(missing(specs, self.run))
+
+    async def evaluate(
+        self, settings: EvalSettings, tasks: TaskSource, engine: Engine, renderer: Renderer, iteration: int
+    ) -> dict[str, Any]:
+        """Fresh episodes at the evaluation's temperature; the metrics of them."""
+        specs = eval_specs(tasks, settings.episodes, iteration)
+        self.reporter.phase(f"evaluation after iteration {iteration}", len(specs))
+        await self.collect(specs, engine, renderer, temperature=settings.temperature)
+        episodes = self.run.episodes(iteration=iteration, split="eval")
+        metrics = {"iteration": iteration, "split": "eval", **summary(episodes)}
+        self.reporter.metrics(metrics)
+        return metrics
+
+    def _store(self, episode: Episode) -> None:
+        self.run.add(episode)
+        self.reporter.episode(episode)

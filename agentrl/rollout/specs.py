@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from agentrl.curriculum.parts import GroupPlan
 from agentrl.curriculum.task_source import TaskSource
-from agentrl.rollout.runner import EpisodeSpec
 from agentrl.store.run_dir import RunDir
 from agentrl.types.task import Task
+
+
+@dataclass(frozen=True)
+class EpisodeSpec:
+    """An episode to come. Its id is known before it runs: resume is a set difference."""
+
+    id: str
+    group_id: str
+    task: Task
+    iteration: int = 0
+    split: str = "train"
+    max_turns: int | None = None  # None: the context's
 
 
 def rollout_specs(

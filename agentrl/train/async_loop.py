@@ -20,6 +20,9 @@ from agentrl.curriculum import Group
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.models.load import LoadedModel, load_model
 from agentrl.rollout.builder import Parts
+from agentrl.rollout.player import Players
+from agentrl.rollout.scheduler import RolloutScheduler
+from agentrl.rollout.specs import EpisodeSpec
 from agentrl.store.run_dir import RunDir
 from agentrl.train.admission import Admission
 from agentrl.train.compute_thread import ComputeThread
@@ -41,15 +44,17 @@ class AsyncLoop(Loop):
         parts: Parts,
         run: RunDir,
         progress: Reporter,
+        players: Players,
         *,
         engine_for: Callable[[LoadedModel], Engine] | None = None,
         ranks: Ranks | None = None,
     ) -> None:
-        super().__init__(parts, run, progress, engine_for=engine_for, ranks=ranks)
+        super().__init__(parts, run, progress, players, engine_for=engine_for, ranks=ranks)
         assert self.settings.staleness is not None
         self._thread = ComputeThread()
         self.admission = Admission(self.settings.staleness, self.settings.iterations)
         self.rollouts: Rollouts | None = None
+        self._scheduler: RolloutScheduler[EpisodeSpec] | None = None
         self._drawn = 0  # the groups of all iterations before this one have begun
         self._sizes: dict[int, int] = {}  # groups that were drawn for each of them that has not trained
         self._begun: list[BegunGroup] = []  # by the run before this one
@@ -59,8 +64,9 @@ class AsyncLoop(Loop):
 
     async def _prepare(self) -> None:
         await super()._prepare()
-        context = self.parts.context(self.engine, self.renderer, self.backend, put_blob=self.run.put_blob)
-        self.rollouts = Rollouts(context, self.run, self.progress, self.recipe.concurrency)
+        self._scheduler = self.collector.scheduler(self.engine, self.renderer)
+        await self._scheduler.__aenter__()
+        self.rollouts = Rollouts(self._scheduler, self.run)
         self.rollouts.version = self.iteration
         self.rollouts.begin(self._begun)
         for iteration in range(self.iteration):
@@ -191,5 +197,5 @@ class AsyncLoop(Loop):
         if self._evaluation is not None:
             self._evaluation.cancel()
             await asyncio.gather(self._evaluation, return_exceptions=True)
-        await close_all(self.progress.note, self.rollouts, self._evaluator)
+        await close_all(self.progress.note, self._scheduler, self._evaluator)
         await super()._close()

@@ -29,10 +29,11 @@ from agentrl.engines.vllm.adapters import Adapter, NoAdapters
 from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.models.load import LoadedModel, load_model
 from agentrl.rollout.builder import Parts
+from agentrl.rollout.collector import Collector
 from agentrl.rollout.engines import engine_of, note_fallback
-from agentrl.rollout.play import evaluate, play, summary
-from agentrl.rollout.runner import EpisodeSpec
-from agentrl.rollout.specs import iteration_specs, missing, rollout_specs
+from agentrl.rollout.player import Players
+from agentrl.rollout.specs import EpisodeSpec, iteration_specs, rollout_specs
+from agentrl.rollout.summary import summary
 from agentrl.store.run_dir import RunDir
 from agentrl.train import checkpoint
 from agentrl.train.auxiliary.models import required_models
@@ -54,7 +55,6 @@ from agentrl.types.episode import Episode
 from agentrl.types.errors import TrainError
 from agentrl.types.reporter import Reporter
 from agentrl.types.sample import TrainingSample, mask_turns, training_samples
-from agentrl.types.sandbox import Backend
 from agentrl.types.seeds import derive_seed
 
 Result = TypeVar("Result")
@@ -73,6 +73,7 @@ class Loop:
         parts: Parts,
         run: RunDir,
         progress: Reporter,
+        players: Players,
         *,
         engine_for: Callable[[LoadedModel], Engine] | None = None,
         ranks: Ranks | None = None,
@@ -80,6 +81,7 @@ class Loop:
         check_training(parts)
         assert parts.recipe.train is not None
         self.parts, self.run, self.progress = parts, run, progress
+        self.collector = Collector(parts, run, progress, players)
         self.recipe: Recipe = parts.recipe
         self.settings: TrainRecipe = parts.recipe.train
         self.tasks = load_tasks(self.recipe.tasks, self.recipe.base, self.recipe.seed)
@@ -106,7 +108,6 @@ class Loop:
             TrainError: the loss is not finite, or an iteration has no scored episode.
         """
         self._task = asyncio.current_task()
-        self.backend = self.parts.open_backend()
         try:
             await self._prepare()
             while True:
@@ -124,7 +125,7 @@ class Loop:
         """What is left to do when the last iteration is over."""
 
     async def _close(self) -> None:
-        await close_all(self.progress.note, getattr(self, "engine", None), self.backend, self._thread)
+        await close_all(self.progress.note, getattr(self, "engine", None), self._thread)
 
     async def _compute(self, function: Callable[..., Result], *args: Any) -> Result:
         """Work of the trainer. All of it comes this way: with several ranks its parts must not mix."""
@@ -242,7 +243,7 @@ class Loop:
         engine, renderer = self.parts.scripted_engine(warm.script)
         specs = rollout_specs(self.tasks, warm.episodes, split="demo")
         self.progress.phase(f"demonstrations by {warm.script!r}", len(specs))
-        await self._play(specs, engine, renderer, self.backend)
+        await self.collector.collect(specs, engine, renderer)
         return sorted((e for e in self.run.episodes(split="demo") if e.scored), key=lambda e: e.id)
 
     def _warm_start(self, demos: list[Episode]) -> None:
@@ -344,7 +345,7 @@ class Loop:
         while True:
             specs = iteration_specs(drawn, iteration)
             self.progress.phase(f"iteration {iteration + 1}/{self.settings.iterations}", len(specs))
-            await self._play(specs, self.engine, self.renderer, self.backend)
+            await self.collector.collect(specs, self.engine, self.renderer)
             rounds += 1
             episodes = self._episodes()
             groups = [
@@ -409,7 +410,7 @@ class Loop:
             specs = [EpisodeSpec(f"{prefix}/{id}#0", f"{prefix}/{id}", tasks[id], self.iteration, "demo") for id in ids]
             engine, renderer = self.parts.scripted_engine(script)
             self.progress.phase(f"demonstrations by {script!r}", len(specs))
-            await self._play(specs, engine, renderer, self.backend)
+            await self.collector.collect(specs, engine, renderer)
             demos = [e for e in self.run.episodes(iteration=self.iteration, split="demo") if e.id.startswith(prefix)]
             demos = sorted((e for e in demos if e.scored and e.turns), key=lambda e: e.id)
             rows = [demonstration_sample(demo, self.renderer) for demo in demos]
@@ -438,16 +439,7 @@ class Loop:
         tasks = self.tasks
         if settings.tasks is not None:
             tasks = load_tasks(settings.tasks, self.recipe.base, self.recipe.seed)
-        metrics = await evaluate(
-            self.parts, settings, tasks, self.run, engine, self.renderer, self.backend, self.progress, iteration
-        )
-        self._add_metrics(metrics)
-
-    async def _play(
-        self, specs: list[EpisodeSpec], engine: Engine, renderer: Renderer, backend: Backend | None
-    ) -> None:
-        context = self.parts.context(engine, renderer, backend, put_blob=self.run.put_blob)
-        await play(context, missing(specs, self.run), self.run, self.progress, self.recipe.concurrency)
+        self._add_metrics(await self.collector.evaluate(settings, tasks, engine, self.renderer, iteration))
 
     def _save(self) -> None:
         self.run.flush()

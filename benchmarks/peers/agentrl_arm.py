@@ -10,7 +10,8 @@ from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.rollout.builder import build
-from agentrl.rollout.play import play
+from agentrl.rollout.collector import Collector
+from agentrl.rollout.player import LocalPlayers
 from agentrl.rollout.specs import rollout_specs
 from agentrl.store.run_dir import RunDir
 from agentrl.tools.base import tool
@@ -60,14 +61,13 @@ async def main(job: Job) -> None:
     progress = Reporter()
     await engine.start()
     with RunDir.create(f"{job.out}-warm-up") as run:
-        context = parts.context(engine, renderer, None, put_blob=run.put_blob)
-        await play(context, rollout_specs(source, job.warmup), run, progress, job.concurrency)
+        collector = Collector(parts, run, progress, LocalPlayers(None))
+        await collector.collect(rollout_specs(source, job.warmup), engine, renderer)
     specs = rollout_specs(source, job.episodes)
     run = RunDir.create(job.out, {"planned": [spec.id for spec in specs]})
-    context = parts.context(engine, renderer, None, put_blob=run.put_blob)
     meter = Meter()
     meter.start()
-    await play(context, specs, run, progress, job.concurrency)
+    await Collector(parts, run, progress, LocalPlayers(None)).collect(specs, engine, renderer)
     run.close()
     with RunDir.read(job.out) as done:
         good = sum(row.reward == 1.0 for row in done.rows())

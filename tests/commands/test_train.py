@@ -16,6 +16,7 @@ import pytest
 
 from agentrl.config.loader import load_recipe
 from agentrl.rollout.builder import build
+from agentrl.rollout.player import LocalPlayers
 from agentrl.store.run_dir import RunDir
 from agentrl.train.loop import Loop
 from agentrl.types.reporter import Reporter
@@ -144,7 +145,7 @@ def test_a_loop_that_python_makes_samples_as_the_recipe_says(trainable: Path) ->
     """Its engine knows stop strings, which calls in tags end with."""
     recipe = load_recipe(str(trainable), ["train.iterations=1", "train.groups=2"])
     with RunDir.create(trainable / "run", {"command": "train"}) as run:
-        asyncio.run(Loop(build(recipe), run, Reporter()).train())
+        asyncio.run(Loop(build(recipe), run, Reporter(), LocalPlayers(None)).train())
         texts = [turn.text for episode in run.episodes(split="train") for turn in episode.turns]
         assert [line["iteration"] for line in run.metrics() if line["split"] == "train"] == [1]
     assert texts

@@ -13,6 +13,7 @@ from typing import Any
 
 from agentrl.config.loader import load_recipe
 from agentrl.rollout.builder import build
+from agentrl.rollout.player import LocalPlayers
 from agentrl.store.run_dir import RunDir
 from agentrl.train.loop import Loop
 from agentrl.train.parallel.ranks import Ranks
@@ -74,7 +75,7 @@ def test_the_event_loop_goes_on_while_several_ranks_compute_in_turns(trainable: 
     """It sees that a rank died, when the collective that waits for that one does not."""
     recipe = load_recipe(str(trainable), [])
     with RunDir.create(tmp_path / "run", {}) as run:
-        loop = Loop(build(recipe), run, Reporter(), ranks=Ranks(0, 2))
+        loop = Loop(build(recipe), run, Reporter(), LocalPlayers(None), ranks=Ranks(0, 2))
         loop.backend = None
         told, threads = threading.Event(), []
 

@@ -18,9 +18,9 @@ from agentrl.commands.rollout import rollout
 from agentrl.commands.train import train_into
 from agentrl.config.engine import EngineSettings
 from agentrl.config.loader import load_recipe
-from agentrl.distributed.worker_pool import WorkersGone, with_worker_pool
+from agentrl.distributed.worker_pool import WorkersGone, open_players
 from agentrl.engines.vllm.engine import VLLMEngine
-from agentrl.rollout.runner import Runner
+from agentrl.rollout.scheduler import RolloutScheduler
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
@@ -194,8 +194,10 @@ async def test_servers_that_tell_versions_are_asked_directly(tmp_path: Path) -> 
         engine = VLLMEngine(EngineSettings(use="vllm", urls=urls), urls, tokenizer=ByteTokenizer(), room=10)
         stack.push_async_callback(engine.close)
         await engine.start()
-        parts = await stack.enter_async_context(with_worker_pool(parts))
-        context = parts.context(engine, parts.renderer(ByteTokenizer()), None)
-        episodes = [episode async for episode in Runner(context, concurrency=4).run(specs(8))]
+        players = await stack.enter_async_context(open_players(parts))
+        player = players.player(parts.context(engine, parts.renderer(ByteTokenizer()), players.backend))
+        episodes: list[Episode] = []
+        scheduler = RolloutScheduler(player, concurrency=4, limits=parts.recipe.limits, store=episodes.append)
+        await scheduler.play_all(specs(8))
     assert {(episode.status, episode.answer) for episode in episodes} == {("done", "y")}
     assert server.greeted == 3, "the driver, and each worker"

@@ -13,7 +13,7 @@ from agentrl.commands.train import train
 from agentrl.config.loader import load_recipe
 from agentrl.rollout.builder import build
 from agentrl.rollout.engines import open_engine
-from agentrl.rollout.play import summary
+from agentrl.rollout.summary import summary
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 from agentrl.train.preflight.checks import check_training

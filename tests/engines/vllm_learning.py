@@ -20,13 +20,15 @@ from agentrl.curriculum.task_source import load_tasks
 from agentrl.models.load import load_model
 from agentrl.rollout.builder import build
 from agentrl.rollout.engines import engine_of
-from agentrl.rollout.runner import EpisodeSpec, Runner
-from agentrl.rollout.specs import rollout_specs
+from agentrl.rollout.player import LocalPlayer
+from agentrl.rollout.scheduler import RolloutScheduler
+from agentrl.rollout.specs import EpisodeSpec, rollout_specs
 from agentrl.train.course import Course
 from agentrl.train.demonstrations import demonstration_sample, demonstration_texts
 from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
 from agentrl.types.sample import TrainingSample, training_samples
+from tests.rollout.world import collect
 
 STEPS, GROUPS, SIZE = 20, 8, 8
 
@@ -67,7 +69,7 @@ async def learn(folder: Path, python: str) -> None:
     recipe = load_recipe(str(folder), [f"engine.python={python}"])
     parts = build(recipe)
     tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
-    demos = [e async for e in demonstrations(parts, tasks)]
+    demos = await demonstrations(parts, tasks)
     loaded = load_model(recipe.model, texts=demonstration_texts(demos), seed=0)
     renderer = parts.renderer(HFTokenizer(loaded.tokenizer))
     imitate(loaded.model, renderer, demos)
@@ -76,19 +78,20 @@ async def learn(folder: Path, python: str) -> None:
     engine = engine_of(recipe, loaded)
     await engine.update(loaded.model.state_dict(), 0)
     context = parts.context(engine, renderer, None)
-    # Full, it holds back the rollouts: tokens stay at most a few updates old however slow the trainer is.
-    played: asyncio.Queue[Episode] = asyncio.Queue(GROUPS * SIZE)
+    played: asyncio.Queue[Episode] = asyncio.Queue()
 
     def specs() -> Iterator[EpisodeSpec]:
         for number in range(10**6):
             task = tasks.tasks[number // SIZE % len(tasks.tasks)]
             yield EpisodeSpec(f"g{number // SIZE}#{number % SIZE}", f"g{number // SIZE}", task)
 
-    async def produce() -> None:
-        async for episode in Runner(context, concurrency=GROUPS * SIZE).run(specs()):
-            await played.put(episode)
-
-    producer = asyncio.create_task(produce())
+    scheduler = RolloutScheduler(
+        LocalPlayer(context), concurrency=GROUPS * SIZE, limits=recipe.limits, store=played.put_nowait
+    )
+    # One for each that is taken: tokens stay at most a few updates old however slow the trainer is.
+    planned = specs()
+    for _ in range(2 * GROUPS * SIZE):
+        scheduler.submit(next(planned))
     credit, rewards, worst, spanning, stale = load_credit(recipe.credit, recipe.base), [], 0.0, 0, 0
     groups: dict[str, list[Episode]] = defaultdict(list)
     try:
@@ -96,6 +99,7 @@ async def learn(folder: Path, python: str) -> None:
             batch: list[Episode] = []
             while len(batch) < GROUPS * SIZE:
                 episode = await asyncio.wait_for(played.get(), 120)
+                scheduler.submit(next(planned))
                 assert episode.scored, episode.error
                 groups[episode.group_id].append(episode)
                 if len(groups[episode.group_id]) == SIZE:
@@ -111,8 +115,7 @@ async def learn(folder: Path, python: str) -> None:
             snapshots[step + 1] = snapshot(loaded.model)
             await engine.update(loaded.model.state_dict(), step + 1)
     finally:
-        producer.cancel()
-        await asyncio.gather(producer, return_exceptions=True)
+        await scheduler.close()
         await engine.close()
     print("\nreward by step:", " ".join(f"{reward:.2f}" for reward in rewards))
     print(
@@ -124,10 +127,9 @@ async def learn(folder: Path, python: str) -> None:
     assert np.mean(rewards[-5:]) > np.mean(rewards[:3]) + 0.2
 
 
-async def demonstrations(parts, tasks):
+async def demonstrations(parts, tasks) -> list[Episode]:
     engine, renderer = parts.scripted_engine("hasty")
-    async for episode in Runner(parts.context(engine, renderer, None), concurrency=64).run(rollout_specs(tasks, 120)):
-        yield episode
+    return await collect(parts.context(engine, renderer, None), rollout_specs(tasks, 120), concurrency=64)
 
 
 def snapshot(model) -> dict:
@@ -159,7 +161,7 @@ async def imitating_model(folder: Path) -> None:
     recipe = load_recipe(str(folder), [LEARNING_MODEL])
     parts = build(recipe)
     tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
-    demos = [e async for e in demonstrations(parts, tasks)]
+    demos = await demonstrations(parts, tasks)
     loaded = load_model(recipe.model, texts=demonstration_texts(demos), seed=0)
     renderer = parts.renderer(HFTokenizer(loaded.tokenizer))
     imitate(loaded.model, renderer, demos)

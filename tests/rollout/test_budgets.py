@@ -13,7 +13,7 @@ from agentrl.config.limits import Limits
 from agentrl.engines.scripted import Say
 from agentrl.rollout import outage
 from agentrl.rollout.budgets import Budgets, EngineDown, SandboxDown, ServiceDown, TooManyUserErrors
-from agentrl.rollout.runner import RolloutContext, Runner
+from agentrl.rollout.context import RolloutContext
 from agentrl.types.episode import Episode, ErrorRecord
 from agentrl.types.errors import DeadPolicy
 from agentrl.types.sandbox import Backend, SandboxSpec, SandboxStartFailed, SandboxUnavailable
@@ -112,8 +112,7 @@ def away(times: int) -> Iterator[Exception | None]:
 async def test_a_short_outage_costs_no_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, backend = Clock(monkeypatch), Flaky(away(6))
     failures: list[dict[str, Any]] = []
-    runner = Runner(context_on(backend, tmp_path), concurrency=1, on_failure=failures.append)
-    episodes = await collect(runner.run(specs(4)))
+    episodes = await collect(context_on(backend, tmp_path), specs(4), failures=failures)
     assert [(e.status, e.attempt) for e in episodes] == [("done", 0)] * 4
     assert failures == []
     assert 5 < clock.now < 60
@@ -125,8 +124,7 @@ async def test_an_outage_that_lasts_stops_the_run_and_is_waited_for_once(
     clock, backend = Clock(monkeypatch), Flaky(away(10**6))
     seen: list[Episode] = []
     with pytest.raises(SandboxDown, match=r"3 episodes in a row[\s\S]*nobody answers[\s\S]*start it"):
-        async for episode in Runner(context_on(backend, tmp_path, sandbox_failures=3), concurrency=1).run(specs(50)):
-            seen.append(episode)
+        await collect(context_on(backend, tmp_path, sandbox_failures=3), specs(50), seen=seen)
     assert [(e.status, e.reward, e.error and e.error.cause) for e in seen] == [("infra_error", None, "sandbox")] * 3
     assert clock.now == pytest.approx(60), "the second episode does not wait for what the first has waited for"
 
@@ -140,7 +138,7 @@ async def test_rewards_that_wait_for_a_backend_beyond_their_deadline_are_no_bug_
     limits = {"backoff_s": 0.0, "score_s": 0.05, "sandbox_s": 60, "retries": 0}
     parts = make_parts(tmp_path, limits=limits, rewards={"looks": "./looks.py:looks"})
     context = replace(make_context(parts, script), backend=cast(Backend, Flaky(away(10**6))))
-    (episode,) = await collect(Runner(context, concurrency=1).run(specs(1)))
+    (episode,) = await collect(context, specs(1))
     assert episode.error is not None
     assert (episode.status, episode.error.cause, episode.error.stage) == ("infra_error", "sandbox", "score")
 
@@ -148,7 +146,7 @@ async def test_rewards_that_wait_for_a_backend_beyond_their_deadline_are_no_bug_
 async def test_a_sandbox_that_does_not_start_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     backend = Flaky(iter([SandboxStartFailed("setup failed"), None]))
-    (episode,) = await collect(Runner(context_on(backend, tmp_path), concurrency=1).run(specs(1)))
+    (episode,) = await collect(context_on(backend, tmp_path), specs(1))
     assert (episode.status, episode.attempt, clock.now) == ("done", 1, 0.0)
 
 
@@ -168,8 +166,7 @@ async def test_a_service_that_user_code_asks_stops_the_run_when_it_is_down(tmp_p
     parts = make_parts(tmp_path, agent={"use": "./talks.py:Talks"}, limits=limits)
     found: list[Episode] = []
     with pytest.raises(ServiceDown, match="the simulated user is down"):
-        async for episode in Runner(make_context(parts, speaks), concurrency=1).run(specs(8)):
-            found.append(episode)
+        await collect(make_context(parts, speaks), specs(8), seen=found)
     assert [episode.status for episode in found] == ["infra_error"] * 2
 
 

@@ -7,7 +7,7 @@ import gc
 import json
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from agentrl.engines import replicas
 from agentrl.engines.vllm.engine import NATIVE, VLLMEngine
 from agentrl.rollout.budgets import EngineDown
 from agentrl.rollout.builder import Parts
-from agentrl.rollout.collector import rare_collections
-from agentrl.rollout.runner import EpisodeSpec, RolloutContext, Runner
+from agentrl.rollout.context import RolloutContext
+from agentrl.rollout.garbage import rare_collections
 from agentrl.rollout.specs import missing
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
@@ -134,8 +134,7 @@ async def test_an_episode_is_tried_again_from_its_start(tmp_path: Path, fault: s
     server = Server([None, fault, fault])  # the second turn fails, then the first of the next attempt
     failures: list[dict[str, Any]] = []
     async with serving(server) as url, context_on(url, make_parts(tmp_path)) as context:
-        runner = Runner(context, concurrency=1, on_failure=failures.append)
-        (episode,) = await collect(runner.run(specs(1)))
+        (episode,) = await collect(context, specs(1), failures=failures)
     assert whole(episode)
     assert (episode.attempt, server.completions) == (2, 5)
     cause = "policy" if fault == "nan" else "engine"
@@ -156,10 +155,7 @@ async def test_whatever_the_server_does_every_episode_is_stored_once_and_resume_
     planned = specs(40)
     with RunDir.create(tmp_path / "run", {"planned": [spec.id for spec in planned]}) as run:
         async with serving(server) as url, context_on(url, parts) as context:
-            seen = []
-            async for episode in Runner(context, concurrency=16, on_failure=run.add_failure).run(planned):
-                run.add(episode)
-                seen.append(episode)
+            seen = await collect(context, planned, concurrency=16, run=run)
             assert sorted(e.id for e in seen) == sorted(spec.id for spec in planned)
             statuses = Counter(e.status for e in seen)
             assert set(statuses) == {"done", "infra_error"}, "without both the test shows nothing"
@@ -168,8 +164,7 @@ async def test_whatever_the_server_does_every_episode_is_stored_once_and_resume_
             server.faults = iter(())
             again = missing(planned, run)
             assert len(again) == statuses["infra_error"]
-            async for episode in Runner(context, concurrency=16).run(again):
-                run.add(episode)
+            await collect(context, again, concurrency=16, run=run)
             assert missing(planned, run) == []
             assert sum(row.status == "done" for row in run.rows()) == len(planned)
     assert check(tmp_path / "run").ok
@@ -183,15 +178,13 @@ async def test_a_run_stops_when_the_engine_is_down_and_goes_on_when_it_is_back(t
         async with serving(server) as url, context_on(url, parts) as context:
             server.faults = (None if k < 20 else "500" for k in range(10_000))
             with pytest.raises(EngineDown, match="4 episodes in a row"):
-                async for episode in Runner(context, concurrency=4).run(planned):
-                    run.add(episode)
+                await collect(context, planned, concurrency=4, run=run)
             asked = server.completions
             assert asked < 20 + 2 * (4 + 4), "no request after the run stopped, and no episode began in vain"
             done = sum(row.status == "done" for row in run.rows())
             assert done == 60 - len(missing(planned, run)) > 0
             server.faults = iter(())
-            async for episode in Runner(context, concurrency=4).run(missing(planned, run)):
-                run.add(episode)
+            await collect(context, missing(planned, run), concurrency=4, run=run)
         assert missing(planned, run) == []
 
 
@@ -203,8 +196,7 @@ async def test_a_server_that_refuses_stops_the_run_and_is_no_bug_in_user_code(
     server, seen = Server(iter(lambda: status, "")), list[Episode]()
     async with serving(server) as url, context_on(url, parts, retries=3) as context:
         with pytest.raises(EngineDown, match=rf"refused 4 episodes in a row[\s\S]*status {status}[\s\S]*{remedy}"):
-            async for episode in Runner(context, concurrency=1).run(specs(20)):
-                seen.append(episode)
+            await collect(context, specs(20), seen=seen)
     assert [(e.status, e.attempt, e.error.cause) for e in seen if e.error] == [("infra_error", 0, "refusal")] * 4
     assert server.completions == 4, "what is refused is not asked again"
 
@@ -213,8 +205,7 @@ async def test_a_dead_policy_stops_the_run_at_its_first_episode(tmp_path: Path) 
     server, seen = Server(iter(lambda: "nan", "")), list[Episode]()
     async with serving(server) as url, context_on(url, make_parts(tmp_path)) as context:
         with pytest.raises(DeadPolicy, match=r"not finite[\s\S]*-> [\s\S]*earlier checkpoint"):
-            async for episode in Runner(context, concurrency=1).run(specs(20)):
-                seen.append(episode)
+            await collect(context, specs(20), seen=seen)
     assert [e.status for e in seen] == ["infra_error"]
 
 
@@ -222,7 +213,7 @@ async def test_failures_between_successes_stop_nothing(tmp_path: Path) -> None:
     parts = make_parts(tmp_path, limits={"backoff_s": 0.0, "retries": 0, "engine_failures": 2})
     server = Server(None if k % 5 else "500" for k in range(10_000))
     async with serving(server) as url, context_on(url, parts) as context:
-        episodes = await collect(Runner(context, concurrency=1).run(specs(20)))
+        episodes = await collect(context, specs(20))
     assert Counter(e.status for e in episodes)["infra_error"] > 2
 
 
@@ -230,36 +221,15 @@ async def test_cancelling_with_requests_in_flight_leaves_nothing(tmp_path: Path)
     server = Server(iter(lambda: "hang", ""))
     async with serving(server) as url, context_on(url, make_parts(tmp_path)) as context:
         before = asyncio.all_tasks()
-        run = Runner(context, concurrency=8).run(specs(20))
-        waiting = asyncio.ensure_future(anext(run))
+        playing = asyncio.create_task(collect(context, specs(20), concurrency=8))
         while server.completions < 8:
             await asyncio.sleep(0.01)
-        waiting.cancel()
+        playing.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await waiting
-        await run.aclose()
+            await playing
         assert {task for task in asyncio.all_tasks() - before if "play" in repr(task)} == set()
         server.faults = iter(())
-        assert all(whole(e) for e in await collect(Runner(context, concurrency=8).run(specs(20))))
-
-
-async def test_plans_are_read_as_there_is_room(tmp_path: Path) -> None:
-    """Ten thousand planned episodes cost nothing before they begin."""
-    taken = 0
-
-    def endless() -> Iterator[EpisodeSpec]:
-        nonlocal taken
-        task = specs(1)[0].task
-        while True:
-            taken += 1
-            yield EpisodeSpec(f"e{taken}", "g", task)
-
-    async with serving(Server()) as url, context_on(url, make_parts(tmp_path)) as context:
-        run = Runner(context, concurrency=5).run(endless())
-        for ended in range(12):
-            await anext(run)
-            assert taken <= ended + 1 + 5
-        await run.aclose()
+        assert all(whole(e) for e in await collect(context, specs(20), concurrency=8))
 
 
 def test_the_collector_is_as_before_when_the_last_run_ends() -> None:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollout.agent import Agent
-from agentrl.rollout.runner import EpisodeSpec, Runner
+from agentrl.rollout.specs import EpisodeSpec
 from agentrl.tools.base import Tool, ToolResult, tool, toolbox
 from agentrl.types.engine import Completion
 from agentrl.types.errors import InfraError, ToolError
@@ -239,7 +239,7 @@ async def test_what_is_said_before_the_first_reply_belongs_to_the_opening(tmp_pa
 
     specs = [EpisodeSpec(id, id, Task.of(id, "Go.")) for id in ("say", "rewrite", "reward")]
     context = make_context(parts, script)
-    said, rewritten, rewarded = await collect(Runner(context, concurrency=1).run(specs))
+    said, rewritten, rewarded = await collect(context, specs)
     assert [m["content"] for m in said.prompt] == ["Go.", "It is Monday.", "Be brief."]
     assert [m["content"] for m in rewritten.prompt] == ["Something else."]
     for episode in (said, rewritten):

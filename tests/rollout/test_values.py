@@ -14,7 +14,7 @@ import pytest
 
 from agentrl.engines.scripted import Say
 from agentrl.rollout.agent import Agent
-from agentrl.rollout.runner import EpisodeSpec, Runner
+from agentrl.rollout.specs import EpisodeSpec
 from agentrl.store import RunDir, check
 from agentrl.tools.base import Tool, ToolResult, tool
 from agentrl.types import values
@@ -153,9 +153,8 @@ async def test_what_cannot_be_recorded_ends_its_episode_and_no_other(
     found: dict[str, Episode] = {}
     with RunDir.create(tmp_path / "run") as run:
         context = make_context(parts, play, put_blob=run.put_blob)
-        runner = Runner(context, concurrency=4, on_failure=run.add_failure)
-        for episode in await collect(runner.run([EpisodeSpec(task.id, task.id, task) for task in tasks])):
-            run.add(episode)
+        specs = [EpisodeSpec(task.id, task.id, task) for task in tasks]
+        for episode in await collect(context, specs, concurrency=4, run=run):
             found[episode.id] = run.get(episode.id)
             assert msgspec.to_builtins(found[episode.id]) == msgspec.to_builtins(episode)
         assert {failure["episode"] for failure in run.failures()} == refused
@@ -255,7 +254,7 @@ async def test_what_a_tool_does_to_its_task_stays_in_its_episode(tmp_path: Path)
         yield Say(calls=[("take", {})])
 
     specs = [EpisodeSpec(f"g#{k}", "g", task) for k in range(3)]
-    episodes = await collect(Runner(make_context(parts, script), concurrency=1).run(specs))
+    episodes = await collect(make_context(parts, script), specs)
     assert [episode.turns[0].calls[0].result for episode in episodes] == ["3"] * 3
     assert [episode.task.data for episode in episodes] == [{"items": [1, 2, 3]}] * 3
 
@@ -301,8 +300,7 @@ async def test_a_record_that_cannot_be_stored_is_a_user_error_whatever_made_it_s
     unchecked = Task(id="t", instruction=[{"role": "user", "content": "Go."}], data={"x": object()})
     specs = [EpisodeSpec("a", "g", Task.of("t", "Go.")), EpisodeSpec("b", "g", unchecked)]
     with RunDir.create(tmp_path / "run") as run:
-        for episode in await collect(Runner(make_context(parts, play), concurrency=1).run(specs)):
-            run.add(episode)
+        await collect(make_context(parts, play), specs, run=run)
         stored = [run.get(id) for id in ("a", "b")]
     assert [(e.status, e.reward, e.turns) for e in stored] == [("user_error", None, [])] * 2
     assert [e.error.kind for e in stored if e.error] == ["StoreError"] * 2
@@ -363,8 +361,6 @@ async def test_an_exception_whose_text_is_odd_is_one_episode_s_error(tmp_path: P
     parts = make_parts(tmp_path, agent={"use": "tests.rollout.test_values:Throws"})
     specs = [EpisodeSpec(id, id, Task.of(id, "Go.")) for id in ("wordless", "surrogate", "long")]
     with RunDir.create(tmp_path / "run") as run:
-        runner = Runner(make_context(parts, play), concurrency=1, on_failure=run.add_failure)
-        for episode in await collect(runner.run(specs)):
-            run.add(episode)
+        await collect(make_context(parts, play), specs, run=run)
         messages = [failure["message"] for failure in run.failures()]
     assert messages == ["(its message cannot be read: KeyError)", "caf?", "x" * 8000]

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from agentrl.config.recipe import Recipe
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollout.builder import Parts, build
-from agentrl.rollout.runner import EpisodeSpec, RolloutContext, Runner
+from agentrl.rollout.context import RolloutContext
+from agentrl.rollout.player import LocalPlayer
+from agentrl.rollout.scheduler import RolloutScheduler
+from agentrl.rollout.specs import EpisodeSpec
+from agentrl.store.run_dir import RunDir
 from agentrl.tools.base import Tool, ToolError, ToolResult, tool
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.episode import Episode
@@ -121,19 +126,45 @@ def make_context(
     from agentrl.chat.tokenizer import ByteTokenizer
 
     renderer = parts.renderer(ByteTokenizer())
-    return parts.context(engine(script, renderer, renderer.parser), renderer, None, **more)
+    return replace(parts.context(engine(script, renderer, renderer.parser), renderer, None), **more)
 
 
 def specs(n: int) -> list[EpisodeSpec]:
     return [EpisodeSpec(f"g{k // 2}#{k % 2}", f"g{k // 2}", task) for k, task in enumerate(tasks(n))]
 
 
-async def collect(episodes: AsyncIterator[Episode]) -> list[Episode]:
-    return [episode async for episode in episodes]
+async def collect(
+    context: RolloutContext,
+    specs: Sequence[EpisodeSpec],
+    *,
+    concurrency: int = 1,
+    seen: list[Episode] | None = None,
+    failures: list[dict[str, Any]] | None = None,
+    run: RunDir | None = None,
+) -> list[Episode]:
+    """Plays them here, in the order in which they end.
+
+    Args:
+        seen: takes them one by one, so that a test can look at them if the run stops early.
+        failures: takes what would go into `failures.jsonl`.
+        run: that they, and failures, are stored in.
+    """
+    episodes = [] if seen is None else seen
+
+    def store(episode: Episode) -> None:
+        if run is not None:
+            run.add(episode)
+        episodes.append(episode)
+
+    note = run.add_failure if run is not None else ([] if failures is None else failures).append
+    player = LocalPlayer(replace(context, on_failure=note))
+    async with RolloutScheduler(player, concurrency=concurrency, limits=context.limits, store=store) as scheduler:
+        await scheduler.play_all(specs)
+    return episodes
 
 
 async def play_one(context: RolloutContext) -> Episode:
-    return (await collect(Runner(context, concurrency=1).run(specs(1))))[0]
+    return (await collect(context, specs(1)))[0]
 
 
 __all__ = ["Bench", "FlakyEngine", "collect", "make_context", "make_parts", "play_one", "specs"]

@@ -13,7 +13,7 @@ import pytest
 
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.engines.scripted import Say, ScriptedEngine
-from agentrl.rollout.runner import EpisodeSpec, Runner
+from agentrl.rollout.specs import EpisodeSpec
 from agentrl.sandbox.registry import open_backend
 from agentrl.tools.base import tool
 from agentrl.tools.shell import Shell
@@ -104,8 +104,8 @@ async def play(
     async with opened(parts) as backend:
         renderer = parts.renderer(ByteTokenizer())
         context = parts.context(ScriptedEngine(says, renderer, renderer.parser), renderer, backend)
-        runner = Runner(context, concurrency=8, on_failure=failures.append)
-        return {episode.id: episode for episode in await collect(runner.run(specs))}, failures
+        episodes = await collect(context, specs, concurrency=8, failures=failures)
+        return {episode.id: episode for episode in episodes}, failures
 
 
 @asynccontextmanager

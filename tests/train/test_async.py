@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from dataclasses import dataclass
 
@@ -12,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrl.train.admission import Admission
-from agentrl.train.room import Room
 from agentrl.train.staleness import staleness
 from agentrl.types.episode import VersionSpan
 from agentrl.types.sample import TrainingSample
@@ -63,36 +61,6 @@ def test_a_slow_group_delays_nobody_until_it_would_be_too_old() -> None:
     assert rule.choose([slow, quicker], 2, [1, 1, 1]) is None
     slow.ended = 3
     assert rule.choose([slow, quicker], 2, [1, 1, 1]) == [slow]
-
-
-async def test_who_waits_for_room_goes_in_by_rank() -> None:
-    """Groups that a filter asks for in addition go before the backlog of later iterations."""
-    room, order = Room(2), list[str]()
-
-    async def play(name: str, *rank: int) -> None:
-        async with room.place(*rank):
-            order.append(name)
-            await asyncio.sleep(0)
-
-    backlog = [asyncio.create_task(play(f"it{i}", i, k)) for i in (1, 2, 3) for k in range(4)]
-    await asyncio.sleep(0)
-    gone = asyncio.create_task(play("gone", 0, 1))
-    extra = asyncio.create_task(play("extra of it1", 1, 9))
-    await asyncio.sleep(0)
-    gone.cancel()
-    await asyncio.gather(*backlog, extra)
-    assert order == [*["it1"] * 4, "extra of it1", *["it2"] * 4, *["it3"] * 4]
-
-
-async def test_a_place_that_is_given_to_who_is_cancelled_is_not_lost() -> None:
-    room = Room(1)
-    async with room.place(0):
-        waiting = asyncio.create_task(room.place(0).__aenter__())
-        await asyncio.sleep(0)
-    waiting.cancel()  # it has the place, and has not run since
-    await asyncio.gather(waiting, return_exceptions=True)
-    async with asyncio.timeout(10), room.place(0):
-        pass
 
 
 def row(mask: list[bool], spans: list[tuple[int, int, int]]) -> TrainingSample:

@@ -1,4 +1,4 @@
-"""The runner and the session under every row of the failure table."""
+"""The player and the session under every row of the failure table."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from agentrl.engines.scripted import Say
 from agentrl.rollout.agent import Agent
 from agentrl.rollout.budgets import TooManyUserErrors
-from agentrl.rollout.play import summary
-from agentrl.rollout.runner import EpisodeSpec, Runner
+from agentrl.rollout.specs import EpisodeSpec
+from agentrl.rollout.summary import summary
 from agentrl.types.episode import Episode
 from agentrl.types.errors import EngineError
 from agentrl.types.sample import training_samples
@@ -38,7 +38,7 @@ def trained_tokens(episode: Episode) -> int:
 
 async def test_every_planned_episode_is_emitted_exactly_once(tmp_path: Path) -> None:
     context = make_context(make_parts(tmp_path), calls("echo", text="hello"))
-    episodes = await collect(Runner(context, concurrency=7).run(specs(50)))
+    episodes = await collect(context, specs(50), concurrency=7)
     assert sorted(e.id for e in episodes) == sorted(p.id for p in specs(50))
     for episode in episodes:
         assert (episode.status, episode.stop, episode.answer) == ("done", "answer", episode.task.data["answer"])
@@ -100,7 +100,7 @@ async def test_an_engine_that_breaks_off_is_tried_again_from_the_start(tmp_path:
     context = make_context(make_parts(tmp_path), calls("echo", text="x"), FlakyEngine)
     context.engine.failures = 2  # type: ignore[attr-defined]
     failures: list[dict[str, Any]] = []
-    (episode,) = await collect(Runner(context, concurrency=1, on_failure=failures.append).run(specs(1)))
+    (episode,) = await collect(context, specs(1), failures=failures)
     assert (episode.status, episode.attempt, len(episode.turns)) == ("done", 2, 2)
     assert [(f["attempt"], f["final"], f["stage"]) for f in failures] == [
         (0, False, "generate"),
@@ -187,8 +187,8 @@ async def test_user_code_that_exits_ends_its_episode_and_not_the_run(tmp_path: P
         yield Say(calls=[("act", {})])
 
     failures: list[dict[str, Any]] = []
-    runner = Runner(make_context(parts, acts), concurrency=3, on_failure=failures.append)
-    found = {e.id: e for e in await collect(runner.run([EpisodeSpec(task.id, task.id, task) for task in tasks]))}
+    specs = [EpisodeSpec(task.id, task.id, task) for task in tasks]
+    found = {e.id: e for e in await collect(make_context(parts, acts), specs, concurrency=3, failures=failures)}
     lost = {"open", "agent", "score"}
     assert {id: e.status for id, e in found.items()} == {id: "user_error" if id in lost else "done" for id in found}
     assert found["tool"].turns[0].calls[0].outcome == "raised"
@@ -238,8 +238,7 @@ async def test_user_errors_have_a_budget(tmp_path: Path) -> None:
     parts = make_parts(tmp_path, rewards={"bad": "./bad.py:bad"}, limits={"user_errors": 3, "backoff_s": 0.0})
     seen: list[Episode] = []
     with pytest.raises(TooManyUserErrors, match="oops"):
-        async for episode in Runner(make_context(parts, calls()), concurrency=1).run(specs(50)):
-            seen.append(episode)
+        await collect(make_context(parts, calls()), specs(50), seen=seen)
     assert len(seen) == 4
 
 
@@ -265,13 +264,11 @@ async def test_limits_truncate_and_still_score(tmp_path: Path) -> None:
 async def test_cancelling_emits_nothing_and_leaves_no_task(tmp_path: Path) -> None:
     parts = make_parts(tmp_path, limits={"episode_s": 60})
     context = make_context(parts, calls(*["hang"] * 5))
-    run = Runner(context, concurrency=4).run(specs(8))
-    waiting = asyncio.ensure_future(anext(run))
+    playing = asyncio.create_task(collect(context, specs(8), concurrency=4))
     await asyncio.sleep(0.1)
-    waiting.cancel()
+    playing.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await waiting
-    await run.aclose()
+        await playing
     assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
     assert context.engine._live == {}  # type: ignore[attr-defined]
 
@@ -289,7 +286,7 @@ class Forgetful(Agent):
 
 
 async def test_an_edited_context_is_a_new_branch_and_every_sampled_token_trains_once(tmp_path: Path) -> None:
-    parts = make_parts(tmp_path, agent={"use": "tests.rollout.test_runner:Forgetful"})
+    parts = make_parts(tmp_path, agent={"use": "tests.rollout.test_player:Forgetful"})
 
     def script(task: Any, rng: Any) -> Any:
         yield Say(calls=[("echo", {"text": "x"})])

@@ -1,4 +1,4 @@
-"""Playing planned episodes into a run directory, and what they come to."""
+"""What episodes come to: metrics of an iteration or an evaluation."""
 
 from __future__ import annotations
 
@@ -6,72 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from agentrl.chat.renderer import Renderer
-from agentrl.config.recipe import EvalSettings
-from agentrl.curriculum.task_source import TaskSource
-from agentrl.engines.replay import ReplayEngine
-from agentrl.rollout.builder import Parts
-from agentrl.rollout.runner import EpisodeSpec, RolloutContext, Runner
-from agentrl.rollout.specs import eval_specs, missing
-from agentrl.sandbox.pool import Pool
-from agentrl.store.run_dir import RunDir
-from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode
-from agentrl.types.reporter import Reporter
-from agentrl.types.sandbox import Backend
-
-
-async def play(
-    context: RolloutContext, specs: list[EpisodeSpec], run: RunDir, progress: Reporter, concurrency: int
-) -> None:
-    """Runs episodes into a run directory.
-
-    Raises:
-        CreditError, StoreError: as `announce`.
-    """
-    announce(context, specs)
-    runner = Runner(context, concurrency=concurrency, on_failure=run.add_failure, on_phase=progress.episode_stage)
-    async for episode in runner.run(specs):
-        run.add(episode)
-        progress.episode(episode)
-
-
-def announce(context: RolloutContext, specs: list[EpisodeSpec]) -> None:
-    """Before any of them begins: tells a pool how many sandboxes the episodes will take, looks for their gold answers,
-    and whether a stored run has them all, if one is to be said again.
-
-    Raises:
-        CreditError: gold answers are to be scored, and a task has none.
-        StoreError: the run that is replayed lacks some.
-    """
-    if isinstance(context.engine, ReplayEngine):
-        context.engine.require(spec.id for spec in specs)
-    if isinstance(context.backend, Pool) and context.sandbox_spec is not None:
-        context.backend.prefetch([context.sandbox_spec] * len(specs))
-    if context.answer_scorer is not None:
-        for spec in specs:
-            context.answer_scorer.golds(spec.task)
-
-
-async def evaluate(
-    parts: Parts,
-    settings: EvalSettings,
-    tasks: TaskSource,
-    run: RunDir,
-    engine: Engine,
-    renderer: Renderer,
-    backend: Backend | None,
-    progress: Reporter,
-    iteration: int,
-) -> dict[str, Any]:
-    """Fresh episodes at the evaluation's temperature; the metrics of them."""
-    specs = eval_specs(tasks, settings.episodes, iteration)
-    progress.phase(f"evaluation after iteration {iteration}", len(specs))
-    context = parts.context(engine, renderer, backend, temperature=settings.temperature, put_blob=run.put_blob)
-    await play(context, missing(specs, run), run, progress, parts.recipe.concurrency)
-    metrics = {"iteration": iteration, "split": "eval", **summary(run.episodes(iteration=iteration, split="eval"))}
-    progress.metrics(metrics)
-    return metrics
 
 
 def summary(episodes: Iterable[Episode]) -> dict[str, Any]:

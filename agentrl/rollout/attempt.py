@@ -1,208 +1,34 @@
-"""The runner: many episodes at once, each dispatched one emitted exactly once.
-
-One task per running episode, no lock-step: a slow episode delays nobody. Every stage has a deadline
-(`Limits`). Cancelling the run writes nothing for the episodes in flight; resume runs them again.
-"""
+"""One attempt at an episode: sandbox, tools, agent, rewards, in that order. Every stage has a deadline (`Limits`)."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 
-from agentrl.chat.formats.parser import Parser
-from agentrl.chat.renderer import Renderer
-from agentrl.config.limits import Limits
-from agentrl.rewards.components import RewardSet, Score
-from agentrl.rollout.agent import Agent
-from agentrl.rollout.budgets import Budgets
-from agentrl.rollout.collector import rare_collections
+from agentrl.rewards.components import Score
+from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.failures import TookTooLong, Verdict, check_answers, describe, verdict, within
 from agentrl.rollout.information_gain import AnswerScorer
-from agentrl.rollout.outage import Outage
 from agentrl.rollout.session import EpisodeEnd, Session
+from agentrl.rollout.specs import EpisodeSpec
 from agentrl.store.codec import must_be_storable
 from agentrl.tools.base import Tool
-from agentrl.types.engine import Engine, Sampling
 from agentrl.types.episode import Episode, ErrorRecord
 from agentrl.types.errors import StoreError, asked_to_stop
 from agentrl.types.sandbox import Backend, Sandbox, SandboxSpec, SandboxUnavailable
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Task
 
-if TYPE_CHECKING:
-    from agentrl.distributed.worker_pool import WorkerPool
 
-
-@dataclass(frozen=True)
-class EpisodeSpec:
-    """An episode to come. Its id is known before it runs: resume is a set difference."""
-
-    id: str
-    group_id: str
-    task: Task
-    iteration: int = 0
-    split: str = "train"
-    max_turns: int | None = None  # None: the context's
-
-
-@dataclass(frozen=True)
-class RolloutContext:
-    """Everything that episodes of one run share.
-
-    Attributes:
-        make_tools: fresh tool instances for an episode.
-        make_agent: a fresh agent for an episode.
-        backend: None when no tool needs a sandbox.
-        verifier_spec: of the fresh sandboxes that reward components ask for; None when none does.
-        put_blob: keeps a long output, returns its hash.
-        answer_scorer: scores the gold answer before every turn; not used in evaluations and demonstrations.
-        workers: play the episodes; None: this process plays them.
-        outage: how long the backend has been unavailable.
-    """
-
-    engine: Engine
-    renderer: Renderer
-    parser: Parser
-    make_tools: Callable[[], list[Tool]]
-    make_agent: Callable[[], Agent]
-    rewards: RewardSet
-    sampling: Sampling
-    limits: Limits
-    max_turns: int
-    seed: int
-    system: str | None = None
-    backend: Backend | None = None
-    sandbox_spec: SandboxSpec | None = None
-    verifier_spec: SandboxSpec | None = None
-    put_blob: Callable[[bytes], str] | None = None
-    answer_scorer: AnswerScorer | None = None
-    workers: WorkerPool | None = None
-    outage: Outage = field(default_factory=Outage)
-
-
-BEGIN_AT_ONCE = 64
-"""Episodes that begin in one pass of the event loop: thousands would keep the replies to the first ones waiting."""
-
-
-class Runner:
-    """Runs planned episodes.
-
-    Args:
-        concurrency: episodes in flight at most.
-        on_failure: is told of every failed attempt, retried or not (a dict for `failures.jsonl`).
-        on_phase: is told when an episode enters a phase: (episode id, phase or None when it ended).
-    """
-
-    def __init__(
-        self,
-        context: RolloutContext,
-        *,
-        concurrency: int,
-        on_failure: Callable[[dict[str, Any]], None] | None = None,
-        on_phase: Callable[[str, str | None], None] | None = None,
-    ) -> None:
-        self.context, self.concurrency = context, concurrency
-        self._on_failure = on_failure or (lambda failure: None)
-        self._on_phase = on_phase or (lambda episode, phase: None)
-
-    async def run(self, specs: Iterable[EpisodeSpec]) -> AsyncIterator[Episode]:
-        """Yields every planned episode once, in order of completion.
-
-        Raises:
-            TooManyUserErrors, EngineDown, SandboxDown, ServiceDown, DeadPolicy: after the episode that spent the
-                budget of its cause was yielded, and all that had ended before.
-        """
-        waiting = iter(specs)
-        running: set[asyncio.Task[Episode]] = set()
-        ended: asyncio.Queue[asyncio.Task[Episode]] = asyncio.Queue()
-        budgets = Budgets(self.context.limits)
-        with rare_collections():
-            try:
-                while True:
-                    room = min(BEGIN_AT_ONCE, self.concurrency - len(running))
-                    beginning = [asyncio.create_task(self.play(p), name=p.id) for p in itertools.islice(waiting, room)]
-                    for task in beginning:
-                        task.add_done_callback(ended.put_nowait)
-                    running.update(beginning)
-                    if not running:
-                        return
-                    if beginning and ended.empty():
-                        await asyncio.sleep(0)
-                        continue
-                    task = await ended.get()
-                    running.discard(task)
-                    episode = task.result()
-                    yield episode
-                    budgets.spend(episode)
-            finally:
-                for task in running:
-                    task.cancel()
-                await asyncio.gather(*running, return_exceptions=True)
-
-    async def play(self, spec: EpisodeSpec) -> Episode:
-        """One episode, with fresh attempts after infrastructure failures; by a worker, if there are any.
-
-        Raises:
-            WorkersGone: there was one.
-        """
-        if self.context.workers is not None:
-            return await self.context.workers.play(self.context, spec, self._on_failure, self._on_phase)
-        limits = self.context.limits
-        for attempt in range(limits.retries + 1):
-            episode, judged = await self._attempt(spec, attempt)
-            if episode.error is not None:
-                final = not judged.retry or attempt == limits.retries
-                self._report(spec, attempt, episode.error, status=judged.status, final=final)
-                if not final:
-                    await asyncio.sleep(limits.backoff_s * 2**attempt)
-                    continue
-            break
-        self._on_phase(spec.id, None)
-        return episode
-
-    async def _attempt(self, spec: EpisodeSpec, attempt: int) -> tuple[Episode, Verdict]:
-        play = _Attempt(self.context, spec, attempt, self._on_phase)
-        judged = Verdict("done", retry=False)
-        try:
-            try:
-                await play.run()
-            except BaseException as error:
-                if asked_to_stop(error):
-                    raise
-                judged = play.judge(error)
-            if judged.status in ("done", "truncated"):
-                await play.score()
-        except BaseException as error:
-            if asked_to_stop(error):
-                raise
-            judged = play.judge(error)
-            if judged.status == "truncated":  # a reward function cannot reach a limit of the episode
-                judged = Verdict("user_error", retry=False)
-        finally:
-            await play.close()
-        for closing in play.close_errors:
-            self._report(spec, attempt, closing, status="close_failed", final=False)
-        return play.record(judged)
-
-    def _report(self, spec: EpisodeSpec, attempt: int, error: ErrorRecord, *, status: str, final: bool) -> None:
-        self._on_failure(
-            {"episode": spec.id, "attempt": attempt, "status": status, "final": final, **msgspec.structs.asdict(error)}
-        )
-
-
-class _Attempt:
+class Attempt:
     """One attempt at an episode: sandbox, tools, agent, rewards, in that order."""
 
-    def __init__(
-        self, context: RolloutContext, spec: EpisodeSpec, attempt: int, on_phase: Callable[[str, str | None], None]
-    ) -> None:
-        self.context, self.spec, self.attempt = context, spec, attempt
+    def __init__(self, context: RolloutContext, spec: EpisodeSpec, number: int) -> None:
+        self.context, self.spec, self.number = context, spec, number
         self.session: Session | None = None
         self.sandbox: Sandbox | None = None
         self.tools: list[Tool] = []
@@ -215,7 +41,26 @@ class _Attempt:
         self._session_ended = False
         self.error: ErrorRecord | None = None
         self.close_errors: list[ErrorRecord] = []
-        self._on_phase = on_phase
+
+    async def play(self) -> tuple[Episode, Verdict]:
+        """Runs, scores and closes: the record, and what becomes of it, whatever was raised on the way."""
+        try:
+            judged = await self._judged(self.run)
+            if judged.status in ("done", "truncated") and (failed := await self._judged(self.score)).status != "done":
+                # A reward function cannot reach a limit of the episode.
+                judged = failed if failed.status != "truncated" else Verdict("user_error", retry=False)
+        finally:
+            await self.close()
+        return self.record(judged)
+
+    async def _judged(self, part: Callable[[], Awaitable[None]]) -> Verdict:
+        try:
+            await part()
+        except BaseException as error:
+            if asked_to_stop(error):
+                raise
+            return self.judge(error)
+        return Verdict("done", retry=False)
 
     async def run(self) -> None:
         context, limits = self.context, self.context.limits
@@ -352,7 +197,7 @@ class _Attempt:
             timings.update(session.seconds)
         episode = Episode(
             id=spec.id, group_id=spec.group_id, task=spec.task, iteration=spec.iteration, split=spec.split,
-            attempt=self.attempt, status=status,
+            attempt=self.number, status=status,
             prompt=session.opening if session else [],
             nodes=session.graph.nodes if session else [],
             turns=session.turns if session else [],
@@ -372,4 +217,4 @@ class _Attempt:
         if self.stage != "start":
             self.timings[self.stage] = self.timings.get(self.stage, 0.0) + now - self._since
         self.stage, self._since = stage, now
-        self._on_phase(self.spec.id, stage)
+        self.context.on_stage(self.spec.id, stage)

@@ -1,0 +1,59 @@
+"""What the episodes of one run share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentrl.chat.formats.parser import Parser
+from agentrl.chat.renderer import Renderer
+from agentrl.config.limits import Limits
+from agentrl.rewards.components import RewardSet
+from agentrl.rollout.agent import Agent
+from agentrl.rollout.information_gain import AnswerScorer
+from agentrl.rollout.outage import Outage
+from agentrl.tools.base import Tool
+from agentrl.types.engine import Engine, Sampling
+from agentrl.types.sandbox import Backend, SandboxSpec
+
+
+def _ignore(*event: object) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass(frozen=True)
+class RolloutContext:
+    """Everything that episodes of one run share.
+
+    Attributes:
+        make_tools: fresh tool instances for an episode.
+        make_agent: a fresh agent for an episode.
+        backend: None when no tool needs a sandbox, or where workers with sandboxes of their own play.
+        verifier_spec: of the fresh sandboxes that reward components ask for; None when none does.
+        put_blob: keeps a long output, returns its hash.
+        on_failure: is told of every failed attempt, retried or not (a dict for `failures.jsonl`).
+        on_stage: is told when an episode enters a stage: (episode id, stage or None when it ended).
+        answer_scorer: scores the gold answer before every turn; not used in evaluations and demonstrations.
+        outage: how long the backend has been unavailable.
+    """
+
+    engine: Engine
+    renderer: Renderer
+    parser: Parser
+    make_tools: Callable[[], list[Tool]]
+    make_agent: Callable[[], Agent]
+    rewards: RewardSet
+    sampling: Sampling
+    limits: Limits
+    max_turns: int
+    seed: int
+    system: str | None = None
+    backend: Backend | None = None
+    sandbox_spec: SandboxSpec | None = None
+    verifier_spec: SandboxSpec | None = None
+    put_blob: Callable[[bytes], str] | None = None
+    on_failure: Callable[[dict[str, Any]], None] = _ignore
+    on_stage: Callable[[str, str | None], None] = _ignore
+    answer_scorer: AnswerScorer | None = None
+    outage: Outage = field(default_factory=Outage)

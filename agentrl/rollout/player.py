@@ -1,0 +1,110 @@
+"""Players: they make an episode of each spec, whatever happens to it. Here, or by workers (`agentrl.distributed`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from agentrl.engines.replay import ReplayEngine
+from agentrl.rollout.attempt import Attempt
+from agentrl.rollout.context import RolloutContext
+from agentrl.rollout.specs import EpisodeSpec
+from agentrl.sandbox.pool import Pool
+from agentrl.types.episode import Episode, ErrorRecord
+from agentrl.types.sandbox import Backend
+
+Item = TypeVar("Item", contravariant=True)
+
+
+class Player(Protocol[Item]):
+    """Makes an episode of each item. Failures are part of the episode; what it raises ends the run."""
+
+    def expect(self, items: Sequence[Item]) -> None:
+        """Is told what will be played next, before any of it begins.
+
+        Raises:
+            AgentRLError: some of it cannot be played.
+        """
+        ...
+
+    async def play(self, item: Item) -> Episode:
+        """One episode."""
+        ...
+
+
+class Players(Protocol):
+    """Where a recipe's episodes are played.
+
+    Attributes:
+        backend: the sandboxes of this process; None: no episode needs one here.
+    """
+
+    backend: Backend | None
+
+    def player(self, context: RolloutContext) -> Player[EpisodeSpec]:
+        """A player of episodes that share the context."""
+        ...
+
+
+class LocalPlayer:
+    """Plays in this process, with fresh attempts after infrastructure failures."""
+
+    def __init__(self, context: RolloutContext) -> None:
+        self.context = context
+
+    def expect(self, items: Sequence[EpisodeSpec]) -> None:
+        """Checks as `check_expected`, and tells a pool how many sandboxes the episodes will take."""
+        check_expected(self.context, items)
+        if isinstance(self.context.backend, Pool) and self.context.sandbox_spec is not None:
+            self.context.backend.prefetch([self.context.sandbox_spec] * len(items))
+
+    async def play(self, item: EpisodeSpec) -> Episode:
+        """One episode."""
+        limits = self.context.limits
+        for number in range(limits.retries + 1):
+            attempt = Attempt(self.context, item, number)
+            episode, judged = await attempt.play()
+            for closing in attempt.close_errors:
+                self._report(item, number, closing, status="close_failed", final=False)
+            if episode.error is None:
+                break
+            final = not judged.retry or number == limits.retries
+            self._report(item, number, episode.error, status=judged.status, final=final)
+            if final:
+                break
+            await asyncio.sleep(limits.backoff_s * 2**number)
+        self.context.on_stage(item.id, None)
+        return episode
+
+    def _report(self, spec: EpisodeSpec, attempt: int, error: ErrorRecord, *, status: str, final: bool) -> None:
+        self.context.on_failure(
+            {"episode": spec.id, "attempt": attempt, "status": status, "final": final, **msgspec.structs.asdict(error)}
+        )
+
+
+class LocalPlayers:
+    """This process plays, with one sandbox backend for all. Whoever opened that closes it."""
+
+    def __init__(self, backend: Backend | None) -> None:
+        self.backend = backend
+
+    def player(self, context: RolloutContext) -> LocalPlayer:
+        """A player of episodes that share the context."""
+        return LocalPlayer(context)
+
+
+def check_expected(context: RolloutContext, specs: Sequence[EpisodeSpec]) -> None:
+    """Whether these episodes have what this process gives to them, wherever they are played.
+
+    Raises:
+        CreditError: gold answers are to be scored, and a task has none.
+        StoreError: the run that is replayed lacks some.
+    """
+    if isinstance(context.engine, ReplayEngine):
+        context.engine.require(spec.id for spec in specs)
+    if context.answer_scorer is not None:
+        for spec in specs:
+            context.answer_scorer.golds(spec.task)

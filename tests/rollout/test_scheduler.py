@@ -1,0 +1,152 @@
+"""The scheduler alone, with players that are told when an episode ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Sequence
+
+import pytest
+
+from agentrl.config.limits import Limits
+from agentrl.rollout.budgets import EngineDown
+from agentrl.rollout.scheduler import BEGIN_AT_ONCE, RolloutScheduler
+from agentrl.types.episode import Episode, ErrorRecord
+from agentrl.types.errors import StoreError
+from tests.store.make import make_episode
+
+
+class Waiting:
+    """Plays names: an episode ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.expected: list[str] = []
+        self.ends: dict[str, asyncio.Future[None]] = {}
+        self.failing: set[str] = set()
+
+    def expect(self, items: Sequence[str]) -> None:
+        self.expected += items
+
+    async def play(self, item: str) -> Episode:
+        self.begun.append(item)
+        self.ends[item] = asyncio.get_running_loop().create_future()
+        await self.ends[item]
+        error = ErrorRecord(kind="Bad", message="why", stage="generate", cause="engine")
+        return make_episode(item, **({"status": "infra_error", "error": error} if item in self.failing else {}))
+
+    async def end(self, *names: str) -> None:
+        for name in names:
+            self.ends[name].set_result(None)
+        await passes()
+
+
+async def passes(number: int = 5) -> None:
+    """Of the event loop."""
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+def scheduler_of(player: Waiting, concurrency: int, stored: list[str]) -> RolloutScheduler[str]:
+    limits = Limits(engine_failures=2)
+    return RolloutScheduler(player, concurrency=concurrency, limits=limits, store=lambda e: stored.append(e.id))
+
+
+async def test_who_waits_begins_by_rank() -> None:
+    """Groups that a filter asks for in addition go before the backlog of later iterations."""
+    player, stored, begun = Waiting(), list[str](), list[str]()
+    async with scheduler_of(player, 2, stored) as scheduler:
+        for iteration in (1, 2, 3):
+            for k in range(2):
+                scheduler.submit(f"it{iteration} {k}", iteration, k)
+        await passes()
+        extra = scheduler.submit("extra of it1", 1, 9, begun=lambda: begun.append("extra"))
+        await passes()
+        assert begun == [], "it waits for room"
+        while len(stored) < 7:
+            await player.end(next(name for name in player.begun if name not in stored))
+        await extra
+    assert player.begun == ["it1 0", "it1 1", "extra of it1", "it2 0", "it2 1", "it3 0", "it3 1"]
+    assert begun == ["extra"]
+    assert stored == player.begun
+
+
+async def test_thousands_that_wait_are_no_tasks_and_begin_a_few_at_a_time() -> None:
+    player, names = Waiting(), [f"e{k}" for k in range(10_000)]
+    async with scheduler_of(player, 3 * BEGIN_AT_ONCE, []) as scheduler:
+        before = len(asyncio.all_tasks())
+        for name in names:
+            scheduler.submit(name)
+        assert player.begun == []
+        await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) - before == BEGIN_AT_ONCE
+        await passes()
+        assert player.begun == names[: 3 * BEGIN_AT_ONCE]
+    assert len(player.begun) == 3 * BEGIN_AT_ONCE
+
+
+async def test_the_first_failure_that_is_too_many_ends_all_and_keeps_what_ended() -> None:
+    player, stored = Waiting(), list[str]()
+    player.failing = {"b", "c"}
+    async with scheduler_of(player, 3, stored) as scheduler:
+        futures = {name: scheduler.submit(name) for name in "abcde"}
+        await passes()
+        await player.end("a", "b")
+        assert player.begun == [*"abcde"]
+        await player.end("c")
+        assert stored == [*"abc"]
+        for name in "cde":
+            with pytest.raises(EngineDown, match="2 episodes in a row"):
+                await futures[name]
+        assert futures["a"].result() is futures["b"].result() is None
+        with pytest.raises(EngineDown):
+            await scheduler.submit("f")
+        assert "f" not in player.begun
+    assert stored == [*"abc"], "what was in flight is not stored"
+
+
+async def test_an_episode_that_cannot_be_stored_ends_all() -> None:
+    def full(episode: Episode) -> None:
+        raise StoreError("the disk is full")
+
+    player = Waiting()
+    async with RolloutScheduler(player, concurrency=2, limits=Limits(), store=full) as scheduler:
+        playing = asyncio.create_task(scheduler.play_all(["a", "b", "c"]))
+        await passes()
+        assert player.expected == ["a", "b", "c"]
+        await player.end("b")
+        with pytest.raises(StoreError, match="full"):
+            await playing
+    assert player.begun == ["a", "b"]
+
+
+async def test_closing_stores_nothing_of_what_is_in_flight() -> None:
+    player, stored = Waiting(), list[str]()
+    before, threshold = asyncio.all_tasks(), gc.get_threshold()
+    async with scheduler_of(player, 2, stored) as scheduler:
+        futures = [scheduler.submit(name) for name in "abc"]
+        await passes()
+        assert gc.get_threshold() != threshold, "the collector looks for cycles rarely meanwhile"
+        await player.end("a")
+    assert stored == ["a"]
+    assert [future.cancelled() for future in futures] == [False, True, True]
+    assert asyncio.all_tasks() == before
+    assert gc.get_threshold() == threshold
+
+
+async def test_utilization_is_the_mean_since_the_last_look() -> None:
+    player = Waiting()
+    async with scheduler_of(player, 2, []) as scheduler:
+        for name in "ab":
+            scheduler.submit(name)
+        await passes()
+        scheduler.utilization()
+        await asyncio.sleep(0.01)
+        found = scheduler.utilization()
+        assert found == {"episodes_in_flight": pytest.approx(2), "rollouts_wait_s": 0}
+        await player.end("a", "b")
+        scheduler.utilization()
+        await asyncio.sleep(0.01)
+        found = scheduler.utilization()
+    assert found["episodes_in_flight"] == 0
+    assert found["rollouts_wait_s"] > 0
