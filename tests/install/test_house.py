@@ -1,0 +1,93 @@
+"""The house: floors and circles of rooms (the import contract of pyproject.toml), and how large rooms may grow."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MOST_FILES, MOST_FLOORS = 15, 11
+
+
+def lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Checks the contracts of the project on the package in a folder."""
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()", "--no-cache"]
+    env = {**os.environ, "PYTHONPATH": str(folder)}
+    return subprocess.run(
+        [*command, "--config", str(ROOT / "pyproject.toml")], cwd=folder, env=env, capture_output=True, text=True
+    )
+
+
+def floors() -> list[list[str]]:
+    """The rooms of each floor, from the top."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract["id"] == "floors"]
+    return [layer.split(" | ") for layer in layers]
+
+
+def test_the_import_contract_is_kept() -> None:
+    done = lint(ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("low", "line"),
+    [
+        ("types/seeds.py", "from agentrl.train import loop"),
+        ("credit/table.py", "import agentrl.commands.look"),
+        ("store/lines.py", "if __import__('typing').TYPE_CHECKING:\n    from agentrl.store.run_dir import RunDir"),
+    ],
+)
+def test_an_upward_import_or_a_circle_breaks_the_contract(tmp_path: Path, low: str, line: str) -> None:
+    shutil.copytree(ROOT / "agentrl", tmp_path / "agentrl", ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / "agentrl" / low).open("a") as file:
+        file.write(f"\n{line}\n")
+    done = lint(tmp_path)
+    assert done.returncode != 0
+    assert low.split("/")[0] in done.stdout
+
+
+def test_no_room_has_too_many_files() -> None:
+    rooms = {folder.parent for folder in (ROOT / "agentrl").rglob("__init__.py")}
+    crowded = {
+        str(room.relative_to(ROOT)): count for room in rooms if (count := len([*room.glob("*.py")])) > MOST_FILES
+    }
+    assert not crowded
+
+
+def test_the_floors_are_few_and_drawn() -> None:
+    assert len(floors()) <= MOST_FLOORS
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    (drawn,) = re.findall(r"<!-- floors -->\n\n((?:    .*\n)+)", page)
+    assert [line.split() for line in drawn.splitlines()] == floors()
+
+
+def rows() -> list[tuple[str, str]]:
+    """The table "Where is ...?" of docs/architecture.md: question and answer."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    table = page.split("## Where is ...?")[1].split("\n## ")[0]
+    found = [
+        tuple(cell.strip() for cell in line.strip("| ").split(" | ")) for line in table.splitlines() if "`" in line
+    ]
+    return [(question, answer) for question, answer in found]
+
+
+@pytest.mark.parametrize(("question", "answer"), rows())
+def test_what_the_newcomer_looks_for_is_where_the_table_says(question: str, answer: str) -> None:
+    """An answer: `path` (`name`, `name`) and the like, at most two paths."""
+    paths = re.findall(r"`((?:agentrl|tools|docs|recipes|tests)/[^`]+)`", answer)
+    assert 1 <= len(paths) <= 2
+    text = ""
+    for path in paths:
+        assert (ROOT / path).exists(), path
+        text += (ROOT / path).read_text() if (ROOT / path).is_file() else ""
+    for name in [code for code in re.findall(r"`([^`]+)`", answer) if "/" not in code]:
+        defined = rf"^\s*(async def|def|class) {re.escape(name)}\b|^{re.escape(name)}\b.*="
+        assert re.search(defined, text, re.M), name
