@@ -11,7 +11,7 @@ import msgspec
 
 from agentrl.rewards.components import Score
 from agentrl.rollout.context import RolloutContext
-from agentrl.rollout.failures import TookTooLong, Verdict, check_answers, describe, verdict, within
+from agentrl.rollout.faults.failures import TookTooLong, Verdict, check_answers, describe, verdict, within
 from agentrl.rollout.information_gain import AnswerScorer
 from agentrl.rollout.session import EpisodeEnd, Session
 from agentrl.rollout.specs import EpisodeSpec

@@ -11,8 +11,8 @@ from agentrl.chat.renderer import Renderer
 from agentrl.config.limits import Limits
 from agentrl.rewards.components import RewardSet
 from agentrl.rollout.agent import Agent
+from agentrl.rollout.faults.outage import Outage
 from agentrl.rollout.information_gain import AnswerScorer
-from agentrl.rollout.outage import Outage
 from agentrl.tools.base import Tool
 from agentrl.types.engine import Engine, Sampling
 from agentrl.types.sandbox import Backend, SandboxSpec

@@ -10,8 +10,8 @@ import msgspec
 from agentrl.config.limits import Limits
 from agentrl.rewards.components import Component, RewardSet
 from agentrl.rewards.steps import Values
-from agentrl.rollout.failures import describe
-from agentrl.rollout.outage import Outage
+from agentrl.rollout.faults.failures import describe
+from agentrl.rollout.faults.outage import Outage
 from agentrl.types.episode import Episode, Turn
 from agentrl.types.errors import InfraError, RecipeError
 from agentrl.types.sandbox import Backend, Sandbox, SandboxSpec

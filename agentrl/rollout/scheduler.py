@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from agentrl.config.limits import Limits
-from agentrl.rollout.budgets import Budgets
-from agentrl.rollout.garbage import rare_collections
+from agentrl.rollout.faults.budgets import Budgets
 from agentrl.rollout.player import Player
 from agentrl.types.episode import Episode
+from agentrl.types.garbage import rare_collections
 
 Item = TypeVar("Item")
 

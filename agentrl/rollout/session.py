@@ -15,7 +15,7 @@ import msgspec
 from agentrl.chat.formats.parser import ParsedCall, Parser, Reply
 from agentrl.chat.renderer import Renderer
 from agentrl.config.limits import Limits
-from agentrl.rollout.failures import LimitReached, check_answers
+from agentrl.rollout.faults.failures import LimitReached, check_answers
 from agentrl.rollout.graph import TokenGraph
 from agentrl.tools.base import Tool, ToolResult, toolbox
 from agentrl.types import values

@@ -15,14 +15,13 @@ from transformers.core_model_loading import revert_weight_conversion
 from agentrl.config.loss import LossSettings
 from agentrl.config.train import TrainSettings
 from agentrl.train.auxiliary.models import auxiliary_model, make_backbone
-from agentrl.train.learning_rate import learning_rate
 from agentrl.train.losses.batch import TokenBatch
 from agentrl.train.losses.loss import PreferenceLoss
 from agentrl.train.losses.objective import Objective
 from agentrl.train.losses.registry import load_loss
 from agentrl.train.losses.weights import token_weights
-from agentrl.train.minibatches import minibatches
 from agentrl.train.model.columns import Columns, token_columns
+from agentrl.train.model.learning_rate import learning_rate
 from agentrl.train.model.lora import add_adapters, merged, without_adapters
 from agentrl.train.model.packing import Floats, Pack
 from agentrl.train.model.policy import Entropy, Policy, choose_layout, train_top_layers
@@ -36,8 +35,9 @@ from agentrl.train.parallel.shards import (
     load_full_state_dict,
     shard,
 )
-from agentrl.train.preferences import preference_metrics, with_baseline
 from agentrl.train.stats import Stats, mismatch
+from agentrl.train.supervised.minibatches import minibatches
+from agentrl.train.supervised.preferences import preference_metrics, with_baseline
 from agentrl.types.errors import DeadPolicy, TrainError
 from agentrl.types.sample import TrainingSample
 

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from agentrl.rewards import RewardSet
-from agentrl.rollout.failures import verdict
+from agentrl.rollout.faults.failures import verdict
 from agentrl.types.errors import AgentRLError, EngineError, RecipeError
 from agentrl.types.task import Task
 from tests.rewards.make import make_episode

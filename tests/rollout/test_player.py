@@ -11,7 +11,7 @@ import pytest
 
 from agentrl.engines.scripted import Say
 from agentrl.rollout.agent import Agent
-from agentrl.rollout.budgets import TooManyUserErrors
+from agentrl.rollout.faults.budgets import TooManyUserErrors
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.rollout.summary import summary
 from agentrl.types.episode import Episode

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from agentrl.config.limits import Limits
-from agentrl.rollout.budgets import EngineDown
+from agentrl.rollout.faults.budgets import EngineDown
 from agentrl.rollout.scheduler import BEGIN_AT_ONCE, RolloutScheduler
 from agentrl.types.episode import Episode, ErrorRecord
 from agentrl.types.errors import StoreError

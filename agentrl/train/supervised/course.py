@@ -10,8 +10,8 @@ import numpy as np
 
 from agentrl.config.loss import LossSettings
 from agentrl.config.train import LrSchedule
-from agentrl.train.learning_rate import learning_rate
-from agentrl.train.minibatches import endless
+from agentrl.train.model.learning_rate import learning_rate
+from agentrl.train.supervised.minibatches import endless
 from agentrl.train.trainer import Trainer
 from agentrl.types.sample import TrainingSample
 
