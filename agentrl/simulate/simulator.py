@@ -1,7 +1,7 @@
 """A discrete-event simulation of training: engines, tools, workers, trainer, and the real rule of admission.
 
 It is an asyncio program of the shape of the real one, in simulated time (`clock.py`): episodes wait for room, replies
-and tools; groups begin and train by `agentrl.train.admission`. What it leaves out: failures, the wear of caches,
+and tools; groups begin and train by `agentrl.train.staleness`. What it leaves out: failures, the wear of caches,
 networks that fill up, and that trainers lose by being many.
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from agentrl.engines.replicas import REBALANCE_THRESHOLD
 from agentrl.simulate.clock import simulated
 from agentrl.simulate.pipeline import EngineCosts, Pipeline
-from agentrl.train.admission import Admission
+from agentrl.train.staleness import StalenessPolicy
 from agentrl.types.seeds import derive_seed
 
 
@@ -189,7 +189,7 @@ class Loads:
 
 @dataclass(eq=False)
 class _Group:
-    """As `Admission` takes them."""
+    """As `StalenessPolicy` takes them."""
 
     number: int
     begun: int | None = None
@@ -212,7 +212,7 @@ class _Run:
         self._sandboxes = asyncio.Semaphore(pipeline.sandboxes or pipeline.groups * pipeline.group_size * 1000)
         self._version, self._endings, self._sampled = 0, 0, 0.0
         self._changed = asyncio.Event()
-        admission = Admission(pipeline.staleness or 0, pipeline.iterations)
+        admission = StalenessPolicy(pipeline.staleness or 0, pipeline.iterations)
         groups: list[_Group] = []
         drawn, ages, iterations = 0, list[int](), [0.0]
         for version in range(pipeline.iterations):
@@ -235,7 +235,7 @@ class _Run:
                 episode.cancel()
         return self._prediction(ages, [b - a for a, b in itertools.pairwise(iterations)])
 
-    def _chosen(self, admission: Admission, groups: list[_Group], version: int) -> list[_Group] | None:
+    def _chosen(self, admission: StalenessPolicy, groups: list[_Group], version: int) -> list[_Group] | None:
         wanted = self.pipeline.groups
         if sum(group.ended is not None for group in groups) < wanted:  # the rule would say the same, more slowly
             return None

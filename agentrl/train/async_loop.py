@@ -24,11 +24,11 @@ from agentrl.rollout.player import Players
 from agentrl.rollout.scheduler import RolloutScheduler
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.store.run_dir import RunDir
-from agentrl.train.admission import Admission
 from agentrl.train.compute_thread import ComputeThread
 from agentrl.train.loop import Loop
 from agentrl.train.parallel.ranks import Ranks
 from agentrl.train.rollouts import BegunGroup, Rollouts
+from agentrl.train.staleness import StalenessPolicy
 from agentrl.train.trainer import cast
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Engine
@@ -52,7 +52,7 @@ class AsyncLoop(Loop):
         super().__init__(parts, run, progress, players, engine_for=engine_for, ranks=ranks)
         assert self.settings.staleness is not None
         self._thread = ComputeThread()
-        self.admission = Admission(self.settings.staleness, self.settings.iterations)
+        self.admission = StalenessPolicy(self.settings.staleness, self.settings.iterations)
         self.rollouts: Rollouts | None = None
         self._scheduler: RolloutScheduler[EpisodeSpec] | None = None
         self._drawn = 0  # the groups of all iterations before this one have begun

@@ -39,6 +39,7 @@ from agentrl.train import checkpoint
 from agentrl.train.auxiliary.models import required_models
 from agentrl.train.canary import Canary, canary_of
 from agentrl.train.compute_thread import ComputeThread
+from agentrl.train.course import CROSS_ENTROPY, Course
 from agentrl.train.kl_reward import Penalised, with_kl_reward
 from agentrl.train.model.lora import save_adapters
 from agentrl.train.model_columns import ModelColumns
@@ -46,7 +47,6 @@ from agentrl.train.parallel.ranks import Ranks
 from agentrl.train.preflight.checks import check_training
 from agentrl.train.spmd import driver_trainer
 from agentrl.train.staleness import staleness
-from agentrl.train.supervised.course import CROSS_ENTROPY, Course
 from agentrl.train.supervised.demonstrations import demonstration_sample, demonstration_texts
 from agentrl.train.truncation import Truncation
 from agentrl.types.closing import close_all

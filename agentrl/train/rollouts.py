@@ -13,7 +13,7 @@ from agentrl.curriculum import GroupPlan
 from agentrl.rollout.scheduler import RolloutScheduler
 from agentrl.rollout.specs import EpisodeSpec, group_id, group_specs, missing
 from agentrl.store.run_dir import RunDir
-from agentrl.train.admission import Admission
+from agentrl.train.staleness import StalenessPolicy
 from agentrl.types.task import Task
 
 
@@ -100,11 +100,11 @@ class Rollouts:
         known = set() if group.begun is None else {group.begun}
         return known | {span.version for node in nodes for span in node.versions}
 
-    async def take(self, admission: Admission, sizes: Sequence[int]) -> list[BegunGroup]:
+    async def take(self, admission: StalenessPolicy, sizes: Sequence[int]) -> list[BegunGroup]:
         """Waits for the groups that the next update trains on, and takes them away, in the order they were drawn.
 
         Args:
-            sizes: how many the next update trains on, the one after it, ..., as `Admission.choose` takes them.
+            sizes: how many the next update trains on, the one after it, ..., as `StalenessPolicy.choose` takes them.
 
         Raises:
             TooManyUserErrors, EngineDown, SandboxDown, DeadPolicy: as `RolloutScheduler.submit`.

@@ -1,12 +1,79 @@
-"""How old the policy was that sampled what trains."""
+"""Staleness: which groups may begin under a policy, which of them an update trains on, and how old what trains is.
+
+AReaL (arXiv:2505.24298, section 5.1) bounds what was ever begun by (eta + version + 1) * B episodes, with B of an
+iteration. That alone bounds the mean age: a slow episode may be overtaken again and again. Here the bound holds for
+every token: groups train in the order in which they end, as long as those that began before can still train in time.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 from agentrl.types.sample import TrainingSample
+
+
+class Begun(Protocol):
+    """A group that was drawn.
+
+    Attributes:
+        begun: the policy's version when its first episode began; None: all wait for room.
+        ended: None while it is played; else a number that rises from one ended group to the next.
+    """
+
+    begun: int | None
+    ended: int | None
+
+
+G = TypeVar("G", bound=Begun)
+
+
+@dataclass(frozen=True)
+class StalenessPolicy:
+    """The rule.
+
+    Attributes:
+        staleness: eta, updates between the begin of a group and the one that trains on it, at most.
+        iterations: of the training, in all.
+    """
+
+    staleness: int
+    iterations: int
+
+    def open_until(self, version: int) -> int:
+        """The groups of all iterations before this one may begin under the policy `version`: those of eta + version + 1
+        iterations in all, and no more than the training takes."""
+        return min(self.staleness + version + 1, self.iterations)
+
+    def choose(self, groups: Sequence[G], version: int, sizes: Sequence[int]) -> list[G] | None:
+        """The groups that the update of policy `version` trains on; None: wait until another one ends.
+
+        A group that began under policy b trains in update b + eta at the latest. Whatever is chosen, no more groups may
+        be left that must train by update t than the updates after this one up to t train on. There is always a choice:
+        in all, no more are left than the next eta updates take.
+
+        Args:
+            groups: all that were drawn and have not trained.
+            sizes: how many groups update `version`, `version` + 1, ... trains on: as many as were drawn for that
+                iteration, which may be fewer than its recipe asks for. The iterations that have begun, in order.
+        """
+        wanted = sizes[0]
+        last = {id(each): version if each.begun is None else each.begun for each in groups}
+        ended = sorted((each for each in groups if each.ended is not None), key=lambda each: each.ended or 0)
+        chosen: list[G] = []
+        taken: set[int] = set()
+        for update in range(version, version + self.staleness + 1):
+            urgent = [each for each in groups if last[id(each)] + self.staleness <= update and id(each) not in taken]
+            needed = len(urgent) - sum(sizes[1 : update - version + 1])
+            ready = [each for each in urgent if each.ended is not None]
+            if needed > len(ready):
+                return None
+            chosen += sorted(ready, key=lambda each: each.ended or 0)[: max(needed, 0)]
+            taken = set(map(id, chosen))
+        chosen += [each for each in ended if id(each) not in taken][: max(wanted - len(chosen), 0)]
+        return chosen if len(chosen) >= wanted else None
 
 
 def staleness(samples: Sequence[TrainingSample], version: int) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Errors that a person reads: what is wrong, where, and what to do about it.
 
-Three families decide what happens to an episode (the table is in `rollout/faults/failures.py`): `InfraError` never becomes
-data and is retried unless that cannot help, `ToolError` becomes the observation, everything else that user code raises
-is a `user_error`.
+Three families decide what happens to an episode (the table is in `rollout/faults/failures.py`): `InfraError` never
+becomes data and is retried unless that cannot help, `ToolError` becomes the observation, everything else that user code
+raises is a `user_error`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.train.admission import Admission
-from agentrl.train.staleness import staleness
+from agentrl.train.staleness import StalenessPolicy, staleness
 from agentrl.types.episode import VersionSpan
 from agentrl.types.sample import TrainingSample
 
@@ -31,7 +30,7 @@ class Begun:
 def test_no_group_trains_too_late_and_none_is_lost(eta: int, sizes: list[int], room: int, rng: random.Random) -> None:
     """Whatever a sampler draws for each iteration."""
     iterations = len(sizes)
-    rule = Admission(eta, iterations)
+    rule = StalenessPolicy(eta, iterations)
     groups: list[Begun] = []
     drawn = endings = trained = 0
     for version in range(iterations):
@@ -54,7 +53,7 @@ def test_no_group_trains_too_late_and_none_is_lost(eta: int, sizes: list[int], r
 
 
 def test_a_slow_group_delays_nobody_until_it_would_be_too_old() -> None:
-    rule = Admission(staleness=2, iterations=9)
+    rule = StalenessPolicy(staleness=2, iterations=9)
     slow, quick, quicker = Begun(begun=0), Begun(begun=0, ended=2), Begun(begun=1, ended=1)
     assert rule.choose([slow, quick, quicker], 1, [1, 1, 1]) == [quick]  # only two updates are left for two groups of 0
     assert rule.choose([slow, quicker], 1, [1, 1, 1]) == [quicker]

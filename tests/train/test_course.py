@@ -13,7 +13,7 @@ from torch.nn.functional import logsigmoid
 
 from agentrl.config.loss import PreferenceLossSettings
 from agentrl.config.train import TrainSettings
-from agentrl.train.supervised.course import CROSS_ENTROPY, Course
+from agentrl.train.course import CROSS_ENTROPY, Course
 from agentrl.train.supervised.preferences import mismatched
 from agentrl.train.trainer import Trainer
 from agentrl.types.errors import TrainError
