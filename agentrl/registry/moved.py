@@ -10,7 +10,7 @@ from types import ModuleType
 _SAME_NAME: dict[tuple[str, str], str] = {
     ("", "config"): "recipe sections",
     ("", "curriculum"): "task_source",
-    ("", "rollout"): "agent play",
+    ("", "rollout"): "agent",
     ("", "types"): "closing errors paths seeds task values",
     ("chat", "chat.formats"): "fenced harmony json_calls named_calls parser pythonic tags xml",
     ("credit", "credit.estimators.outcome"): (
@@ -27,7 +27,8 @@ _SAME_NAME: dict[tuple[str, str], str] = {
     ),
     ("engines", "engines.vllm"): "adapters launch placement transfer",
     ("episode", "config"): "limits",
-    ("episode", "rollout"): "budgets collector failures graph outage runner session",
+    ("episode", "rollout"): "graph session",
+    ("episode", "rollout.faults"): "budgets failures outage",
     ("rewards", "rewards.functions"): (
         "calibration code cost feedback gui judge length maths patch reseek retrieval sql state verifiers"
     ),
@@ -45,6 +46,8 @@ _SAME_NAME: dict[tuple[str, str], str] = {
 """Modules that kept their own name, by the package that they left and the one where they are."""
 
 _NEW_NAME = {
+    "episode.collector": "types.garbage",
+    "episode.runner": "rollout.player",
     "build": "rollout.builder",
     "cautions": "train.preflight.warnings",
     "chat.parsers": "chat.formats.registry",
@@ -62,6 +65,7 @@ _NEW_NAME = {
     "imports": "registry.references",
     "model": "models.load",
     "plans": "rollout.specs",
+    "play": "rollout.collector",
     "signal_checks": "train.preflight.signal",
     "recipe_file": "config.loader",
     "sandbox.contract": "types.sandbox",
