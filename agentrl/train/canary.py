@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agentrl.chat.renderer import Renderer
+from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.rollout.builder import Parts
 from agentrl.train.model.packing import Floats
 from agentrl.train.trainer import Trainer
@@ -25,8 +26,8 @@ from agentrl.types.errors import TrainError
 from agentrl.types.sample import TrainingSample
 from agentrl.types.task import Task
 
-ROWS, TOKENS, SCORED = 4, 64, 8
-"""So many prompts, cut to so many tokens; so many tokens of each are compared."""
+ROWS, TOKENS = 4, 12
+"""So many prompts, cut to so many tokens, of which all but the first are compared."""
 
 STANDS_OUT = 4.0
 """A move is evidence if its root mean square is so many times that of the gap."""
@@ -61,7 +62,7 @@ class Known(NamedTuple):
     """The last version that is known to have arrived.
 
     Attributes:
-        sampled, trained: what engine and trainer said under it, [rows, SCORED].
+        sampled, trained: what engine and trainer said under it, [rows, TOKENS - 1].
         noise: the gap between the two, in nats (root mean square).
     """
 
@@ -79,7 +80,8 @@ class Canary:
     """Compares an engine with a trainer, version by version.
 
     Args:
-        prompts: token ids, some of the recipe's; the ends of the first few are used.
+        prompts: token ids, some of the recipe's; the first few are used, and of them what stands before that in which
+            all end (the chat template's words, which say little of a policy).
         longest: tokens that the engine takes.
         precision: of the two, the less precise.
         hint: a remedy that belongs to the way in which weights travel; "" if there is none.
@@ -91,25 +93,25 @@ class Canary:
     def __init__(self, prompts: Sequence[Sequence[int]], longest: int, precision: Precision, hint: str = "") -> None:
         self.metrics: dict[str, float] = {}
         self._precision, self._hint = precision, hint
-        cut = [list(prompt[-min(TOKENS, longest - 1) :]) for prompt in prompts[:ROWS]]
-        self._rows = [_row(ids) for ids in cut if len(ids) > 1]
-        nothing = np.zeros((len(self._rows), SCORED), np.float32)
+        own = [prompt for prompt in _own_parts(prompts[:ROWS]) if len(prompt) > 1]
+        # All begin with one token, so that an engine can take them side by side.
+        self._rows = [_row([own[0][0], *prompt[1:][-min(TOKENS, longest - 1) + 1 :]]) for prompt in own]
+        nothing = np.zeros((len(self._rows), TOKENS - 1), np.float32)
         self._known = Known("", nothing, nothing, 0.0)
 
     def trained(self, trainer: Trainer) -> Floats:
-        """The trainer's log-probabilities, [rows, SCORED]; NaN where a prompt is too short."""
+        """The trainer's log-probabilities, [rows, TOKENS - 1]; NaN where a prompt is too short."""
         found = trainer.logprobs(self._rows)
         return _filled([values[row.loss_mask] for values, row in zip(found, self._rows, strict=True)])
 
     async def sampled(self, engine: Engine) -> Floats:
-        """The engine's, of the same tokens. The rows are asked side by side, which spreads them over servers."""
-
-        async def one(row: TrainingSample) -> Floats:
-            ids, at = row.token_ids.tolist(), np.flatnonzero(row.loss_mask).tolist()
-            scores = await engine.score(ids, [[ids[k]] for k in at], at)
-            return np.array([score[0] for score in scores], np.float32)
-
-        return _filled(await asyncio.gather(*map(one, self._rows)))
+        """The engine's, of the same tokens."""
+        ids = [row.token_ids.tolist() for row in self._rows]
+        if isinstance(engine, VLLMEngine):  # side by side, which spreads the rows over its servers
+            asked = (engine.score(row, [[token] for token in row[1:]], range(1, len(row))) for row in ids)
+            return _filled([np.concatenate(said) for said in await asyncio.gather(*asked)])
+        said = await engine.score(ids[0][:1], [row[1:] for row in ids]) if ids else []
+        return _filled([np.array(each, np.float32) for each in said])
 
     def begin(self, trained: Floats) -> None:
         """The trainer's model as it was loaded, which the engine has, too, before any update. Its gap to the trainer is
@@ -166,15 +168,21 @@ def canary_of(parts: Parts, renderer: Renderer, tasks: Sequence[Task], longest: 
     return Canary(prompts, longest, HALF if half else FLOAT32, ROUNDED if rounded else "")
 
 
+def _own_parts(prompts: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
+    """The prompts without the tokens that all of them end with; whole if nothing would be left to compare."""
+    backwards = zip(*(prompt[::-1] for prompt in prompts), strict=False)
+    common = next((k for k, tokens in enumerate(backwards) if len(set(tokens)) > 1), 0)
+    own = [prompt[: len(prompt) - common] for prompt in prompts]
+    return own if all(len(part) > 1 for part in own) else prompts
+
+
 def _row(ids: list[int]) -> TrainingSample:
-    at = np.unique(np.linspace(1, len(ids) - 1, SCORED).astype(int))
-    mask, nothing = np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.float32)
-    mask[at] = True
-    return TrainingSample(np.array(ids, np.int64), mask, nothing, nothing, "canary", "canary", 0)
+    nothing = np.zeros(len(ids), np.float32)
+    return TrainingSample(np.array(ids, np.int64), np.arange(len(ids)) > 0, nothing, nothing, "canary", "canary", 0)
 
 
 def _filled(rows: Sequence[Floats]) -> Floats:
-    out = np.full((len(rows), SCORED), np.nan, np.float32)
+    out = np.full((len(rows), TOKENS - 1), np.nan, np.float32)
     for k, row in enumerate(rows):
         out[k, : len(row)] = row
     return out

@@ -12,7 +12,7 @@ from agentrl.commands.train import train_into
 from agentrl.config.loader import load_recipe
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.store.run_dir import RunDir
-from agentrl.train.canary import FLOAT32, HALF, ROWS, SCORED, Canary, Precision, WeightsLost
+from agentrl.train.canary import FLOAT32, HALF, ROWS, TOKENS, Canary, Precision, WeightsLost
 from tests.commands.conftest import CODE, RECIPE
 
 TRAINING = """\
@@ -107,14 +107,14 @@ class Policies:
 
     def __init__(self, precision: Precision, *, step: float, gap: float, seed: int = 0) -> None:
         self.rng, self.step, self.gap = np.random.default_rng(seed), step, gap
-        self.trained = -np.abs(self.rng.normal(size=(ROWS, SCORED))).astype(np.float32)
+        self.trained = -np.abs(self.rng.normal(size=(ROWS, TOKENS - 1))).astype(np.float32)
         self.apart = self.normal(gap)  # what kernels make of one policy, whatever its weights
         self.sampled = self.trained + self.apart
         self.canary = Canary([[1] * 64] * ROWS, 256, precision)
         self.canary.begin(self.trained)
 
     def normal(self, scale: float) -> np.ndarray:
-        return self.rng.normal(scale=scale, size=(ROWS, SCORED)).astype(np.float32)
+        return self.rng.normal(scale=scale, size=(ROWS, TOKENS - 1)).astype(np.float32)
 
     def update(self, version: int, arrives: np.ndarray | bool = True) -> None:
         self.trained = self.trained + self.normal(self.step)
@@ -145,6 +145,14 @@ def test_rounding_raises_no_alarm(step: float) -> None:
         policies = Policies(HALF, step=step, gap=0.03, seed=seed)
         for version in range(20):
             policies.update(version)
+
+
+def test_what_all_prompts_end_with_is_not_compared() -> None:
+    end = [7, 8, 9]
+    prompts = [[*range(20), k, *end] for k in range(ROWS)]
+    assert [row.token_ids.tolist()[-2:] for row in Canary(prompts, 256, HALF)._rows] == [[19, k] for k in range(ROWS)]
+    for same in ([end] * ROWS, [end], [[1, 5, *end], [1, *end]]):
+        assert [row.token_ids.tolist() for row in Canary(same, 256, HALF)._rows] == same
 
 
 def test_another_model_on_the_server_is_told_before_the_first_episode() -> None:
