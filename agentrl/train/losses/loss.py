@@ -39,6 +39,10 @@ class Loss:
     scope: Scope = "step"
     aggregation: Aggregation = "token_mean"
 
+    def __call__(self, *batch: Any) -> Any:
+        """What the function returns. A recipe written in Python may give a loss where it may give a function."""
+        return self.resolve()(*batch)
+
     def resolve(self) -> Callable[..., Any]:
         """The function; imports torch for the built-in ones."""
         if not isinstance(self.function, str):
