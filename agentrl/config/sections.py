@@ -87,7 +87,7 @@ class WithPlugIn(PlugIn):
     @model_validator(mode="after")
     def _knows_its_keys(self) -> Self:
         if self.settings and not (self.use is not None and is_reference(self.use)):
-            raise PydanticCustomError("unknown_key", "unknown key {key!r}", {"key": next(iter(self.settings))})
+            raise PydanticCustomError("unknown_key", "unknown key '{key}'", {"key": next(iter(self.settings))})
         return self
 
 

@@ -95,7 +95,7 @@ async def play(
     """The episodes by name, and the failures that the runner reported."""
     settings = {
         "tools": [{"use": shell, "timeout_s": timeout_s}],
-        "sandbox": {"backend": where, "spec": SPEC, "pool": 0},
+        "sandbox": {"use": where, "spec": SPEC, "pool": 0},
         "rewards": {"solved": {"use": "state_check"}},
         **recipe,
     }
@@ -220,7 +220,7 @@ async def test_who_waits_until_the_sandbox_is_too_old_is_scored(tmp_path: Path) 
 
 async def test_a_sandbox_that_breaks_before_the_agent_is_there_is_a_failed_one(tmp_path: Path, where: str) -> None:
     broken = {**SPEC, "setup": [ATTACKS[FATAL]]}
-    sandbox = {"backend": where, "spec": broken, "pool": 0}
+    sandbox = {"use": where, "spec": broken, "pool": 0}
     episodes, _ = await play(tmp_path, where, [spec("setup", SOLVE)], sandbox=sandbox, limits={"retries": 0})
     assert (episodes["setup"].status, episodes["setup"].reward) == ("infra_error", None)
 
