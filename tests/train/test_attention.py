@@ -92,7 +92,7 @@ def test_models_without_attention_train_by_rows():
     with pytest.raises(TrainError, match=r"MambaForCausalLM.*\n.*train.packing: rows"):
         choose_layout(Policy(mamba), "tree")
     policy = Policy(mamba)
-    assert "attention interface" in choose_layout(policy, "auto")
+    assert "pass a state from token to token" in choose_layout(policy, "auto")
     assert policy.layout == "rows"
 
 
