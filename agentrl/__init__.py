@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 from agentrl.registry.moved import report_moved_names
 
 if TYPE_CHECKING:
+    from agentrl.api.evaluate import evaluate
+    from agentrl.api.rollout import rollout
     from agentrl.api.run import Run, open_run
+    from agentrl.api.train import train
+    from agentrl.config.loader import load_recipe
+    from agentrl.config.recipe import Recipe
     from agentrl.engines.scripted import Say
     from agentrl.rollout.agent import Agent, ToolAgent
     from agentrl.rollout.session import Session
@@ -40,8 +45,13 @@ _MODULES = {
     "ToolAgent": "agentrl.rollout.agent",
     "ToolError": "agentrl.types.errors",
     "ToolResult": "agentrl.tools.base",
+    "Recipe": "agentrl.config.recipe",
+    "evaluate": "agentrl.api.evaluate",
+    "load_recipe": "agentrl.config.loader",
     "open_run": "agentrl.api.run",
+    "rollout": "agentrl.api.rollout",
     "tool": "agentrl.tools.base",
+    "train": "agentrl.api.train",
 }
 
 __all__ = [
@@ -49,6 +59,7 @@ __all__ = [
     "Episode",
     "InfraError",
     "Message",
+    "Recipe",
     "Run",
     "Say",
     "Session",
@@ -57,8 +68,12 @@ __all__ = [
     "ToolAgent",
     "ToolError",
     "ToolResult",
+    "evaluate",
+    "load_recipe",
     "open_run",
+    "rollout",
     "tool",
+    "train",
 ]
 
 

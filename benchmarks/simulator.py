@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agentrl.chat.tokenizer import HFTokenizer
-from agentrl.commands.runs import open_run
+from agentrl.api.run_dirs import begin_run
 from agentrl.config.loader import load_recipe
 from agentrl.curriculum import Group
 from agentrl.distributed.worker_pool import open_players
@@ -173,7 +173,7 @@ async def play(pipeline: Pipeline, folder: Path, workers: int) -> tuple[float, i
     recipe = load_recipe(str(RECIPE), [f"{key}={value}" for key, value in sets.items()])
     kind = timed(Loop if pipeline.staleness is None else AsyncLoop, pipeline)
     shutil.rmtree(folder, ignore_errors=True)
-    run = open_run(folder, recipe, "train")
+    run = begin_run(folder, recipe, "train")
     try:
         parts, progress = build(recipe), Terminal(console=Console(file=sys.stderr))
         async with open_players(parts) as players:

@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from agentrl.commands.runs import open_run
+from agentrl.api.run_dirs import begin_run
 from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
@@ -89,7 +89,7 @@ def warm_start(recipe: Recipe, folder: Path) -> Path:
 
 async def _loop(recipe: Recipe, folder: Path, steps: int) -> dict[str, list[float]]:
     """Prepares a training in a folder, and trains some steps: processor seconds and sampled tokens of each."""
-    run = open_run(folder, recipe, "train")
+    run = begin_run(folder, recipe, "train")
     found: dict[str, list[float]] = {"cpu_s": [], "sampled": []}
     parts = build(recipe)
     loop = Loop(parts, run, Reporter(), LocalPlayers(parts.open_backend()))

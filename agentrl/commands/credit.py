@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from agentrl.commands.runs import recipe_of
 from agentrl.config.credit import CreditSettings
 from agentrl.config.loader import settings_of
+from agentrl.config.recipe import recipe_from_run
 from agentrl.credit.registry import CreditAssigner, EpisodeCredit, load_credit
 from agentrl.store.rescored import load, rescored
 from agentrl.store.run_dir import RunDir
@@ -93,7 +93,7 @@ def _chosen(run: RunDir, estimator: str | None, settings: dict[str, Any]) -> Cre
         return load_credit(CreditSettings(use=estimator, **settings), Path(run.info.get("base", "")))
     if "recipe" not in run.info:
         raise StoreError("names no recipe", place=str(run.path), remedy="say which: --estimator NAME")
-    recipe = recipe_of(run)
+    recipe = recipe_from_run(run.info)
     return load_credit(CreditSettings(**{**recipe.credit.model_dump(), **settings}), recipe.base)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from agentrl.commands.runs import open_run
+from agentrl.api.run_dirs import begin_run
 from agentrl.config.loader import load_recipe
 from agentrl.distributed.servers import LaunchedServers
 from agentrl.proxy.recorder import ProxyContext
@@ -45,7 +45,7 @@ def proxy(
         )
     parts = build(recipe)
     path = out or Path("runs") / f"{recipe.name}-proxy"
-    run = open_run(path, recipe, "proxy")
+    run = begin_run(path, recipe, "proxy")
 
     async def attend() -> None:
         engine, renderer = open_engine(parts, LaunchedServers)

@@ -17,8 +17,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from agentrl.commands.runs import require_whole
-from agentrl.commands.train import train_into
+from agentrl.api.run_dirs import require_whole
+from agentrl.api.train import train
 from agentrl.config.loader import load_recipe
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
@@ -45,7 +45,7 @@ def quickstart(seed: int, out: Path | None, overrides: list[str]) -> None:
     path = out or _unfinished_or_free(Path("runs/quickstart"))
     recipe = load_recipe("quickstart", [f"seed={seed}", f"tasks.args.seed={seed}", *overrides])
     started = time.perf_counter()
-    train_into(path, recipe)
+    train(recipe, out=path)
     run = RunDir.read(path)
     try:
         _before_and_after(console, run)

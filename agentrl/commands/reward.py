@@ -13,9 +13,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from agentrl.commands.runs import EpisodesMissing, recipe_of
+from agentrl.api.run_dirs import EpisodesMissing
 from agentrl.config.loader import load_recipe
-from agentrl.config.recipe import Recipe
+from agentrl.config.recipe import Recipe, recipe_from_run
 from agentrl.rewards.components import Component, RewardSet
 from agentrl.rollout.rescorer import Rescorer
 from agentrl.rollout.scheduler import RolloutScheduler
@@ -44,7 +44,7 @@ def rescore(path: Path, recipe_name: str | None, overrides: list[str], *, name: 
         RecipeError: a component needs the live sandbox, and no episode has a recorded value.
     """
     with RunDir.read(path) as run:
-        before = recipe_of(run) if "recipe" in run.info else None
+        before = recipe_from_run(run.info) if "recipe" in run.info else None
         if recipe_name is None and (before is None or overrides):
             raise RecipeError("no recipe is named", remedy="agentrl reward RUN --recipe R, with --set for changes")
         recipe = load_recipe(recipe_name, overrides) if recipe_name is not None else before

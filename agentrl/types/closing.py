@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -13,11 +12,6 @@ class Closable(Protocol):
     def close(self) -> Awaitable[None]:
         """Frees what it holds."""
         ...
-
-
-def to_stderr(line: str) -> None:
-    """A note where nothing shows progress."""
-    print(line, file=sys.stderr)
 
 
 async def close_all(note: Callable[[str], None], *parts: Closable | None) -> None:

@@ -1,12 +1,12 @@
-"""A run, or one of its episodes, as text: for a terminal, for ssh, for `| less` (plain when it is not a terminal)."""
+"""A run, or one of its episodes, as text that `view.terminal.write` puts out."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.rule import Rule
 from rich.table import Table
@@ -19,7 +19,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import CallRecord, Episode, GateVerdict, Node, Turn
 from agentrl.types.errors import StoreError, nearest
 from agentrl.view.summary import summarise
-from agentrl.view.terminal import Visible
+from agentrl.view.terminal import Unwrapped
 
 Decode = Callable[[int], str]
 
@@ -47,15 +47,14 @@ _BAR = 12
 
 def show_run(
     run: RunDir,
-    console: Console | None = None,
     *,
     status: str | None = None,
     split: str | None = None,
     min_reward: float | None = None,
     sort: str = "created_at",
     limit: int = 20,
-) -> None:
-    """Prints what a run came to, and its episodes.
+) -> Iterator[RenderableType]:
+    """What a run came to, and its episodes.
 
     Args:
         sort: a column of the index, `-` in front for descending: `-reward`.
@@ -63,10 +62,9 @@ def show_run(
     Raises:
         StoreError: there is no such column, status or split.
     """
-    console = console or _standard_output()
     _check_choice("status", status, STATUS_STYLE)
     _check_choice("split", split, {row.split: None for row in run.rows()})
-    console.print(Visible(_summary(run)), soft_wrap=True)
+    yield show_summary(run)
     rows = run.rows(
         status=status,
         split=split,
@@ -94,20 +92,20 @@ def show_run(
             Text(str(row.drift), "yellow") if row.drift else Text("-", "dim"),
             Text(_one_line(row.answer or "")),
         )
-    console.print(Visible(table if rows else Text("no episode fits", "dim")))
+    yield table if rows else Text("no episode fits", "dim")
     if len(rows) == limit:
-        console.print(Visible(Text(f"(the first {limit}; --limit shows more)", "dim")))
+        yield Text(f"(the first {limit}; --limit shows more)", "dim")
 
 
-def show_summary(run: RunDir, console: Console | None = None) -> None:
-    """Prints what a run came to."""
-    (console or _standard_output()).print(Visible(_summary(run)), soft_wrap=True)
+def show_summary(run: RunDir) -> RenderableType:
+    """What a run came to."""
+    return Unwrapped(_summary(run))
 
 
 def show_episode(
-    run: RunDir, name: str, console: Console | None = None, *, tokens: bool = False, decode: Decode | None = None
-) -> None:
-    """Prints one episode: messages, calls, results, rewards, credit.
+    run: RunDir, name: str, *, tokens: bool = False, decode: Decode | None = None
+) -> Iterator[RenderableType]:
+    """One episode: messages, calls, results, rewards, credit.
 
     Args:
         name: the id, or a part of it that only one episode has.
@@ -117,35 +115,32 @@ def show_episode(
     Raises:
         StoreError: no episode is called so, or several are.
     """
-    console = console or _standard_output()
     episode = run.get(run.resolve(name))
     credit = run.credit(episode.id)
-    console.print(Visible(_episode_head(episode, credit, rescored.of_episode(run.path, episode.id))))
+    yield _episode_head(episode, credit, rescored.of_episode(run.path, episode.id))
     for message in episode.prompt:
-        console.print(Visible(_message(message)))
+        yield _message(message)
     drift = {item.turn: item for item in episode.drift}
     scale = max((abs(value) for value in credit.turn_advantages), default=0.0) if credit else 0.0
     for turn in episode.turns:
         if turn.index in drift:
             mark = drift[turn.index]
-            console.print(Visible(Rule(Text(f"drift: {mark.kind} at token {mark.at_token}", "yellow"), style="yellow")))
-        console.print(Visible(_turn_head(turn, credit, scale)))
-        console.print(Visible(Text(turn.text)))
+            yield Rule(Text(f"drift: {mark.kind} at token {mark.at_token}", "yellow"), style="yellow")
+        yield _turn_head(turn, credit, scale)
+        yield Text(turn.text)
         for call in turn.calls:
-            console.print(Visible(_call(call)))
+            yield _call(call)
         shown = {call.result for call in turn.calls}
         for message in turn.observations:
             if message.get("content") not in shown:
-                console.print(Visible(_message(message)))
+                yield _message(message)
     if episode.error:
         text = f"{episode.error.message}\n{episode.error.traceback}".strip()
-        console.print(
-            Visible(Panel(Text(text), title=f"{episode.error.kind} in {episode.error.stage}", border_style="red"))
-        )
+        yield Panel(Text(text), title=f"{episode.error.kind} in {episode.error.stage}", border_style="red")
     if tokens:
-        console.print(Visible(Rule("tokens")))
+        yield Rule("tokens")
         for index, node in enumerate(episode.nodes):
-            console.print(Visible(_node(index, node, decode)))
+            yield _node(index, node, decode)
 
 
 def _check_choice(what: str, given: str | None, known: Iterable[str]) -> None:
@@ -159,14 +154,6 @@ def signed_bar(value: float, scale: float) -> Text:
     left, right = ("█" * length, "") if value < 0 else ("", "█" * length)
     bar = Text.assemble((f"{left:>{_BAR}}", "red"), ("│", "dim"), (f"{right:<{_BAR}}", "green"))
     return bar.append(f" {value:+.3f}", "bold")
-
-
-def _standard_output() -> Console:
-    """Where there is no terminal rich takes 80 columns, which would fold the ids."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = max(console.width, 140)
-    return console
 
 
 def _summary(run: RunDir) -> Group:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -31,3 +32,13 @@ class Visible:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         for segment in console.render(self._shown, options):
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+
+@dataclass(frozen=True)
+class Unwrapped:
+    """Something to print whose lines are as long as they are: the terminal folds them, and a file has them whole."""
+
+    shown: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        yield self.shown

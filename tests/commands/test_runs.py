@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.commands.rollout import load_evaluated
-from agentrl.commands.runs import open_run, recipe_of
+from agentrl.api.evaluate import evaluated
+from agentrl.api.run_dirs import begin_run
 from agentrl.config.loader import load_recipe
+from agentrl.config.recipe import recipe_from_run
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import RecipeError, StoreError
 from tests.commands.test_train import TRAINING
@@ -23,7 +24,7 @@ from tests.store.make import make_episode
 
 
 def start(counting: Path, path: Path, *overrides: str, command: str = "train") -> RunDir:
-    return open_run(path, load_recipe(str(counting), overrides), command)
+    return begin_run(path, load_recipe(str(counting), overrides), command)
 
 
 def refused(counting: Path, path: Path, *overrides: str) -> str:
@@ -128,7 +129,7 @@ def test_a_run_of_an_earlier_version_goes_on_without_the_settings_that_are_gone(
         recipe = run.info["recipe"]
         run.update_info(recipe={**recipe, "engine": {**recipe["engine"], "cuda_graphs": True}})
     with start(counting, tmp_path / "run") as run:
-        assert recipe_of(run).engine == load_recipe(str(counting), []).engine
+        assert recipe_from_run(run.info).engine == load_recipe(str(counting), []).engine
 
 
 @pytest.mark.parametrize("keys", ["max_batch=8", "parked_mb=1", "threads=2"])
@@ -145,7 +146,7 @@ def test_a_run_goes_on_when_its_recipe_lies_elsewhere(
         run.add(make_episode("a", reward=1.0))
     moved = shutil.copytree(counting, tmp_path / "mounted" / "counting")
     with start(moved, tmp_path / "run") as run:
-        assert recipe_of(run).base == moved
+        assert recipe_from_run(run.info).base == moved
     assert capsys.readouterr().err == "", "its code is the same"
     assert "seed: 0 -> 5" in refused(moved, tmp_path / "run", "seed=5")
 
@@ -174,7 +175,7 @@ def test_an_evaluation_of_a_run_takes_overrides_but_no_other_model(counting: Pat
     newest.mkdir(parents=True)
     (newest / "state.json").write_text("{}")
     for what in (tmp_path / "run", newest):
-        recipe, iteration = load_evaluated(
+        recipe, iteration = evaluated(
             str(what), ["sampling.temperature=.5", "engine.threads=1", "eval.episodes=3"]
         )
         assert (recipe.sampling.temperature, recipe.engine.threads, iteration) == (0.5, 1, 2)
@@ -184,9 +185,9 @@ def test_an_evaluation_of_a_run_takes_overrides_but_no_other_model(counting: Pat
         assert recipe.model.path == str(newest)
         assert recipe.base == counting
     with pytest.raises(RecipeError, match=r"--set sampling.temp=1: sampling.temp: unknown key\n.*temperature"):
-        load_evaluated(str(newest), ["sampling.temp=1"])
+        evaluated(str(newest), ["sampling.temp=1"])
     with pytest.raises(RecipeError, match="--set names another model"):
-        load_evaluated(str(newest), ["model.path=other"])
+        evaluated(str(newest), ["model.path=other"])
 
 
 @pytest.mark.parametrize("ignored", [False, True])

@@ -8,8 +8,8 @@ import pytest
 
 from agentrl.commands.credit import recredit
 from agentrl.commands.recipe import check
-from agentrl.commands.rollout import rollout
-from agentrl.commands.train import train
+from agentrl.api.rollout import rollout
+from agentrl.api.train import train
 from agentrl.credit.registry import ESTIMATORS
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import CreditError, RecipeError
@@ -74,7 +74,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("matrix")
     (folder / "task.py").write_text(CODE)
     (folder / "recipe.yaml").write_text(RECIPE)
-    rollout(str(folder), [], n=16, group_size=4, agent="hasty", engine=None, out=folder / "run")
+    rollout(folder, 16, group_size=4, agent="hasty", out=folder / "run")
     return folder
 
 
@@ -92,8 +92,8 @@ def test_recorded_episodes_are_credited(folder: Path, name: str) -> None:
 def test_training_gives_what_a_record_lacks(folder: Path, name: str, tmp_path: Path) -> None:
     with pytest.raises(CreditError):
         recredit(folder / "run", name, [])
-    out = train(str(folder), [f"credit.use={name}", *WITH_A_MODEL[name]], out=tmp_path / "out", engine=None)
-    with RunDir.read(out) as run:
+    out = train(folder, overrides=[f"credit.use={name}", *WITH_A_MODEL[name]], out=tmp_path / "out")
+    with RunDir.read(out.path) as run:
         credits = [run.credit(episode.id) for episode in run.episodes(split="train") if episode.scored]
         assert {credit.estimator for credit in credits if credit} == {name}
         assert all(credit is not None for credit in credits)
@@ -101,8 +101,8 @@ def test_training_gives_what_a_record_lacks(folder: Path, name: str, tmp_path: P
 
 @pytest.mark.parametrize("name", ["grpo", "reinforce_pp", "gigpo"])
 def test_one_of_each_granularity_is_trained_on(folder: Path, name: str, tmp_path: Path) -> None:
-    out = train(str(folder), [f"credit.use={name}"], out=tmp_path / "out", engine=None)
-    with RunDir.read(out) as run:
+    out = train(folder, overrides=[f"credit.use={name}"], out=tmp_path / "out")
+    with RunDir.read(out.path) as run:
         assert [line["iteration"] for line in run.metrics() if line["split"] == "train"] == [1]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.commands.train import train_into
+from agentrl.api.train import train as train_recipe
 from agentrl.config.loader import load_recipe
 
 CODE = """
@@ -66,6 +66,6 @@ def counting(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     (folder / "task.py").write_text(CODE)
     (folder / "recipe.yaml").write_text(RECIPE)
     run = folder / "warm"
-    train_into(run, load_recipe(str(folder), []))
+    train_recipe(folder, out=run)
     newest = sorted((run / "checkpoints").glob("it-*"))[-1]
     return [str(folder), f"model={{path: {Path(newest)}}}", "warm_start=null"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentrl.commands.train import train_into
+from agentrl.api.train import train as train_recipe
 from agentrl.config.loader import load_recipe
 from agentrl.curriculum.registry import PARTS
 from agentrl.store.run_dir import RunDir
@@ -34,7 +34,7 @@ MATRIX = list(itertools.zip_longest(LOSSES.built_in, PARTS.built_in, fillvalue="
 
 
 def train(counting: list[str], out: Path, *more: str) -> list[dict[str, Any]]:
-    train_into(out, load_recipe(counting[0], [*counting[1:], *more]))
+    train_recipe(counting[0], overrides=[*counting[1:], *more], out=out)
     return metrics(out)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentrl.commands.rollout import rollout
+from agentrl.api.rollout import rollout
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import AgentRLError
 from tests.commands.test_train import metrics
@@ -77,7 +77,7 @@ def test_a_node_that_is_killed_costs_no_episode(cluster, counting: Path) -> None
 
     killer = threading.Thread(target=kill_when_half_done, daemon=True)
     killer.start()
-    rollout(recipe, [*ON_RAY, delay, "concurrency=12"], n=120, group_size=1, agent="oracle", engine=None, out=run)
+    rollout(recipe, 120, overrides=[*ON_RAY, delay, "concurrency=12"], agent="oracle", out=run)
     killer.join(timeout=60)
     add_node(cluster)
     with RunDir.read(run) as reader:
@@ -124,7 +124,7 @@ def test_ray_plays_what_the_driver_would(cluster, counting: Path) -> None:  # ty
     here, recipe = counting.parent, str(counting)
     two = ["scale.use=ray", "scale.rollout_workers=2"]
     for out, overrides in (("alone", []), ("ray", two)):
-        rollout(recipe, overrides, n=16, group_size=1, agent="hasty", engine=None, out=here / out)
+        rollout(recipe, 16, overrides=overrides, agent="hasty", out=here / out)
     assert contents(here / "ray") == contents(here / "alone")
     invariants_hold(here / "ray")
 
@@ -135,4 +135,4 @@ def test_too_many_workers_for_the_cluster_are_refused(cluster, counting: Path) -
         AgentRLError,
         match=r"scale.rollout_workers: no room on the cluster: 50 with 1 CPUs each are asked for",
     ):
-        rollout(str(counting), many, n=2, group_size=1, agent="oracle", engine=None, out=counting.parent / "run")
+        rollout(counting, 2, overrides=many, agent="oracle", out=counting.parent / "run")

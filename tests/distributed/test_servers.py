@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.commands.train import train_into
+from agentrl.api.train import train as train_recipe
 from agentrl.config.loader import load_recipe
 from agentrl.store.run_dir import RunDir
 from tests.commands.conftest import CODE
@@ -94,7 +94,7 @@ def test_servers_on_a_cluster_are_trained_and_replaced(
         ray.init(address=cluster.address, log_to_driver=False)
         killer = threading.Thread(target=kill_a_server_and_wait_for_another, daemon=True)
         killer.start()
-        train_into(run, recipe)
+        train_recipe(recipe, out=run)
         killer.join(timeout=10)
     finally:
         ray.shutdown()

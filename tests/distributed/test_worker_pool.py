@@ -14,8 +14,8 @@ import pytest
 from aiohttp import web
 
 from agentrl.chat.tokenizer import ByteTokenizer
-from agentrl.commands.rollout import rollout
-from agentrl.commands.train import train_into
+from agentrl.api.rollout import rollout
+from agentrl.api.train import train as train_recipe
 from agentrl.config.engine import EngineSettings
 from agentrl.config.loader import load_recipe
 from agentrl.distributed.worker_pool import WorkersGone, open_players
@@ -54,7 +54,7 @@ def invariants_hold(run: Path) -> None:
 def play(counting: Path, out: str, n: int, *overrides: str, agent: str = "oracle") -> Path:
     """`agentrl rollout`; the run directory."""
     path = counting.parent / out
-    return rollout(str(counting), list(overrides), n=n, group_size=1, agent=agent, engine=None, out=path)
+    return rollout(counting, n, overrides=overrides, agent=agent, out=path).path
 
 
 def test_workers_play_what_the_driver_would(counting: Path) -> None:
@@ -149,8 +149,8 @@ def test_workers_end_with_their_driver(counting: Path) -> None:
 def test_training_with_workers_is_training_without(trainable: Path) -> None:
     """The embedded engine stays with the trainer; workers reach it through the gateway."""
     here, name = trainable.parent, str(trainable)
-    train_into(here / "alone", load_recipe(name, ["train.iterations=2"]))
-    train_into(here / "workers", load_recipe(name, ["train.iterations=2", "scale.rollout_workers=2"]))
+    train_recipe(name, overrides=["train.iterations=2"], out=here / "alone")
+    train_recipe(name, overrides=["train.iterations=2", "scale.rollout_workers=2"], out=here / "workers")
     assert metrics(here / "workers") == metrics(here / "alone")
     invariants_hold(here / "workers")
 
@@ -159,7 +159,7 @@ def test_the_staleness_bound_holds_with_workers(trainable: Path) -> None:
     here = trainable.parent
     stale = ["train.staleness=1", "train.importance={high: 2}", "train.iterations=3"]
     delay = "tools=[{use: ./task.py:Counter, delay: 0.02}]"
-    train_into(here / "run", load_recipe(str(trainable), [*stale, delay, *TWO_PROCESSES]))
+    train_recipe(str(trainable), overrides=[*stale, delay, *TWO_PROCESSES], out=here / "run")
     with RunDir.read(here / "run") as run:
         lines = [line for line in run.metrics() if line["split"] == "train"]
         versions = {span.version for e in run.episodes(split="train") for node in e.nodes for span in node.versions}

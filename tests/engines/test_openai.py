@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agentrl.commands.rollout import rollout
-from agentrl.commands.train import train
+from agentrl.api.rollout import rollout
+from agentrl.api.train import train
 from agentrl.config.loader import load_recipe
 from agentrl.rollout.builder import build
 from agentrl.rollout.engines import open_engine
@@ -64,9 +64,7 @@ async def test_an_api_plays_with_tools_and_tokens_and_cost_are_recorded(counting
     api = Api()
     async with serving(api) as url:
         overrides = settings(url, f"engine.native_tools={str(native).lower()}")
-        path = await asyncio.to_thread(
-            lambda: rollout(str(counting), overrides, n=5, group_size=1, agent=None, engine=None, out=counting / "run")
-        )
+        path = (await asyncio.to_thread(rollout, counting, 5, overrides=overrides, out=counting / "run")).path
     with RunDir.read(path) as run:
         episodes = sorted(run.episodes(), key=lambda e: e.id)
     assert [len(e.turns) for e in episodes] == [1, 2, 3, 4, 5]
@@ -100,15 +98,11 @@ async def test_training_refuses_it_by_name(counting: Path) -> None:
         recipe = load_recipe(str(counting), [*settings(url), "model={path: nowhere}", "train={iterations: 1}"])
         with pytest.raises(RecipeError, match=r"engine\.use is openai, which gives text only"):
             check_training(build(recipe))
-        path = await asyncio.to_thread(
-            lambda: rollout(
-                str(counting), settings(url), n=2, group_size=1, agent=None, engine=None, out=counting / "run"
-            )
-        )
+        path = (await asyncio.to_thread(rollout, counting, 2, overrides=settings(url), out=counting / "run")).path
     with pytest.raises(RecipeError, match="its tokens have no probabilities to train on"):
         train(
-            str(counting),
-            ["model={path: nowhere}", "train={iterations: 1}"],
+            counting,
+            overrides=["model={path: nowhere}", "train={iterations: 1}"],
             out=counting / "t",
             engine=f"replay:{path}",
         )

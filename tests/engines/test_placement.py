@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from agentrl.commands.train import train_into
+from agentrl.api.train import train as train_recipe
 from agentrl.config.engine import EngineSettings
 from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
@@ -105,7 +105,7 @@ def test_a_gpu_that_is_not_there_is_told_before_the_first_episode(
 ) -> None:
     see(monkeypatch, "0,1")
     with pytest.raises(EngineError, match="GPU 7 is not there"):
-        train_into(tmp_path / "run", recipe("engine.gpus=[7]"))
+        train_recipe(recipe("engine.gpus=[7]"), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -151,7 +151,7 @@ def test_settings_for_gpus_are_refused_with_a_vllm_for_cpus(monkeypatch: pytest.
 )
 def test_turns_on_a_gpu_need_one_trainer_that_waits(tmp_path: Path, recipe: Any, more: list[str], said: str) -> None:
     with pytest.raises(RecipeError, match=f"{said}: with engine.colocate"):
-        train_into(tmp_path / "run", recipe("engine.colocate=sleep", "engine.memory_share=0.4", *more))
+        train_recipe(recipe("engine.colocate=sleep", "engine.memory_share=0.4", *more), out=tmp_path / "run")
 
 
 def test_what_belongs_together_is_asked_for(recipe: Any) -> None:

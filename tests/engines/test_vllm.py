@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
 from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
-from agentrl.commands.train import train_into
+from agentrl.api.train import train as train_recipe
 from agentrl.config.engine import EngineSettings
 from agentrl.config.loader import load_recipe
 from agentrl.engines.replicas import Replica
@@ -296,10 +296,8 @@ def train_adapters(folder: Path, *more: str) -> list[dict[str, Any]]:
     (folder / "task.py").write_text(CODE)
     (folder / "recipe.yaml").write_text(ADAPTERS)
     asyncio.run(imitating_model(folder))
-    train_into(
-        folder / "run",
-        load_recipe(str(folder), [f"model={{path: {folder / 'model'}}}", f"engine.python={PYTHON}", *more]),
-    )
+    sets = [f"model={{path: {folder / 'model'}}}", f"engine.python={PYTHON}", *more]
+    train_recipe(folder, overrides=sets, out=folder / "run")
     with RunDir.read(folder / "run") as run:
         return run.metrics()
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agentrl.commands.train import train_into
+from agentrl.api.train import train as train_recipe
 from agentrl.config.loader import load_recipe
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.store.run_dir import RunDir
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def train(folder: Path, *more: str) -> list[dict[str, Any]]:
-    train_into(folder / "run", load_recipe(str(folder), list(more)))
+    train_recipe(folder, overrides=more, out=folder / "run")
     with RunDir.read(folder / "run") as run:
         return run.metrics()
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentrl.commands.train import train_into
+from agentrl.api.train import train as train_recipe
 from agentrl.config.loader import load_recipe
 from agentrl.credit.registry import CreditAssigner
 from agentrl.store.run_dir import RunDir
@@ -74,7 +74,7 @@ def trained(
         patched.setattr(Trainer, "update", watched)
         patched.setattr(CreditAssigner, "assign", counting)
         patched.setattr(RunDir, "add", stopped)
-        train_into(folder / "run", load_recipe(str(folder), list(sets)))
+        train_recipe(folder, overrides=list(sets), out=folder / "run")
     with RunDir.read(folder / "run") as run:
         played = {episode.id: episode for episode in run.episodes(split="train")}
         (line,) = run.metrics()

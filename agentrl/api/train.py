@@ -1,15 +1,16 @@
-"""`agentrl train`: the loop, in a run directory; the same command again continues."""
+"""Training in a run directory."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentrl.commands.runs import closing, open_run
-from agentrl.config.loader import load_recipe
+from agentrl.api import event_loop
+from agentrl.api.recipes import Overrides, given_recipe
+from agentrl.api.run import Run
+from agentrl.api.run_dirs import begin_run, closing
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.curriculum import Curriculum, load_parts
 from agentrl.curriculum.task_source import load_tasks
@@ -24,27 +25,35 @@ from agentrl.train.preflight.checks import check_training
 from agentrl.train.preflight.warnings import cautions
 from agentrl.types.engine import Engine
 from agentrl.types.errors import RecipeError, needs
+from agentrl.types.reporter import Reporter
 
 if TYPE_CHECKING:
     from agentrl.models.load import LoadedModel
 
 
-def train(name: str, overrides: list[str], *, out: Path | None, engine: str | None) -> Path | None:
-    """Trains a recipe. Returns the run directory; None in a process that followed another's training."""
-    recipe = load_recipe(name, overrides)
-    path = out or Path("runs") / recipe.name
-    return path if train_into(path, recipe, engine=engine) else None
-
-
-def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> bool:
-    """Trains into `path`, from wherever the run there stands; then draws its learning curve.
+def train(
+    recipe: str | Path | Recipe,
+    *,
+    overrides: Overrides = (),
+    engine: str | None = None,
+    out: str | Path | None = None,
+    reporters: Sequence[Reporter] | None = None,
+) -> Run | None:
+    """Trains a recipe in a run directory, from wherever the run there stands; then draws its learning curve.
 
     Args:
         engine: `replay:RUN` trains on the episodes of a stored run; default: the recipe's engine.
+        out: the run directory; default: `runs/NAME`.
+        recipe, overrides, reporters: as for `rollout`.
 
     Returns:
-        Whether this process led. Of those that torchrun started only the first does.
+        The run; None in the further processes that torchrun started, which worked for the first.
+
+    Raises:
+        AgentRLError: something is wrong with the recipe, too many episodes failed, or training cannot go on.
     """
+    recipe = given_recipe(recipe, overrides)
+    path = Path(out) if out is not None else Path("runs") / recipe.name
     with needs("train"):
         from agentrl.distributed.ranks import trainer_ranks
         from agentrl.distributed.servers import LaunchedServers
@@ -58,10 +67,10 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> bool
     joined = Ranks.from_torchrun()
     if joined.rank:
         worker_loop(joined)
-        return False
+        return None
     parts = build(recipe)
     check_training(parts)
-    tracked = trackers(recipe)
+    told = [*([Terminal()] if reporters is None else reporters), *trackers(recipe)]
     assert recipe.train is not None
     if engine is None:
         check_servers(recipe)
@@ -72,18 +81,18 @@ def train_into(path: Path, recipe: Recipe, *, engine: str | None = None) -> bool
     staleness = recipe.train.staleness
 
     async def learn() -> None:
-        async with open_players(parts, progress.note) as players, trainer_ranks(recipe, joined) as placed:
+        async with open_players(parts, reporter.note) as players, trainer_ranks(recipe, joined) as placed:
             kind = Loop if staleness is None else AsyncLoop
-            await placed.train(kind(parts, run, progress, players, engine_for=engine_for, ranks=placed.ranks).train())
+            await placed.train(kind(parts, run, reporter, players, engine_for=engine_for, ranks=placed.ranks).train())
 
-    run = open_run(path, recipe, "train", engine=engine)
+    run = begin_run(path, recipe, "train", engine=engine)
     with closing(run):
-        with reporting(run, recipe, Terminal(), *tracked) as progress:
+        with reporting(run, recipe, *told) as reporter:
             for caution in cautions(parts):
-                progress.warning(caution)
-            asyncio.run(learn())
+                reporter.warning(caution)
+            event_loop.run(learn)
         learning_curve(run.metrics(), path / "curve.png", title=recipe.name)
-    return True
+    return Run(path)
 
 
 def _replay(engine: str, recipe: Recipe) -> Callable[[LoadedModel], Engine]:

@@ -1,10 +1,10 @@
-"""Opening run directories for commands: new, or the same command again."""
+"""Run directories to write: a new one, or an earlier one that is given the same again."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import sys
+import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.config.old_keys import renewed
-from agentrl.config.recipe import Recipe, recipe_from_run
+from agentrl.config.recipe import Recipe
 from agentrl.config.sections import may_change
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import planned_id
-from agentrl.types.errors import AgentRLError, StoreError
+from agentrl.types.errors import AgentRLError, RecipeError, StoreError
 from agentrl.view.summary import failure_line
+
+_log = logging.getLogger(__name__)
 
 # By section: what would be mixed if a run went on with another one. Settings that may change are marked where they are
 # declared (`sections.MayChange`).
@@ -49,7 +51,7 @@ _AGAIN = {
 _TOLD = 6  # differences that a message names
 
 
-def open_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
+def begin_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
     """Creates the run directory, or opens it if the same command is given again.
 
     A run without data (nothing ended yet, or all failed) takes a recipe that was mended. One that goes on although
@@ -178,10 +180,7 @@ def _note_changed_code(run: RunDir, code: dict[str, str]) -> None:
     before = run.info.get("code", code)
     changed = sorted(name for name in before.keys() | code.keys() if before.get(name) != code.get(name))
     if changed:
-        print(
-            f"note: {', '.join(changed)} changed since {run.path} began: it will hold episodes of both",
-            file=sys.stderr,
-        )
+        _log.info("%s changed since %s began: it will hold episodes of both", ", ".join(changed), run.path)
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -201,6 +200,13 @@ def free_folder(path: Path) -> Path:
     return candidate
 
 
-def recipe_of(run: RunDir) -> Recipe:
-    """The recipe that a stored run was made with."""
-    return recipe_from_run(run.info)
+def newest_checkpoint(run_folder: Path) -> Path:
+    """The newest checkpoint of a run.
+
+    Raises:
+        RecipeError: there is none.
+    """
+    found = sorted(path.parent for path in (run_folder / "checkpoints").glob("it-*/state.json"))
+    if not found:
+        raise RecipeError(f"{run_folder} has no checkpoint", remedy="agentrl train makes them")
+    return found[-1]

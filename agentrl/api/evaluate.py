@@ -1,0 +1,110 @@
+"""Measuring a policy on fresh episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentrl.api import event_loop
+from agentrl.api.recipes import Overrides, as_lines, given_recipe
+from agentrl.api.run import Run
+from agentrl.api.run_dirs import begin_run, closing, free_folder, newest_checkpoint
+from agentrl.config.loader import with_overrides
+from agentrl.config.recipe import EvalSettings, Recipe, recipe_from_run
+from agentrl.curriculum.task_source import TaskSource, load_tasks
+from agentrl.distributed.servers import LaunchedServers
+from agentrl.distributed.worker_pool import open_players
+from agentrl.reporters.registry import trackers
+from agentrl.reporters.reporting import reporting
+from agentrl.reporters.terminal import Terminal
+from agentrl.rollout.builder import Parts, build
+from agentrl.rollout.collector import Collector
+from agentrl.rollout.engines import open_engine, start_to_sample
+from agentrl.store.run_dir import RunDir
+from agentrl.types.closing import close_all
+from agentrl.types.errors import RecipeError
+from agentrl.types.reporter import Reporter
+
+
+def evaluate(
+    what: str | Path | Recipe | Run,
+    n: int | None = None,
+    *,
+    overrides: Overrides = (),
+    out: str | Path | None = None,
+    reporters: Sequence[Reporter] | None = None,
+) -> Run:
+    """Measures the model of a recipe, or the newest checkpoint of a run, on the tasks of the recipe's evaluation.
+
+    The line of metrics is `run.metrics[-1]`.
+
+    Args:
+        what: a recipe as `rollout` takes it; a training run or its folder; a checkpoint folder.
+        n: how many episodes; default: as the recipe says.
+        out: the run directory. Without it the episodes are fresh; the same one again continues an evaluation that was
+            interrupted.
+        overrides, reporters: as for `rollout`.
+
+    Raises:
+        AgentRLError: something is wrong with the recipe, the run has no checkpoint, or too many episodes failed.
+    """
+    recipe, iteration = evaluated(what, overrides)
+    parts = build(recipe)
+    told = [*([Terminal()] if reporters is None else reporters), *trackers(recipe)]
+    settings = recipe.eval or EvalSettings()
+    if n is not None:
+        settings = settings.model_copy(update={"episodes": n})
+    tasks = load_tasks(settings.tasks or recipe.tasks, recipe.base, recipe.seed)
+    path = Path(out) if out is not None else free_folder(Path("runs") / f"{recipe.name}-eval")
+    run = begin_run(path, recipe, "eval", episodes=settings.episodes)
+    again = "the same command continues" if out else f"--out {path} continues, the same command alone begins anew"
+    with closing(run, again):
+        with reporting(run, recipe, *told) as reporter:
+            if recipe.model is not None:
+                reporter.note(f"model: {recipe.model.path or 'from scratch'}")
+            event_loop.run(lambda: _evaluate(parts, settings, tasks, run, reporter, iteration))
+        run.update_info(finished=True)
+    return Run(path)
+
+
+async def _evaluate(
+    parts: Parts, settings: EvalSettings, tasks: TaskSource, run: RunDir, reporter: Reporter, iteration: int
+) -> None:
+    async with open_players(parts, reporter.note) as players:
+        engine, renderer = open_engine(parts, LaunchedServers)
+        try:
+            await start_to_sample(engine, reporter.note)
+            parts.check_prompts(renderer, tasks.tasks, engine.max_context)
+            collector = Collector(parts, run, reporter, players)
+            run.add_metrics(await collector.evaluate(settings, tasks, engine, renderer, iteration))
+        finally:
+            await close_all(reporter.note, engine)
+
+
+def evaluated(what: str | Path | Recipe | Run, overrides: Overrides = ()) -> tuple[Recipe, int]:
+    """The recipe to evaluate, and the iteration of its weights: of a recipe (0), or of a run or checkpoint folder.
+
+    Raises:
+        RecipeError: there is no such recipe or folder, or the run has no checkpoint.
+    """
+    if isinstance(what, Recipe):
+        return given_recipe(what, overrides), 0
+    folder = what.path if isinstance(what, Run) else Path(what)
+    if (folder / "state.json").is_file():
+        newest, run_folder = folder, folder.resolve().parent.parent
+    elif (folder / "run.json").is_file():
+        newest, run_folder = newest_checkpoint(folder), folder
+    else:
+        return given_recipe(folder, overrides), 0
+    with RunDir.read(run_folder) as run:
+        trained = recipe_from_run(run.info)
+    recipe = with_overrides(trained, as_lines(overrides), run_folder / "run.json")
+    if recipe.model is None or trained.model is None:
+        raise RecipeError(f"{folder} has no model", remedy="evaluate a training run")
+    if (recipe.model.path, recipe.model.scratch) != (trained.model.path, trained.model.scratch):
+        raise RecipeError(
+            f"{newest} is to be evaluated, and --set names another model",
+            place="--set model",
+            remedy="evaluate a recipe, with --set 'model={path: ...}'",
+        )
+    return recipe.with_model(recipe.model.at(newest)), int(newest.name.removeprefix("it-"))

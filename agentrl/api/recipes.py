@@ -1,0 +1,32 @@
+"""Recipes as Python hands them over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentrl.config.loader import load_recipe, with_overrides
+from agentrl.config.recipe import Recipe
+
+Overrides = Sequence[str] | Mapping[str, Any]
+"""`["train.lr=1e-5"]` as on the command line, or `{"train.lr": 1e-5}`."""
+
+
+def given_recipe(recipe: str | Path | Recipe, overrides: Overrides = ()) -> Recipe:
+    """A recipe by its path or name, or one that is loaded, with overrides.
+
+    Raises:
+        RecipeError: it cannot be loaded, or an override does not fit.
+    """
+    if isinstance(recipe, Recipe):
+        return with_overrides(recipe, as_lines(overrides), recipe.base) if overrides else recipe
+    return load_recipe(str(recipe), as_lines(overrides))
+
+
+def as_lines(overrides: Overrides) -> list[str]:
+    """`key=value` lines."""
+    if isinstance(overrides, Mapping):
+        return [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
+    return list(overrides)

@@ -1,0 +1,124 @@
+"""Episodes without learning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentrl.api import event_loop
+from agentrl.api.recipes import Overrides, given_recipe
+from agentrl.api.run import Run
+from agentrl.api.run_dirs import begin_run, closing, newest_checkpoint
+from agentrl.chat.renderer import Renderer
+from agentrl.chat.tokenizer import Tokenizer
+from agentrl.config.recipe import Recipe, recipe_from_run
+from agentrl.curriculum.task_source import load_tasks
+from agentrl.distributed.servers import LaunchedServers
+from agentrl.distributed.worker_pool import open_players
+from agentrl.reporters.reporting import reporting
+from agentrl.reporters.terminal import Terminal
+from agentrl.rollout.builder import Parts, build
+from agentrl.rollout.collector import Collector
+from agentrl.rollout.engines import open_engine, start_to_sample
+from agentrl.rollout.specs import EpisodeSpec, missing, rollout_specs
+from agentrl.sandbox.pool import Pool
+from agentrl.store.run_dir import RunDir
+from agentrl.types.closing import close_all
+from agentrl.types.engine import Engine
+from agentrl.types.errors import RecipeError
+from agentrl.types.reporter import Reporter
+
+
+def rollout(
+    recipe: str | Path | Recipe,
+    n: int = 64,
+    *,
+    overrides: Overrides = (),
+    group_size: int = 1,
+    agent: str | None = None,
+    engine: str | None = None,
+    out: str | Path | None = None,
+    reporters: Sequence[Reporter] | None = None,
+) -> Run:
+    """Collects episodes into a run directory. The same call again adds only what is missing.
+
+    Args:
+        recipe: a YAML file, a folder with `recipe.yaml`, the name of a shipped recipe, or a loaded recipe.
+        n: how many episodes.
+        overrides: of keys of the recipe: `{"sampling.temperature": 0.7}`, or `["sampling.temperature=0.7"]`.
+        group_size: episodes of each task.
+        agent: a script of the recipe (`oracle`, `random`, ...) that plays instead of the model.
+        engine: `replay:RUN` says a stored run again; default: the recipe's engine.
+        out: the run directory; default: `runs/NAME-ENGINE`.
+        reporters: are told what happens; default: the terminal, `()`: nobody.
+
+    Raises:
+        AgentRLError: something is wrong with the recipe, or too many episodes failed.
+    """
+    recipe = given_recipe(recipe, overrides)
+    parts = build(recipe)
+    tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
+    who = agent or (engine or recipe.engine.use).partition(":")[0]
+    path = Path(out) if out is not None else Path("runs") / f"{recipe.name}-{who}"
+    planned = rollout_specs(tasks, n, group_size=group_size)
+    run = begin_run(path, recipe, "rollout", agent=agent, engine=engine, group_size=group_size)
+    with closing(run):
+        run.update_info(planned=[spec.id for spec in planned], finished=False)
+        with reporting(run, recipe, *([Terminal()] if reporters is None else reporters)) as reporter:
+            event_loop.run(lambda: _collect(parts, run, planned, agent, engine, reporter))
+        run.update_info(finished=True)
+    return Run(path)
+
+
+async def _collect(
+    parts: Parts, run: RunDir, planned: list[EpisodeSpec], agent: str | None, engine: str | None, reporter: Reporter
+) -> None:
+    todo = missing(planned, run)
+    if len(todo) < len(planned):
+        reporter.note(f"{len(planned) - len(todo)} of {len(planned)} episodes are there already")
+    if not todo:
+        return
+    async with open_players(parts, reporter.note) as players:
+        live, renderer = named_engine(parts, agent, engine)
+        try:
+            await start_to_sample(live, reporter.note)
+            parts.check_prompts(renderer, [spec.task for spec in todo], live.max_context)
+            reporter.phase("episodes", len(todo))
+            await Collector(parts, run, reporter, players).collect(todo, live, renderer)
+            if isinstance(players.backend, Pool):
+                reporter.note(players.backend.stats().sentence())
+        finally:
+            await close_all(reporter.note, live)
+
+
+def named_engine(parts: Parts, agent: str | None, engine: str | None) -> tuple[Engine, Renderer]:
+    """The engine that a command names: a script (`--agent`), `replay:RUN`, or the recipe's own."""
+    if agent is not None:
+        if engine is not None:
+            raise RecipeError("--agent plays a script and --engine names another engine", remedy="give one of them")
+        return parts.scripted_engine(agent)
+    kind, _, argument = (engine or "").partition(":")
+    if kind == "replay" and argument:
+        from agentrl.engines.replay import ReplayEngine
+
+        source = RunDir.read(Path(argument))
+        return ReplayEngine(source), parts.renderer(_tokenizer_of(source))
+    if engine is None:
+        return open_engine(parts, LaunchedServers)
+    raise RecipeError(
+        f"there is no engine {engine!r}", place="--engine", remedy="replay:RUN; others by --set engine=torch|vllm"
+    )
+
+
+def _tokenizer_of(run: RunDir) -> Tokenizer:
+    """The tokenizer that a stored run's prompts were rendered with."""
+    from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
+    from agentrl.models.load import load_tokenizer
+
+    if run.info.get("agent") is not None:
+        return ByteTokenizer()
+    model = recipe_from_run(run.info).model
+    assert model is not None
+    if run.info["command"] == "train":
+        model = model.at(newest_checkpoint(run.path))
+    return HFTokenizer(load_tokenizer(model))
