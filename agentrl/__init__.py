@@ -1,7 +1,7 @@
 """agentrl: multi-turn agentic reinforcement learning.
 
 For a task of your own: `Task`, `Tool`, `tool`, `ToolResult`, `ToolError`, `Say`, `Agent`, `ToolAgent`.
-To look at a run: `open_run`. Everything runs from the command line as well: `agentrl --help`.
+To run: `rollout`, `train`, `evaluate`, `open_run`, which the command line calls too: `agentrl --help`; docs/python.md.
 
 Names are imported when they are first used: `import agentrl` itself costs milliseconds.
 """
@@ -9,6 +9,8 @@ Names are imported when they are first used: `import agentrl` itself costs milli
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from agentrl.registry.moved import report_moved_names
@@ -49,9 +51,7 @@ _MODULES = {
     "evaluate": "agentrl.api.evaluate",
     "load_recipe": "agentrl.config.loader",
     "open_run": "agentrl.api.run",
-    "rollout": "agentrl.api.rollout",
     "tool": "agentrl.tools.base",
-    "train": "agentrl.api.train",
 }
 
 __all__ = [
@@ -75,6 +75,29 @@ __all__ = [
     "tool",
     "train",
 ]
+
+
+class _CallablePackage(ModuleType):
+    """A package that is the function of its name as well: `agentrl.train(recipe)`, and `agentrl.train.loop`."""
+
+    @property
+    def _function(self) -> Callable[..., Any]:
+        name = self.__name__.rpartition(".")[2]
+        found: Callable[..., Any] = getattr(importlib.import_module(f"agentrl.api.{name}"), name)
+        return found
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    @property
+    def __signature__(self) -> Any:
+        import inspect
+
+        return inspect.signature(self._function)
+
+
+for _name in ("rollout", "train"):
+    importlib.import_module(f"agentrl.{_name}").__class__ = _CallablePackage
 
 
 def __getattr__(name: str) -> Any:

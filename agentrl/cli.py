@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from typer.core import TyperGroup
 
+from agentrl.commands.output import show_log
 from agentrl.commands.sandbox import app as sandboxes
 from agentrl.types.errors import AgentRLError, RankDied, raised_by
 from agentrl.view.terminal import visible
@@ -82,13 +83,13 @@ def rollout(
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Collect episodes. The same command again adds only what is missing."""
+    from agentrl.api.rollout import rollout as command
+    from agentrl.api.run_dirs import require_whole
     from agentrl.commands.look import print_summary
-    from agentrl.commands.rollout import rollout as command
-    from agentrl.commands.runs import require_whole
 
-    path = command(recipe, overrides, n=n, group_size=group_size, agent=agent, engine=engine, out=out)
-    print_summary(path)
-    require_whole(path)
+    done = command(recipe, n, overrides=overrides, group_size=group_size, agent=agent, engine=engine, out=out)
+    print_summary(done.path)
+    require_whole(done.path)
 
 
 @app.command()
@@ -99,18 +100,18 @@ def train(
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Learn. The same command again continues a run that was interrupted."""
+    from agentrl.api.run_dirs import require_whole
+    from agentrl.api.train import train as command
     from agentrl.commands.look import print_summary
-    from agentrl.commands.runs import require_whole
-    from agentrl.commands.train import train as command
 
     try:
-        path = command(recipe, overrides, out=out, engine=engine)
+        done = command(recipe, overrides=overrides, out=out, engine=engine)
     except RankDied as died:
         _begin_anew(died)
         raise
-    if path is not None:
-        print_summary(path)
-        require_whole(path)
+    if done is not None:
+        print_summary(done.path)
+        require_whole(done.path)
 
 
 @app.command()
@@ -122,11 +123,13 @@ def eval(
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Measure a policy on fresh episodes."""
+    from agentrl.api.evaluate import evaluate as command
+    from agentrl.api.run_dirs import require_whole
     from agentrl.commands.look import print_summary
-    from agentrl.commands.rollout import evaluation
-    from agentrl.commands.runs import require_whole
+    from agentrl.commands.output import progress
 
-    path, metrics = evaluation(what, overrides, n=n, out=out)
+    done = command(what, n, overrides=overrides, out=out, reporters=[progress(as_json)])
+    path, metrics = done.path, done.metrics[-1]
     if as_json:
         print(json.dumps(metrics))
     else:
@@ -321,6 +324,7 @@ def main() -> None:
     sys.path.insert(0, str(Path.cwd()))  # so that pkg.mod:Name finds packages beside the user
     # A shell that starts us in the background of a script has it ignored, and Python then leaves it so.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    show_log()
     try:
         app()
     except AgentRLError as error:

@@ -23,8 +23,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.api.run_dirs import begin_run
+from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.config.loader import load_recipe
 from agentrl.curriculum import Group
 from agentrl.distributed.worker_pool import open_players

@@ -70,7 +70,7 @@ def evaluate(
 async def _evaluate(
     parts: Parts, settings: EvalSettings, tasks: TaskSource, run: RunDir, reporter: Reporter, iteration: int
 ) -> None:
-    async with open_players(parts, reporter.note) as players:
+    async with open_players(parts) as players:
         engine, renderer = open_engine(parts, LaunchedServers)
         try:
             await start_to_sample(engine, reporter.note)
@@ -78,7 +78,7 @@ async def _evaluate(
             collector = Collector(parts, run, reporter, players)
             run.add_metrics(await collector.evaluate(settings, tasks, engine, renderer, iteration))
         finally:
-            await close_all(reporter.note, engine)
+            await close_all(engine)
 
 
 def evaluated(what: str | Path | Recipe | Run, overrides: Overrides = ()) -> tuple[Recipe, int]:

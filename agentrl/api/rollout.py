@@ -78,7 +78,7 @@ async def _collect(
         reporter.note(f"{len(planned) - len(todo)} of {len(planned)} episodes are there already")
     if not todo:
         return
-    async with open_players(parts, reporter.note) as players:
+    async with open_players(parts) as players:
         live, renderer = named_engine(parts, agent, engine)
         try:
             await start_to_sample(live, reporter.note)
@@ -88,7 +88,7 @@ async def _collect(
             if isinstance(players.backend, Pool):
                 reporter.note(players.backend.stats().sentence())
         finally:
-            await close_all(reporter.note, live)
+            await close_all(live)
 
 
 def named_engine(parts: Parts, agent: str | None, engine: str | None) -> tuple[Engine, Renderer]:

@@ -180,7 +180,7 @@ def _note_changed_code(run: RunDir, code: dict[str, str]) -> None:
     before = run.info.get("code", code)
     changed = sorted(name for name in before.keys() | code.keys() if before.get(name) != code.get(name))
     if changed:
-        _log.info("%s changed since %s began: it will hold episodes of both", ", ".join(changed), run.path)
+        _log.warning("%s changed since %s began: it will hold episodes of both", ", ".join(changed), run.path)
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

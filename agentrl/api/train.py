@@ -81,7 +81,7 @@ def train(
     staleness = recipe.train.staleness
 
     async def learn() -> None:
-        async with open_players(parts, reporter.note) as players, trainer_ranks(recipe, joined) as placed:
+        async with open_players(parts) as players, trainer_ranks(recipe, joined) as placed:
             kind = Loop if staleness is None else AsyncLoop
             await placed.train(kind(parts, run, reporter, players, engine_for=engine_for, ranks=placed.ranks).train())
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.commands.output import write, write_all
 from agentrl.store.check import check as check_run
 from agentrl.store.run_dir import RunDir
 from agentrl.view.html import export_html
@@ -39,7 +40,7 @@ def check(path: Path, *, as_json: bool) -> int:
 def print_summary(path: Path) -> None:
     """Prints what a run came to, and how to look closer."""
     with RunDir.read(path) as run:
-        show_summary(run)
+        write(show_summary(run))
     print(f"agentrl show {path} | agentrl check {path} | agentrl view {path}")
 
 
@@ -57,9 +58,9 @@ def show(
     """Prints a run, or one of its episodes."""
     with RunDir.read(path) as run:
         if episode is None:
-            show_run(run, status=status, split=split, min_reward=min_reward, sort=sort, limit=limit)
+            write_all(show_run(run, status=status, split=split, min_reward=min_reward, sort=sort, limit=limit))
         else:
-            show_episode(run, episode, tokens=tokens, decode=token_text(run) if tokens else None)
+            write_all(show_episode(run, episode, tokens=tokens, decode=token_text(run) if tokens else None))
 
 
 def view(path: Path, export: Path | None, episodes: int) -> None:

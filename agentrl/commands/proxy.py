@@ -69,7 +69,7 @@ def proxy(
             finally:
                 await runner.cleanup()
         finally:
-            await close_all(tell, engine)
+            await close_all(engine)
 
     try:
         asyncio.run(attend())

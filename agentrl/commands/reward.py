@@ -22,7 +22,7 @@ from agentrl.rollout.scheduler import RolloutScheduler
 from agentrl.sandbox.registry import open_backend
 from agentrl.store.rescored import Rescore, add, begin
 from agentrl.store.run_dir import RunDir
-from agentrl.types.closing import close_all, to_stderr
+from agentrl.types.closing import close_all
 from agentrl.types.episode import Episode
 from agentrl.types.errors import REMEDY, RecipeError, StoreError
 
@@ -118,7 +118,7 @@ async def _score(
             await scheduler.play_all(ids)
         return failures
     finally:
-        await close_all(to_stderr, backend)
+        await close_all(backend)
 
 
 def _comparison(episodes: list[Episode], scores: dict[str, Rescore], rewards: RewardSet) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -32,7 +32,7 @@ from agentrl.rollout.builder import Parts
 from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.player import LocalPlayers, Players, check_expected
 from agentrl.rollout.specs import EpisodeSpec
-from agentrl.types.closing import close_all, to_stderr
+from agentrl.types.closing import close_all
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode, ErrorRecord
 from agentrl.types.errors import AgentRLError, EngineError, InfraError, RecipeError
@@ -47,18 +47,14 @@ class WorkersGone(AgentRLError):
 
 
 @asynccontextmanager
-async def open_players(parts: Parts, note: Callable[[str], None] = to_stderr) -> AsyncIterator[Players]:
-    """Where the recipe has its episodes played: by workers, or by this process with its sandbox backend.
-
-    Args:
-        note: takes a line if they cannot be closed at the end of the block.
-    """
+async def open_players(parts: Parts) -> AsyncIterator[Players]:
+    """Where the recipe has its episodes played: by workers, or by this process with its sandbox backend."""
     pool = WorkerPool(parts.recipe) if parts.recipe.scale.rollout_workers else None
     backend = parts.open_backend() if pool is None else None
     try:
         yield pool or LocalPlayers(backend)
     finally:
-        await close_all(note, pool, backend)
+        await close_all(pool, backend)
 
 
 @dataclass(eq=False)

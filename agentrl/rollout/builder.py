@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import math
 import random
-import sys
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -38,6 +38,8 @@ from agentrl.types.errors import RecipeError, nearest
 from agentrl.types.sandbox import Backend
 from agentrl.types.task import Message, Task
 
+_log = logging.getLogger(__name__)
+
 PROMPTS = 32
 """Tasks whose prompts are looked at before the first episode."""
 
@@ -66,7 +68,7 @@ class Parts:
         check(renderer)
         renderer.check_stops(self.recipe.sampling.stop)
         for note in renderer.notes:
-            _tell(f"note: {tokenizer.name}: {note}")
+            _note_once(f"{tokenizer.name}: {note}")
         return renderer
 
     def opening(self, task: Task) -> list[Message]:
@@ -177,9 +179,9 @@ class Parts:
         return ScriptedEngine(self.script(name), renderer, renderer.parser, name), renderer
 
 
-@cache  # once, however often a renderer is made
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr)
+@cache  # however often a renderer is made
+def _note_once(line: str) -> None:
+    _log.info(line)
 
 
 def build(recipe: Recipe) -> Parts:

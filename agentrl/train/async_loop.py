@@ -197,5 +197,5 @@ class AsyncLoop(Loop):
         if self._evaluation is not None:
             self._evaluation.cancel()
             await asyncio.gather(self._evaluation, return_exceptions=True)
-        await close_all(self.progress.note, self._scheduler, self._evaluator)
+        await close_all(self._scheduler, self._evaluator)
         await super()._close()

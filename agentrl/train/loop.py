@@ -125,7 +125,7 @@ class Loop:
         """What is left to do when the last iteration is over."""
 
     async def _close(self) -> None:
-        await close_all(self.progress.note, getattr(self, "engine", None), self._thread)
+        await close_all(getattr(self, "engine", None), self._thread)
 
     async def _compute(self, function: Callable[..., Result], *args: Any) -> Result:
         """Work of the trainer. All of it comes this way: with several ranks its parts must not mix."""

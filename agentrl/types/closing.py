@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import logging
+from collections.abc import Awaitable
 from typing import Protocol
+
+_log = logging.getLogger(__name__)
 
 
 class Closable(Protocol):
@@ -14,12 +17,9 @@ class Closable(Protocol):
         ...
 
 
-async def close_all(note: Callable[[str], None], *parts: Closable | None) -> None:
+async def close_all(*parts: Closable | None) -> None:
     """Closes each part, in order. A part that cannot be closed is a warning: the result stands, and so does an error
     that is on its way.
-
-    Args:
-        note: takes the warning, a line.
     """
     for part in parts:
         if part is None:
@@ -27,4 +27,4 @@ async def close_all(note: Callable[[str], None], *parts: Closable | None) -> Non
         try:
             await part.close()
         except Exception as error:
-            note(f"warning: {type(part).__name__} could not be closed: {str(error) or type(error).__name__}")
+            _log.warning("%s could not be closed: %s", type(part).__name__, str(error) or type(error).__name__)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import subprocess
 import sys
 
 import pytest
 
 import agentrl
+from agentrl.types.errors import RecipeError
 
 
 def test_it_loads_no_library() -> None:
@@ -18,8 +21,22 @@ def test_it_loads_no_library() -> None:
 
 @pytest.mark.parametrize("name", agentrl.__all__)
 def test_every_name_is_there(name: str) -> None:
-    assert getattr(agentrl, name).__name__ == name or name == "Message"
+    assert getattr(agentrl, name).__name__ in (name, f"agentrl.{name}") or name == "Message"
     assert name in dir(agentrl)
+
+
+@pytest.mark.parametrize("name", ["rollout", "train"])
+def test_a_package_is_also_the_function_of_its_name(name: str) -> None:
+    """Whatever of it is imported, before or after."""
+    function = getattr(importlib.import_module(f"agentrl.api.{name}"), name)
+    package = getattr(agentrl, name)
+    assert inspect.signature(package) == inspect.signature(function)
+    with pytest.raises(RecipeError, match="there is no recipe 'nowhere'"):
+        package("nowhere")
+    import agentrl.rollout.session as session
+
+    assert sys.modules["agentrl.rollout.session"] is session
+    assert getattr(agentrl, name) is package is sys.modules[f"agentrl.{name}"]
 
 
 def test_a_name_that_is_not_there() -> None:

@@ -182,7 +182,7 @@ def test_what_cannot_be_closed_hides_neither_the_result_nor_an_error(counting: P
         cwd=counting.parent,
         ok=not broken,
     )
-    assert "warning: Unclosable could not be closed: nobody answers any more" in ended.stdout
+    assert "warning: Unclosable could not be closed: nobody answers any more" in ended.stderr
     assert ("3 episodes failed by a bug in user code" in ended.stderr) == broken
     assert ("reward mean 1.000" in ended.stdout) == (not broken)
 

@@ -47,18 +47,18 @@ def test_a_folder_with_other_files_is_refused(counting: Path, tmp_path: Path) ->
 
 
 def test_changed_code_is_noted_and_not_refused(
-    counting: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    counting: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with start(counting, tmp_path / "run") as run:
         run.add(make_episode("a", reward=1.0))
     start(counting, tmp_path / "run").close()
-    assert capsys.readouterr().err == "", "nothing changed"
+    assert not caplog.records, "nothing changed"
     with (counting / "task.py").open("a") as file:
         file.write("# other rewards\n")
     (counting / "helper.py").write_text("")
     start(counting, tmp_path / "run").close()
-    noted = f"note: helper.py, task.py changed since {tmp_path / 'run'} began: it will hold episodes of both\n"
-    assert capsys.readouterr().err == noted
+    noted = f"helper.py, task.py changed since {tmp_path / 'run'} began: it will hold episodes of both"
+    assert [record.getMessage() for record in caplog.records] == [noted]
 
 
 def test_a_run_without_data_takes_the_recipe_as_it_was_mended(
@@ -175,9 +175,7 @@ def test_an_evaluation_of_a_run_takes_overrides_but_no_other_model(counting: Pat
     newest.mkdir(parents=True)
     (newest / "state.json").write_text("{}")
     for what in (tmp_path / "run", newest):
-        recipe, iteration = evaluated(
-            str(what), ["sampling.temperature=.5", "engine.threads=1", "eval.episodes=3"]
-        )
+        recipe, iteration = evaluated(str(what), ["sampling.temperature=.5", "engine.threads=1", "eval.episodes=3"])
         assert (recipe.sampling.temperature, recipe.engine.threads, iteration) == (0.5, 1, 2)
         assert recipe.eval is not None
         assert recipe.eval.episodes == 3

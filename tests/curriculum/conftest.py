@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from agentrl.api.train import train as train_recipe
-from agentrl.config.loader import load_recipe
 
 CODE = """
 from agentrl import Say, Task, Tool, ToolResult, tool

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from agentrl.api.train import train as train_recipe
-from agentrl.config.loader import load_recipe
 from agentrl.curriculum.registry import PARTS
 from agentrl.store.run_dir import RunDir
 from agentrl.train import checkpoint

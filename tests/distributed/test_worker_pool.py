@@ -13,11 +13,10 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.api.rollout import rollout
 from agentrl.api.train import train as train_recipe
+from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.engine import EngineSettings
-from agentrl.config.loader import load_recipe
 from agentrl.distributed.worker_pool import WorkersGone, open_players
 from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.rollout.scheduler import RolloutScheduler

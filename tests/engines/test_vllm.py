@@ -19,10 +19,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
-from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
 from agentrl.api.train import train as train_recipe
+from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
 from agentrl.config.engine import EngineSettings
-from agentrl.config.loader import load_recipe
 from agentrl.engines.replicas import Replica
 from agentrl.engines.vllm.adapters import Adapter, Shelf
 from agentrl.engines.vllm.engine import VLLMEngine

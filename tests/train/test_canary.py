@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from agentrl.api.train import train as train_recipe
-from agentrl.config.loader import load_recipe
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.store.run_dir import RunDir
 from agentrl.train.canary import FLOAT32, HALF, ROWS, TOKENS, Canary, Precision, WeightsLost

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from agentrl.api.train import train as train_recipe
-from agentrl.config.loader import load_recipe
 from agentrl.credit.registry import CreditAssigner
 from agentrl.store.run_dir import RunDir
 from agentrl.train.trainer import Trainer

@@ -10,6 +10,7 @@ from agentrl.types.episode import ErrorRecord
 from agentrl.types.errors import StoreError
 from agentrl.view.show import show_episode, show_run, signed_bar
 from agentrl.view.summary import headline, series, summarise
+from agentrl.view.terminal import Unwrapped, Visible
 from tests.store.make import make_episode
 
 
@@ -26,7 +27,9 @@ def run(tmp_path: Path):
 
 def text_of(show, *args, **options) -> str:
     out = io.StringIO()
-    show(*args, console=Console(file=out, width=160), **options)
+    console = Console(file=out, width=160)
+    for part in show(*args, **options):
+        console.print(Visible(part), soft_wrap=isinstance(part, Unwrapped))
     assert "\x1b" not in out.getvalue()
     return out.getvalue()
 
@@ -118,11 +121,11 @@ def test_the_list_is_filtered_and_sorted(run):
     assert text.index("train/0/b") < text.index("train/0/a")
     assert "train/0/c" not in text
     with pytest.raises(StoreError, match="cannot be sorted"):
-        show_run(run, sort="-beauty")
+        text_of(show_run, run, sort="-beauty")
     with pytest.raises(StoreError, match="did you mean 'truncated'"):
-        show_run(run, status="truncatd")
+        text_of(show_run, run, status="truncatd")
     with pytest.raises(StoreError, match="there are: train"):
-        show_run(run, split="validation")
+        text_of(show_run, run, split="validation")
 
 
 def test_an_episode_as_text(run):
@@ -187,7 +190,8 @@ def test_what_an_agent_wrote_controls_no_terminal(tmp_path):
 def test_in_a_terminal_there_is_colour(run):
     console = Console(width=120, force_terminal=True)
     with console.capture() as capture:
-        show_episode(run, "b", console, tokens=True)
+        for part in show_episode(run, "b", tokens=True):
+            console.print(Visible(part))
     assert "\x1b[" in capture.get()
 
 

@@ -1,0 +1,180 @@
+"""`agentrl.rollout`, `train` and `evaluate` from Python: in a script, within a running event loop, in a notebook."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentrl
+from agentrl.types.errors import RecipeError, StoreError
+from agentrl.types.reporter import Reporter
+from tests.commands.conftest import counting
+from tests.commands.test_train import trainable
+
+__all__ = ["counting", "trainable"]
+
+
+class Diary(Reporter):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def started(self, run: Any) -> None:
+        self.told.append(f"{run.command} {'continues' if run.continues else 'begins'}")
+
+    def episode(self, episode: Any) -> None:
+        self.told.append(episode.id)
+
+    def metrics(self, line: Any) -> None:
+        self.told.append(f"{line['split']} {line['iteration']}")
+
+    def ended(self, error: BaseException | None) -> None:
+        self.told.append("ended")
+
+
+@pytest.fixture(autouse=True)
+def _within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_recipe_by_path_by_name_or_loaded(counting: Path) -> None:
+    by_path = agentrl.rollout(counting, 4, agent="oracle", reporters=())
+    assert by_path.path == Path("runs/counting-oracle")
+    assert [row.reward for row in by_path.episodes] == [1.0] * 4
+    assert by_path.recipe.name == "counting"
+    by_name = agentrl.rollout("counting", 4, agent="oracle", out="other", reporters=())
+    assert sorted(row.id for row in by_name.episodes) == sorted(row.id for row in by_path.episodes)
+    loaded = agentrl.load_recipe("counting", ["agent.max_turns=2"])
+    run = agentrl.rollout(
+        loaded, 5, agent="oracle", overrides={"limits": {"retries": 1}, "concurrency": 2}, out="third", reporters=()
+    )
+    assert max(len(run.episode(row.id).turns) for row in run.episodes) == 2
+    assert (run.recipe.limits.retries, run.recipe.concurrency, run.recipe.agent.max_turns) == (1, 2, 2)
+    assert loaded.concurrency == 64
+    with pytest.raises(RecipeError, match="--set agent.max_turn=3: agent.max_turn: unknown key"):
+        agentrl.rollout(loaded, overrides={"agent.max_turn": 3})
+
+
+def test_the_same_call_again_continues(counting: Path) -> None:
+    first, again = Diary(), Diary()
+    agentrl.rollout(counting, 3, agent="oracle", reporters=[first])
+    run = agentrl.rollout(counting, 5, agent="oracle", reporters=[again])
+    assert first.told == ["rollout begins", "count0#0", "count1#0", "count2#0", "ended"]
+    assert again.told == ["rollout continues", "count3#0", "count4#0", "ended"]
+    assert len(run.episodes) == 5
+    with pytest.raises(StoreError, match="holds a run that differs in agent"):
+        agentrl.rollout(counting, 5, agent="hasty", out=run.path)
+
+
+async def test_a_running_event_loop_is_no_obstacle(trainable: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All of it: rollout, training and evaluation, while the loop of the caller waits."""
+    rolled = agentrl.rollout(trainable, 3, agent="oracle", reporters=())
+    assert rolled.summary().splits["rollout"].reward == (1.0, 1.0, 1.0)
+    diary = Diary()
+    trained = agentrl.train(trainable, overrides={"train.iterations": 1}, reporters=[diary])
+    assert trained is not None
+    assert diary.told[0] == "train begins"
+    assert [told for told in diary.told if told[:5] in ("train", "eval ")][1:] == ["eval 0", "train 1", "eval 1"]
+    assert (trained.path / "curve.png").exists()
+    measured = agentrl.evaluate(trained, 6, reporters=())
+    assert (measured.metrics[-1]["episodes"], measured.metrics[-1]["iteration"]) == (6, 1)
+    assert {turn.split for turn in trained.turns} == {"demo", "train", "eval"}
+    assert capsys.readouterr().out == ""
+    agentrl.rollout(trainable, 4, agent="oracle")
+    assert "4/4" in capsys.readouterr().out or "1/1" in capsys.readouterr().out
+    await asyncio.sleep(0)
+
+
+async def test_sandboxes_work_within_a_running_event_loop() -> None:
+    run = agentrl.rollout("quickstart", 4, agent="random", overrides={"tasks.args.seed": 1}, reporters=())
+    assert {row.status for row in run.episodes} <= {"done", "truncated"}
+    assert sum(row.calls for row in run.episodes) > 4
+
+
+SLOW = {"tools": [{"./task.py:Counter": {"delay": 0.3}}], "concurrency": 1}
+
+
+@pytest.fixture
+def kernel(counting: Path) -> Iterator[Any]:
+    """A Jupyter kernel beside the recipe."""
+    from jupyter_client.manager import start_new_kernel
+
+    path = os.pathsep.join([str(Path(agentrl.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    manager, client = start_new_kernel(
+        kernel_name="python3", cwd=str(counting.parent), env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    )
+    yield manager, client
+    client.stop_channels()
+    manager.shutdown_kernel(now=True)
+
+
+def run_cell(client: Any, code: str) -> tuple[str, dict[str, Any]]:
+    """What a cell prints and shows, and the reply."""
+    shown: list[str] = []
+
+    def output(message: Any) -> None:
+        content = message["content"]
+        shown.append(content.get("text") or content.get("data", {}).get("text/plain", ""))
+
+    reply = client.execute_interactive(code, timeout=120, output_hook=output)
+    return "".join(shown), reply["content"]
+
+
+def test_in_a_notebook(kernel: Any) -> None:
+    _, client = kernel
+    said, reply = run_cell(client, "import agentrl\nrun = agentrl.rollout('counting', 5, agent='oracle')\nrun")
+    assert reply["status"] == "ok", reply
+    assert "5/5" in said
+    assert said.endswith("Run('runs/counting-oracle')")
+    said, reply = run_cell(client, "run.turns.to_pandas().groupby('episode').size().sum()")
+    assert reply["status"] == "ok", reply
+    assert "15" in said
+    said, _ = run_cell(client, "import asyncio\nawait asyncio.sleep(0)\nlen(agentrl.open_run(run.path).calls)")
+    assert said == "15"
+
+
+def test_the_stop_button_of_a_notebook(kernel: Any) -> None:
+    """What has ended is kept, and the same call goes on."""
+    manager, client = kernel
+    call = f"agentrl.rollout('counting', 5, agent='oracle', overrides={SLOW!r}, out='slow')"
+    code = f"import agentrl\nlen({call}.episodes)"
+    sent = client.execute(code)
+    until_printed(client, "1/5")
+    manager.interrupt_kernel()
+    reply = reply_to(client, sent)
+    assert (reply["status"], reply["ename"]) == ("error", "KeyboardInterrupt")
+    assert "what was finished is kept in slow: the same command continues" in reply["evalue"]
+    said, _ = run_cell(client, "print(len(agentrl.open_run('slow').episodes))")
+    kept = int(said)
+    assert 0 < kept < 5
+    said, reply = run_cell(client, code)
+    assert reply["status"] == "ok", reply
+    assert f"{kept} of 5 episodes are there already" in said
+    assert said.endswith("5")
+
+
+def until_printed(client: Any, text: str) -> None:
+    printed, end = "", time.monotonic() + 120
+    while text not in printed and time.monotonic() < end:
+        try:
+            message = client.get_iopub_msg(timeout=1)
+        except queue.Empty:
+            continue
+        printed += message["content"].get("text", "")
+    assert text in printed
+
+
+def reply_to(client: Any, sent: str) -> dict[str, Any]:
+    while True:
+        message = client.get_shell_msg(timeout=120)
+        if message["parent_header"].get("msg_id") == sent:
+            content: dict[str, Any] = message["content"]
+            return content
