@@ -137,6 +137,28 @@ def test_in_a_notebook(kernel: Any) -> None:
     assert said == "15"
 
 
+OF_A_CELL = """
+from agentrl import Tool, ToolResult, tool
+
+class Doubling(Tool):
+    async def open(self, task, sandbox): self.count, self.to = 1, task.data["to"]
+    @tool
+    async def add(self) -> ToolResult:
+        "Doubles."
+        self.count *= 2
+        return ToolResult(str(self.count), done=self.count >= self.to)
+
+agentrl.rollout('counting', 2, agent='oracle', overrides={'tools': ['__main__:Doubling']}, out='own').calls[0].result
+"""
+
+
+def test_a_tool_that_a_cell_defines(kernel: Any) -> None:
+    _, client = kernel
+    said, reply = run_cell(client, f"import agentrl\n{OF_A_CELL}")
+    assert reply["status"] == "ok", reply
+    assert said.endswith("'2'")
+
+
 def test_the_stop_button_of_a_notebook(kernel: Any) -> None:
     """What has ended is kept, and the same call goes on."""
     manager, client = kernel
