@@ -32,7 +32,7 @@ class PreferenceLossSettings(LossSettings):
     """The `loss` key of a preference stage: a name, or `{use: NAME, ...}` with that loss's own settings."""
 
     use: str | SkipJsonSchema[Callable[..., Any]] = Field(
-        "dpo", description="A preference loss of docs/stages.md, or ./task.py:my_loss."
+        "dpo", description="A preference loss by name, or ./task.py:my_loss."
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from agentrl.config.sections import WithPlugIn
-from agentrl.registry.references import is_reference
 from agentrl.types.errors import nearest
 
 BUILT_IN = ("local", "process", "ray")
@@ -19,7 +18,7 @@ class ScaleSettings(WithPlugIn):
     use: str = Field(
         "local",
         description="The launcher, which says where workers, ranks and servers are put. local: this process; process: "
-        "processes of this machine; ray: a Ray cluster; or code, ./slurm.py:launch.",
+        "processes of this machine; ray: a Ray cluster.",
     )
     rollout_workers: int = Field(
         0, ge=0, description="Workers that play episodes, each with its own tools and sandboxes; 0: the driver plays."
@@ -30,8 +29,8 @@ class ScaleSettings(WithPlugIn):
     restarts: int = Field(
         3,
         ge=0,
-        description="Workers and servers that die are replaced, and training without a rank that died is "
-        "begun anew from its checkpoint, each so many times in all.",
+        description="Maximum number of replacements for workers and servers that died, and of restarts from the last "
+        "checkpoint after a rank died.",
     )
     start_s: float = Field(
         300, gt=0, description="Seconds within which a worker or rank must have started, and a cluster has room."
@@ -53,8 +52,8 @@ class ScaleSettings(WithPlugIn):
 
     @model_validator(mode="after")
     def _belong_together(self) -> ScaleSettings:
-        if self.use not in BUILT_IN and not is_reference(self.use):
-            raise ValueError(f"there is no launcher {self.use!r}; {nearest(self.use, BUILT_IN)}; or ./file.py:Name")
+        if self.use not in BUILT_IN:
+            raise ValueError(f"there is no launcher {self.use!r}; {nearest(self.use, BUILT_IN)}")
         if self.use == "local" and self.trainer_ranks > 1:
             raise ValueError("trainer ranks are processes of their own: scale.use: process, or ray")
         if self.use == "process" and not self.rollout_workers and self.trainer_ranks == 1:

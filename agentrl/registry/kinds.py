@@ -15,7 +15,6 @@ KINDS = {
     "rewards": "agentrl.rewards.registry:REWARDS",
     "estimators": "agentrl.credit.registry:ESTIMATORS",
     "losses": "agentrl.train.losses.registry:LOSSES",
-    "preference-losses": "agentrl.train.losses.registry:PREFERENCE_LOSSES",
     "curriculum": "agentrl.curriculum.registry:PARTS",
     "sandboxes": "agentrl.sandbox.registry:BACKENDS",
     "trackers": "agentrl.reporters.registry:TRACKERS",

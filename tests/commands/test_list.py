@@ -66,7 +66,8 @@ def test_every_registry_is_a_kind() -> None:
         for node in ast.parse(path.read_text()).body
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation).startswith("Registry[")
     }
-    assert made == set(KINDS.values())
+    in_python_only = {"agentrl.train.losses.registry:PREFERENCE_LOSSES"}  # no recipe selects one yet
+    assert made == set(KINDS.values()) | in_python_only
 
 
 def test_kinds_are_told_without_torch() -> None:
