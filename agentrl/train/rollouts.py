@@ -122,7 +122,9 @@ class Rollouts:
     async def _ending(self) -> None:
         """Waits until a group ends, or fails."""
         await asyncio.wait(self._playing.values(), return_when=asyncio.FIRST_COMPLETED)
-        for id in [id for id, playing in self._playing.items() if playing.done()]:
+        ended = [id for id, playing in self._playing.items() if playing.done()]
+        await asyncio.sleep(0)  # `_end` of each has been called then: groups may end in one pass of the loop
+        for id in ended:
             self._playing.pop(id).result()  # raises what it raised
 
     def _end(self, group: BegunGroup, playing: asyncio.Future[list[None]]) -> None:

@@ -76,6 +76,17 @@ def reported(found: list[list[Request]]) -> list[list[list[float]]]:
     return [[request.logprobs for request in turns] for turns in found]
 
 
+def rows_are_alike(model: Any) -> bool:
+    """Whether this machine's kernels compute the rows of a tile alike; the engine says so if they do not."""
+    try:
+        Batch(model, **WAYS["alone"], invariant=True)
+    except EngineError as error:
+        if "computes the rows of one matrix product in different ways" not in str(error):
+            raise
+        return False
+    return True
+
+
 @pytest.mark.parametrize(
     ("make", "dtype"),
     [
@@ -90,6 +101,8 @@ def reported(found: list[list[Request]]) -> list[list[list[float]]]:
 def test_equal_bits_whoever_shares_the_batch(make: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     model = make().to(dtype).eval()
+    if model.config.hidden_size % 16 and not rows_are_alike(model):
+        return  # the other half of the promise: a machine whose kernels tell rows of odd sizes apart is refused
     results = [conversations(Batch(model, **way, invariant=True), order) for order, way in enumerate(WAYS.values())]
     assert max(len(request.token_ids) for turns in results[0] for request in turns) > 2 * BLOCK
     for result in results[1:]:
