@@ -121,7 +121,7 @@ def test_settings_that_do_not_belong_together() -> None:
     with pytest.raises(ValueError, match="rollout_workers: 2"):
         ScaleSettings.model_validate("process")
     with pytest.raises(ValueError, match="'worker_cpus' belongs to ray"):
-        ScaleSettings(backend="process", rollout_workers=1, worker_cpus=2)
+        ScaleSettings(use="process", rollout_workers=1, worker_cpus=2)
 
 
 async def test_a_call_that_is_cancelled_ends_as_cancelled(launcher: Launcher) -> None:
