@@ -121,7 +121,7 @@ def padded(model: Any, rows: Sequence[TrainingSample], batch: int = GROUP) -> in
         lines, ends = (torch.tensor(each, device=device) for each in zip(*where, strict=True))
         logprob = torch.log_softmax(model.lm_head(hidden.last_hidden_state[lines, ends - 1]), -1)
         logprob = logprob.gather(1, fed[lines, ends][:, None])[:, 0]
-        old, advantages = (trained(part, column).to(device) for column in ("logprobs", "advantages"))
+        old, advantages = (trained(part, column).to(device) for column in ("behaviour_logprob", "advantage"))
         loss(logprob, old, advantages, tokens).backward()  # type: ignore[no-untyped-call]
         forwarded += ids.size
     return forwarded
@@ -137,7 +137,7 @@ def end_to_end(model: Any, rows: Sequence[TrainingSample]) -> int:
         hidden = model.base_model(ids[None], position_ids=positions[None], use_cache=False).last_hidden_state[0]
         at = torch.from_numpy(np.flatnonzero(np.concatenate([row.loss_mask for row in part])))
         logprob = torch.log_softmax(model.lm_head(hidden[at - 1]), -1).gather(1, ids[at][:, None])[:, 0]
-        loss(logprob, trained(part, "logprobs"), trained(part, "advantages"), tokens).backward()  # type: ignore[no-untyped-call]
+        loss(logprob, trained(part, "behaviour_logprob"), trained(part, "advantage"), tokens).backward()  # type: ignore[no-untyped-call]
     return sum(len(row.token_ids) for row in rows)
 
 

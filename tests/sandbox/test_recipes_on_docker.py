@@ -20,7 +20,7 @@ def test_a_recipe_runs_in_containers(
     report = json.loads(agentrl("check", "run", "--json", cwd=tmp_path).stdout)
     assert (report["ok"], report["episodes"]) == (True, episodes)
     info = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert info["recipe"]["sandbox"]["backend"] == "docker"
+    assert info["recipe"]["sandbox"]["use"] == "docker"
     assert f"{episodes} done" in agentrl("show", "run", cwd=tmp_path).stdout
 
 

@@ -37,7 +37,8 @@ def test_sixty_cycles_leave_nothing(more: list[str]) -> None:
 
 BROKEN = """
 import benchmarks.soak as soak
-from agentrl.sandbox import cgroups, namespace
+from agentrl.sandbox.linux import cgroups
+from agentrl.sandbox.namespace import backend as namespace
 {fault}
 soak.main()
 """
