@@ -26,6 +26,7 @@ from tests.sandbox.attacks import ATTACKS, FATAL
 SPEC = {"memory_mb": 128, "pids": 64, "disk_mb": 64}
 SOLVE = "touch /work/solved"
 OOM = "python3 -c 'x = bytearray(b\"x\" * (1 << 30))'; sleep 0.3"
+PATIENCE_S = 120.0
 HARMS = ["kill", "stop", "container kill", "container removed", "container paused"]
 
 
@@ -119,21 +120,40 @@ async def opened(parts: Any) -> AsyncIterator[Any]:
         await backend.close()
 
 
+class PatientShell(Shell):
+    """Ends attacks soon, unless they end by themselves: what needs the time gets it on a busy machine, too."""
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(PATIENCE_S)
+        self.soon_s = timeout_s
+
+    @tool
+    async def shell(self, command: str) -> str:
+        """Runs a command.
+
+        Args:
+            command: what to run.
+        """
+        self.command_s = PATIENCE_S if command in (SOLVE, ATTACKS[FATAL]) else self.soon_s
+        return await super().shell(command)
+
+
 async def test_no_episode_of_a_policy_that_breaks_sandboxes_vanishes(tmp_path: Path, where: str) -> None:
     losing = [spec(name, attack, attack, "echo here") for name, attack in ATTACKS.items()]
-    losing += [spec(f"again {k}", ATTACKS[FATAL]) for k in range(len(losing), 20)]
+    losing += [spec(f"again {k}", ATTACKS[FATAL]) for k in range(3)]
     honest = [spec(f"honest {k}", SOLVE) for k in range(20)]
-    episodes, failures = await play(tmp_path, where, losing + honest, timeout_s=2)
+    shell = "tests.sandbox.test_sabotage:PatientShell"
+    episodes, failures = await play(tmp_path, where, losing + honest, shell=shell, timeout_s=2)
     assert [failure for failure in failures if failure["status"] != "close_failed"] == []
     assert {name: (e.status, e.reward) for name, e in episodes.items() if "honest" in name} == {
         each.id: ("done", 1.0) for each in honest
     }
     assert {name: e.reward for name, e in episodes.items() if "honest" not in name} == {each.id: 0.0 for each in losing}
-    # On a busy machine the shell's deadline may end an attack before it is fatal.
-    fatal = [e for name, e in episodes.items() if name == FATAL or name.startswith("again")]
-    broken = [e for e in fatal if (e.status, e.stop) == ("truncated", "sandbox_broken")]
-    assert broken, [(e.status, e.stop) for e in fatal]
-    assert all("its programs took all its memory" in e.notes["solved"] for e in broken)
+    fatal = {name: e for name, e in episodes.items() if name == FATAL or "again" in name}
+    assert {name: (e.status, e.stop) for name, e in fatal.items()} == dict.fromkeys(
+        fatal, ("truncated", "sandbox_broken")
+    )
+    assert all("its programs took all its memory" in e.notes["solved"] for e in fatal.values())
 
 
 @pytest.mark.parametrize("kind", HARMS)
