@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agentrl.config.old_keys import renewed
-from agentrl.config.recipe import Recipe
+from agentrl.config.recipe import Recipe, recipe_from_run
 from agentrl.config.sections import may_change
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import planned_id
@@ -69,7 +68,8 @@ def begin_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
         return RunDir.create(path, {**described, "base": base, "code": code})
     run = RunDir.open(path)
     known = {key: run.info.get(key) for key in described}
-    known["recipe"] = renewed(known["recipe"])
+    if known["recipe"] is not None:  # as this version reads and writes it
+        known["recipe"] = json.loads(recipe_from_run({"base": base, **run.info}).model_dump_json())
     old, new = dict(_leaves(known)), dict(_leaves(described))
     differing = {
         key.removeprefix("recipe."): f"{key}: {old.get(key)!r} -> {new.get(key)!r}"

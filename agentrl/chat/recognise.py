@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.chat.formats.parser import Parser
-from agentrl.chat.formats.registry import AUTO, PARSERS, make_parser, parser_class
+from agentrl.chat.formats.registry import AUTO, FORMATS, parser_of, prepared
 from agentrl.chat.stand_ins import STAND_IN, USER
 from agentrl.chat.tokenizer import Tokenizer
+from agentrl.config.agent import FormatSettings
 from agentrl.types.errors import RenderError
 from agentrl.types.task import Message
 
@@ -38,18 +39,19 @@ def called_message(name: str, long_ids: bool, *, as_text: bool = False, argument
 
 
 def parser_for(
-    name: str, tokenizer: Tokenizer, definitions: Sequence[Mapping[str, Any]], base: Path | None = None
+    format: FormatSettings, tokenizer: Tokenizer, definitions: Sequence[Mapping[str, Any]], base: Path | None = None
 ) -> Parser:
     """The parser of a recipe's `agent.format` for the template of a model.
 
     Args:
-        name: a format, a reference, or `auto`.
         base: folder of the recipe.
 
     Raises:
-        RecipeError: no such format, or one that cannot call one of the tools.
+        RecipeError: there is no such format, or it cannot call one of the tools.
     """
-    return make_parser(recognised(tokenizer) if name == AUTO else parser_class(name, base), definitions)
+    if format.use == AUTO:
+        return prepared(recognised(tokenizer)(definitions))
+    return parser_of(format, definitions, base)
 
 
 def recognised(tokenizer: Tokenizer) -> type[Parser]:
@@ -61,8 +63,9 @@ def recognised(tokenizer: Tokenizer) -> type[Parser]:
         taught, plain = (tokenizer.render([USER], tools, True) for tools in ([TOOL], None))
     except RenderError:
         taught = plain = ""
-    natives = (cls for cls in PARSERS.values() if cls.native is not None and cls.native.search(taught))
-    return next(natives, PARSERS["hermes"]) if taught != plain else PARSERS["hermes"]
+    natives = (cls for cls in FORMATS.all().values() if cls.native is not None and cls.native.search(taught))
+    hermes = FORMATS.find("hermes")
+    return next(natives, hermes) if taught != plain else hermes
 
 
 def writes_calls_of(tokenizer: Tokenizer, cls: type[Parser]) -> bool:
@@ -85,10 +88,10 @@ def written_format(tokenizer: Tokenizer) -> type[Parser] | None:
 
 @cache
 def _format_of(text: str) -> type[Parser] | None:
-    for cls in PARSERS.values():
+    for cls in FORMATS.all().values():
         if cls.mark is not None and not cls.mark.search(text):
             continue
-        calls = make_parser(cls, [TOOL]).parse(text, ["probe"]).calls
+        calls = prepared(cls([TOOL])).parse(text, ["probe"]).calls
         if [(call.name, call.arguments) for call in calls] == [("probe", {"text": STAND_IN})]:
             return cls
     return None

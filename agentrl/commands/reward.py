@@ -19,7 +19,7 @@ from agentrl.config.recipe import Recipe, recipe_from_run
 from agentrl.rewards.components import Component, RewardSet
 from agentrl.rollout.rescorer import Rescorer
 from agentrl.rollout.scheduler import RolloutScheduler
-from agentrl.sandbox.registry import open_backend
+from agentrl.sandbox.registry import BACKENDS
 from agentrl.store.rescored import Rescore, add, begin
 from agentrl.store.run_dir import RunDir
 from agentrl.types.closing import close_all
@@ -109,7 +109,7 @@ async def _score(
 
     try:
         if rewards.needs_fresh_sandbox:
-            backend = open_backend(recipe.sandbox.use, recipe.sandbox.settings, recipe.base)
+            backend = BACKENDS.chosen(recipe.sandbox, recipe.base).make()
             backend.preflight(spec)
         player = Rescorer(rewards, run.get, recipe.limits, earlier, backend, spec)
         async with RolloutScheduler(

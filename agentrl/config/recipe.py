@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
+from agentrl.config.agent import AgentSettings, SamplingSettings
 from agentrl.config.credit import CreditSettings, InformationGain
 from agentrl.config.engine import EngineSettings
 from agentrl.config.limits import Limits
@@ -18,44 +19,17 @@ from agentrl.config.model import ModelSettings
 from agentrl.config.old_keys import renewed
 from agentrl.config.rewards import Gate, RewardSettings
 from agentrl.config.scale import ScaleSettings
-from agentrl.config.sections import MAY_CHANGE, PlugIn, Section, Short, WithPlugIn, alone
+from agentrl.config.sections import MAY_CHANGE, PlugIn, Section, Short, alone
 from agentrl.config.tasks import CurriculumPart, TaskSettings
 from agentrl.config.track import Track
 from agentrl.config.train import TrainSettings
 from agentrl.types.sandbox import SandboxSpec
 
 
-class AgentSettings(WithPlugIn):
-    """Who drives the episode, and how calls are written."""
+class SandboxSettings(PlugIn):
+    """Where tools run, when they need a sandbox. Further keys are the backend's own settings."""
 
-    use: str | None = Field(None, description="An Agent subclass as ./task.py:Name; default: the built-in ToolAgent.")
-    system: str | None = Field(None, description="System message.")
-    max_turns: int = Field(10, gt=0, description="Model turns; an episode that needs more is truncated.")
-    describe_tools: bool = Field(
-        True, description="Tell the model about the tools; false for one that knows them from demonstrations."
-    )
-    format: str = Field(
-        "auto",
-        description="How tool calls are written: a format of docs/templates.md, ./file.py:Parser, or auto: as the "
-        "model's chat template writes them (hermes if it writes none).",
-    )
-
-
-class SamplingSettings(Section):
-    """How replies are sampled."""
-
-    temperature: float = Field(1.0, ge=0, description="0 is greedy.")
-    top_p: float = Field(1.0, gt=0, le=1, description="Nucleus mass; training takes 1 only.")
-    max_tokens: int = Field(256, gt=0, description="New tokens in one turn at most.")
-    stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        (), description="Strings: a reply ends with the token that completes one. Format tags adds its closing tags."
-    )
-
-
-class SandboxSettings(WithPlugIn):
-    """Where tools run, when they need a sandbox."""
-
-    use: str = Field("namespace", description="Which backend: namespace, docker, or pkg.module:Class.")
+    use: str = Field("namespace", description="A backend (agentrl list sandboxes), or ./file.py:Name.")
     spec: SandboxSpec = Field(default_factory=SandboxSpec, description="What every sandbox is like.")
     pool: Annotated[int, MAY_CHANGE] = Field(0, ge=0, description="Sandboxes made ahead of need, while models decode.")
 

@@ -68,6 +68,11 @@ class PlugIn(Short):
         """The plug-in's own settings."""
         return dict(self.model_extra or {})
 
+    @property
+    def own_keys(self) -> list[str]:
+        """The keys of the section that are no settings of the plug-in."""
+        return [name for name in type(self).model_fields if name != "use"]
+
     @classmethod
     def spelled_out(cls, value: Any) -> Any:
         """A name, or a name with its settings."""
@@ -86,7 +91,7 @@ class WithPlugIn(PlugIn):
 
     @model_validator(mode="after")
     def _knows_its_keys(self) -> Self:
-        if self.settings and not (self.use is not None and is_reference(self.use)):
+        if self.settings and not is_reference(self.use):
             raise PydanticCustomError("unknown_key", "unknown key '{key}'", {"key": next(iter(self.settings))})
         return self
 

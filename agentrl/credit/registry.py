@@ -222,5 +222,5 @@ def load_credit(settings: CreditSettings, base: Path | None = None) -> CreditAss
     Raises:
         RecipeError: there is no such estimator, it is none, or a setting does not fit.
     """
-    found = ESTIMATORS.load(settings.use, settings.settings, base)
+    found = ESTIMATORS.chosen(settings, base)
     return CreditAssigner(found.plug_in, found.settings)

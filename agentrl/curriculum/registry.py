@@ -52,6 +52,6 @@ def load_part(entry: CurriculumPart, base: Path, place: str) -> Part:
     Raises:
         RecipeError: there is no such part, it is none, or a setting does not fit.
     """
-    part: Part = PARTS.load(entry.use, entry.settings, base, place).make()
+    part: Part = PARTS.chosen(entry, base, place).make()
     part.name = entry.use
     return part

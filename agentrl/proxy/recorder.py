@@ -25,6 +25,7 @@ from agentrl.chat.proof import check
 from agentrl.chat.recognise import parser_for
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import Tokenizer
+from agentrl.config.agent import FormatSettings
 from agentrl.proxy.messages import BadRequest, from_openai, key_of, to_openai
 from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling
 from agentrl.types.episode import CallRecord, Drift, Episode, Node, Turn, path_to
@@ -44,7 +45,7 @@ class ProxyContext:
 
     engine: Engine
     tokenizer: Tokenizer
-    format: str
+    format: FormatSettings
     sampling: Sampling
     seed: int
     base: Path | None = None

@@ -16,6 +16,7 @@ KINDS = {
     "estimators": "agentrl.credit.registry:ESTIMATORS",
     "losses": "agentrl.train.losses.registry:LOSSES",
     "curriculum": "agentrl.curriculum.registry:PARTS",
+    "formats": "agentrl.chat.formats.registry:FORMATS",
     "sandboxes": "agentrl.sandbox.registry:BACKENDS",
     "trackers": "agentrl.reporters.registry:TRACKERS",
 }

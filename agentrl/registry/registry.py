@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel
 
@@ -20,6 +20,25 @@ from agentrl.registry.settings import Declared, checked, declared
 from agentrl.types.errors import AgentRLError, RecipeError, nearest
 
 T = TypeVar("T")
+
+
+class Section(Protocol):
+    """A section of a recipe that names a plug-in: `agentrl.config.sections.PlugIn`."""
+
+    @property
+    def use(self) -> Any:
+        """Which one."""
+        ...
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The plug-in's own."""
+        ...
+
+    @property
+    def own_keys(self) -> list[str]:
+        """What else stands beside `use`."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -128,12 +147,18 @@ class Registry(Generic[T]):
         return {name: self.find(name) for name in self.built_in}
 
     def load(
-        self, use: Any, settings: Mapping[str, Any], base: Path | None = None, place: str | None = None
+        self,
+        use: Any,
+        settings: Mapping[str, Any],
+        base: Path | None = None,
+        place: str | None = None,
+        beside: Collection[str] = (),
     ) -> Loaded[T]:
         """The plug-in that a recipe names, and its settings, checked.
 
         Args:
             settings: references in them (`./file.py:Name`, `./path`) are resolved.
+            beside: keys that stand beside the settings, one of which may have been misspelt.
 
         Raises:
             RecipeError: as `find`; or a setting is unknown, missing or does not fit.
@@ -142,8 +167,16 @@ class Registry(Generic[T]):
         plug_in = self.find(use, base, place)
         declares = self.settings_of(plug_in, name, place)
         given = resolve_references(dict(settings), base)
-        own = checked(declares.model, given, name, place, self.filled, self._who_has)
+        own = checked(declares.model, given, name, place, filled=self.filled, beside=beside, who_has=self._who_has)
         return Loaded(name, plug_in, own, declares.arguments(own), declares.wants)
+
+    def chosen(self, section: Section, base: Path | None = None, place: str | None = None) -> Loaded[T]:
+        """The plug-in that a section of a recipe names, with its settings.
+
+        Raises:
+            RecipeError: as `load`.
+        """
+        return self.load(section.use, section.settings, base, place, section.own_keys)
 
     def settings_of(self, plug_in: T, name: str, place: str | None = None) -> Declared:
         """What can be set about a plug-in.

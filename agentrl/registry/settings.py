@@ -109,7 +109,9 @@ def checked(
     given: Mapping[str, Any],
     name: str,
     place: str,
+    *,
     filled: Collection[str] = (),
+    beside: Collection[str] = (),
     who_has: Callable[[str], Sequence[str]] = lambda key: (),
 ) -> BaseModel:
     """Settings, checked against a model.
@@ -118,6 +120,7 @@ def checked(
         name: whose settings they are, for messages.
         place: the key of the recipe that they stand under.
         filled: parameters that are no settings, one of which may have been misspelt.
+        beside: keys that stand beside the settings, one of which may have been misspelt.
         who_has: what else has a setting of some name.
 
     Raises:
@@ -130,7 +133,7 @@ def checked(
         key = ".".join(map(str, found["loc"]))
         if found["type"] != "extra_forbidden":
             raise _unfit(found, key, name, place, filled) from None
-        remedy = nearest(key, model.model_fields, "its settings")
+        remedy = nearest(key, [*model.model_fields, *beside], "allowed here" if beside else "its settings")
         if others := who_has(key):
             remedy = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} it; {remedy}"
         raise RecipeError(f"{name} has no setting {key!r}", place=f"{place}.{key}", remedy=remedy) from None

@@ -44,7 +44,7 @@ def trackers(recipe: Recipe) -> list[Guarded]:
 
 
 def _reporter(entry: Track, name: str, base: Path, place: str) -> Reporter:
-    loaded = TRACKERS.load(entry.use, entry.settings, base, place)
+    loaded = TRACKERS.chosen(entry, base, place)
     try:
         reporter: Reporter = loaded.make()
     except MissingExtra as error:

@@ -374,7 +374,7 @@ def _component(name: str, given: Any, base: Path) -> Component:
     required, then = spec.pop("required", None), spec.pop("then", None)
     if isinstance(weight, bool) or not isinstance(weight, Real) or not math.isfinite(weight):
         raise RecipeError(f"weight {weight!r} is no finite number", place=f"{place}.weight")
-    loaded = REWARDS.load(name if use is None else use, spec, base, place)
+    loaded = REWARDS.load(name if use is None else use, spec, base, place, beside=("weight", "required", "then"))
     function = loaded.plug_in
     return Component(
         name,

@@ -50,13 +50,10 @@ class ToolAgent(Agent):
                 session.finish("answer", reply.text.strip())
 
 
-DEFAULT = "tool_agent"
-"""The agent of a recipe that names none."""
-
 AGENTS: Registry[type[Agent]] = Registry(
     kind="agent",
     key="agent",
-    built_in={DEFAULT: "agentrl.rollout.agent:ToolAgent"},
+    built_in={"tool_agent": "agentrl.rollout.agent:ToolAgent"},
     wanted="an Agent subclass",
     accept=subclass_of(Agent),  # type: ignore[type-abstract]
     contracts=[Agent],

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from agentrl.chat.formats.registry import AUTO, parser_named
+from agentrl.chat.formats.registry import AUTO, parser_of
 from agentrl.chat.proof import check
 from agentrl.chat.recognise import parser_for
 from agentrl.chat.renderer import Renderer
@@ -24,13 +24,13 @@ from agentrl.config.credit import InformationGain
 from agentrl.config.recipe import Recipe
 from agentrl.credit.registry import load_credit
 from agentrl.engines.scripted import Say, Script, ScriptedEngine
-from agentrl.registry.references import load_object, wrong_kind
+from agentrl.registry.references import is_reference, load_object, wrong_kind
 from agentrl.rewards.components import RewardSet
-from agentrl.rollout.agent import AGENTS, DEFAULT, Agent
+from agentrl.rollout.agent import AGENTS, Agent
 from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.information_gain import AnswerScorer
 from agentrl.sandbox.pool import Pool
-from agentrl.sandbox.registry import open_backend
+from agentrl.sandbox.registry import BACKENDS
 from agentrl.tools.base import Tool, toolbox
 from agentrl.tools.registry import TOOLS
 from agentrl.types.engine import Engine, Sampling
@@ -82,7 +82,7 @@ class Parts:
         Raises:
             RecipeError: none fits.
         """
-        if self.recipe.agent.use is not None:
+        if is_reference(self.recipe.agent.use):
             return
         lengths = []
         for task in tasks[:PROMPTS]:
@@ -103,7 +103,7 @@ class Parts:
         if not (self.needs_sandbox or self.rewards.needs_fresh_sandbox):
             return None
         settings = self.recipe.sandbox
-        backend = open_backend(settings.use, settings.settings, self.recipe.base)
+        backend: Backend = BACKENDS.chosen(settings, self.recipe.base).make()
         backend.preflight(settings.spec)
         if not settings.pool:
             return backend
@@ -199,24 +199,23 @@ def build(recipe: Recipe) -> Parts:
     parts = Parts(
         recipe=recipe,
         make_tools=make_tools,
-        make_agent=AGENTS.load(recipe.agent.use or DEFAULT, recipe.agent.settings, recipe.base).make,
+        make_agent=AGENTS.chosen(recipe.agent, recipe.base).make,
         rewards=rewards,
         definitions=definitions,
         needs_sandbox=rewards.needs_sandbox or any(tool.needs_sandbox for tool in tools),
     )
     for name in recipe.scripts:
         parts.script(name)
-    if recipe.agent.format != AUTO:
-        parser_named(recipe.agent.format, definitions, recipe.base)
+    if recipe.agent.format.use != AUTO:
+        parser_of(recipe.agent.format, definitions, recipe.base)
+    BACKENDS.chosen(recipe.sandbox, recipe.base)
     if recipe.model is not None and recipe.model.template is not None:
         template_text(recipe.model.template)
     return parts
 
 
 def _tool_maker(recipe: Recipe) -> Callable[[], list[Tool]]:
-    chosen = [
-        TOOLS.load(entry.use, entry.settings, recipe.base, f"tools.{index}") for index, entry in enumerate(recipe.tools)
-    ]
+    chosen = [TOOLS.chosen(entry, recipe.base, f"tools.{index}") for index, entry in enumerate(recipe.tools)]
     return lambda: [each.make() for each in chosen]
 
 

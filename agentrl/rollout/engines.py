@@ -16,6 +16,7 @@ from agentrl.config.model import ModelSettings
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.models.load import LoadedModel, load_model, load_tokenizer, model_folder, on_cuda
+from agentrl.registry.references import is_reference
 from agentrl.rollout.builder import Parts, build
 from agentrl.types.engine import Engine
 from agentrl.types.errors import RecipeError, needs
@@ -128,7 +129,7 @@ def needed_context(recipe: Recipe) -> int | None:
     Returns:
         None where code decides: an agent of one's own, or a curriculum.
     """
-    if recipe.agent.use is not None or recipe.curriculum:
+    if is_reference(recipe.agent.use) or recipe.curriculum:
         return None
     sources = [recipe.tasks, recipe.eval.tasks if recipe.eval is not None else None]
     tasks = [task for each in sources if each is not None for task in load_tasks(each, recipe.base, recipe.seed).tasks]

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from agentrl.chat.formats.parser import Parser
-from agentrl.chat.formats.registry import make_parser
+from agentrl.chat.formats.registry import prepared
 from agentrl.chat.proof import check
 from agentrl.chat.recognise import parser_for, recognised
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.stand_ins import REPLY
 from agentrl.chat.template import SHIPPED, arguments_of, template_text, with_arguments
 from agentrl.chat.tokenizer import HFTokenizer
+from agentrl.config.agent import FormatSettings
 from agentrl.types.errors import RecipeError, RenderError
 from agentrl.types.task import Message
 from tests.chat.families import FAMILIES, REFUSED, small, template_of, tokenizer_of
@@ -34,7 +35,7 @@ USER: Message = {"role": "user", "content": "Where is it?"}
 
 
 def renderer_of(tokenizer: HFTokenizer, format: str = "auto") -> Renderer:
-    renderer = Renderer(tokenizer, parser_for(format, tokenizer, [SEARCH]), [SEARCH])
+    renderer = Renderer(tokenizer, parser_for(FormatSettings(use=format), tokenizer, [SEARCH]), [SEARCH])
     check(renderer)
     return renderer
 
@@ -330,6 +331,6 @@ def test_a_parser_class_of_ones_own_is_taken_as_it_is() -> None:
         def _find(self, text: str, tools: Any) -> Any:
             return iter(())
 
-    renderer = Renderer(tokenizer_of("qwen3"), make_parser(Mine, [SEARCH]), [SEARCH])
+    renderer = Renderer(tokenizer_of("qwen3"), prepared(Mine([SEARCH])), [SEARCH])
     check(renderer)
     assert "!search" in renderer.tokenizer.decode(renderer.start([USER]))

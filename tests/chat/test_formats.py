@@ -8,7 +8,7 @@ import pytest
 
 from agentrl.chat.formats.harmony import HarmonyParser
 from agentrl.chat.formats.parser import ParsedCall
-from agentrl.chat.formats.registry import ALIASES, PARSERS, parser_named
+from agentrl.chat.formats.registry import FORMATS, parser_named
 from agentrl.types.errors import RecipeError
 from tests.chat.test_parsers import STRING, tool
 
@@ -111,7 +111,7 @@ def test_a_familys_call_is_read_in_its_format(format: str, text: str, more: dict
 
 
 @pytest.mark.parametrize(("format", "text", "more"), WRITTEN, ids=IDS)
-@pytest.mark.parametrize("other", PARSERS)
+@pytest.mark.parametrize("other", FORMATS.built_in)
 def test_a_call_in_another_format_is_never_the_answer(
     other: str, format: str, text: str, more: dict[str, object]
 ) -> None:
@@ -144,7 +144,7 @@ def test_the_fault_names_the_format(format: str, text: str, found: str) -> None:
     assert not fault.tool
 
 
-@pytest.mark.parametrize("format", PARSERS)
+@pytest.mark.parametrize("format", FORMATS.built_in)
 def test_answers_that_only_speak_of_calls_stay_answers(format: str) -> None:
     parser = parser_named(format, TOOLS)
     for text in (
@@ -162,8 +162,8 @@ def test_answers_that_only_speak_of_calls_stay_answers(format: str) -> None:
 
 
 def test_every_format_has_a_sample() -> None:
-    assert {name for name, _, _ in WRITTEN} == set(PARSERS) - {"fenced", "tags"}
-    assert set(ALIASES.values()) <= set(PARSERS)
+    assert {name for name, _, _ in WRITTEN} == set(FORMATS.built_in) - {"fenced", "tags"}
+    assert set(FORMATS.aliases.values()) <= set(FORMATS.built_in)
 
 
 def test_ids_of_calls_are_kept() -> None:

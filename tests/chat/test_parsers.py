@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from agentrl.chat.formats.parser import MAX_DEPTH, MAX_FAULTS, signature_lines
-from agentrl.chat.formats.registry import PARSERS, ParsedCall, Parser, Reply, parser_named
+from agentrl.chat.formats.parser import MAX_DEPTH, MAX_FAULTS, ParsedCall, Parser, Reply, signature_lines
+from agentrl.chat.formats.registry import FORMATS, parser_named
 from agentrl.types.errors import RecipeError
 
 
@@ -32,9 +32,9 @@ TOOLS = [
     tool("find", ["text"], text={"anyOf": [STRING, {"type": "null"}]}),
 ]
 NAMES = [t["function"]["name"] for t in TOOLS]
-PARSER = {name: parser_named(name, TOOLS) for name in PARSERS}
+PARSER = {name: parser_named(name, TOOLS) for name in FORMATS.built_in}
 # The shared machinery is tried on many texts under the oldest formats, what each format adds to it on fewer.
-EXAMPLES = {name: 400 if name in ("hermes", "xml", "fenced", "tags") else 100 for name in PARSERS}
+EXAMPLES = {name: 400 if name in ("hermes", "xml", "fenced", "tags") else 100 for name in FORMATS.built_in}
 
 
 def parse(format: str, text: str) -> Reply:
@@ -242,7 +242,7 @@ def test_call_ids_are_kept() -> None:
 CALL = {name: parser.format("", [("look", {})]) for name, parser in PARSER.items()}
 
 
-@pytest.mark.parametrize("format", PARSERS)
+@pytest.mark.parametrize("format", FORMATS.built_in)
 def test_thought_is_split_off(format: str) -> None:
     call, (opened, closed) = CALL[format], PARSER[format].thought
     for text, thought, said, calls in [
@@ -263,7 +263,7 @@ def test_a_thoughts_end_inside_of_an_argument_is_no_thought() -> None:
     assert parse("hermes", call) == Reply("", calls=[ParsedCall("search", {"query": "</think>"})])
 
 
-@pytest.mark.parametrize("format", PARSERS)
+@pytest.mark.parametrize("format", FORMATS.built_in)
 def test_answers(format: str) -> None:
     assert parse(format, "So: <answer> Paris </answer>.").answer == "Paris"
     assert parse(format, "<answer>A</answer> no, <answer>B</answer>").answer == "B"
@@ -283,7 +283,7 @@ def test_a_tool_named_answer_goes_before_the_tag() -> None:
     assert reply == Reply("", calls=[ParsedCall("answer", {"text": "Paris"})])
 
 
-@pytest.mark.parametrize("format", PARSERS)
+@pytest.mark.parametrize("format", FORMATS.built_in)
 def test_only_tools_on_offer_can_be_called(format: str) -> None:
     text = PARSER[format].format("", [("search", {"query": "x"})])
     reply = PARSER[format].parse(text, ["look"])
@@ -292,7 +292,7 @@ def test_only_tools_on_offer_can_be_called(format: str) -> None:
     assert PARSER[format].parse("just text", []).errors == []
 
 
-@pytest.mark.parametrize("format", PARSERS)
+@pytest.mark.parametrize("format", FORMATS.built_in)
 def test_instructions_show_every_tool_and_a_call_that_can_be_read(format: str) -> None:
     text = PARSER[format].instructions(TOOLS)
     for name in NAMES:
@@ -330,7 +330,7 @@ FRAGMENTS = [
 WRITTEN = st.lists(st.sampled_from(FRAGMENTS) | st.text(max_size=5), max_size=25).map("".join)
 
 
-@pytest.mark.parametrize("format", PARSERS)
+@pytest.mark.parametrize("format", FORMATS.built_in)
 def test_parsing_never_raises(format: str) -> None:
     @settings(max_examples=EXAMPLES[format], deadline=None)
     @given(WRITTEN, st.lists(st.sampled_from([*NAMES, "answer", "x.*("]), unique=True))
@@ -345,7 +345,7 @@ def test_parsing_never_raises(format: str) -> None:
     check()
 
 
-@pytest.mark.parametrize("format", PARSERS)
+@pytest.mark.parametrize("format", FORMATS.built_in)
 @pytest.mark.parametrize(
     "fragment", [*FRAGMENTS, "<a>", "<tool_call>{", "<function ", "``` ", "< ", "<function=a><parameter=b>"]
 )
@@ -378,7 +378,7 @@ CALLS = st.one_of(
 CANNOT_WRITE_ALL = {"xml", "seed-oss", "glm-4.5", "minimax", "deepseek-v3.2", "harmony"}
 
 
-@pytest.mark.parametrize("format", PARSERS)
+@pytest.mark.parametrize("format", FORMATS.built_in)
 def test_what_is_written_is_read_back(format: str) -> None:
     parser: Parser = PARSER[format]
 

@@ -12,6 +12,7 @@ from agentrl.chat.recognise import parser_for
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.template import template_text
 from agentrl.chat.tokenizer import HFTokenizer
+from agentrl.config.agent import FormatSettings
 from agentrl.store.run_dir import RunDir
 from tests.chat.families import template_of
 from tests.chat.real_tokenizers import NAMES, real_tokenizer
@@ -33,7 +34,7 @@ def tokenizer_of(name: str) -> HFTokenizer:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_conversation_of_calls_and_results(name: str) -> None:
     tokenizer = tokenizer_of(name)
-    renderer = Renderer(tokenizer, parser_for("auto", tokenizer, [SEARCH]), [SEARCH])
+    renderer = Renderer(tokenizer, parser_for(FormatSettings(), tokenizer, [SEARCH]), [SEARCH])
     check(renderer)
     assert renderer.parser.name == FORMATS[name]
     ids = renderer.start([USER])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentrl.chat.formats.registry import PARSERS, parser_named
+from agentrl.chat.formats.registry import FORMATS, parser_named
 from agentrl.chat.proof import check
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer, break_up, control_pattern
@@ -44,7 +44,7 @@ def result(text: str, index: int = 0) -> Message:
     return {"role": "tool", "name": "search", "tool_call_id": f"call_{index}", "content": text}
 
 
-@pytest.mark.parametrize("parser", PARSERS)
+@pytest.mark.parametrize("parser", FORMATS.built_in)
 @pytest.mark.parametrize("name", USABLE)
 def test_parts_add_up_to_the_whole(name: str, parser: str) -> None:
     check(renderer_of(name, parser))
@@ -173,7 +173,7 @@ def test_templates_describe_tools_only_in_the_parsers_own_format() -> None:
         assert shown.count("Search the catalogue.") == 1
 
 
-@pytest.mark.parametrize("parser", PARSERS)
+@pytest.mark.parametrize("parser", FORMATS.built_in)
 @pytest.mark.parametrize("name", USABLE)
 def test_tools_and_system_message_reach_the_model(name: str, parser: str) -> None:
     renderer = renderer_of(name, parser)

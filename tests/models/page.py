@@ -13,6 +13,7 @@ from agentrl.chat.recognise import parser_for, recognised
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.template import template_text
 from agentrl.chat.tokenizer import HFTokenizer
+from agentrl.config.agent import FormatSettings
 from agentrl.config.train import TrainSettings
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.store.run_dir import RunDir
@@ -68,7 +69,7 @@ def cheap(family: Family) -> Cheap:
     """Tries template, format, engine and trainer."""
     tokenizer = tokenizer_of(family)
     format = recognised(tokenizer)
-    renderer = Renderer(tokenizer, parser_for("auto", tokenizer, []), [])
+    renderer = Renderer(tokenizer, parser_for(FormatSettings(), tokenizer, []), [])
     check(renderer)
     template = family.shipped or ("own, thoughts kept" if any("thought" in note for note in renderer.notes) else "own")
     model = tiny_model(family, len(tokenizer.hf))

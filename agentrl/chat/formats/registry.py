@@ -6,90 +6,81 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentrl.chat.formats.fenced import FencedParser
-from agentrl.chat.formats.gemma4 import Gemma4Parser
-from agentrl.chat.formats.harmony import HarmonyParser
-from agentrl.chat.formats.json_calls import (
-    CohereParser,
-    GraniteParser,
-    HermesParser,
-    Llama3Parser,
-    MistralV3Parser,
-    NemotronParser,
-    Phi4Parser,
-)
-from agentrl.chat.formats.named_calls import DeepSeekV3Parser, DeepSeekV31Parser, KimiK2Parser, MistralParser
-from agentrl.chat.formats.parser import ParsedCall, ParseFault, Parser, Reply
-from agentrl.chat.formats.pythonic import GemmaParser, Lfm2Parser, Olmo3Parser, PythonicParser
-from agentrl.chat.formats.tags import TagsParser
-from agentrl.chat.formats.xml import DeepSeekV32Parser, GlmParser, MiniMaxParser, SeedParser, XmlParser
-from agentrl.registry.references import is_reference, load_object, wrong_kind
-from agentrl.types.errors import RecipeError, nearest
-
-__all__ = ["AUTO", "PARSERS", "ParseFault", "ParsedCall", "Parser", "Reply", "parser_class", "parser_named"]
+from agentrl.chat.formats.parser import Parser
+from agentrl.config.agent import FormatSettings
+from agentrl.registry.registry import Registry, subclass_of
+from agentrl.types.errors import RecipeError
 
 AUTO = "auto"
 """The format that the chat template of the model writes; hermes where it writes none."""
 
-PARSERS: dict[str, type[Parser]] = {
-    cls.name: cls
-    for cls in (
-        HermesParser, SeedParser, XmlParser, GlmParser, MiniMaxParser,
-        DeepSeekV3Parser, DeepSeekV31Parser, DeepSeekV32Parser, KimiK2Parser, HarmonyParser,
-        Gemma4Parser, MistralParser, MistralV3Parser, Phi4Parser, GraniteParser, NemotronParser, CohereParser,
-        Lfm2Parser, GemmaParser, Olmo3Parser, PythonicParser, Llama3Parser,
-        FencedParser, TagsParser,
-    )
-}  # fmt: skip
-"""In the order in which a reply, or what a template writes, is compared with them: what is unmistakable comes first."""
+FORMATS: Registry[type[Parser]] = Registry(
+    kind="tool-call format",
+    key="agent.format",
+    # In the order in which a reply, or what a template writes, is compared with them: what is unmistakable comes first.
+    built_in={
+        "hermes": "agentrl.chat.formats.json_calls:HermesParser",
+        "seed-oss": "agentrl.chat.formats.xml:SeedParser",
+        "xml": "agentrl.chat.formats.xml:XmlParser",
+        "glm-4.5": "agentrl.chat.formats.xml:GlmParser",
+        "minimax": "agentrl.chat.formats.xml:MiniMaxParser",
+        "deepseek-v3": "agentrl.chat.formats.named_calls:DeepSeekV3Parser",
+        "deepseek-v3.1": "agentrl.chat.formats.named_calls:DeepSeekV31Parser",
+        "deepseek-v3.2": "agentrl.chat.formats.xml:DeepSeekV32Parser",
+        "kimi-k2": "agentrl.chat.formats.named_calls:KimiK2Parser",
+        "harmony": "agentrl.chat.formats.harmony:HarmonyParser",
+        "gemma4": "agentrl.chat.formats.gemma4:Gemma4Parser",
+        "mistral": "agentrl.chat.formats.named_calls:MistralParser",
+        "mistral-v3": "agentrl.chat.formats.json_calls:MistralV3Parser",
+        "phi-4": "agentrl.chat.formats.json_calls:Phi4Parser",
+        "granite": "agentrl.chat.formats.json_calls:GraniteParser",
+        "nemotron": "agentrl.chat.formats.json_calls:NemotronParser",
+        "cohere": "agentrl.chat.formats.json_calls:CohereParser",
+        "lfm2": "agentrl.chat.formats.pythonic:Lfm2Parser",
+        "gemma": "agentrl.chat.formats.pythonic:GemmaParser",
+        "olmo3": "agentrl.chat.formats.pythonic:Olmo3Parser",
+        "pythonic": "agentrl.chat.formats.pythonic:PythonicParser",
+        "llama3": "agentrl.chat.formats.json_calls:Llama3Parser",
+        "fenced": "agentrl.chat.formats.fenced:FencedParser",
+        "tags": "agentrl.chat.formats.tags:TagsParser",
+    },
+    wanted="a Parser subclass",
+    accept=subclass_of(Parser),  # type: ignore[type-abstract]
+    contracts=[Parser],
+    leading=["definitions"],
+    aliases={"qwen": "hermes", "qwen3-coder": "xml", "gpt-oss": "harmony", "llama": "llama3"},
+)
 
-ALIASES = {"qwen": "hermes", "qwen3-coder": "xml", "gpt-oss": "harmony", "llama": "llama3"}
 
-
-def parser_class(name: str, base: Path | None = None) -> type[Parser]:
-    """The class that a recipe's `agent.format` names: a format, or a parser of one's own as `./file.py:Name`.
-
-    Args:
-        base: folder of the recipe.
-
-    Raises:
-        RecipeError: no such format, or the reference names something else than a Parser subclass.
-    """
-    if is_reference(name):
-        found = load_object(name, base or Path())
-        if not _is_parser(found):
-            raise wrong_kind(name, base or Path(), "agent.format", "a Parser subclass", _is_parser)
-        return found  # type: ignore[no-any-return]
-    if (known := ALIASES.get(name, name)) in PARSERS:
-        return PARSERS[known]
-    raise RecipeError(
-        f"there is no tool-call format {name!r}",
-        place="agent.format",
-        remedy=nearest(name, [AUTO, *PARSERS], "write ./file.py:Name for one of your own, or take one of"),
-    )
-
-
-def parser_named(name: str, definitions: Sequence[Mapping[str, Any]] = (), base: Path | None = None) -> Parser:
+def parser_of(
+    format: FormatSettings, definitions: Sequence[Mapping[str, Any]] = (), base: Path | None = None
+) -> Parser:
     """The parser of a format.
 
     Args:
+        format: a name other than `auto`, or a parser of one's own.
         definitions: of the recipe's tools. Without them, formats with bare text as argument cannot name it.
         base: folder of the recipe.
 
     Raises:
-        RecipeError: no such format, or one that cannot call one of the tools.
+        RecipeError: there is no such format, it is no parser, a setting does not fit, or it cannot call one of the
+            tools.
     """
-    return make_parser(parser_class(name, base), definitions)
+    return prepared(FORMATS.chosen(format, base).make(definitions))
 
 
-def make_parser(cls: type[Parser], definitions: Sequence[Mapping[str, Any]]) -> Parser:
-    """A parser of a class, which knows the other formats.
+def parser_named(name: str, definitions: Sequence[Mapping[str, Any]] = (), base: Path | None = None) -> Parser:
+    """The parser of a format without settings, as `parser_of`."""
+    return parser_of(FormatSettings(use=name), definitions, base)
+
+
+def prepared(parser: Parser) -> Parser:
+    """A parser that knows the other formats.
 
     Raises:
         RecipeError: the format cannot write a call of one of the tools.
     """
-    parser = cls(definitions)
-    parser.others = [other for other in PARSERS.values() if other is not cls]
+    parser.others = [other for other in FORMATS.all().values() if other is not type(parser)]
     for name in parser.functions:
         try:
             parser.example(name)
@@ -97,7 +88,3 @@ def make_parser(cls: type[Parser], definitions: Sequence[Mapping[str, Any]]) -> 
             remedy = "rename the tool or its arguments, or take another format (hermes writes every name)"
             raise RecipeError(str(error), place="agent.format", remedy=remedy) from None
     return parser
-
-
-def _is_parser(found: Any) -> bool:
-    return isinstance(found, type) and issubclass(found, Parser) and found is not Parser

@@ -101,5 +101,5 @@ def load_loss(settings: LossSettings, base: Path | None = None) -> tuple[Loss, B
     Raises:
         RecipeError: there is no such loss, it is none, or a setting does not fit.
     """
-    found = FAMILIES[type(settings)].load(settings.use, settings.settings, base)
+    found = FAMILIES[type(settings)].chosen(settings, base)
     return found.plug_in, found.settings
