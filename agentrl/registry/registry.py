@@ -81,6 +81,7 @@ class Registry(Generic[T]):
         filled: the parameters that are filled by name where it asks for them; no settings.
         declares: its settings, where they are not those of its function or constructor.
         aliases: other names of built-ins.
+        also: words that a recipe may write in place of a name, which somebody else reads; for messages.
         about: what else `agentrl list` says of one; `does` and `code` (a reference) stand for its docstring and place.
     """
 
@@ -94,6 +95,7 @@ class Registry(Generic[T]):
     filled: Collection[str] = ()
     declares: Callable[[T], Declared] | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
+    also: Sequence[str] = ()
     about: Callable[[T], Mapping[str, Any]] | None = None
 
     def find(self, use: Any, base: Path | None = None, place: str | None = None) -> T:
@@ -110,7 +112,7 @@ class Registry(Generic[T]):
         place, base = place or self.key, base or Path()
         name = self.aliases.get(use, use) if isinstance(use, str) else use
         if isinstance(name, str) and not is_reference(name) and name not in self.built_in:
-            remedy = nearest(name, self.built_in, "name your own as ./file.py:Name, or take one of")
+            remedy = nearest(name, [*self.also, *self.built_in], "name your own as ./file.py:Name, or take one of")
             raise RecipeError(f"there is no {self.kind} {use!r}", place=place, remedy=remedy)
         reference = self.built_in.get(name, name) if isinstance(name, str) else None
         found = use if reference is None else load_object(reference, base)

@@ -8,7 +8,8 @@ import pytest
 
 from agentrl.chat.formats.harmony import HarmonyParser
 from agentrl.chat.formats.parser import ParsedCall
-from agentrl.chat.formats.registry import FORMATS, parser_named
+from agentrl.chat.formats.registry import FORMATS, parser_named, parser_of
+from agentrl.config.agent import AgentSettings, FormatSettings
 from agentrl.types.errors import RecipeError
 from tests.chat.test_parsers import STRING, tool
 
@@ -305,3 +306,14 @@ def test_a_parser_of_ones_own(tmp_path: Path) -> None:
 def test_a_tool_that_a_format_cannot_name_is_refused() -> None:
     with pytest.raises(RecipeError, match="pythonic cannot express 'look-up'"):
         parser_named("pythonic", [tool("look-up")])
+
+
+def test_settings_of_a_parser_of_ones_own(tmp_path: Path) -> None:
+    code = MINE.replace("class Shout(Parser):", "class Shout(Parser):\n    def __init__(self, definitions, mark='!'):\n"
+                        "        super().__init__(definitions)\n        self.sign = mark\n")  # fmt: skip
+    (tmp_path / "mine.py").write_text(code)
+    given = AgentSettings.model_validate({"format": {"./mine.py:Shout": {"mark": "?"}}}).format
+    parser = parser_of(given, TOOLS, tmp_path)
+    assert parser.sign == "?"  # type: ignore[attr-defined]
+    with pytest.raises(RecipeError, match=r"agent.format.mrak: ./mine.py:Shout has no setting 'mrak'\n.*'mark'"):
+        parser_of(FormatSettings.model_validate({"use": "./mine.py:Shout", "mrak": 1}), TOOLS, tmp_path)

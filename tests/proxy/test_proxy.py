@@ -14,6 +14,7 @@ from aiohttp import web
 from torch.testing import assert_close
 
 from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
+from agentrl.config.agent import FormatSettings
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.proxy.recorder import ProxyContext
 from agentrl.proxy.server import Proxy
@@ -78,7 +79,9 @@ async def connected(
     engine: Any, tokenizer: Any, idle_s: float = 60.0, taken: set[str] | None = None
 ) -> AsyncIterator[Client]:
     stored: list[Episode] = []
-    context = ProxyContext(engine, tokenizer, "hermes", Sampling(temperature=0.8, max_tokens=12), seed=0)
+    context = ProxyContext(
+        engine, tokenizer, FormatSettings(use="hermes"), Sampling(temperature=0.8, max_tokens=12), seed=0
+    )
     proxy = Proxy(context, stored.append, model="m", taken=taken or set(), idle_s=idle_s)
     runner = web.AppRunner(proxy.app(), shutdown_timeout=0.1)
     await runner.setup()

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.chat.formats.parser import Parser
-from agentrl.config.agent import FormatSettings
-from agentrl.registry.registry import Registry, subclass_of
+from agentrl.registry.registry import Registry, Section, subclass_of
 from agentrl.types.errors import RecipeError
 
 AUTO = "auto"
@@ -48,17 +47,16 @@ FORMATS: Registry[type[Parser]] = Registry(
     accept=subclass_of(Parser),  # type: ignore[type-abstract]
     contracts=[Parser],
     leading=["definitions"],
+    also=[AUTO],
     aliases={"qwen": "hermes", "qwen3-coder": "xml", "gpt-oss": "harmony", "llama": "llama3"},
 )
 
 
-def parser_of(
-    format: FormatSettings, definitions: Sequence[Mapping[str, Any]] = (), base: Path | None = None
-) -> Parser:
+def parser_of(format: Section, definitions: Sequence[Mapping[str, Any]] = (), base: Path | None = None) -> Parser:
     """The parser of a format.
 
     Args:
-        format: a name other than `auto`, or a parser of one's own.
+        format: names one other than `auto`, or a parser of one's own.
         definitions: of the recipe's tools. Without them, formats with bare text as argument cannot name it.
         base: folder of the recipe.
 
@@ -71,7 +69,7 @@ def parser_of(
 
 def parser_named(name: str, definitions: Sequence[Mapping[str, Any]] = (), base: Path | None = None) -> Parser:
     """The parser of a format without settings, as `parser_of`."""
-    return parser_of(FormatSettings(use=name), definitions, base)
+    return prepared(FORMATS.load(name, {}, base).make(definitions))
 
 
 def prepared(parser: Parser) -> Parser:
