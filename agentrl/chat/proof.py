@@ -96,7 +96,9 @@ def _prove_prompt(renderer: Renderer, messages: list[Message], replies: list[int
         called = count > 0 and replies[count - 1] in calls
         expected = _expected(renderer, new, first=not count, called=called)
         if count < len(pieces) - 1:
-            expected = expected.removesuffix(renderer._generation)
+            bare = _expected(renderer, new, first=not count, called=called, generation=False)
+            opens = bare != expected and expected.startswith(bare)  # what opens a reply may depend on what is before it
+            expected = bare if opens else expected.removesuffix(renderer._generation)
             piece = piece[: len(expected)]
         if piece != expected:
             _refuse(renderer, new, begin, expected, piece, first=not count, called=called)
@@ -139,8 +141,10 @@ def _pieces(renderer: Renderer, whole: str, replies: list[int], calls: set[int])
     return [*pieces, rest]
 
 
-def _expected(renderer: Renderer, new: list[Message], *, first: bool, called: bool) -> str:
-    return renderer._opening_text(new) if first else renderer._after(new, called=called)[1]
+def _expected(renderer: Renderer, new: list[Message], *, first: bool, called: bool, generation: bool = True) -> str:
+    if first:
+        return renderer._opening_text(new, generation=generation)
+    return renderer._after(new, called=called, generation=generation)[1]
 
 
 def _refuse(

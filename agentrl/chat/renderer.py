@@ -42,8 +42,7 @@ class Renderer:
 
     Attributes:
         stop_token_ids: tokens that end an assistant turn; the one that the template writes comes first.
-        opened: what of a reply the generation prompt holds already: "<think>" or what the format has for it where it
-            leaves a thought open, else "".
+        opened: as `opened_by`, of the prompt that follows a user's message.
         notes: what `check` found that is no error, a line each.
 
     Raises:
@@ -86,7 +85,7 @@ class Renderer:
         # What the template writes before a reply and the generation prompt lacks: the model samples it itself.
         before = scaffold[: scaffold.index(STAND_IN)]
         self._lead = before.removeprefix(prompt) if before.startswith(prompt) else ""
-        self.opened = parser.thought[0] if prompt.rstrip().endswith(parser.thought[0]) else ""
+        self.opened = self._opened_in(prompt)
 
     def start(self, messages: Sequence[Message]) -> list[int]:
         """The tokens of the opening messages and of the generation prompt."""
@@ -110,6 +109,13 @@ class Renderer:
         # A reply that calls may end with the turn at once, where others end with a token of their own first (Cohere's).
         ended = close.text if last == close.end else close.text + last
         return self._encode(text.removeprefix(ended) if last else text, after=close.end)
+
+    def opened_by(self, prompt: Sequence[int]) -> str:
+        """The mark of a thought that a prompt leaves open, which belongs to the reply; "" if it opens none.
+
+        Prompts may differ in that (Gemma 4's, after a result and not at the beginning).
+        """
+        return self._opened_in(self.tokenizer.decode(prompt[-16:]))
 
     def begin(self, text: str) -> list[int]:
         """The tokens of a reply that begins with `text` and is not at its end."""
@@ -160,18 +166,19 @@ class Renderer:
 
     # What follows is for `agentrl.chat.proof`, too.
 
-    def _opening_text(self, messages: Sequence[Message]) -> str:
-        return self._text(self.described(messages), self._template_tools)
+    def _opening_text(self, messages: Sequence[Message], *, generation: bool = True) -> str:
+        return self._text(self.described(messages), self._template_tools, generation)
 
-    def _after(self, new_messages: Sequence[Message], *, called: bool) -> tuple[Close, str]:
+    def _after(self, new_messages: Sequence[Message], *, called: bool, generation: bool = True) -> tuple[Close, str]:
         """How a reply ends, and the text that comes behind it, its end included.
 
         Args:
             called: whether the reply ended as one that calls: only then its results can answer the call.
+            generation: with what opens the next reply.
         """
         called = called and self._call_close is not None and new_messages[0]["role"] == "tool"
         stand_in = called_message(self._called_name(new_messages), self._results[1]) if called else REPLY
-        text = self._text([USER, stand_in, *new_messages], None)
+        text = self._text([USER, stand_in, *new_messages], None, generation)
         _, found, tail = text.partition(STAND_IN)
         if called and self._call_close is not None:
             tail = self._call_close.end + tail.partition(self._call_close.end)[2]
@@ -188,6 +195,9 @@ class Renderer:
 
     def _called_name(self, messages: Sequence[Message]) -> str:
         return str(messages[0].get("name") or "tool")
+
+    def _opened_in(self, prompt: str) -> str:
+        return self.parser.thought[0] if prompt.rstrip().endswith(self.parser.thought[0]) else ""
 
     def _begun(self, text: str) -> str:
         """A reply as the model samples it: with what the template writes before it, unless the text has that."""
@@ -213,9 +223,9 @@ class Renderer:
             return Close(end, end)
         return ends[-1] if calls else ends[0]
 
-    def _text(self, messages: Sequence[Message], tools: list[dict[str, Any]] | None) -> str:
+    def _text(self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, generation: bool) -> str:
         safe = [self._safe(index, message) for index, message in enumerate(messages)]
-        return self.tokenizer.render(self._adapt(safe), tools, True)
+        return self.tokenizer.render(self._adapt(safe), tools, generation)
 
     def _safe(self, index: int, message: Message) -> Message:
         content = message["content"]

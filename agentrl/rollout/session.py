@@ -125,7 +125,7 @@ class Session:
         self._render_pending()
         if len(self.graph.tokens) + self._reserve >= self.engine.max_context:
             raise ContextOverflow(f"{len(self.graph.tokens)} tokens, the engine takes {self.engine.max_context}")
-        state = self._state()
+        state, opened = self._state(), self.renderer.opened_by(self.graph.tokens)
         sampling = msgspec.structs.replace(
             self.sampling,
             stop_token_ids=tuple(self.renderer.stop_token_ids),
@@ -146,7 +146,7 @@ class Session:
         if said and said[-1] in sampling.stop_token_ids:
             said = said[:-1]
         text = self.renderer.tokenizer.decode(said)
-        reply = self.parser.parse(self.renderer.opened + text, list(self.methods))
+        reply = self.parser.parse(opened + text, list(self.methods))
         self.messages.append({"role": "assistant", "content": text})
         self.turns.append(
             Turn(

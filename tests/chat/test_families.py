@@ -173,6 +173,15 @@ class TestGemma4:
         answered = '<|tool_response>response:search{value:<|"|>room 7<|"|>}<tool_response|>'
         assert tokenizer.decode([*call, *renderer.extend(call, [result("room 7")])]) == f"{self.CALL}{answered}"
 
+    def test_a_thought_that_is_opened_behind_results_belongs_to_the_reply(self) -> None:
+        settled = with_arguments(template_of("gemma4_v5"), {"enable_thinking": True})
+        renderer = renderer_of(small(settled, "<eos>", "gemma4-thinking"))
+        start = renderer.start([USER])
+        assert renderer.opened_by(start) == ""
+        call = renderer.demonstrate(renderer.parser.format("", [("search", {"query": "x"})]))
+        prompt = [*start, *call, *renderer.extend(call, [result("room 7")])]
+        assert renderer.opened_by(prompt) == "<|channel>thought"
+
     def test_a_result_cannot_close_the_text_that_it_stands_in(self) -> None:
         renderer = renderer_of(tokenizer_of("gemma4_v5"))
         call = renderer.demonstrate(renderer.parser.format("", [("search", {"query": "x"})]))

@@ -9,13 +9,20 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
+from agentrl.chat.recognise import parser_for
+from agentrl.chat.renderer import Renderer
+from agentrl.chat.template import with_arguments
+from agentrl.config.limits import Limits
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollout.agent import Agent
+from agentrl.rollout.session import Session
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.tools.base import Tool, ToolResult, tool, toolbox
-from agentrl.types.engine import Completion
+from agentrl.types.engine import Completion, Sampling
+from agentrl.types.episode import VersionSpan
 from agentrl.types.errors import InfraError, ToolError
 from agentrl.types.task import Task
+from tests.chat.families import small, template_of
 from tests.rollout.world import collect, make_context, make_parts, play_one
 
 HERE = "tests.rollout.test_session"
@@ -298,3 +305,40 @@ async def test_random_agents_keep_within_bounds_and_speak_where_there_is_no_tool
     episode = await play_one(make_context(parts, parts.script("random")))
     calls = [call for turn in episode.turns for call in turn.calls]
     assert {call.arguments["cups"] for call in calls} == {1, 2, 3}
+
+
+class Looking(Tool):
+    """Looks."""
+
+    @tool
+    async def look(self, at: str) -> str:
+        """Looks."""
+        return "room 7"
+
+
+async def test_a_thought_that_a_prompt_leaves_open_and_nothing_closes_is_no_answer() -> None:
+    """Gemma 4's template opens one behind results."""
+    settled = with_arguments(template_of("gemma4_v5"), {"enable_thinking": True})
+    tokenizer = small(settled, "<eos>", "gemma4-thinking")
+    definitions = [method.definition() for method in toolbox([Looking()]).values()]
+    renderer = Renderer(tokenizer, parser_for("auto", tokenizer, definitions), definitions)
+    said = ['<|tool_call>call:look{at:<|"|>x<|"|>}<tool_call|><|tool_response>', "It must be room 7.<turn|>"]
+
+    class Engine:
+        max_context = 10_000
+
+        async def generate(self, prompt: list[int], sampling: Sampling, session: str) -> Completion:
+            ids = tokenizer.encode(said.pop(0), special=True)
+            return Completion(
+                token_ids=ids, logprobs=[-1.0] * len(ids), finish="stop", versions=[VersionSpan(0, 0, len(ids))]
+            )
+
+    session = Session(
+        "e", Task.of("t", "Where?"), engine=Engine(), renderer=renderer, parser=renderer.parser,
+        tools=[Looking()], sandbox=None, sampling=Sampling(), limits=Limits(), max_turns=2, seed=0,
+    )  # fmt: skip
+    session.begin([{"role": "user", "content": "Where?"}])
+    await session.run_tools(await session.generate())
+    reply = await session.generate()
+    assert (reply.answer, reply.text) == (None, "")
+    assert "never closed" in reply.errors[0].message
