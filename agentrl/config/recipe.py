@@ -21,7 +21,6 @@ from agentrl.config.rewards import Gate, RewardSettings
 from agentrl.config.scale import ScaleSettings
 from agentrl.config.sections import MAY_CHANGE, PlugIn, Section, Short, alone
 from agentrl.config.tasks import CurriculumPart, TaskSettings
-from agentrl.config.track import Track
 from agentrl.config.train import TrainSettings
 from agentrl.types.sandbox import SandboxSpec
 
@@ -39,6 +38,12 @@ class ToolSettings(PlugIn):
     `{use: shell, timeout_s: 5}`."""
 
     use: str = Field(description="A tool (agentrl list tools), or ./task.py:MyTool.")
+
+
+class Track(PlugIn):
+    """One entry of `track`: a name, `{NAME: {...}}`, or `{use: NAME, ...}` with the tracker's own settings."""
+
+    use: str = Field(description="tensorboard, wandb, mlflow, trackio, or ./task.py:MyReporter.")
 
 
 class WarmStart(Section, Short):

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentrl.config.recipe import Recipe
-from agentrl.config.track import Track
+from agentrl.config.recipe import Recipe, Track
 from agentrl.registry.registry import Registry, subclass_of
 from agentrl.reporters.relay import Guarded
 from agentrl.reporters.tracker import Tracker

@@ -12,6 +12,7 @@ from pydantic import Field
 from agentrl.chat.recognise import parser_for
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.template import with_arguments
+from agentrl.config.agent import FormatSettings
 from agentrl.config.limits import Limits
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollout.agent import Agent
@@ -321,7 +322,7 @@ async def test_a_thought_that_a_prompt_leaves_open_and_nothing_closes_is_no_answ
     settled = with_arguments(template_of("gemma4_v5"), {"enable_thinking": True})
     tokenizer = small(settled, "<eos>", "gemma4-thinking")
     definitions = [method.definition() for method in toolbox([Looking()]).values()]
-    renderer = Renderer(tokenizer, parser_for("auto", tokenizer, definitions), definitions)
+    renderer = Renderer(tokenizer, parser_for(FormatSettings(), tokenizer, definitions), definitions)
     said = ['<|tool_call>call:look{at:<|"|>x<|"|>}<tool_call|><|tool_response>', "It must be room 7.<turn|>"]
 
     class Engine:
