@@ -11,8 +11,8 @@ import pytest
 
 from agentrl.config.limits import Limits
 from agentrl.engines.scripted import Say
-from agentrl.rollout.faults import outage
 from agentrl.rollout.context import RolloutContext
+from agentrl.rollout.faults import outage
 from agentrl.rollout.faults.budgets import Budgets, EngineDown, SandboxDown, ServiceDown, TooManyUserErrors
 from agentrl.types.episode import Episode, ErrorRecord
 from agentrl.types.errors import DeadPolicy
