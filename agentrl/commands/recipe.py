@@ -9,6 +9,7 @@ from agentrl.config.loader import load_recipe
 from agentrl.credit.registry import load_credit
 from agentrl.curriculum.curriculum import Curriculum, load_parts
 from agentrl.curriculum.task_source import load_tasks
+from agentrl.distributed.launchers import check_launcher
 from agentrl.reporters.registry import trackers
 from agentrl.rewards.components import Component
 from agentrl.rollout.builder import build
@@ -41,6 +42,7 @@ def check(name: str, overrides: list[str]) -> str:
         for task in tasks.tasks:
             parts.answer_scorer.golds(task)
     parts.open_backend()
+    check_launcher(recipe)
     trackers(recipe)
     model = "none (scripts only)"
     if recipe.model is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from agentrl.config.sections import WithPlugIn
+from agentrl.registry.references import is_reference
 from agentrl.types.errors import nearest
 
 BUILT_IN = ("local", "process", "ray")
@@ -18,7 +19,7 @@ class ScaleSettings(WithPlugIn):
     use: str = Field(
         "local",
         description="The launcher, which says where workers, ranks and servers are put. local: this process; process: "
-        "processes of this machine; ray: a Ray cluster.",
+        "processes of this machine; ray: a Ray cluster; or ./file.py:Launcher, with its settings beside `use`.",
     )
     rollout_workers: int = Field(
         0, ge=0, description="Workers that play episodes, each with its own tools and sandboxes; 0: the driver plays."
@@ -52,12 +53,16 @@ class ScaleSettings(WithPlugIn):
 
     @model_validator(mode="after")
     def _belong_together(self) -> ScaleSettings:
-        if self.use not in BUILT_IN:
-            raise ValueError(f"there is no launcher {self.use!r}; {nearest(self.use, BUILT_IN)}")
+        if self.use not in BUILT_IN and not is_reference(self.use):
+            remedy = nearest(self.use, BUILT_IN, "name your own as ./file.py:Name, or take one of")
+            raise ValueError(f"there is no launcher {self.use!r}; {remedy}")
         if self.use == "local" and self.trainer_ranks > 1:
             raise ValueError("trainer ranks are processes of their own: scale.use: process, or ray")
-        if self.use == "process" and not self.rollout_workers and self.trainer_ranks == 1:
-            raise ValueError("scale.use is 'process': say how many, for example rollout_workers: 2 or trainer_ranks: 2")
+        elsewhere = self.use not in ("local", "ray")  # with ray, servers may be placed alone
+        if elsewhere and not self.rollout_workers and self.trainer_ranks == 1:
+            raise ValueError(
+                f"scale.use is {self.use!r}: say how many, for example rollout_workers: 2 or trainer_ranks: 2"
+            )
         foreign = [name for name in OF_RAY if getattr(self, name) != type(self).model_fields[name].default]
         if foreign and self.use in ("local", "process"):
             raise ValueError(f"{foreign[0]!r} belongs to ray, and scale.use is {self.use!r}")

@@ -1,6 +1,6 @@
 """Handles: methods of an object, called wherever that was put.
 
-    launcher = await LAUNCHERS["process"](settings, ResourceRequest("rollout_workers", count=2))
+    launcher = await open_launcher(recipe, ResourceRequest("rollout_workers", count=2))
     handle = await launcher.spawn("worker 0", RolloutWorker, recipe)
     episode = await handle.call("play", spec)
 
@@ -16,7 +16,6 @@ import traceback
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from agentrl.config.scale import ScaleSettings
 from agentrl.types.errors import AgentRLError, InfraError
 
 CLOSE_S = 30.0
@@ -62,11 +61,22 @@ class Handle(Protocol):
 class Launcher(Protocol):
     """Where objects are put.
 
+    Its constructor takes its own settings, and by name what it asks for of `scale` (the section of the recipe) and
+    `request` (a `ResourceRequest`).
+
     Attributes:
-        host: an address of this machine under which the objects reach it.
+        host: an address of this machine under which the objects reach it; set when `open` returns.
     """
 
     host: str
+
+    async def open(self) -> None:
+        """Reserves what was requested.
+
+        Raises:
+            AgentRLError: it cannot.
+        """
+        ...
 
     async def spawn(self, name: str, cls: type, *args: Any) -> Handle:
         """Makes `cls(*args)` there.
@@ -220,10 +230,8 @@ class LocalLauncher:
 
     host = "127.0.0.1"
 
-    @classmethod
-    async def open(cls, settings: ScaleSettings, request: ResourceRequest) -> LocalLauncher:
-        """Nothing to do."""
-        return cls()
+    async def open(self) -> None:
+        """Nothing to reserve."""
 
     async def spawn(self, name: str, cls: type, *args: Any) -> LocalHandle:
         """Makes the object here."""

@@ -17,8 +17,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from agentrl.config.scale import ScaleSettings
-from agentrl.distributed.handle import CLOSE_S, ActorHost, ResourceRequest, WorkerDied, portable, unwrap
+from agentrl.distributed.handle import CLOSE_S, ActorHost, WorkerDied, portable, unwrap
 
 _LENGTH = struct.Struct("!Q")
 
@@ -28,10 +27,8 @@ class ProcessLauncher:
 
     host = "127.0.0.1"
 
-    @classmethod
-    async def open(cls, settings: ScaleSettings, request: ResourceRequest) -> ProcessLauncher:
-        """Nothing to do: processes start with their objects."""
-        return cls()
+    async def open(self) -> None:
+        """Nothing to reserve: processes start with their objects."""
 
     async def spawn(self, name: str, cls: type, *args: Any) -> ProcessHandle:
         """Starts a process and makes the object in it."""

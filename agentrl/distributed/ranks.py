@@ -21,7 +21,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from agentrl.config.recipe import Recipe
 from agentrl.distributed.handle import Handle, Launcher, ResourceRequest, WorkerDied, spawn_within
-from agentrl.distributed.launchers import LAUNCHERS
+from agentrl.distributed.launchers import check_launcher, open_launcher
 from agentrl.models.load import on_cuda
 from agentrl.train.compute_thread import in_thread
 from agentrl.train.parallel.ranks import Ranks
@@ -158,6 +158,7 @@ async def trainer_ranks(recipe: Recipe, joined: Ranks) -> AsyncIterator[Launched
             place="scale.trainer_ranks",
             remedy="start without torchrun, or set scale.trainer_ranks=1",
         )
+    check_launcher(recipe)
     gpus = _gpus_each(recipe)
     if scale.use == "ray" and not gpus and not scale.rank_cpus:
         raise RecipeError(
@@ -170,7 +171,7 @@ async def trainer_ranks(recipe: Recipe, joined: Ranks) -> AsyncIterator[Launched
         "scale.trainer_ranks", scale.trainer_ranks, cpus=scale.rank_cpus, gpus=gpus, spread=False, beside_driver=True
     )
     environment = {name: os.environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME")}
-    launcher = await LAUNCHERS[scale.use](scale, request)
+    launcher = await open_launcher(recipe, request)
     handles: list[Handle] = []
     following: list[asyncio.Task[Any]] = []
     try:

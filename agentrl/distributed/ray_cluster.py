@@ -32,23 +32,18 @@ CALLS_AT_ONCE = 100_000
 
 
 class RayLauncher:
-    """Resources for objects of one kind on a cluster.
+    """A Ray cluster: a placement group with a bundle for each object of one kind."""
 
-    Args:
-        group: a placement group with a bundle for each object.
-    """
+    host: str
 
-    def __init__(self, request: ResourceRequest, group: Any) -> None:
-        import ray
-
-        self.host: str = ray.util.get_node_ip_address()
-        self._request, self._group = request, group
+    def __init__(self, scale: ScaleSettings, request: ResourceRequest) -> None:
+        self._scale, self._request = scale, request
+        self._group: Any = None
         self._free: asyncio.Queue[int] = asyncio.Queue()
         for bundle in range(request.count):
             self._free.put_nowait(bundle)
 
-    @classmethod
-    async def open(cls, settings: ScaleSettings, request: ResourceRequest) -> RayLauncher:
+    async def open(self) -> None:
         """Joins a cluster (of `scale.address`, of $RAY_ADDRESS, or one that is started here), and reserves the room.
 
         Raises:
@@ -58,11 +53,12 @@ class RayLauncher:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         with needs("ray"):
             import ray
-        _connection.open(settings)
-        if request.gpus_if_any and not ray.cluster_resources().get("GPU"):
-            request = replace(request, gpus=0)
+        _connection.open(self._scale)
+        if self._request.gpus_if_any and not ray.cluster_resources().get("GPU"):
+            self._request = replace(self._request, gpus=0)
         try:
-            return cls(request, await _reserved(settings, request))
+            self._group = await _reserved(self._scale, self._request)
+            self.host = ray.util.get_node_ip_address()
         except BaseException:
             _connection.close()
             raise

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from agentrl.config.engine import EngineSettings
 from agentrl.config.recipe import Recipe
 from agentrl.distributed.handle import Handle, Launcher, ResourceRequest, spawn_within
-from agentrl.distributed.launchers import LAUNCHERS
+from agentrl.distributed.launchers import open_launcher
 from agentrl.engines.http import back_off
 from agentrl.engines.vllm.launch import Servers, Serving, start_servers
 from agentrl.types.errors import RecipeError
@@ -80,7 +80,7 @@ class LaunchedServers:
 
     def __init__(self, recipe: Recipe, model: Path, serving: Serving) -> None:
         self.urls: Sequence[str] = ()
-        self._settings, self._scale = recipe.engine, recipe.scale
+        self._recipe, self._settings, self._scale = recipe, recipe.engine, recipe.scale
         self._server = (recipe.engine, str(model), serving)
         self._launcher: Launcher | None = None
         self._handles: list[Handle] = []
@@ -103,7 +103,7 @@ class LaunchedServers:
             "engine.replicas", replicas, cpus=scale.server_cpus, spread=False, gpus_if_any=gpus is None,
             gpus=self._settings.tensor_parallel if gpus is None else gpus,
         )  # fmt: skip
-        self._launcher = await LAUNCHERS[scale.use](scale, request)
+        self._launcher = await open_launcher(self._recipe, request)
         try:
             begun = await asyncio.gather(*(self._begin() for _ in range(replicas)))
         except BaseException:

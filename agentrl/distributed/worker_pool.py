@@ -24,7 +24,7 @@ from agentrl.config.recipe import Recipe
 from agentrl.config.scale import ScaleSettings
 from agentrl.distributed.gateway import Gateway
 from agentrl.distributed.handle import Handle, Launcher, ResourceRequest, WorkerDied, spawn_within
-from agentrl.distributed.launchers import LAUNCHERS
+from agentrl.distributed.launchers import check_launcher, open_launcher
 from agentrl.distributed.worker import Attached, Played, RolloutWorker, Scripted, Served, Setting, Source
 from agentrl.engines.scripted import ScriptedEngine
 from agentrl.engines.vllm.engine import VLLMEngine
@@ -81,7 +81,8 @@ class WorkerPool:
     backend: Backend | None = None
 
     def __init__(self, recipe: Recipe) -> None:
-        self.settings = recipe.scale
+        check_launcher(recipe)
+        self._whole, self.settings = recipe, recipe.scale
         # With the concurrency of all: a worker that is left alone plays everything.
         alone = recipe.model_copy(update={"scale": ScaleSettings()})
         self._recipe = json.loads(alone.model_dump_json())
@@ -242,7 +243,7 @@ class WorkerPool:
         request = ResourceRequest(
             "scale.rollout_workers", self.settings.rollout_workers, cpus=self.settings.worker_cpus
         )
-        self._launcher = await LAUNCHERS[self.settings.use](self.settings, request)
+        self._launcher = await open_launcher(self._whole, request)
         for _ in range(self.settings.rollout_workers):
             self._start()
         await asyncio.wait([worker.handle for worker in self._workers])

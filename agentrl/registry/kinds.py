@@ -18,6 +18,7 @@ KINDS = {
     "curriculum": "agentrl.curriculum.registry:PARTS",
     "formats": "agentrl.chat.formats.registry:FORMATS",
     "sandboxes": "agentrl.sandbox.registry:BACKENDS",
+    "launchers": "agentrl.distributed.launchers:LAUNCHERS",
     "trackers": "agentrl.reporters.registry:TRACKERS",
 }
 """By the name that `agentrl list` takes: the registry, by reference."""

@@ -12,6 +12,7 @@ import pytest
 from agentrl.config.scale import ScaleSettings
 from agentrl.distributed.handle import Launcher, RemoteError, ResourceRequest, WorkerDied
 from agentrl.distributed.launchers import LAUNCHERS
+from agentrl.distributed.process import ProcessLauncher
 from agentrl.types.errors import MissingExtra, RecipeError
 
 
@@ -62,7 +63,8 @@ class Counter:
 
 @pytest.fixture(params=["local", "process"])
 async def launcher(request: pytest.FixtureRequest) -> AsyncIterator[Launcher]:
-    made = await LAUNCHERS[request.param](ScaleSettings(), ResourceRequest("rollout_workers", 1))
+    made = LAUNCHERS.load(request.param, {}).make(scale=ScaleSettings(), request=ResourceRequest("rollout_workers", 1))
+    await made.open()
     yield made
     await made.close()
 
@@ -99,7 +101,7 @@ async def test_what_the_constructor_raises_comes_back(launcher: Launcher) -> Non
 
 
 async def test_a_process_of_its_own_and_its_death() -> None:
-    launcher = await LAUNCHERS["process"](ScaleSettings(), ResourceRequest("rollout_workers", 1))
+    launcher = ProcessLauncher()
     first, second = await launcher.spawn("first", Counter, 0), await launcher.spawn("second", Counter, 0)
     pids = {os.getpid(), await first.call("where"), await second.call("where")}
     assert len(pids) == 3
