@@ -34,7 +34,7 @@ def round_of(batch: Batch, rows: int, context: int, steps: int) -> float:
     """Seconds of `steps` decode steps of `rows` new requests, which are dropped then."""
     prompt = [3 + k % 200 for k in range(context - 1)]
     requests = [
-        Request(f"{row}", [*prompt, row % 500], Sampling(), steps + 2, row, lambda *_: None, keep=False)
+        Request(f"{row}", [*prompt, row % 500], Sampling(), steps + 4, row, lambda *_: None, keep=False)
         for row in range(rows)
     ]
     batch.waiting.extend(requests)

@@ -42,7 +42,7 @@ def round_of(batch: Batch) -> float:
     """Processor milliseconds a step of new requests, which are dropped then."""
     prompt = [3 + k % 200 for k in range(CONTEXT - 1)]
     requests = [
-        Request(f"{row}", [*prompt, row % 500], Sampling(), STEPS + 2, row, lambda *_: None, keep=False)
+        Request(f"{row}", [*prompt, row % 500], Sampling(), STEPS + 4, row, lambda *_: None, keep=False)
         for row in range(ROWS)
     ]
     batch.waiting.extend(requests)

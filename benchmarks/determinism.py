@@ -69,12 +69,11 @@ def logits_of(model: CachedModel, sequences: list[list[int]], rows: int) -> Tens
         model.fill([Fill(row, 0, ids[:-1]) for row, ids in enumerate(some)])
         for first in range(0, len(some), model.tile or len(some)):
             part = some[first : first + (model.tile or len(some))]
-            padded = [*part, *[[0]] * ((model.tile or len(part)) - len(part))]
             ids, slots = (
                 torch.tensor([[value] for value in values])
-                for values in ([ids[-1] for ids in padded], [len(ids) - 1 for ids in padded])
+                for values in ([ids[-1] for ids in part], [len(ids) - 1 for ids in part])
             )
-            found.append(model.decode(ids, slots, longest, first, len(part))[: len(part)].float().clone())
+            found.append(model.decode(ids, slots, longest, first)[: len(part)].float().clone())
     return torch.cat(found)
 
 
@@ -143,7 +142,7 @@ def step_ms(model: Any, context: int, steps: int, *, invariant: bool) -> tuple[f
     vocabulary, rng = model.config.vocab_size, random.Random(0)
     batch.waiting.extend(
         Request(
-            f"{row}", [rng.randrange(vocabulary) for _ in range(context)], Sampling(), steps + 2, row, lambda *_: None
+            f"{row}", [rng.randrange(vocabulary) for _ in range(context)], Sampling(), steps + 4, row, lambda *_: None
         )
         for row in range(ROWS)
     )

@@ -16,7 +16,7 @@ from agentrl.engines.embedded import cached_model, decode, tiles
 from agentrl.engines.embedded.batch import Batch
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.engines.embedded.request import Request
-from agentrl.engines.embedded.tiles import BLOCK, TILE, TiledModel
+from agentrl.engines.embedded.tiles import BLOCK, PREFILLS, STEP, STEPS, Tile, TiledModel
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.errors import EngineError
 
@@ -144,7 +144,7 @@ def test_logits_that_are_not_the_model_s_own_are_refused(monkeypatch: pytest.Mon
 def test_scores_in_tiles_do_not_depend_on_what_else_is_scored() -> None:
     rng = random.Random(0)
     prefix = [rng.randrange(VOCAB) for _ in range(150)]
-    branches = [[rng.randrange(VOCAB) for _ in range(length)] for length in (1, 0, 5, TILE + 1, 2 * TILE)]
+    branches = [[rng.randrange(VOCAB) for _ in range(length)] for length in (1, 0, 5, 33, 290)]
     starts = [150, 150, 1, 120, 149]
     batch = Batch(make_model(), **WAYS["a few"], invariant=True)
     together: list[list[list[float]]] = []
@@ -198,10 +198,10 @@ def test_a_close_draw_is_decided_by_its_row_alone(monkeypatch: pytest.MonkeyPatc
     drawing_again = [False]
     redraw = decode.Decoder._redraw
 
-    def marked(self: Any, row: int) -> tuple[float, float]:
+    def marked(self: Any, *given: Any) -> tuple[float, float]:
         drawing_again[0] = True
         try:
-            return redraw(self, row)
+            return redraw(self, *given)
         finally:
             drawing_again[0] = False
 
@@ -249,11 +249,9 @@ def test_attention_that_cannot_be_replaced_is_refused() -> None:
 
 
 def test_more_than_scaled_dot_products_is_refused() -> None:
-    x = torch.zeros((TILE, 2, 1, 8))
+    x = torch.zeros((8, 2, 1, 8))
     with pytest.raises(EngineError, match="more than scaled dot products"):
-        tiles.tiled_attention_forward(
-            torch.nn.Identity(), x, x, x, torch.zeros((TILE, 1, 1, BLOCK)), arena_rows=torch.arange(TILE), softcap=30.0
-        )
+        tiles.tiled_attention_forward(torch.nn.Identity(), x, x, x, torch.zeros((8, 1, 1, BLOCK)), softcap=30.0)
 
 
 def test_kernels_that_treat_rows_differently_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,3 +265,28 @@ def test_kernels_that_treat_rows_differently_are_refused(monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.nn.functional, "linear", uneven)
     with pytest.raises(EngineError, match="in different ways"):
         TiledModel(make_model())
+
+
+@pytest.mark.parametrize(("tokens", "kept"), [(128, (Tile(2, 16), Tile(32, 16))), (32, (STEP,))])
+def test_tiles_that_give_other_bits_than_a_step_are_not_used(
+    monkeypatch: pytest.MonkeyPatch, tokens: int, kept: tuple[Tile, ...]
+) -> None:
+    """32: the smaller tile of a prefill has as many tokens as a step, but another shape of attention."""
+    model = TiledModel(make_model())
+    assert (model._prefills, model._steps) == (PREFILLS, (*STEPS, STEP))
+    linear, bmm = torch.nn.functional.linear, torch.bmm
+
+    def of_tokens(x: torch.Tensor, *given: Any) -> torch.Tensor:
+        return linear(x, *given) * (1 + 2.0**-20 if len(x) == tokens else 1)
+
+    def of_queries(x: torch.Tensor, *given: Any) -> torch.Tensor:
+        return bmm(x, *given) * (1 + 2.0**-20 if x.shape[1] > 16 else 1)
+
+    if tokens == STEP.rows:
+        monkeypatch.setattr(torch, "bmm", of_queries)
+    else:
+        monkeypatch.setattr(torch.nn.functional, "linear", of_tokens)
+    model.prove()
+    assert model._prefills == kept
+    others = [conversations(Batch(make_model(), **WAYS[way], invariant=True), 0, count=3) for way in ("alone", "all")]
+    assert reported(others[0]) == reported(others[1])

@@ -363,7 +363,7 @@ async def test_a_failing_step_fails_its_calls_and_the_engine_goes_on() -> None:
         if broken.is_set():
             raise RuntimeError("out of memory, say")
 
-    model.register_forward_pre_hook(fault)
+    model.get_input_embeddings().register_forward_pre_hook(fault)
     tasks = [asyncio.create_task(engine.generate([k], Sampling(max_tokens=400), f"{k}")) for k in range(10)]
     await until(lambda: engine.stats["steps"] >= 3)
     broken.set()
@@ -414,7 +414,7 @@ async def test_a_fault_while_requests_enter_loses_none_of_them() -> None:
     def fault(*_: Any) -> None:
         raise RuntimeError("bang")
 
-    model.register_forward_pre_hook(fault)
+    model.get_input_embeddings().register_forward_pre_hook(fault)
     prompts = [[1] * 50 + [k] * 50 for k in range(20)]  # some lead, some are held back, some wait
     calls = (engine.generate(p, Sampling(), f"{k}") for k, p in enumerate(prompts))
     results = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 20)
@@ -453,7 +453,7 @@ async def test_a_dead_worker_says_so() -> None:
     def die(*_: Any) -> None:
         raise SystemExit("killed")
 
-    model.register_forward_pre_hook(die)
+    model.get_input_embeddings().register_forward_pre_hook(die)
     with pytest.raises(EngineError, match="died: SystemExit: killed"):
         await asyncio.wait_for(engine.generate([1], Sampling(), "s"), 20)
     with pytest.raises(EngineError, match="died"):

@@ -56,7 +56,7 @@ def fold(mask: Tensor, groups: int) -> Tensor:
     Returns:
         [rows, 1, groups * new, length]; unchanged if new is 1, which broadcasts.
     """
-    return mask if mask.shape[2] == 1 else mask.repeat(1, 1, groups, 1)
+    return mask if groups == 1 or mask.shape[2] == 1 else mask.repeat(1, 1, groups, 1)
 
 
 def grouped_attention_forward(
@@ -77,20 +77,21 @@ def grouped_attention_forward(
     Returns:
         [rows, new, H, D'], and None for the weights.
     """
-    rows, heads, new, width = query.shape
-    folded = heads // key.shape[1] * new
+    folded = query.shape[1] // key.shape[1] * query.shape[2]
     if attention_mask is None or attention_mask.shape[2] not in (1, folded):
         output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **others)
         return output, None
-    attended = functional.scaled_dot_product_attention(
-        # Consecutive query heads share a key head.
-        query.reshape(rows, key.shape[1], folded, width),
-        key,
-        value,
-        attn_mask=attention_mask,
-        scale=scaling,
-    )
-    return attended.reshape(rows, heads, new, -1).transpose(1, 2), None
+    return grouped_attention(query, key, value, attention_mask, scaling), None
+
+
+def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
+    """Attention of query heads in groups, [rows, new, H, D'], from what `grouped_attention_forward` takes; the mask is
+    folded."""
+    rows, heads, new, width = query.shape
+    # Consecutive query heads share a key head.
+    query = query.reshape(rows, key.shape[1], -1, width)
+    attended = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scaling)
+    return attended.reshape(rows, heads, new, -1).transpose(1, 2)
 
 
 # Whoever else calls the model gets the masks and the attention of "sdpa".

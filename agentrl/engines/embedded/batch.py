@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -61,13 +62,14 @@ class Batch:
         if self.device.type == "cpu":
             keep_freed_memory()
         self.arena: Arena = self._cached.arena
-        self._decoder = Decoder(self._cached, max_batch)
+        self._decoder = Decoder(self._cached)
         self.parked = ParkingLot(parked_bytes)
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self.version = 0
         self.forwarded_tokens = self.steps = 0
         self._entering: list[Request] = []
+        self._leaving: list[tuple[int, str]] = []  # the rows in order
         self._stale = True
 
     @property
@@ -76,16 +78,17 @@ class Batch:
         return self._decoder.redrawn
 
     def step(self) -> None:
-        """Lets in who waits, then samples one token for every running request."""
+        """Lets in who waits, then samples one token for every running request. A prefill may sample one, too."""
         self._drop_cancelled()
         self._admit()
+        self._leave()
         if self.running:
             self._decode()
 
     def abort(self, error: BaseException) -> None:
         """Fails every request, waiting or running, and drops all caches (they may be half written)."""
         failed = dict.fromkeys([*self.running, *self._entering, *self.waiting])
-        for requests in (self.running, self._entering, self.waiting):
+        for requests in (self.running, self._entering, self.waiting, self._leaving):
             requests.clear()
         self.arena.clear()
         self.parked.clear()
@@ -124,7 +127,7 @@ class Batch:
         is forwarded once."""
         row = len(self.running)
         visitor = Request("", prefix, Sampling(), 0, 0, lambda *_: None)
-        self._enter([(visitor, *self._best_source(visitor))], row)
+        self._enter([(visitor, *self._best_source(visitor))], row, predict=False)
         branches = list(zip(continuations, starts, strict=True))
         self.forwarded_tokens += sum(len(branch) for branch, _ in branches)
         return self._cached.score(row, prefix, branches)
@@ -155,11 +158,15 @@ class Batch:
                 else:
                     leaders.append((request, cached, source))
             leaders.sort(key=lambda entry: len(entry[0].token_ids) - entry[1])
-            self._enter(leaders, len(self.running))
+            first = len(self.running)
+            predicts = self._cached.predicts
+            logits = self._enter(leaders, first, predict=predicts)
             for request, _, _ in leaders:
                 if not request.versions or request.versions[-1][0] != self.version:
                     request.versions.append((self.version, len(request.logprobs)))
                 self.running.append(request)
+            if predicts:
+                self._append(first, *self._decoder.first(self.running[first:], logits, len(self.running)))
             self._entering = held_back
             self._stale = True
 
@@ -189,8 +196,12 @@ class Batch:
         """How much of a cache of `held` tokens can be taken over where `shared` of them are wanted."""
         return 0 if self.arena.whole and shared < held else shared
 
-    def _enter(self, entries: list[tuple[Request, int, Parked | int | None]], first: int) -> None:
-        """Fills the rows from `first` on with all tokens but the last of each request: copies, then prefills."""
+    def _enter(self, entries: list[tuple[Request, int, Parked | int | None]], first: int, *, predict: bool) -> Tensor:
+        """Fills the rows from `first` on: copies, then prefills.
+
+        Args:
+            predict: with all tokens, and gives the logits behind them; else with all but the last of each request.
+        """
         self.arena.reserve(first + len(entries), max(len(request.token_ids) for request, _, _ in entries))
         fills: list[Fill] = []
         for row, (request, cached, source) in enumerate(entries, first):
@@ -199,29 +210,41 @@ class Batch:
             elif source is not None:
                 self.arena.load(row, source.memory, cached)
             self.parked.take(request.session)
-            fills.append(Fill(row, cached, request.token_ids[cached:-1]))
-        self._cached.fill(fills)
+            fills.append(Fill(row, cached, request.token_ids[cached : None if predict else -1]))
         self.forwarded_tokens += sum(len(fill.token_ids) for fill in fills)
+        if predict:
+            return self._cached.predict(fills)
+        self._cached.fill(fills)
+        return torch.empty(0)
 
     def _decode(self) -> None:
         """Samples one token for every running request; those that are done leave."""
         if self._stale:
             self._decoder.lay_out(self.running)
             self._stale = False
-        tokens, logprobs = self._decoder.step()
+        sampled = self._decoder.step()
         self.forwarded_tokens += len(self.running)
         self.steps += 1
+        self._append(0, *sampled)
+        self._leave()
+
+    def _append(self, first: int, tokens: list[int], logprobs: list[float]) -> None:
+        """A sampled token each for the rows from `first` on."""
         if not math.isfinite(sum(logprobs)):
             raise DeadPolicy(f"the policy's log-probabilities are not finite (version {self.version})")
-        left: list[tuple[int, str]] = []
-        for row, (request, token, logprob) in enumerate(zip(self.running, tokens, logprobs, strict=True)):
+        for row, token, logprob in zip(range(first, len(self.running)), tokens, logprobs, strict=True):
+            request = self.running[row]
             request.token_ids.append(token)
             request.logprobs.append(logprob)
             if token in request.sampling.stop_token_ids or request.stopped():
-                left.append((row, "stop"))
+                self._leaving.append((row, "stop"))
             elif len(request.logprobs) == request.limit:
-                left.append((row, "length"))
-        for row, finish in reversed(left):
+                self._leaving.append((row, "length"))
+
+    def _leave(self) -> None:
+        """Completes the requests whose last token was sampled."""
+        leaving, self._leaving = self._leaving, []
+        for row, finish in reversed(leaving):
             request = self.running[row]
             if request.keep:
                 held = len(request.token_ids) - 1

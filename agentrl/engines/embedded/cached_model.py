@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from agentrl.engines.embedded.attention import fold, use_grouped_attention
+from agentrl.engines.embedded.attention import fold, grouped_attention, use_grouped_attention
 from agentrl.engines.embedded.kv_cache import Arena, KVArena
+from agentrl.engines.embedded.plain_pass import PlainPass
 from agentrl.types.errors import EngineError
 
 FORWARD_TOKENS = 2048
@@ -29,7 +31,7 @@ class RowModel(Protocol):
     """A causal language model that keeps the caches of its rows in an arena.
 
     Attributes:
-        tile: rows of a decode step; None: as many as there are.
+        tile: most rows of a decode step; None: as many as there are.
     """
 
     tile: int | None
@@ -37,8 +39,17 @@ class RowModel(Protocol):
     dtype: torch.dtype
 
     @property
+    def predicts(self) -> bool:
+        """Whether it has `predict`."""
+        ...
+
+    @property
     def arena(self) -> Arena:
         """Where the caches are."""
+        ...
+
+    def padded(self, rows: int) -> int:
+        """So many rows are computed for so many, at most `tile`, that decode."""
         ...
 
     def fill(self, fills: Sequence[Fill]) -> None:
@@ -49,14 +60,17 @@ class RowModel(Protocol):
         """
         ...
 
-    def decode(self, ids: Tensor, slots: Tensor, length: int, first: int, count: int) -> Tensor:
-        """Logits [rows, vocab] of one more token for each of some rows, stored where they are filled to.
+    def predict(self, fills: Sequence[Fill]) -> Tensor:
+        """The same, where every row lacks something. Logits [rows, vocab] behind the last token of each."""
+        ...
+
+    def decode(self, ids: Tensor, slots: Tensor, length: int, first: int) -> Tensor:
+        """Logits [padded rows, vocab] of one more token for each of some rows, stored where they are filled to.
 
         Args:
             ids: int64 [rows, 1], as `slots`.
             length: at least the largest slot + 1.
             first: the rows of the arena from this one on.
-            count: so many are in use, the others pad the shape.
         """
         ...
 
@@ -81,22 +95,37 @@ class RowModel(Protocol):
 class CachedModel:
     """A causal language model whose keys and values lie in the rows of an arena.
 
+    Args:
+        own: its passes are those of transformers, of whatever family it is.
+
     Attributes:
-        tile: rows of a decode step; None: as many as there are.
+        tile: most rows of a decode step; None: as many as there are.
     """
 
     tile: int | None = None
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, *, own: bool = False) -> None:
         self.model = model
         parameter = next(model.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
         self.arena = KVArena(model)
+        self._plain = None if own else PlainPass.of(model)
         self._groups = self._attend()
-        self._windows = _windows(model.config.get_text_config())
+        config: Any = model.config.get_text_config()
+        self._windows = _windows(config)
+        self._kinds = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
 
     def _attend(self) -> int:
         return use_grouped_attention(self.model)
+
+    @property
+    def predicts(self) -> bool:
+        """Whether `predict` is there: transformers has no logits of another column in every row."""
+        return self._plain is not None
+
+    def padded(self, rows: int) -> int:
+        """As many as run."""
+        return rows
 
     def fill(self, fills: Sequence[Fill]) -> None:
         """Forwards what rows lack. Consecutive ones that lack about as much go side by side.
@@ -104,22 +133,18 @@ class CachedModel:
         Args:
             fills: of consecutive rows, the shortest first.
         """
-        at = 0
-        while at < len(fills):
-            lacks = [len(fill.token_ids) for fill in fills[at:]]
-            count = 1
-            while (
-                count < len(lacks)
-                and lacks[count] * (count + 1) <= FORWARD_TOKENS
-                and lacks[count] <= 2 * lacks[0] + 16  # little padding
-            ):
-                count += 1
-            self._fill_side_by_side(fills[at : at + count])
-            at += count
+        for some in _side_by_side(fills):
+            self._fill(some, predict=False)
 
-    def _fill_side_by_side(self, fills: Sequence[Fill]) -> None:
+    def predict(self, fills: Sequence[Fill]) -> Tensor:
+        """The same, where every row lacks something. Logits [rows, vocab] behind the last token of each."""
+        return torch.cat([self._fill(some, predict=True) for some in _side_by_side(fills)])
+
+    def _fill(self, fills: Sequence[Fill], *, predict: bool) -> Tensor:
+        """Of rows side by side; logits of those that end in a pass, the shortest first, if asked for."""
         size = max(1, FORWARD_TOKENS // len(fills))
         done = 0
+        kept = []
         while width := max(len(fill.token_ids[done : done + size]) for fill in fills):
             pieces = [fill.token_ids[done : done + size] for fill in fills]
             ids = torch.tensor([piece + [0] * (width - len(piece)) for piece in pieces], device=self.device)
@@ -129,20 +154,23 @@ class CachedModel:
             columns = torch.arange(width, device=self.device)
             slots = starts.to(self.device)[:, None] + columns
             self.arena.aim(fills[0].row, slots, end, columns < lengths.to(self.device)[:, None])
-            self.forward(ids, slots.clamp(max=end - 1), causal(slots, end), keep=1)
+            lasts = [len(fill.token_ids) - 1 - done for fill in fills]
+            keep = [row * width + last for row, last in enumerate(lasts) if predict and 0 <= last < width]
+            index = torch.tensor(keep, dtype=torch.int64, device=self.device)
+            kept.append(self.forward(ids, slots.clamp(max=end - 1), causal(slots, end), keep=index))
             done += width
+        return torch.cat(kept) if kept else torch.empty(0)
 
-    def decode(self, ids: Tensor, slots: Tensor, length: int, first: int, count: int) -> Tensor:
+    def decode(self, ids: Tensor, slots: Tensor, length: int, first: int) -> Tensor:
         """Logits [rows, vocab] of one more token for each of some rows, stored where they are filled to.
 
         Args:
             ids: int64 [rows, 1], as `slots`.
             length: at least the largest slot + 1.
             first: the rows of the arena from this one on.
-            count: so many are in use, the others pad the shape.
         """
         self.arena.aim(first, slots, length)
-        return self.forward(ids, slots, causal(slots, length), keep=1)[:, -1]
+        return self.forward(ids, slots, causal(slots, length))
 
     def score(self, row: int, prefix: list[int], branches: Sequence[tuple[Sequence[int], int]]) -> list[list[float]]:
         """Log-probabilities (temperature 1) of each continuation after the first `start` tokens of a prefix.
@@ -175,33 +203,48 @@ class CachedModel:
         self.arena.aim(row, slots, held + count)
         ids = torch.tensor([[token for tokens in fed for token in tokens]], device=self.device)
         at = torch.cat([torch.arange(held, device=self.device), before + deep])
-        logprobs = self.forward(ids, at[None, held:], mask, keep=0, at=at)[0].float().log_softmax(-1)
+        logprobs = self.forward(ids, at[None, held:], mask, at=at).float().log_softmax(-1)
         wanted = torch.tensor([token for branch, _ in branches for token in branch], device=self.device)
         found = iter(logprobs.gather(1, wanted[:, None])[:, 0].tolist())
         return [[next(found) for _ in branch] for branch, _ in branches]
 
-    def forward(self, ids: Tensor, positions: Tensor, mask: Tensor, *, keep: int, at: Tensor | None = None) -> Tensor:
-        """Logits of the last `keep` columns (0: all), of tokens that are stored where the arena was aimed at.
+    def forward(
+        self, ids: Tensor, positions: Tensor, mask: Tensor, *, keep: Tensor | None = None, at: Tensor | None = None
+    ) -> Tensor:
+        """Logits [kept, vocab] of tokens that are stored where the arena was aimed at.
 
         Args:
             ids: int64 [rows, new], as `positions`.
             mask: bool [rows, 1, new, length], true where seen.
+            keep: int64 [kept], of which tokens, numbered row by row; only for models that predict, else empty. None:
+                of all.
             at: int64 [length], the positions of the slots. None: their numbers.
         """
+        additive = self._additive(mask, positions, at)
+        if self._plain is not None:
+            return self._plain(ids, positions, partial(self._attended, additive), keep=keep)
         output = self.model(
             input_ids=ids,
-            attention_mask=self._additive(mask, positions, at),
+            attention_mask=additive if len(additive) > 1 else next(iter(additive.values())),
             position_ids=positions,
             past_key_values=self.arena,
             use_cache=True,
-            logits_to_keep=keep,
+            logits_to_keep=0 if keep is None else 1,
         )
-        logits: Tensor = output.logits
-        return logits
+        logits: Tensor = output.logits.flatten(0, 1)
+        return logits if keep is None else logits[:0]
 
-    def _additive(self, mask: Tensor, positions: Tensor, at: Tensor | None = None) -> Tensor | dict[str, Tensor]:
-        """What is added to the scores, made once for all layers: given a bool mask, every layer would convert it anew.
-        By kind of layer where some have a window."""
+    def _attended(
+        self, masks: dict[str, Tensor], layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
+    ) -> Tensor:
+        """Attention of a plain pass."""
+        keys, values = self.arena.update(key.transpose(1, 2), value.transpose(1, 2), layer)
+        mask = masks[self._kinds[layer]]
+        return grouped_attention(query.transpose(1, 2), keys, values, mask, scaling)
+
+    def _additive(self, mask: Tensor, positions: Tensor, at: Tensor | None = None) -> dict[str, Tensor]:
+        """What is added to the scores, by kind of layer. Made once for all layers: given a bool mask, every layer would
+        convert it anew."""
         found: dict[str, Tensor] = {}
         for kind, window in self._windows.items():
             seen = mask
@@ -210,7 +253,7 @@ class CachedModel:
                 seen = mask & (positions[:, None, :, None] - at < window)
             additive = torch.zeros(seen.shape, dtype=self.dtype, device=self.device).masked_fill_(~seen, -torch.inf)
             found[kind] = fold(additive, self._groups)
-        return found if len(found) > 1 else next(iter(found.values()))
+        return found
 
     @property
     def allowed(self) -> float:
@@ -230,7 +273,7 @@ class CachedModel:
             self.fill([Fill(0, 0, rows[0][:4])])
             self.fill([Fill(0, 4, rows[0][4:-1]), Fill(1, 0, rows[1][:-1])])
             ids, slots = (torch.tensor(found, device=self.device)[:, None] for found in ([r[-1] for r in rows], [6, 2]))
-            ours = self.decode(ids, slots, 7, 0, 2).float()
+            ours = self.decode(ids, slots, 7, 0).float()
             own = [self.model(input_ids=torch.tensor([row], device=self.device), use_cache=False) for row in rows]
         self.arena.clear()
         theirs = torch.stack([output.logits[0, -1] for output in own]).float()
@@ -239,6 +282,22 @@ class CachedModel:
             1.0, theirs.abs().max().item()
         ):  # a dead policy's are not finite, and told later
             raise EngineError(f"its cached logits would differ by {difference:.3g} from the model's own")
+
+
+def _side_by_side(fills: Sequence[Fill]) -> Iterator[Sequence[Fill]]:
+    """Runs of fills that lack about as much."""
+    at = 0
+    while at < len(fills):
+        lacks = [len(fill.token_ids) for fill in fills[at:]]
+        count = 1
+        while (
+            count < len(lacks)
+            and lacks[count] * (count + 1) <= FORWARD_TOKENS
+            and lacks[count] <= 2 * lacks[0] + 16  # little padding
+        ):
+            count += 1
+        yield fills[at : at + count]
+        at += count
 
 
 def _windows(config: Any) -> dict[str, int | None]:

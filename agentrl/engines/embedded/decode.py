@@ -1,37 +1,20 @@
-"""The decode step: from the last token of every running row to its next one."""
+"""Drawing tokens: of rows that run, from a step of the model; of rows that were just filled, from their last logits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from agentrl.engines.embedded.cached_model import Fill, RowModel
-from agentrl.engines.embedded.draw import Drawn, draw, row_keys
+from agentrl.engines.embedded.draw import draw, row_keys
 
 if TYPE_CHECKING:
     from agentrl.engines.embedded.request import Request
-
-
-class Ask(IntEnum):
-    """What a step is told of a row: a line of its inputs each."""
-
-    TOKEN = 0
-    POSITION = 1
-    KEY = 2  # the bits of an int64
-    TEMPERATURE = 3
-    TOP_P = 4
-    GREEDY = 5
-
-
-IDLE = np.array([[0.0], [0.0], [0.0], [1.0], [1.0], [0.0]])
-"""What a row asks that pads a tile: it sees and overwrites its own first slot, which nobody else reads."""
-
 
 CLOSE = 2.0**-16
 """In float32, draws whose margin (`Drawn.margins`) is below this are made again. Between batches of different shapes
@@ -39,137 +22,118 @@ logits of SmolLM2-135M differ by 8e-6 of the highest one at most and by 1e-6 on 
 most; the more is made again, the more it costs."""
 
 
-OUTPUTS = len(Drawn._fields)
+class Ways(NamedTuple):
+    """How some rows draw, [rows] each; None: none of them differs from plain sampling in this."""
 
+    temperature: Tensor | None
+    top_p: Tensor | None
+    greedy: Tensor | None
 
-class Shape(NamedTuple):
-    """What the operations of a step depend on: rows, slots that attention reads, and how some row is drawn."""
-
-    rows: int
-    length: int
-    tempered: bool
-    nucleus: bool
-    greedy: bool
+    @classmethod
+    def of(cls, requests: Sequence[Request], rows: int, device: torch.device) -> Ways:
+        """Those of requests, and of rows behind them that pad."""
+        temperature, top_p = torch.ones((2, rows))
+        temperature[: len(requests)] = torch.tensor([request.sampling.temperature for request in requests])
+        greedy = temperature == 0
+        top_p[: len(requests)] = torch.tensor([request.sampling.top_p for request in requests])
+        temperature[greedy] = top_p[greedy] = 1
+        return cls(
+            temperature.to(device) if (temperature != 1).any() else None,
+            top_p.to(device) if (top_p < 1).any() else None,
+            greedy.to(device) if greedy.any() else None,
+        )
 
 
 class Decoder:
-    """Draws a token for every running row.
-
-    A step takes one small tensor in and gives one out, so that a GPU is waited for once. It is a function of them, the
-    arena and the weights alone.
+    """Draws a token for every row.
 
     In float32, a draw that rounding could have decided is made again in a form that depends on its row's tokens and
     the weights alone: the row by itself, from its first token on. So are all draws then, as far as tokens go.
-
-    Args:
-        max_rows: most rows that run at once.
 
     Attributes:
         redrawn: draws so far that were made again.
     """
 
-    def __init__(self, model: RowModel, max_rows: int) -> None:
+    def __init__(self, model: RowModel) -> None:
         self._model = model
-        self._tile = model.tile
-        rows = max_rows if self._tile is None else -(-max_rows // self._tile) * self._tile
-        pinned = model.device.type == "cuda"
-        # float64 holds token ids and positions exactly.
-        self._host = torch.zeros((len(Ask), rows), dtype=torch.float64, pin_memory=pinned)
-        self._inputs = self._host.to(model.device)
-        self._outputs = torch.zeros((rows, OUTPUTS), dtype=torch.float64, device=model.device)
-        self._asked: NDArray[np.float64] = self._host.numpy()
         self._running: Sequence[Request] = ()
-        self._seeds = self._drawn = np.zeros(0, np.uint64)
-        self._longest = 0
-        self._shape = Shape(0, 0, tempered=False, nucleus=False, greedy=False)
-        self._close = CLOSE if self._tile is None and model.dtype in (torch.float32, torch.float64) else 0.0
+        self._ways: list[Ways] = []
+        self._close = CLOSE if model.tile is None and model.dtype in (torch.float32, torch.float64) else 0.0
         self.redrawn = 0
 
     def lay_out(self, running: Sequence[Request]) -> None:
         """Takes over the requests that run from now on; row i of the arena is that of `running[i]`."""
-        self._running, count = running, len(running)
-        self._longest = max(len(request.token_ids) for request in running)
-        temperature = np.array([request.sampling.temperature for request in running], np.float64)
-        top_p = np.array([request.sampling.top_p for request in running], np.float64)
-        greedy = temperature == 0
-        temperature[greedy] = top_p[greedy] = 1
-        self._shape = Shape(
-            rows=count,
-            length=self._longest,
-            tempered=bool((temperature != 1).any()),
-            nucleus=bool((top_p < 1).any()),
-            greedy=bool(greedy.any()),
-        )
-        self._asked[:] = IDLE
-        self._asked[Ask.TOKEN, :count] = [request.token_ids[-1] for request in running]
-        self._asked[Ask.POSITION, :count] = [len(request.token_ids) - 1 for request in running]
-        self._asked[Ask.TEMPERATURE, :count] = temperature
-        self._asked[Ask.TOP_P, :count] = top_p
-        self._asked[Ask.GREEDY, :count] = greedy
-        self._seeds = np.array([request.seed for request in running], np.uint64)
-        self._drawn = np.array([len(request.logprobs) for request in running], np.uint64)
+        self._running = running
+        self._ways = [self._ways_of(some) for _, some in self._parts(running)]
 
     def step(self) -> tuple[list[int], list[float]]:
         """The next token of every row that was laid out, and its log-probability."""
-        count = len(self._seeds)
-        asked = self._asked[:, :count]
-        asked[Ask.KEY] = row_keys(self._seeds, self._drawn).view(np.float64)
-        if self._inputs is not self._host:
-            self._inputs.copy_(self._host, non_blocking=True)
-        self._run(count)
-        # The one wait of a step; only then may the host's side of the inputs change.
-        tokens, logprobs, margins = self._outputs[:count].cpu().numpy().T
-        for row in np.flatnonzero(margins < self._close).tolist():
-            tokens[row], logprobs[row] = self._redraw(row)
-        asked[Ask.TOKEN] = tokens
-        asked[Ask.POSITION] += 1
-        self._drawn += np.uint64(1)
-        self._longest += 1
-        return tokens.astype(np.int64).tolist(), logprobs.tolist()
+        tokens: list[int] = []
+        logprobs: list[float] = []
+        model, longest = self._model, max(len(request.token_ids) for request in self._running)
+        model.arena.reserve(len(self._running), longest)
+        for (first, some), ways in zip(self._parts(self._running), self._ways, strict=True):
+            ids = torch.tensor([[request.token_ids[-1]] for request in some], device=model.device)
+            slots = torch.tensor([[len(request.token_ids) - 1] for request in some], device=model.device)
+            logits = model.decode(ids, slots, longest, first)
+            drawn = self._draw(some, logits, ways, spare=len(self._running))
+            tokens += drawn[0]
+            logprobs += drawn[1]
+        return tokens, logprobs
 
-    def _run(self, count: int) -> None:
-        """The step, of all rows at once or tile by tile."""
-        arena, inputs, outputs = self._model.arena, self._inputs, self._outputs
-        if (tile := self._tile) is not None:
-            arena.reserve(count + 1, self._longest)
-            for first in range(0, count, tile):
-                shape = self._shape._replace(rows=min(tile, count - first), length=self._longest)
-                run_step(self._model, inputs[:, first : first + tile], outputs[first : first + tile], shape, first)
-            return
-        arena.reserve(count, self._longest)
-        run_step(self._model, inputs, outputs, self._shape._replace(length=self._longest))
+    def first(self, entered: Sequence[Request], logits: Tensor, spare: int) -> tuple[list[int], list[float]]:
+        """The first token of each request whose row was just filled, and its log-probability.
 
-    def _redraw(self, row: int) -> tuple[float, float]:
+        Args:
+            logits: [requests, vocab].
+            spare: the rows of the arena from this one on are nobody's.
+        """
+        tokens: list[int] = []
+        logprobs: list[float] = []
+        for first, some in self._parts(entered):
+            padding = self._model.padded(len(some)) - len(some)
+            part = functional.pad(logits[first : first + len(some)], (0, 0, 0, padding))
+            drawn = self._draw(some, part, self._ways_of(some), spare)
+            tokens += drawn[0]
+            logprobs += drawn[1]
+        return tokens, logprobs
+
+    def _parts(self, requests: Sequence[Request]) -> list[tuple[int, Sequence[Request]]]:
+        """Those that go together, and the number of the first."""
+        most = self._model.tile or max(1, len(requests))
+        return [(first, requests[first : first + most]) for first in range(0, len(requests), most)]
+
+    def _ways_of(self, requests: Sequence[Request]) -> Ways:
+        return Ways.of(requests, self._model.padded(len(requests)), self._model.device)
+
+    def _draw(
+        self, requests: Sequence[Request], logits: Tensor, ways: Ways, spare: int
+    ) -> tuple[list[int], list[float]]:
+        tokens, logprobs, margins = _drawn(requests, logits, ways)
+        for row, margin in enumerate(margins):
+            if margin < self._close:
+                tokens[row], logprobs[row] = self._redraw(requests[row], spare)
+        return [int(token) for token in tokens], logprobs
+
+    def _redraw(self, request: Request, spare: int) -> tuple[float, float]:
         """The same draw by the row alone, in a row of the arena that nobody has, its cache computed anew."""
         self.redrawn += 1
-        token_ids, spare = self._running[row].token_ids, len(self._running)
-        self._model.arena.reserve(spare + 1, len(token_ids))
-        self._model.fill([Fill(spare, 0, token_ids[:-1])])
-        output = torch.zeros((1, OUTPUTS), dtype=torch.float64, device=self._model.device)
-        shape = self._shape._replace(rows=1, length=len(token_ids))
-        run_step(self._model, self._inputs[:, row : row + 1], output, shape, spare)
-        token, logprob, *_ = output[0].tolist()
-        return token, logprob
+        ids, device = request.token_ids, self._model.device
+        self._model.arena.reserve(spare + 1, len(ids))
+        self._model.fill([Fill(spare, 0, ids[:-1])])
+        last, slot = (torch.tensor([[value]], device=device) for value in (ids[-1], len(ids) - 1))
+        logits = self._model.decode(last, slot, len(ids), spare)
+        tokens, logprobs, _ = _drawn([request], logits, self._ways_of([request]))
+        return tokens[0], logprobs[0]
 
 
-def run_step(model: RowModel, inputs: Tensor, outputs: Tensor, shape: Shape, first: int = 0) -> None:
-    """The step on the device: it waits for nothing there.
-
-    Args:
-        inputs: float64 [len(Ask), rows or more].
-        outputs: float64 [rows or more, OUTPUTS]: here come the tokens, their log-probabilities, and the margins of
-            the draws.
-        first: the rows of the arena from this one on.
-    """
-    asked = inputs[:, : model.tile or shape.rows]
-    ids, slots = asked[: Ask.POSITION + 1, :, None].long()
-    logits = model.decode(ids, slots, shape.length, first, shape.rows)
-    drawn = draw(
-        logits,
-        asked[Ask.KEY].view(torch.int64),
-        temperature=asked[Ask.TEMPERATURE].float() if shape.tempered else None,
-        top_p=asked[Ask.TOP_P].float() if shape.nucleus else None,
-        greedy=asked[Ask.GREEDY].bool() if shape.greedy else None,
-    )
-    for column, values in enumerate(drawn):
-        outputs[: len(values), column] = values
+def _drawn(requests: Sequence[Request], logits: Tensor, ways: Ways) -> list[list[float]]:
+    """Tokens, log-probabilities and margins, by request; `logits` and `ways` may have more rows, which pad."""
+    seeds, counts = np.zeros((2, len(logits)), np.uint64)
+    seeds[: len(requests)] = [request.seed for request in requests]
+    counts[: len(requests)] = [len(request.logprobs) for request in requests]
+    keys = torch.from_numpy(row_keys(seeds, counts)).to(logits.device)
+    drawn = draw(logits, keys, temperature=ways.temperature, top_p=ways.top_p, greedy=ways.greedy)
+    # The one wait for a device. float64 holds token ids exactly.
+    found: list[list[float]] = torch.stack([column.double() for column in drawn])[:, : len(requests)].tolist()
+    return found

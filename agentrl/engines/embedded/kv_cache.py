@@ -88,7 +88,15 @@ class KVArena(Cache):  # type: ignore[misc]
         ]
         self._layers = list(self._empty)
         self._real: Tensor | None = None
+        self._seen: slice | Tensor = slice(None)
+        self._places: dict[int, Tensor] = {}
         self._length: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """So many there is room for."""
+        rows: int = self._layers[0][0].shape[0]
+        return rows
 
     def reserve(self, rows: int, slots: int) -> None:
         """Makes room for so many rows of so many tokens. What is stored stays, unless memory runs out: then the arena
@@ -130,11 +138,6 @@ class KVArena(Cache):  # type: ignore[misc]
         """A copy of the first `length` tokens of a row."""
         return Tensors(tuple(memory[row, :, :length].clone() for memory in self._memories()))
 
-    def aim_at(self, rows: Tensor, slots: Tensor) -> None:
-        """The next forward pass writes a token to each of these places, int64 [tokens, 1] both; its attention is given
-        the whole memory."""
-        self._real, self._at, self._rows, self._length = None, (rows, slots), slice(None), None
-
     def aim(self, first: int, slots: Tensor, length: int, real: Tensor | None = None) -> None:
         """Says where the next forward pass reads and writes.
 
@@ -148,15 +151,31 @@ class KVArena(Cache):  # type: ignore[misc]
         rows = torch.arange(first, first + count, device=slots.device)[:, None].expand_as(slots)
         self._real = real
         self._at = (rows, slots) if real is None else (rows[real], slots[real])
-        self._rows, self._length = slice(first, first + count), length
+        self._seen, self._length, self._places = slice(first, first + count), length, {}
+
+    def aim_at(self, rows: Tensor, slots: Tensor, length: int) -> None:
+        """The same for any rows, int64 [rows]. They may repeat: a token sees the row's others that are stored with it,
+        too. Attention is given copies."""
+        self._real, self._at = None, (rows[:, None].expand_as(slots), slots)
+        self._seen, self._length, self._places = rows, length, {}
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Called by each attention layer with its new keys and values, [rows, kv_heads, new, head_dim]."""
         for memory, new in zip(self._layers[layer], (keys, values), strict=True):
             new = new.transpose(1, 2)
-            memory.transpose(1, 2)[self._at] = new if self._real is None else new[self._real]
-        seen_keys, seen_values = (memory[self._rows, :, : self._length] for memory in self._layers[layer])
+            new = new if self._real is None else new[self._real]
+            memory.view(-1, memory.shape[3]).index_copy_(0, self._place(memory), new.reshape(-1, memory.shape[3]))
+        seen_keys, seen_values = (memory[self._seen, :, : self._length] for memory in self._layers[layer])
         return seen_keys, seen_values
+
+    def _place(self, memory: Tensor) -> Tensor:
+        """Where the new tokens' heads are, in a memory whose first dimensions are one; made once for all layers."""
+        _, heads, slots, _ = memory.shape
+        if heads not in self._places:
+            rows, at = (index.reshape(-1, 1) for index in self._at)
+            head = torch.arange(heads, device=memory.device)
+            self._places[heads] = ((rows * heads + head) * slots + at).view(-1)
+        return self._places[heads]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Tokens stored before the pass; models only ask when they are given no positions."""

@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from agentrl.engines.embedded.cached_model import FORWARD_TOKENS, CachedModel, Fill, RowModel
+from agentrl.engines.embedded.plain_pass import PlainPass
 from agentrl.types.errors import EngineError
 
 
@@ -27,16 +28,20 @@ def cached_model(model: PreTrainedModel) -> tuple[RowModel, str | None]:
     Raises:
         EngineError: the model samples with no cache of its own either.
     """
-    before = model.config.get_text_config()._attn_implementation
-    try:
-        arena = CachedModel(model)
-        arena.prove()
-        return arena, None
-    except (EngineError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as refusal:
-        model.config.get_text_config()._attn_implementation = before
-        native = NativeModel(model)
-        native.prove()
-        return native, str(refusal).partition("\n")[0]
+    config = model.config.get_text_config()
+    before = config._attn_implementation
+    refusals: list[str] = []
+    for own in (False, True) if PlainPass.of(model) is not None else (True,):
+        try:
+            arena = CachedModel(model, own=own)
+            arena.prove()
+            return arena, None
+        except (EngineError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as refusal:
+            config._attn_implementation = before
+            refusals.append(str(refusal).partition("\n")[0])
+    native = NativeModel(model)
+    native.prove()
+    return native, refusals[-1]
 
 
 @dataclass
@@ -86,6 +91,7 @@ class NativeModel:
     """A causal language model that computes row by row."""
 
     tile: int | None = None
+    predicts = False
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
@@ -95,6 +101,10 @@ class NativeModel:
         mamba = "cache_params" in inspect.signature(model.forward).parameters
         self._argument = "cache_params" if mamba else "past_key_values"
 
+    def padded(self, rows: int) -> int:
+        """As many as run."""
+        return rows
+
     def fill(self, fills: Sequence[Fill]) -> None:
         """Forwards what rows lack."""
         for fill in fills:
@@ -102,9 +112,13 @@ class NativeModel:
                 self.arena.rows[fill.row] = Kept()
             self._feed(self.arena.rows[fill.row], fill.token_ids)
 
-    def decode(self, ids: Tensor, slots: Tensor, length: int, first: int, count: int) -> Tensor:
-        """Logits [rows, vocab] of one more token for each of `count` rows, from `first` on. `ids`: int64 [rows, 1]."""
-        return torch.cat([self._feed(self.arena.rows[first + row], ids[row].tolist()) for row in range(count)])
+    def predict(self, fills: Sequence[Fill]) -> Tensor:
+        """Never asked for: rows whose last token is forwarded could not be taken over by others that share a prompt."""
+        raise NotImplementedError
+
+    def decode(self, ids: Tensor, slots: Tensor, length: int, first: int) -> Tensor:
+        """Logits [rows, vocab] of one more token for each of some rows, from `first` on. `ids`: int64 [rows, 1]."""
+        return torch.cat([self._feed(self.arena.rows[first + row], own.tolist()) for row, own in enumerate(ids)])
 
     def score(self, row: int, prefix: list[int], branches: Sequence[tuple[Sequence[int], int]]) -> list[list[float]]:
         """Log-probabilities (temperature 1) of each continuation after the first `start` tokens of a prefix, which is

@@ -1,33 +1,70 @@
 """Batch-invariant computation: a token's logits are the same bits whoever shares the batch.
 
 Which kernel a matrix product takes, and in what order it sums, depends on the shapes of its operands; so does where a
-vectorised loop ends. Hence every operation here has one shape only. The model forwards tiles of `TILE` tokens, each as
-a row of its own, whether they are prefilled or decoded; attention reads keys and values in blocks of `BLOCK` slots,
-one after the other. What pads a tile belongs to a row of its own; a block that a mask hides whole changes no bit. What
-is left to depend on is a token's place within its tile: that it makes no difference is tried at the start.
+vectorised loop ends. Hence the model forwards tokens in a few shapes only, its tiles, of which it was tried at the
+start that they give a token the same bits, at whatever place. Attention reads keys and values in blocks of `BLOCK`
+slots, one after the other, for `LEAST` queries of a row or more. What pads a tile is read by nobody; a block that a
+mask hides whole changes no bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from agentrl.engines.embedded.attention import own_attention
 from agentrl.engines.embedded.cached_model import CachedModel, Fill
+from agentrl.engines.embedded.draw import draw
 from agentrl.types.errors import EngineError
 
-TILE = 32
-"""Tokens of a forward pass: a multiple of what vectorised loops take at once, so that none ends within a row."""
+
+class Tile(NamedTuple):
+    """The shape of a forward pass: so many consecutive tokens for each of some rows."""
+
+    rows: int
+    new: int
+
+
+STEP = Tile(32, 1)
+"""Of decode steps. All others are compared with it. The rows are a multiple of what vectorised loops take at once."""
+
+STEPS, PREFILLS = (Tile(8, 1), Tile(16, 1)), (Tile(2, 16), Tile(8, 16), Tile(32, 16))
+"""The others, by size: for steps of fewer rows, and for prefills."""
+
+TRIED = 2e10
+"""So many parameters times tokens are tried at most: larger models gain nothing by larger tiles. About a second."""
 
 BLOCK = 128
 """Slots that attention reads at once."""
 
+LEAST = 8
+"""Queries that attention takes at once. Kernels for fewer sum in an order that depends on where memory begins."""
+
 NAME = "agentrl_tiled"
+
+Keep = Literal["none", "last", "all"]
+"""Of which tokens of a row logits are wanted."""
+
+
+class Piece(NamedTuple):
+    """Consecutive tokens of a row, the slot of the first, and whether they are all that it lacks."""
+
+    row: int
+    start: int
+    token_ids: list[int]
+    ends: bool
+
+    def kept(self, keep: Keep) -> range:
+        """Its tokens whose logits are wanted."""
+        count = len(self.token_ids)
+        return {"none": range(0), "last": range(count - 1, count if self.ends else 0), "all": range(count)}[keep]
 
 
 class TiledModel(CachedModel):
@@ -38,10 +75,13 @@ class TiledModel(CachedModel):
             treat the rows of a tile alike.
     """
 
-    tile: int | None = TILE
+    tile: int | None = STEP.rows
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__(model)
+        self._parameters = sum(parameter.numel() for parameter in model.parameters())
+        self._steps: tuple[Tile, ...] = (STEP,)
+        self._prefills: tuple[Tile, ...] = (STEP,)
         if self.device.type != "cpu":
             raise _refused(f"in the embedded engine it is proven on CPUs only, and the model is on {self.device}")
         self.prove()
@@ -52,66 +92,94 @@ class TiledModel(CachedModel):
         if not known or not getattr(self.model, "_supports_attention_backend", False):
             raise _refused(f"the attention of {config.model_type} cannot be replaced")
         config._attn_implementation = NAME
-        return 1
+        heads: int = config.num_attention_heads
+        return heads // (getattr(config, "num_key_value_heads", None) or heads)
+
+    def _attended(
+        self, masks: dict[str, Tensor], layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
+    ) -> Tensor:
+        keys, values = self.arena.update(key.transpose(1, 2), value.transpose(1, 2), layer)
+        return tiled_attention(query.transpose(1, 2), keys, values, masks[self._kinds[layer]], scaling)
+
+    def padded(self, rows: int) -> int:
+        return next(tile.rows for tile in self._steps if tile.rows >= rows)
 
     def fill(self, fills: Sequence[Fill]) -> None:
-        places = [
-            (fill.row, slot, token) for fill in fills for slot, token in enumerate(fill.token_ids, start=fill.start)
-        ]
-        spare = max((fill.row for fill in fills), default=0) + 1
-        for tile in _tiles(places):
-            self._forward(*self._places(tile, spare), keep=False)
+        self._prefill(fills, keep="none")
 
-    def decode(self, ids: Tensor, slots: Tensor, length: int, first: int, count: int) -> Tensor:
-        rows = torch.arange(first, first + TILE).clamp_(max=first + count)
-        return self._forward(rows, slots[:, 0], ids[:, 0], length, keep=True)
+    def predict(self, fills: Sequence[Fill]) -> Tensor:
+        return self._prefill(fills, keep="last")
+
+    def decode(self, ids: Tensor, slots: Tensor, length: int, first: int) -> Tensor:
+        rows = list(range(first, first + len(ids)))
+        padding = self.padded(len(rows)) - len(rows)
+        ids, slots = (functional.pad(x, (0, 0, 0, padding)) for x in (ids, slots))
+        return self._forward(rows, first + len(rows), ids, slots, length)
 
     def score(self, row: int, prefix: list[int], branches: Sequence[tuple[Sequence[int], int]]) -> list[list[float]]:
         return [self._score_one(row, prefix, list(branch), start) for branch, start in branches]
 
     def _score_one(self, row: int, prefix: list[int], branch: list[int], start: int) -> list[float]:
         """In a row of its own, where its tokens lie in the slots that any sampler gives them."""
+        if not branch:
+            return []
         self.arena.reserve(row + 3, _blocks(start + len(branch)))
         self.arena.copy_row(row, row + 1, start - 1)
-        scores: list[float] = []
-        fed = [(row + 1, slot, token) for slot, token in enumerate([prefix[start - 1], *branch[:-1]], start=start - 1)]
-        for tile in _tiles(fed[: len(branch)]):
-            logprobs = self._forward(*self._places(tile, row + 2), keep=True).float().log_softmax(-1)
-            wanted = branch[len(scores) : len(scores) + len(tile)]
-            scores += logprobs[range(len(tile)), wanted].tolist()
+        fed = Fill(row + 1, start - 1, [prefix[start - 1], *branch[:-1]])
+        logprobs = self._prefill([fed], keep="all").float().log_softmax(-1)
+        scores: list[float] = logprobs[range(len(branch)), branch].tolist()
         return scores
 
-    def _places(self, tile: Sequence[tuple[int, int, int]], spare: int) -> tuple[Tensor, Tensor, Tensor, int]:
-        """Rows, slots and tokens of a tile, padded by tokens of a spare row; and the length that covers its slots."""
-        length = _blocks(1 + max(slot for _, slot, _ in tile))
-        self.arena.reserve(spare + 1, length)
-        rows, slots, ids = torch.tensor([*tile, *[(spare, 0, 0)] * (TILE - len(tile))]).T
-        return rows, slots, ids, length
+    def _prefill(self, fills: Sequence[Fill], *, keep: Keep) -> Tensor:
+        """Forwards what rows lack, first the beginnings of all. Logits of the tokens kept, in the order of pieces."""
+        free = max(fill.row for fill in fills) + 1
+        tiles = self._prefills if any(len(fill.token_ids) > 1 for fill in fills) else self._steps
+        pieces, kept = list(_pieces(fills, tiles[0].new)), []
+        while pieces:
+            # The largest that is more than half full.
+            tile = next((tile for tile in reversed(tiles) if 2 * len(pieces) > tile.rows), tiles[0])
+            kept.append(self._forward_pieces(pieces[: tile.rows], tile, free, keep))
+            pieces = pieces[tile.rows :]
+        return torch.cat(kept) if kept else torch.empty(0)
 
-    def _forward(self, rows: Tensor, slots: Tensor, ids: Tensor, length: int, *, keep: bool) -> Tensor:
-        """Logits [TILE, vocab] of tokens at any places of the arena, int64 [TILE] each; not `keep`: [TILE, 0 of them].
+    def _forward_pieces(self, pieces: Sequence[Piece], tile: Tile, free: int, keep: Keep) -> Tensor:
+        ids = [piece.token_ids + [0] * (tile.new - len(piece.token_ids)) for piece in pieces]
+        starts = [piece.start for piece in pieces]
+        padding = tile.rows - len(pieces)
+        slots = torch.tensor(starts + [0] * padding)[:, None] + torch.arange(tile.new)
+        tokens = torch.tensor(ids + [[0] * tile.new] * padding)
+        index = [number * tile.new + column for number, piece in enumerate(pieces) for column in piece.kept(keep)]
+        rows, length = [piece.row for piece in pieces], max(starts) + tile.new
+        if keep == "all":
+            return self._forward(rows, free, tokens, slots, length)[index]
+        shape = max(LEAST, tile.rows) if index else 0
+        padded = torch.tensor(index + [0] * (shape - len(index)), dtype=torch.int64)
+        return self._forward(rows, free, tokens, slots, length, padded)[: len(index)]
 
-        Tokens of one row are in order, and all before them are stored or among them.
+    def _forward(
+        self, rows: list[int], free: int, ids: Tensor, slots: Tensor, length: int, keep: Tensor | None = None
+    ) -> Tensor:
+        """Logits of a tile of tokens int64 [tile], each row's in order, and all before them stored or among them.
+
+        Args:
+            rows: of the arena, where the tile's first rows lie; the tile's others are padding.
+            free: the rows of the arena from this one on are nobody's.
+            keep: as in `forward`.
         """
-        length = _blocks(length)
-        hidden = torch.arange(length) > slots[:, None, None, None]
-        self.arena.reserve(1, length)
-        self.arena.aim_at(rows[:, None], slots[:, None])
-        output = self.model(
-            input_ids=ids[:, None],
-            attention_mask=self._additive(~hidden, slots[:, None]),
-            position_ids=slots[:, None],
-            past_key_values=self.arena,
-            use_cache=True,
-            logits_to_keep=1 if keep else torch.zeros(0, dtype=torch.int64),
-            arena_rows=rows,
-        )
-        logits: Tensor = output.logits
-        return logits[:, -1] if keep else logits
+        length, count, first = _blocks(length), len(ids), rows[0]
+        self.arena.reserve(free + 1, length)
+        consecutive = rows == list(range(first, first + len(rows)))
+        unread = len(rows) == count or first + len(rows) >= free  # what padding would overwrite
+        if consecutive and unread and first + count <= self.arena.rows:
+            self.arena.aim(first, slots, length)
+        else:
+            self.arena.aim_at(torch.tensor(rows + [free] * (count - len(rows))), slots, length)
+        seen = torch.arange(length) <= slots[:, None, :, None]
+        return self.forward(ids, slots, seen, keep=keep)
 
     def prove(self) -> None:
-        """That all places of a tile give a token the same bits, and those the model's own logits but for rounding. A
-        sequence of two tokens in every place of a tile.
+        """That all places of a step's tile give a token the same bits, and those the model's own logits but for
+        rounding: a sequence of two tokens in every place. Also finds which other tiles give the same bits.
 
         Raises:
             EngineError: they do not.
@@ -119,18 +187,68 @@ class TiledModel(CachedModel):
         try:
             with torch.no_grad():
                 for slot in range(2):
-                    places = [(row, slot, slot + 1) for row in range(TILE)]
-                    logits = self._forward(*self._places(places, TILE), keep=True)
-                own = self.model(input_ids=torch.tensor([[1, 2]]), use_cache=False).logits[0, -1]
-        except (RuntimeError, TypeError) as error:  # a family that does not hand `arena_rows` on, say
+                    twice = [Piece(row, slot, [slot + 1], ends=True) for row in range(STEP.rows)]
+                    logits = self._forward_pieces(twice, STEP, STEP.rows, "all")
+                with own_attention(self.model):
+                    own = self.model(input_ids=torch.tensor([[1, 2]]), use_cache=False).logits[0, -1]
+                self._check(logits.nan_to_num(), own)  # broken weights are told later
+                alike = set(self._like_steps())
+                self._steps = (*(tile for tile in STEPS if tile in alike), STEP)
+                self._prefills = tuple(tile for tile in PREFILLS if tile in alike) or (STEP,)
+        except (RuntimeError, TypeError) as error:
             raise _refused(f"{type(self.model).__name__} does not forward a tile: {error}") from error
-        self.arena.clear()
-        logits = logits.nan_to_num()  # broken weights are told later
+        finally:
+            self.arena.clear()
+
+    def _check(self, logits: Tensor, own: Tensor) -> None:
         if not torch.equal(logits, logits[:1].expand_as(logits)):
             raise _refused("this machine computes the rows of one matrix product in different ways")
         difference = (logits[0] - own).abs().max().item()
         if difference > self.allowed * max(1.0, own.abs().max().item()):
             raise _refused(f"the logits of {type(self.model).__name__} would differ by {difference:.3g} from its own")
+
+    def _like_steps(self) -> Iterator[Tile]:
+        """The tiles that give the bits that a step's gives: logits, keys and values of random tokens around the border
+        of two blocks, and what is drawn."""
+        tiles = [tile for tile in (*STEPS, *PREFILLS) if tile.rows * tile.new * self._parameters <= TRIED]
+        config: Any = self.model.config.get_text_config()
+        rows, new = (max((tile[at] for tile in tiles), default=0) for at in (0, 1))
+        start = max(0, min(BLOCK - new // 2, config.max_position_embeddings - new))
+        ids = torch.randint(config.vocab_size, (rows, new), generator=torch.Generator().manual_seed(0))
+        by_steps = self._results(ids, start, STEP) if tiles else []
+        for tile in tiles if by_steps else ():
+            own = self._results(ids[: tile.rows, : tile.new], start, tile)
+            if own and all(map(torch.equal, own, (x[: tile.rows, : tile.new] for x in by_steps))):
+                yield tile
+
+    def _results(self, ids: Tensor, start: int, tile: Tile) -> list[Tensor]:
+        """What a tile computes of tokens [rows, new]: each [rows, new or 1, ...]. Nothing if that depends on what
+        logits are wanted."""
+        rows, new = ids.shape
+        self._steps = self._prefills = (tile,)
+        self.arena.clear()
+        fills = [Fill(row, start, tokens) for row, tokens in enumerate(ids.tolist())]
+        logits = self._prefill(fills, keep="all").nan_to_num()
+        if tile.new == 1:  # it went column by column
+            logits = logits.view(new, rows, -1).transpose(0, 1)
+        logits = logits.reshape(rows, new, -1)
+        saved = [self.arena.save(row, start + new).each for row in range(rows)]
+        cached = [torch.stack(layer)[:, :, start:].transpose(1, 2).nan_to_num() for layer in zip(*saved, strict=True)]
+        if self.predicts and not torch.equal(self._prefill(fills, keep="last").nan_to_num(), logits[:, -1]):
+            return []
+        return [logits, *cached, *(_drawn(logits[:, 0], tile.rows) if tile.new == 1 else ())]
+
+
+def _drawn(logits: Tensor, shape: int) -> list[Tensor]:
+    """What is drawn from logits [rows, vocab], so many rows at once, with all that a request may ask for and with
+    nothing of it: [rows, 1] each."""
+    found = []
+    for some in torch.split(logits, shape):
+        padded = functional.pad(some, (0, 0, 0, shape - len(some)))
+        keys, ask = torch.arange(shape), torch.full((shape,), 0.7)
+        draws = (draw(padded, keys), draw(padded, keys, temperature=ask, top_p=ask, greedy=ask > 1))
+        found.append([column[: len(some), None] for drawn in draws for column in drawn])
+    return [torch.cat(columns) for columns in zip(*found, strict=True)]
 
 
 def tiled_attention_forward(
@@ -141,50 +259,60 @@ def tiled_attention_forward(
     attention_mask: Tensor | None,
     *,
     scaling: float | None = None,
-    arena_rows: Tensor | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Attention in the form that transformers calls, over keys and values where they lie in the arena. Without
-    `arena_rows`, transformers' own.
+    """Attention in the form that transformers calls. Under a mask that is not of whole blocks, transformers' own.
+
+    Args:
+        query: [rows, H, new, D], of a tile; `key` and `value` [rows, H', slots, D or D'], where H' divides H.
+
+    Returns:
+        [rows, new, H, D'], and None for the weights.
+    """
+    if attention_mask is None or attention_mask.shape[-1] % BLOCK:  # somebody else calls the model
+        output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **others)
+        return output, None
+    if softcap is not None or s_aux is not None:
+        raise _refused(f"{type(module).__name__} asks for more than scaled dot products under a mask")
+    return tiled_attention(query, key, value, attention_mask, scaling), None
+
+
+def tiled_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
+    """[rows, new, H, D'] from what `tiled_attention_forward` takes; the mask is folded.
 
     In float32, whatever the model's type. The softmax is summed up from block to block (Milakov, Gimelshein, "Online
     normalizer calculation for softmax", 2018): under a hidden block it is multiplied by exactly 1, and 0 is added.
-
-    Args:
-        query: [TILE, H, 1, D].
-        key: [rows of the arena, H', slots, D], as `value` (whose D may differ); H' divides H.
-        attention_mask: additive, [TILE, 1, 1, a multiple of BLOCK].
-        arena_rows: int64 [TILE]: whose keys each token sees.
-
-    Returns:
-        [TILE, 1, H, D], and None for the weights.
     """
-    if arena_rows is None:  # somebody else calls the model
-        output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **others)
-        return output, None
-    if attention_mask is None or softcap is not None or s_aux is not None:
-        raise _refused(f"{type(module).__name__} asks for more than scaled dot products under a mask")
-    tokens, heads, _, width = query.shape
+    rows, heads, new, width = query.shape
     kv_heads = key.shape[1]
     scale = width**-0.5 if scaling is None else scaling
-    queries = query.float().reshape(tokens * kv_heads, heads // kv_heads, width) * scale
-    # Not -inf: a window may hide a token's first blocks.
-    highest = queries.new_full((*queries.shape[:2], 1), torch.finfo(queries.dtype).min)
-    total, attended = torch.zeros_like(highest), queries.new_zeros((*queries.shape[:2], value.shape[-1]))
-    mask = attention_mask.expand(-1, kv_heads, 1, -1).reshape(tokens * kv_heads, 1, -1)
+    queries = query.float().reshape(rows * kv_heads, -1, width) * scale
+    folded = queries.shape[1]
+    queries = _at_least(queries)
+    highest = total = attended = torch.empty(0)
     for start in range(0, mask.shape[-1], BLOCK):
-        block = slice(start, start + BLOCK)
-        keys, values = (x[:, :, block].index_select(0, arena_rows).float().flatten(0, 1) for x in (key, value))
-        scores = torch.bmm(queries, keys.transpose(1, 2)).add_(mask[:, :, block])
-        higher = torch.maximum(highest, scores.amax(-1, keepdim=True))
-        weights, kept = scores.sub_(higher).exp_(), (highest - higher).exp_()
-        total = total * kept + weights.sum(-1, keepdim=True)
-        attended = attended * kept + torch.bmm(weights, values)
-        highest = higher
-    attended = (attended / total).to(query.dtype)
-    return attended.view(tokens, 1, heads, -1), None
+        keys, values = (x[:, :, start : start + BLOCK].float().flatten(0, 1) for x in (key, value))
+        scores = torch.bmm(queries, keys.transpose(1, 2)).view(rows, kv_heads, -1, BLOCK)
+        scores = (scores[:, :, :folded] + mask[..., start : start + BLOCK]).flatten(0, 1)
+        # Not -inf: a window may hide a token's first blocks.
+        higher = scores.amax(-1, keepdim=True).clamp_(min=torch.finfo(scores.dtype).min)
+        if start:
+            higher = torch.maximum(highest, higher)
+        weights = scores.sub_(higher).exp_()
+        added, summed = torch.bmm(_at_least(weights), values)[:, :folded], weights.sum(-1, keepdim=True)
+        if start:
+            kept = (highest - higher).exp_()
+            added, summed = added.add_(attended * kept), summed.add_(total * kept)
+        highest, total, attended = higher, summed, added
+    return (attended / total).to(query.dtype).view(rows, heads, new, -1).transpose(1, 2)
+
+
+def _at_least(queries: Tensor) -> Tensor:
+    """[pairs, LEAST or more, width], padded with zeros."""
+    lacking = LEAST - queries.shape[1]
+    return functional.pad(queries, (0, 0, 0, lacking)) if lacking > 0 else queries
 
 
 def _refused(why: str) -> EngineError:
@@ -197,9 +325,12 @@ def _blocks(length: int) -> int:
     return -(-length // BLOCK) * BLOCK
 
 
-def _tiles(places: Sequence[tuple[int, int, int]]) -> Iterator[Sequence[tuple[int, int, int]]]:
-    for at in range(0, len(places), TILE):
-        yield places[at : at + TILE]
+def _pieces(fills: Sequence[Fill], new: int) -> Iterator[Piece]:
+    """Of `new` tokens at most: the first of every row, then the second of every row that has one, and so on."""
+    for at in range(0, max((len(fill.token_ids) for fill in fills), default=0), new):
+        for row, start, token_ids in fills:
+            if at < len(token_ids):
+                yield Piece(row, start + at, token_ids[at : at + new], ends=at + new >= len(token_ids))
 
 
 AttentionInterface.register(NAME, tiled_attention_forward)

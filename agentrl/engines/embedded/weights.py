@@ -92,10 +92,13 @@ class Weights:
         """
         if not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):  # type: ignore[no-untyped-call]
             return
+        linears = [module for module in self._model.modules() if type(module) is nn.Linear]
+        fit = [linear for linear in linears if linear.weight.dtype == torch.bfloat16 and linear.weight.is_cpu]
+        if not fit:
+            return
         self._plain.clear()  # else all would be there twice
-        for module in self._model.modules():
-            if type(module) is nn.Linear and module.weight.dtype == torch.bfloat16 and module.weight.is_cpu:
-                Packed(module)
+        for linear in fit:
+            Packed(linear)
         try:
             works()
         except (EngineError, AttributeError, RuntimeError, TypeError, ValueError):

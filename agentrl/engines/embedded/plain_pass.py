@@ -1,0 +1,117 @@
+"""The forward pass of the common decoder, in few operations.
+
+A third of a decode step of a small model is no arithmetic: it is transformers' Python and an operation for every
+square, mean and sign. The families below are layers of the same four parts (RMSNorm, rotated attention, RMSNorm, gated
+linear units); here their weights go through these parts directly. The engine compares the logits with the model's own
+before it samples (`CachedModel.prove`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import PreTrainedModel
+
+FAMILIES = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
+
+ROTATIONS = frozenset({"default", "linear", "llama3", "yarn"})
+"""Rotary embeddings under which a position's angles do not depend on the sequence's length."""
+
+Attend = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
+"""(layer, queries [rows, new, H, D], keys [rows, new, H', D], values alike, scaling) -> [rows, new, H * D]."""
+
+
+@dataclass(frozen=True)
+class Norm:
+    """RMSNorm."""
+
+    weight: Tensor
+    eps: float
+
+    @classmethod
+    def of(cls, module: Any) -> Norm:
+        """That of a module of transformers."""
+        return cls(module.weight, module.variance_epsilon)
+
+    def __call__(self, states: Tensor) -> Tensor:
+        return functional.rms_norm(states, self.weight.shape, self.weight, self.eps)
+
+
+class Layer:
+    """A decoder layer."""
+
+    def __init__(self, number: int, layer: Any) -> None:
+        attention, mlp = layer.self_attn, layer.mlp
+        self.number, self.width, self.scaling = number, attention.head_dim, attention.scaling
+        self.before, self.after = Norm.of(layer.input_layernorm), Norm.of(layer.post_attention_layernorm)
+        self.query, self.key, self.value = attention.q_proj, attention.k_proj, attention.v_proj
+        self.head_norms = (
+            [Norm.of(norm) for norm in (attention.q_norm, attention.k_norm)] if hasattr(attention, "q_norm") else None
+        )
+        self.out, self.gate, self.up, self.down = attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj
+        self.act = functional.silu if isinstance(mlp.act_fn, nn.SiLU) else mlp.act_fn
+
+    def __call__(self, states: Tensor, cos: Tensor, sin: Tensor, shape: torch.Size, attend: Attend) -> Tensor:
+        """states [rows * new, hidden], of `shape` (rows, new)."""
+        normed = self.before(states)
+        query, key, value = (
+            linear(normed).view(len(states), -1, self.width) for linear in (self.query, self.key, self.value)
+        )
+        if self.head_norms is not None:
+            query, key = (norm(x) for norm, x in zip(self.head_norms, (query, key), strict=True))
+        query, key = _rotated(query, cos, sin), _rotated(key, cos, sin)
+        query, key, value = (x.view(*shape, -1, self.width) for x in (query, key, value))
+        attended = attend(self.number, query, key, value, self.scaling)
+        states = states + self.out(attended.reshape(len(states), -1))
+        normed = self.after(states)
+        states = states + self.down(self.act(self.gate(normed)).mul_(self.up(normed)))
+        return states
+
+
+class PlainPass:
+    """The forward pass of a model of `FAMILIES`."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        body: Any = model.model
+        self._embed, self._head = body.embed_tokens, model.get_output_embeddings()
+        self._layers = [Layer(number, layer) for number, layer in enumerate(body.layers)]
+        self._norm, self._rotary = Norm.of(body.norm), body.rotary_emb
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> PlainPass | None:
+        """None for a model of another family."""
+        if type(model).__name__ not in FAMILIES or not type(model).__module__.startswith("transformers.models."):
+            return None
+        body: Any = model.model
+        attends_by_sdpa = body.config._attn_implementation in ("sdpa", "agentrl_grouped", "agentrl_tiled")
+        return cls(model) if attends_by_sdpa and body.rotary_emb.rope_type in ROTATIONS else None
+
+    def __call__(self, ids: Tensor, positions: Tensor, attend: Attend, *, keep: Tensor | None) -> Tensor:
+        """Logits [kept, vocab] of tokens int64 [rows, new], `positions` alike.
+
+        Args:
+            keep: int64 [kept], of which tokens, numbered row by row. None: of all.
+        """
+        states = self._embed(ids.reshape(-1))
+        cos, sin = self._angles(positions.reshape(-1), states.dtype)
+        for layer in self._layers:
+            states = layer(states, cos, sin, ids.shape, attend)
+        logits: Tensor = self._head(self._norm(states if keep is None else states[keep]))
+        return logits
+
+    def _angles(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosines, and sines with the sign that the rotation gives them: [tokens, 1, D]."""
+        angles = positions[:, None].float() * self._rotary.inv_freq
+        cos, sin = angles.cos(), angles.sin()
+        if self._rotary.attention_scaling != 1.0:
+            cos, sin = cos * self._rotary.attention_scaling, sin * self._rotary.attention_scaling
+        return torch.cat([cos, cos], -1).to(dtype)[:, None], torch.cat([-sin, sin], -1).to(dtype)[:, None]
+
+
+def _rotated(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return torch.addcmul(states * cos, states.roll(states.shape[-1] // 2, -1), sin)
