@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from agentrl.engines.embedded.batch import Batch
+from agentrl.engines.embedded.product import packed_part
 from agentrl.engines.embedded.request import Request
-from agentrl.engines.embedded.weights import Packed, Weights
+from agentrl.engines.embedded.weights import Weights
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.errors import EngineError
 from tests.engines.conftest import make_model
@@ -30,7 +31,7 @@ def bf16_model(seed: int = 0, **changes: object) -> PreTrainedModel:
 
 
 def packed_linears(model: nn.Module) -> int:
-    return sum(isinstance(module.__dict__.get("forward"), Packed) for module in model.modules())
+    return sum(packed_part(module) is not None for module in model.modules())
 
 
 def sampled(batch: Batch) -> list[Completion]:

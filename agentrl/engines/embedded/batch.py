@@ -19,6 +19,7 @@ from agentrl.engines.embedded.decode import Decoder
 from agentrl.engines.embedded.kv_cache import Arena, Parked, ParkingLot, common_prefix
 from agentrl.engines.embedded.malloc import keep_freed_memory
 from agentrl.engines.embedded.native import cached_model
+from agentrl.engines.embedded.product import unpack
 from agentrl.engines.embedded.request import Request
 from agentrl.engines.embedded.tiles import TiledModel
 from agentrl.engines.embedded.weights import Weights
@@ -50,13 +51,14 @@ class Batch:
         invariant: bool = False,
     ) -> None:
         self.model, self.max_batch = model, max_batch
+        unpack(model)  # an engine before this one may have packed it
         self._cached: RowModel
         self.one_by_one: str | None = None
         if invariant:
             self._cached = TiledModel(model)
         else:
             self._cached, self.one_by_one = cached_model(model)
-        self._weights = Weights(model)
+        self._weights = Weights(model, self._cached.products)
         self._weights.pack(self._cached.prove)
         self.device = self._cached.device
         if self.device.type == "cpu":

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from agentrl.engines.embedded.attention import fold, grouped_attention, use_grouped_attention
 from agentrl.engines.embedded.kv_cache import Arena, KVArena
 from agentrl.engines.embedded.plain_pass import PlainPass
+from agentrl.engines.embedded.product import Product
 from agentrl.types.errors import EngineError
 
 FORWARD_TOKENS = 2048
@@ -37,6 +38,11 @@ class RowModel(Protocol):
     tile: int | None
     device: torch.device
     dtype: torch.dtype
+
+    @property
+    def products(self) -> Sequence[Product]:
+        """The products of several linear layers that it computes by."""
+        ...
 
     @property
     def predicts(self) -> bool:
@@ -117,6 +123,11 @@ class CachedModel:
 
     def _attend(self) -> int:
         return use_grouped_attention(self.model)
+
+    @property
+    def products(self) -> Sequence[Product]:
+        """Those of a plain pass."""
+        return () if self._plain is None else self._plain.products
 
     @property
     def predicts(self) -> bool:

@@ -92,6 +92,7 @@ class NativeModel:
 
     tile: int | None = None
     predicts = False
+    products = ()
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model

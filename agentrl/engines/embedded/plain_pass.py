@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
+from agentrl.engines.embedded.product import Product
+
 FAMILIES = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 
 ROTATIONS = frozenset({"default", "linear", "llama3", "yarn"})
@@ -49,38 +51,44 @@ class Layer:
         attention, mlp = layer.self_attn, layer.mlp
         self.number, self.width, self.scaling = number, attention.head_dim, attention.scaling
         self.before, self.after = Norm.of(layer.input_layernorm), Norm.of(layer.post_attention_layernorm)
-        self.query, self.key, self.value = attention.q_proj, attention.k_proj, attention.v_proj
+        self.ask = Product(attention.q_proj, attention.k_proj, attention.v_proj)
+        self.heads = [linear.out_features // self.width for linear in self.ask.linears]
         self.head_norms = (
             [Norm.of(norm) for norm in (attention.q_norm, attention.k_norm)] if hasattr(attention, "q_norm") else None
         )
-        self.out, self.gate, self.up, self.down = attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj
+        self.out, self.gate_up, self.down = attention.o_proj, Product(mlp.gate_proj, mlp.up_proj), mlp.down_proj
         self.act = functional.silu if isinstance(mlp.act_fn, nn.SiLU) else mlp.act_fn
 
     def __call__(self, states: Tensor, cos: Tensor, sin: Tensor, shape: torch.Size, attend: Attend) -> Tensor:
         """states [rows * new, hidden], of `shape` (rows, new)."""
-        normed = self.before(states)
-        query, key, value = (
-            linear(normed).view(len(states), -1, self.width) for linear in (self.query, self.key, self.value)
-        )
-        if self.head_norms is not None:
-            query, key = (norm(x) for norm, x in zip(self.head_norms, (query, key), strict=True))
-        query, key = _rotated(query, cos, sin), _rotated(key, cos, sin)
-        query, key, value = (x.view(*shape, -1, self.width) for x in (query, key, value))
+        asked = self.ask(self.before(states)).view(len(states), -1, self.width)
+        if self.head_norms is None:
+            rotated = _rotated(asked[:, : -self.heads[2]], cos, sin)
+        else:
+            normed = (norm(x) for norm, x in zip(self.head_norms, torch.split(asked, self.heads, 1), strict=False))
+            rotated = torch.cat([_rotated(x, cos, sin) for x in normed], 1)
+        parts = (rotated[:, : self.heads[0]], rotated[:, self.heads[0] :], asked[:, -self.heads[2] :])
+        query, key, value = (x.view(*shape, *x.shape[1:]) for x in parts)
         attended = attend(self.number, query, key, value, self.scaling)
         states = states + self.out(attended.reshape(len(states), -1))
-        normed = self.after(states)
-        states = states + self.down(self.act(self.gate(normed)).mul_(self.up(normed)))
+        gate, up = self.gate_up(self.after(states)).chunk(2, -1)
+        states = states + self.down(self.act(gate).mul_(up))
         return states
 
 
 class PlainPass:
-    """The forward pass of a model of `FAMILIES`."""
+    """The forward pass of a model of `FAMILIES`.
+
+    Attributes:
+        products: of several linear layers each.
+    """
 
     def __init__(self, model: PreTrainedModel) -> None:
         body: Any = model.model
         self._embed, self._head = body.embed_tokens, model.get_output_embeddings()
         self._layers = [Layer(number, layer) for number, layer in enumerate(body.layers)]
         self._norm, self._rotary = Norm.of(body.norm), body.rotary_emb
+        self.products = [product for layer in self._layers for product in (layer.ask, layer.gate_up)]
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> PlainPass | None:
