@@ -1,4 +1,5 @@
-"""One arm of `python -m benchmarks.decode --baseline`: the decode step of whichever agentrl is on PYTHONPATH.
+"""One arm of `python -m benchmarks.decode --baseline`: the decode step of whichever agentrl is on PYTHONPATH, since
+ce09e3b.
 
 A bf16 model of the shapes of SmolLM2-135M with random weights; the rows share a prompt; in a thread of its own, as in
 the engine. The last line is JSON: processor milliseconds a step, all threads counted, of the best of four rounds.
@@ -9,13 +10,31 @@ from __future__ import annotations
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from typing import Any
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from agentrl.engines.embedded.batch import Batch
-from agentrl.engines.embedded.request import Request
-from agentrl.types.engine import Sampling
+PLACES = {
+    "Batch": ("agentrl.engines.embedded.batch", "agentrl.engines.batch"),
+    "Request": ("agentrl.engines.embedded.request", "agentrl.engines.batch"),
+    "Sampling": ("agentrl.types.engine", "agentrl.engines.base"),
+}
+"""Modules that have had each class, the newest first."""
+
+
+def found(name: str) -> Any:
+    """The class of that name, wherever the checkout has it."""
+    for place in PLACES[name]:
+        try:
+            return getattr(import_module(place), name)
+        except ModuleNotFoundError:
+            continue
+    raise ImportError(f"this checkout has no {name} in {' or '.join(PLACES[name])}")
+
+
+Batch, Request, Sampling = map(found, PLACES)
 
 SHAPES = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
           "num_key_value_heads": 3, "vocab_size": 49152}  # fmt: skip
@@ -38,7 +57,7 @@ def measure() -> float:
     return min(round_of(batch) for _ in range(ROUNDS))
 
 
-def round_of(batch: Batch) -> float:
+def round_of(batch: Any) -> float:
     """Processor milliseconds a step of new requests, which are dropped then."""
     prompt = [3 + k % 200 for k in range(CONTEXT - 1)]
     requests = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch.testing import assert_close
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from agentrl.engines.embedded.batch import Batch
 from agentrl.engines.embedded.cached_model import CachedModel, Fill, causal
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.engines.embedded.native import cached_model
@@ -98,6 +100,48 @@ def test_other_families_and_rotations_keep_their_own_pass(kind: str, changes: di
     arena, refusal = cached_model(model)
     assert refusal is None
     assert not arena.predicts
+
+
+class Adapted(torch.nn.Linear):
+    """A linear layer with an adapter that has not learned yet."""
+
+
+@pytest.mark.parametrize("change", ["adapter", "hook", "forward", "parametrization"])
+def test_a_model_whose_parts_were_replaced_keeps_its_own_pass(change: str) -> None:
+    model = build("llama")
+    gate = model.model.layers[1].mlp.gate_proj
+    if change == "adapter":
+        model.model.layers[1].mlp.gate_proj = Adapted(32, 48, bias=True)
+    elif change == "hook":
+        gate.register_forward_hook(lambda module, args, output: output * 2)
+    elif change == "forward":
+        gate.forward = lambda states: torch.nn.functional.linear(states, gate.weight, gate.bias) * 2
+    else:
+        torch.nn.utils.parametrizations.weight_norm(gate)
+    assert PlainPass.of(model) is None
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("invariant", [False, True])
+def test_updates_whole_and_in_part_reach_joint_products(kind: str, dtype: torch.dtype, invariant: bool) -> None:
+    model, other, expected = (build(kind, tie_word_embeddings=True).to(dtype) for _ in range(3))
+    for parameter in other.parameters():
+        parameter.add_(0.1 * torch.randn_like(parameter))
+    batch = Batch(model, max_batch=4, parked_bytes=0, invariant=invariant)
+    new = other.state_dict()
+    some = {name: weight for name, weight in new.items() if name.endswith(("1.self_attn.k_proj.weight", "k_proj.bias"))}
+    for version, part in enumerate((some, new), 1):
+        expected.load_state_dict(part, strict=False)
+        batch.update(part, version, whole=False)
+        prompt, branch = [1, 2, 3, 4, 5, 6, 7], [8, 9, 10, 11, 12]
+        scores = torch.tensor(batch.score(prompt, [branch], [len(prompt)])[0])
+        exact = plain_logprobs(expected, prompt + branch)[len(prompt) - 1 :]
+        assert_close(scores, exact, atol=1e-4 if dtype == torch.float32 else 0.5, rtol=0)
+        again = torch.tensor(Batch(copy.deepcopy(expected), max_batch=4, parked_bytes=0, invariant=invariant).score(
+            prompt, [branch], [len(prompt)])[0])  # fmt: skip
+        assert torch.equal(scores, again)
 
 
 async def test_a_pass_that_gives_other_logits_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.parametrize import is_parametrized
 from transformers import PreTrainedModel
 
 from agentrl.engines.embedded.product import Product
@@ -23,6 +24,9 @@ FAMILIES = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalL
 
 ROTATIONS = frozenset({"default", "linear", "llama3", "yarn"})
 """Rotary embeddings under which a position's angles do not depend on the sequence's length."""
+
+OWN = ("torch.nn.modules.", "transformers.models.", "transformers.activations")
+"""Where the modules of a family are from."""
 
 Attend = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
 """(layer, queries [rows, new, H, D], keys [rows, new, H', D], values alike, scaling) -> [rows, new, H * D]."""
@@ -92,12 +96,13 @@ class PlainPass:
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> PlainPass | None:
-        """None for a model of another family."""
-        if type(model).__name__ not in FAMILIES or not type(model).__module__.startswith("transformers.models."):
+        """None for a model of another family, or with replaced parts (adapters, quantised layers, hooks)."""
+        if type(model).__name__ not in FAMILIES:
             return None
         body: Any = model.model
         attends_by_sdpa = body.config._attn_implementation in ("sdpa", "agentrl_grouped", "agentrl_tiled")
-        return cls(model) if attends_by_sdpa and body.rotary_emb.rope_type in ROTATIONS else None
+        its_own = all(map(_of_the_family, model.modules()))
+        return cls(model) if its_own and attends_by_sdpa and body.rotary_emb.rope_type in ROTATIONS else None
 
     def __call__(self, ids: Tensor, positions: Tensor, attend: Attend, *, keep: Tensor | None) -> Tensor:
         """Logits [kept, vocab] of tokens int64 [rows, new], `positions` alike.
@@ -119,6 +124,12 @@ class PlainPass:
         if self._rotary.attention_scaling != 1.0:
             cos, sin = cos * self._rotary.attention_scaling, sin * self._rotary.attention_scaling
         return torch.cat([cos, cos], -1).to(dtype)[:, None], torch.cat([-sin, sin], -1).to(dtype)[:, None]
+
+
+def _of_the_family(module: nn.Module) -> bool:
+    """Whether a module is torch's or transformers' own, with nothing hung onto it."""
+    changed = "forward" in module.__dict__ or module._forward_hooks or module._forward_pre_hooks
+    return type(module).__module__.startswith(OWN) and not changed and not is_parametrized(module)
 
 
 def _rotated(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -106,7 +106,7 @@ def _one(linears: Sequence[nn.Linear], name: str) -> Tensor:
     own = [getattr(linear, name).detach() for linear in linears]
     first, sizes = own[0], [len(x) for x in own]
     ends = [sum(x.nbytes for x in own[: number + 1]) for number in range(len(own))]
-    adjacent = [x.data_ptr() - first.data_ptr() + x.nbytes for x in own] == ends
+    adjacent = [x.data_ptr() - first.data_ptr() + x.nbytes for x in own] == ends and all(x.is_contiguous() for x in own)
     if adjacent and len({x.untyped_storage().data_ptr() for x in own}) == 1:  # an engine before made them so
         whole: Tensor = first.as_strided((sum(sizes), *first.shape[1:]), first.stride(), first.storage_offset())
         return whole
