@@ -7,7 +7,7 @@ import os
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 
-import hypothesis  # noqa: E402
+import hypothesis
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("here", deadline=None)
