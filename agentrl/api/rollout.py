@@ -58,7 +58,7 @@ def rollout(
     recipe = given_recipe(recipe, overrides)
     parts = build(recipe)
     tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
-    who = agent or (engine or recipe.engine.use).partition(":")[0]
+    who = agent or (engine.partition(":")[0] if engine else recipe.engine.use.rpartition(":")[2])
     path = Path(out) if out is not None else Path("runs") / f"{recipe.name}-{who}"
     planned = rollout_specs(tasks, n, group_size=group_size)
     run = begin_run(path, recipe, "rollout", agent=agent, engine=engine, group_size=group_size)

@@ -12,6 +12,7 @@ from aiohttp import web
 from agentrl.api.run_dirs import begin_run
 from agentrl.config.loader import load_recipe
 from agentrl.distributed.servers import LaunchedServers
+from agentrl.engines.registry import samples_tokens
 from agentrl.proxy.recorder import ProxyContext
 from agentrl.proxy.server import Proxy
 from agentrl.rollout.builder import build
@@ -37,9 +38,9 @@ def proxy(
         RecipeError: the recipe's engine gives no exact tokens.
     """
     recipe = load_recipe(name, overrides)
-    if recipe.engine.use == "openai":
+    if not samples_tokens(recipe.engine, recipe.base):
         raise RecipeError(
-            "engine.use is openai, which gives text only: nothing would be token-exact",
+            f"engine.use is {recipe.engine.use}, which gives text only: nothing would be token-exact",
             place="engine",
             remedy="a proxy needs torch or vllm",
         )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from agentrl.config.sections import MAY_CHANGE, Short, alone
+from agentrl.config.sections import MAY_CHANGE, WithPlugIn
+from agentrl.registry.references import is_reference
+from agentrl.types.errors import nearest
 
 KEYS: dict[str, frozenset[str]] = {
     "torch": frozenset({"max_batch", "parked_mb", "threads", "batch_invariant"}),
@@ -21,13 +23,14 @@ KEYS: dict[str, frozenset[str]] = {
 """Which settings belong to which engine."""
 
 
-class EngineSettings(Short):
-    """The engine, and where it is. Settings of another engine than `use` are errors."""
+class EngineSettings(WithPlugIn):
+    """The engine, and where it is. Settings of another engine than `use` are errors. An engine of one's own takes all
+    keys that are given."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    use: Literal["torch", "vllm", "openai"] = Field(
-        "torch", description="torch: in this process; vllm: servers; openai: an API, text only, not trainable."
+    use: str = Field(
+        "torch",
+        description="torch: in this process; vllm: servers; openai: an API, text only, not trainable; or "
+        "./file.py:Engine, with its settings beside `use`.",
     )
     urls: Annotated[list[str], MAY_CHANGE] = Field(
         [], description="vllm: running servers (empty: start them). openai: the base URL, ending in /v1."
@@ -101,13 +104,26 @@ class EngineSettings(Short):
     input_price: float = Field(0.0, ge=0, description="openai: price of a million prompt tokens.")
     output_price: float = Field(0.0, ge=0, description="openai: price of a million completion tokens.")
 
-    @classmethod
-    def spelled_out(cls, value: Any) -> Any:
-        """A name alone is the engine."""
-        return alone(value, "use")
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those of an engine of one's own: every key that was given."""
+        given = self.model_fields_set - {"use"} if is_reference(self.use) else ()
+        return {key: getattr(self, key) for key in sorted(given)}
+
+    @model_serializer(mode="wrap")
+    def _without_others(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Of an engine of one's own: without the defaults of the built-in ones."""
+        found: dict[str, Any] = whole(self)
+        kept = self.model_fields_set if is_reference(self.use) else found.keys()
+        return {key: value for key, value in found.items() if key in kept}
 
     @model_validator(mode="after")
     def _belong_together(self) -> EngineSettings:
+        if is_reference(self.use):
+            return self
+        if self.use not in KEYS:
+            remedy = nearest(self.use, KEYS, "name your own as ./file.py:Name, or take one of")
+            raise ValueError(f"there is no engine {self.use!r}; {remedy}")
         everyones = set.union(*map(set, KEYS.values()))
         for name in sorted(everyones - KEYS[self.use]):
             if getattr(self, name) != type(self).model_fields[name].default:

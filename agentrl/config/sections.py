@@ -91,8 +91,8 @@ class WithPlugIn(PlugIn):
 
     @model_validator(mode="after")
     def _knows_its_keys(self) -> Self:
-        if self.settings and not is_reference(self.use):
-            raise PydanticCustomError("unknown_key", "unknown key '{key}'", {"key": next(iter(self.settings))})
+        if self.model_extra and not is_reference(self.use):
+            raise PydanticCustomError("unknown_key", "unknown key '{key}'", {"key": next(iter(self.model_extra))})
         return self
 
 

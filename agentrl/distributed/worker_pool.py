@@ -26,6 +26,7 @@ from agentrl.distributed.gateway import Gateway
 from agentrl.distributed.handle import Handle, Launcher, ResourceRequest, WorkerDied, spawn_within
 from agentrl.distributed.launchers import check_launcher, open_launcher
 from agentrl.distributed.worker import Attached, Played, RolloutWorker, Scripted, Served, Setting, Source
+from agentrl.engines.openai import OpenAIEngine
 from agentrl.engines.scripted import ScriptedEngine
 from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.rollout.builder import Parts
@@ -162,7 +163,7 @@ class WorkerPool:
         assert self._launcher is not None
         if isinstance(engine, ScriptedEngine):
             return Scripted(engine.script_name)
-        if engine.name == "openai":
+        if isinstance(engine, OpenAIEngine):
             if self._launcher.host not in LOOPBACK and any(map(_of_this_machine, self._recipe["engine"]["urls"])):
                 raise RecipeError(
                     "workers on other machines cannot reach a server at 127.0.0.1",

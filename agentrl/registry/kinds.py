@@ -18,6 +18,7 @@ KINDS = {
     "curriculum": "agentrl.curriculum.registry:PARTS",
     "formats": "agentrl.chat.formats.registry:FORMATS",
     "sandboxes": "agentrl.sandbox.registry:BACKENDS",
+    "engines": "agentrl.engines.registry:ENGINES",
     "launchers": "agentrl.distributed.launchers:LAUNCHERS",
     "trackers": "agentrl.reporters.registry:TRACKERS",
 }

@@ -23,6 +23,7 @@ from agentrl.chat.tokenizer import ByteTokenizer, Tokenizer
 from agentrl.config.credit import InformationGain
 from agentrl.config.recipe import Recipe
 from agentrl.credit.registry import load_credit
+from agentrl.engines.registry import check_engine
 from agentrl.engines.scripted import Say, Script, ScriptedEngine
 from agentrl.registry.references import is_reference, load_object, wrong_kind
 from agentrl.rewards.components import RewardSet
@@ -209,6 +210,7 @@ def build(recipe: Recipe) -> Parts:
     if recipe.agent.format.use != AUTO:
         parser_of(recipe.agent.format, definitions, recipe.base)
     BACKENDS.chosen(recipe.sandbox, recipe.base)
+    check_engine(recipe.engine, recipe.base)
     if recipe.model is not None and recipe.model.template is not None:
         template_text(recipe.model.template)
     return parts

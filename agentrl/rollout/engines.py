@@ -1,4 +1,5 @@
-"""The engine of a recipe: one function for each `engine.use`, for a model that is loaded here or only named."""
+"""The engine of a recipe: one function for each built-in `engine.use` and one for the user's own, for a model that is
+loaded here or only named."""
 
 from __future__ import annotations
 
@@ -12,9 +13,11 @@ import msgspec
 
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
+from agentrl.config.engine import EngineSettings
 from agentrl.config.model import ModelSettings
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
+from agentrl.engines.registry import ENGINES
 from agentrl.models.load import LoadedModel, load_model, load_tokenizer, model_folder, on_cuda
 from agentrl.registry.references import is_reference
 from agentrl.rollout.builder import Parts, build
@@ -38,7 +41,7 @@ def open_engine(parts: Parts, launch_servers: LaunchServers | None = None) -> tu
         RecipeError: no model, or one that training has yet to build.
         EngineError: servers cannot be started.
     """
-    return OPENERS[parts.recipe.engine.use](parts, launch_servers)
+    return OPENERS.get(parts.recipe.engine.use, _open_own)(parts, launch_servers)
 
 
 def engine_of(recipe: Recipe, loaded: LoadedModel, launch_servers: LaunchServers | None = None) -> Engine:
@@ -47,15 +50,19 @@ def engine_of(recipe: Recipe, loaded: LoadedModel, launch_servers: LaunchServers
     Args:
         launch_servers: as `open_engine` takes it.
     """
+    tokenizer = HFTokenizer(loaded.tokenizer)
+    if is_reference(recipe.engine.use):
+        parts = build(recipe)
+        return _own(recipe, parts.renderer(tokenizer), parts.definitions, loaded)
     if recipe.engine.use == "vllm":
-        return _vllm(recipe, loaded, HFTokenizer(loaded.tokenizer), launch_servers)
+        return _vllm(recipe, loaded, tokenizer, launch_servers)
     import copy
 
     import torch
 
     assert recipe.model is not None
     model = copy.deepcopy(loaded.model).to(getattr(torch, recipe.model.dtype))
-    return _torch(recipe, model, loaded.max_context, HFTokenizer(loaded.tokenizer))
+    return _torch(recipe, model, loaded.max_context, tokenizer)
 
 
 async def start_to_sample(engine: Engine, note: Callable[[str], None] = lambda line: None) -> None:
@@ -192,6 +199,14 @@ def _open_openai(parts: Parts, _: LaunchServers | None) -> tuple[Engine, Rendere
     return OpenAIEngine(parts.recipe.engine, renderer, parts.definitions), renderer
 
 
+def _open_own(parts: Parts, _: LaunchServers | None) -> tuple[Engine, Renderer]:
+    recipe = parts.recipe
+    known = recipe.model is not None
+    tokenizer = HFTokenizer(load_tokenizer(named_model(recipe))) if known else ByteTokenizer()
+    renderer = parts.renderer(tokenizer)
+    return _own(recipe, renderer, parts.definitions, None), renderer
+
+
 TEMPLATE = 256
 """Tokens that a chat template puts around a message at most, instructions for a call format among them."""
 
@@ -200,6 +215,35 @@ OPENERS: dict[str, Callable[[Parts, LaunchServers | None], tuple[Engine, Rendere
     "vllm": _open_vllm,
     "openai": _open_openai,
 }
+
+
+def _own(recipe: Recipe, renderer: Renderer, definitions: list[dict[str, Any]], loaded: LoadedModel | None) -> Engine:
+    """An engine of the user's own.
+
+    Raises:
+        RecipeError: it lacks an attribute that engines have, or trains and says that it cannot.
+    """
+    found = ENGINES.chosen(recipe.engine, recipe.base)
+    folder = None if loaded is not None or recipe.model is None else model_folder(recipe.model)
+    engine: Engine = found.make(
+        tokenizer=renderer.tokenizer, renderer=renderer, definitions=definitions, model_folder=folder, loaded=loaded
+    )
+    if lacking := [name for name in Engine.__annotations__ if not hasattr(engine, name)]:
+        raise RecipeError(
+            f"{found.name} lacks {', '.join(lacking)}", place="engine", remedy=f"what is wanted: {ENGINES.wanted}"
+        )
+    if loaded is not None and not engine.trainable:
+        raise not_trainable(recipe.engine)
+    return engine
+
+
+def not_trainable(settings: EngineSettings) -> RecipeError:
+    """What is said where a training names an engine that gives text only."""
+    return RecipeError(
+        f"engine.use is {settings.use}, which gives text only: what it samples cannot be trained on",
+        place="engine",
+        remedy="train with engine.use torch or vllm; agentrl rollout and agentrl eval take any",
+    )
 
 
 def _torch(recipe: Recipe, model: object, max_context: int, tokenizer: Tokenizer) -> Engine:

@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from agentrl.config.engine import KEYS, EngineSettings
+from agentrl.engines.registry import ENGINES
 from agentrl.engines.vllm import launch
 from agentrl.engines.vllm.launch import Serving, arguments, start_servers
 from agentrl.types.errors import EngineError
@@ -30,7 +31,8 @@ def test_every_key_belongs_to_an_engine() -> None:
         ({"use": "vllm", "max_batch": 3}, "'max_batch' belongs to torch"),
         ({"use": "openai", "urls": ["http://a"]}, "exactly one url and a model"),
         ({"use": "vllm", "urls": ["localhost:8000"]}, "'localhost:8000' is no URL"),
-        ({"use": "vlm"}, "'torch', 'vllm' or 'openai'"),
+        ({"use": "vlm"}, "there is no engine 'vlm'; did you mean 'vllm'"),
+        ({"use": "vllm", "urlz": []}, "unknown key 'urlz'"),
     ],
 )
 def test_what_does_not_belong_is_named(given: dict[str, object], expected: str) -> None:
@@ -41,6 +43,20 @@ def test_what_does_not_belong_is_named(given: dict[str, object], expected: str) 
 def test_settings_survive_the_run_directory() -> None:
     settings = EngineSettings(use="vllm", urls=["http://a:1"], merge_lora=True)
     assert EngineSettings.model_validate(settings.model_dump()) == settings
+
+
+def test_an_engine_of_ones_own_takes_all_keys_that_are_given() -> None:
+    settings = EngineSettings.model_validate({"use": "./e.py:E", "retries": 9, "lag": 0.5})
+    assert settings.settings == {"lag": 0.5, "retries": 9}
+    assert settings.model_dump() == {"use": "./e.py:E", "retries": 9, "lag": 0.5}
+    assert EngineSettings.model_validate(settings.model_dump()).settings == settings.settings
+    assert EngineSettings(use="vllm").settings == {}
+
+
+def test_the_registry_knows_the_same_engines() -> None:
+    assert list(ENGINES.built_in) == list(KEYS)
+    for name, keys in KEYS.items():
+        assert set(ENGINES.settings_of(ENGINES.find(name), name).model.model_fields) == keys
 
 
 def test_a_server_is_started_with_what_training_needs(tmp_path) -> None:

@@ -7,8 +7,10 @@ import os
 from agentrl.config.recipe import Recipe
 from agentrl.credit.registry import load_credit
 from agentrl.curriculum.curriculum import load_parts
+from agentrl.engines.registry import samples_tokens
 from agentrl.models.load import count_layers
 from agentrl.rollout.builder import Parts
+from agentrl.rollout.engines import not_trainable
 from agentrl.tools.base import Tool
 from agentrl.train.losses.registry import load_loss
 from agentrl.train.preflight.signal import check_signal
@@ -33,12 +35,8 @@ def check_training(parts: Parts) -> None:
     for section in ("train", "model"):
         if getattr(recipe, section) is None:
             raise RecipeError(f"the recipe has no section {section!r}", remedy="training needs 'model' and 'train'")
-    if recipe.engine.use == "openai":
-        raise RecipeError(
-            "engine.use is openai, which gives text only: what it samples cannot be trained on",
-            place="engine",
-            remedy="train with engine.use torch or vllm; agentrl rollout and agentrl eval take any",
-        )
+    if not samples_tokens(recipe.engine, recipe.base):
+        raise not_trainable(recipe.engine)
     if recipe.launches_servers and recipe.model is not None and recipe.model.scratch is not None:
         raise RecipeError(
             "vLLM servers on a cluster read the model from a folder, and this one is built by training",
