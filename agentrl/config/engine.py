@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from agentrl.config.sections import MAY_CHANGE, WithPlugIn
+from agentrl.config.sections import MAY_CHANGE, PlugIn, WithPlugIn
 from agentrl.registry.references import is_reference
 from agentrl.types.errors import nearest
 
@@ -21,6 +21,15 @@ KEYS: dict[str, frozenset[str]] = {
     | {"timeout_s", "retries"},
 }
 """Which settings belong to which engine."""
+
+
+class TransferSettings(PlugIn):
+    """The `engine.transfer` key: a name, or `{use: NAME, ...}` with the transfer's own settings."""
+
+    use: str = Field(
+        "file",
+        description="file: through one that both sides see; nccl: between GPUs; or ./file.py:Transfer.",
+    )
 
 
 class EngineSettings(WithPlugIn):
@@ -78,8 +87,8 @@ class EngineSettings(WithPlugIn):
         None, description="vllm: the interpreter that has vLLM; default: this one, or $AGENTRL_VLLM_PYTHON."
     )
     args: Annotated[list[str], MAY_CHANGE] = Field([], description="vllm: further arguments of the servers.")
-    transfer: Annotated[Literal["file", "nccl"], MAY_CHANGE] = Field(
-        "file", description="vllm: how new weights travel: through a file that both sides see, or NCCL between GPUs."
+    transfer: Annotated[TransferSettings, MAY_CHANGE] = Field(
+        default_factory=TransferSettings, description="vllm: how new weights travel."
     )
     weights_dir: Annotated[str | None, MAY_CHANGE] = Field(
         None, description="vllm: folder for that file, and for adapters; default: shared memory of this machine."
@@ -126,7 +135,7 @@ class EngineSettings(WithPlugIn):
             raise ValueError(f"there is no engine {self.use!r}; {remedy}")
         everyones = set.union(*map(set, KEYS.values()))
         for name in sorted(everyones - KEYS[self.use]):
-            if getattr(self, name) != type(self).model_fields[name].default:
+            if getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True):
                 owners = [use for use, keys in KEYS.items() if name in keys]
                 raise ValueError(f"{name!r} belongs to {' and '.join(owners)}, and engine.use is {self.use!r}")
         if self.gpus is not None and len(set(self.gpus)) < len(self.gpus):

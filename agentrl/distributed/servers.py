@@ -176,7 +176,7 @@ class LaunchedServers:
         """Weights that go through a file must be in a folder that the server's machine has, too."""
         assert self._launcher is not None
         elsewhere = urlsplit(url).hostname != self._launcher.host
-        if elsewhere and self._settings.transfer == "file" and not self._settings.weights_dir:
+        if elsewhere and self._settings.transfer.use == "file" and not self._settings.weights_dir:
             raise RecipeError(
                 f"the server at {url} cannot read weights that this machine writes into its memory",
                 place="engine.weights_dir",

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ConfigDict, create_model
 
 from agentrl.config.engine import KEYS, EngineSettings
+from agentrl.engines.vllm.transfer import TRANSFERS
 from agentrl.registry.references import is_reference
 from agentrl.registry.registry import Registry, any_class
 from agentrl.registry.settings import Declared, declared
@@ -48,13 +49,16 @@ ENGINES: Registry[type] = Registry(
 
 
 def check_engine(settings: EngineSettings, base: Path) -> None:
-    """Whether an engine of the user's own is one. Those that are built in are checked by their section.
+    """Whether an engine of the user's own is one, and the way of the weights. Those that are built in are checked by
+    their section.
 
     Raises:
         RecipeError: it is none, or a setting does not fit.
     """
     if is_reference(settings.use):
         ENGINES.chosen(settings, base)
+    elif settings.use == "vllm":
+        TRANSFERS.chosen(settings.transfer, base)
 
 
 def samples_tokens(settings: EngineSettings, base: Path) -> bool:

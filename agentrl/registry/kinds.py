@@ -19,6 +19,7 @@ KINDS = {
     "formats": "agentrl.chat.formats.registry:FORMATS",
     "sandboxes": "agentrl.sandbox.registry:BACKENDS",
     "engines": "agentrl.engines.registry:ENGINES",
+    "transfers": "agentrl.engines.vllm.transfer:TRANSFERS",
     "launchers": "agentrl.distributed.launchers:LAUNCHERS",
     "trackers": "agentrl.reporters.registry:TRACKERS",
 }

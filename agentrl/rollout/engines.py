@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,13 +107,15 @@ def serving(recipe: Recipe, *, trains: bool = False) -> Serving:
         trains: this process starts them to train with, and may have GPUs of its own.
     """
     from agentrl.engines.vllm.launch import Serving
+    from agentrl.engines.vllm.transfer import backend_of
 
     assert recipe.model is not None
     lora = recipe.train.lora if recipe.train is not None else None
     needed, allowed = needed_context(recipe), _allowed_context(recipe.model)
     context = needed if needed is not None and allowed is not None and needed < allowed else None
     gpus = _trainer_gpus(recipe) if trains else 0
-    return Serving(recipe.model.dtype, context, None if lora is None else lora.rank, gpus)
+    transfer = backend_of(recipe.engine, recipe.base)
+    return Serving(recipe.model.dtype, context, None if lora is None else lora.rank, gpus, transfer)
 
 
 def check_servers(recipe: Recipe) -> None:
@@ -268,14 +271,15 @@ def _vllm(
     from agentrl.engines.vllm.engine import VLLMEngine
     from agentrl.engines.vllm.launch import start_servers
 
-    settings, room = recipe.engine, recipe.sampling.max_tokens
+    settings = recipe.engine
+    make = partial(VLLMEngine, settings, tokenizer=tokenizer, room=recipe.sampling.max_tokens, base=recipe.base)
     if settings.urls:
-        return VLLMEngine(settings, settings.urls, tokenizer=tokenizer, room=room)
+        return make(settings.urls)
     what = serving(recipe, trains=loaded is not None)
     if recipe.launches_servers:
         if launch_servers is None:
             raise RecipeError("nothing here places servers on a cluster", place="scale", remedy="engine.urls")
         placed = launch_servers(recipe, model_folder(named_model(recipe)), what)
-        return VLLMEngine(settings, (), tokenizer=tokenizer, room=room, servers=placed)
+        return make((), servers=placed)
     servers = start_servers(settings, loaded or model_folder(named_model(recipe)), what)
-    return VLLMEngine(settings, servers.urls, tokenizer=tokenizer, room=room, servers=servers)
+    return make(servers.urls, servers=servers)

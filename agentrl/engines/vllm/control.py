@@ -13,7 +13,7 @@ from agentrl.config.engine import EngineSettings
 from agentrl.engines.http import HttpClient, Refused
 from agentrl.engines.replicas import Replica, Replicas
 from agentrl.engines.vllm.adapters import Adapter, NoAdapters, Shelf
-from agentrl.engines.vllm.transfer import TRANSFERS, Transfer
+from agentrl.engines.vllm.transfer import Transfer, transfer_of
 from agentrl.types.errors import EngineError
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ class ServerControl:
 
     Args:
         replicas: the servers, whoever else uses them.
+        base: folder of the recipe.
     """
 
-    def __init__(self, replicas: Replicas, client: HttpClient, settings: EngineSettings) -> None:
-        self._replicas, self._client, self._settings = replicas, client, settings
-        self._shared = Path(settings.weights_dir) if settings.weights_dir else None
-        self._shelf = Shelf(self._shared)
+    def __init__(self, replicas: Replicas, client: HttpClient, settings: EngineSettings, base: Path) -> None:
+        self._replicas, self._client, self._settings, self._base = replicas, client, settings, base
+        self._shelf = Shelf(Path(settings.weights_dir) if settings.weights_dir else None)
         self._transfer: Transfer | None = None
         self._asleep: list[Replica] = []
 
@@ -84,7 +84,7 @@ class ServerControl:
             EngineError: no server took them.
         """
         if self._transfer is None:
-            self._transfer = TRANSFERS[self._settings.transfer](self._shared)
+            self._transfer = transfer_of(self._settings, self._base)
         await self._transfer.prepare(weights)
         paused = await self._each(self._replicas.all, "/pause?mode=keep&clear_cache=true", None)
         started = await self._each(paused, "/start_weight_update", None)

@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -63,6 +64,7 @@ class VLLMEngine:
         servers: those that this process started: the engine waits for them and ends them.
         tokenizer: of the recipe; that of the servers must be the same.
         room: new tokens of one turn: the servers' context must hold more.
+        base: folder of the recipe.
     """
 
     name = "vllm"
@@ -77,6 +79,7 @@ class VLLMEngine:
         tokenizer: Tokenizer,
         room: int = 1,
         servers: ServerGroup | None = None,
+        base: Path | None = None,
     ) -> None:
         self.max_context = 0
         self.version = 0
@@ -84,7 +87,7 @@ class VLLMEngine:
         self.replicas = Replicas(urls, self._client, retries=settings.retries)
         self.takes_adapters = not settings.merge_lora
         self._settings, self._tokenizer, self._room, self._servers = settings, tokenizer, room, servers
-        self._control = ServerControl(self.replicas, self._client, settings)
+        self._control = ServerControl(self.replicas, self._client, settings, base or Path())
         self._model, self._policy = "", _Policy("")
         self._under_way: Counter[str] = Counter()  # Requests by the name of what they sample from.
         self._chores: set[asyncio.Task[Any]] = set()

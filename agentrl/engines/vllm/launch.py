@@ -65,12 +65,14 @@ class Serving:
         max_context: prompt and completion together; None: what the model allows.
         lora_rank: of the adapters that a training will send; None: none.
         trainer_gpus: so many GPUs of this machine, the first ones, the training computes on.
+        transfer: how they get new weights, by vLLM's name.
     """
 
     dtype: str
     max_context: int | None = None
     lora_rank: int | None = None
     trainer_gpus: int = 0
+    transfer: str = "file"
 
 
 class ServerGroup(Protocol):
@@ -229,7 +231,7 @@ def arguments(settings: EngineSettings, model: Path, serving: Serving, port: int
     found = ["-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name", MODEL]
     found += ["--host", host, "--port", str(port), "--dtype", serving.dtype]
     found += ["--logprobs-mode", "processed_logprobs", "--enable-scale-out", "--generation-config", "vllm"]
-    found += ["--weight-transfer-config", json.dumps({"backend": settings.transfer})]
+    found += ["--weight-transfer-config", json.dumps({"backend": serving.transfer})]
     context = settings.max_context or serving.max_context
     if context is not None or not cpu:
         found += ["--max-model-len", "auto" if context is None else str(context)]

@@ -11,7 +11,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from agentrl.config.engine import EngineSettings
 from agentrl.engines.replicas import Replica
+from agentrl.registry.registry import Registry, any_class
 from agentrl.types.errors import EngineError, needs
 
 if TYPE_CHECKING:
@@ -22,7 +24,15 @@ Post = Callable[[Sequence[Replica], str, Any], Awaitable[list[Replica]]]
 
 
 class Transfer(Protocol):
-    """A backend of weight transfer."""
+    """A backend of weight transfer.
+
+    Its constructor takes its own settings, and `folder` (that of `engine.weights_dir`, or None) if it asks for it.
+
+    Attributes:
+        backend: its other side, as `--weight-transfer-config` of the servers names it.
+    """
+
+    backend: str
 
     async def prepare(self, weights: Mapping[str, Tensor]) -> None:
         """What can be done while the servers still sample. The weights must not change until `send` returns."""
@@ -43,6 +53,8 @@ class FileTransfer:
     Args:
         folder: a shared one, for servers on other machines; default: in this machine's shared memory.
     """
+
+    backend = "file"
 
     def __init__(self, folder: Path | None = None) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="agentrl-weights-", dir=shared_parent(folder))) / "weights.safetensors"
@@ -86,6 +98,8 @@ class NcclTransfer:
     Needs vLLM importable here, and CUDA on both sides. Written to vLLM 0.32's protocol; the tests, which have no two
     GPUs, do not run it.
     """
+
+    backend = "nccl"
 
     def __init__(self) -> None:
         self._group: Any = None
@@ -162,10 +176,45 @@ class NcclTransfer:
         self._members = [replica for agreed in joined for replica in agreed]
 
 
-TRANSFERS: dict[str, Callable[[Path | None], Transfer]] = {
-    "file": FileTransfer,
-    "nccl": lambda folder: NcclTransfer(),
-}
+def _with_backend(found: Any) -> type | None:
+    if isinstance(found, type) and not isinstance(getattr(found, "backend", None), str):
+        raise TypeError("has no attribute 'backend', vLLM's name for the other side")
+    return any_class(found)
+
+
+TRANSFERS: Registry[type] = Registry(
+    kind="weight transfer",
+    key="engine.transfer",
+    built_in={
+        "file": "agentrl.engines.vllm.transfer:FileTransfer",
+        "nccl": "agentrl.engines.vllm.transfer:NcclTransfer",
+    },
+    wanted="a class with the methods of agentrl.engines.vllm.transfer.Transfer, and its 'backend'",
+    accept=_with_backend,
+    contracts=[Transfer],
+    filled=("folder",),
+)
+
+
+def backend_of(settings: EngineSettings, base: Path) -> str:
+    """What servers call the other side of the transfer.
+
+    Raises:
+        RecipeError: there is no such transfer, it is none, or a setting does not fit.
+    """
+    backend: str = TRANSFERS.chosen(settings.transfer, base).plug_in.backend  # type: ignore[attr-defined]
+    return backend
+
+
+def transfer_of(settings: EngineSettings, base: Path) -> Transfer:
+    """A new one.
+
+    Raises:
+        RecipeError: as `backend_of`.
+    """
+    folder = Path(settings.weights_dir) if settings.weights_dir else None
+    transfer: Transfer = TRANSFERS.chosen(settings.transfer, base).make(folder=folder)
+    return transfer
 
 
 def shared_parent(folder: Path | None) -> Path:

@@ -101,7 +101,7 @@ def _check_turns(recipe: Recipe) -> None:
         "train.staleness": recipe.train.staleness is not None,
         "scale.trainer_ranks": recipe.scale.trainer_ranks > 1 or int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1,
         "scale.use": recipe.launches_servers,
-        "engine.transfer": recipe.engine.transfer == "nccl",
+        "engine.transfer": recipe.engine.transfer.use != "file",
     }
     if bad := [name for name, is_so in apart.items() if is_so]:
         raise RecipeError(
