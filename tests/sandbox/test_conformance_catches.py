@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from agentrl.sandbox.conformance import Arena, checks, run_check
+from agentrl.sandbox.linux import seccomp
 from agentrl.sandbox.linux.cgroups import Cgroup
 from agentrl.sandbox.namespace import rootfs
 from agentrl.sandbox.namespace.backend import NamespaceBackend, NamespaceSandbox
@@ -61,10 +62,14 @@ def kills_only_the_client(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type
 
 
 @broken("nobody_takes_anothers_name")
-def believes_spoilt_marks(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
-    old = 'if len(bounds) == 2 and b"unlimited" not in bounds and sum(map(int, bounds)) == 2 * MIDDLE:'
-    new = 'if len(bounds) == 2 and b"unlimited" not in bounds:'
-    other_toolbox(monkeypatch, folder, "processes.py", old, new)
+def lets_programs_set_marks(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
+    monkeypatch.setattr(seccomp, "mark_filter", lambda: b"")
+    return NamespaceBackend
+
+
+@broken("neighbours_of_a_command_live")
+def gives_no_marks(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
+    other_toolbox(monkeypatch, folder, "processes.py", "    marks.put(mark)\n", "")
     return NamespaceBackend
 
 
@@ -227,7 +232,7 @@ def leaves_settings_open(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[
 @broken("dangerous_calls_refused")
 def filters_no_calls(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
     known = NamespaceBackend().capabilities
-    monkeypatch.setattr(rootfs, "filter_program", lambda: None)
+    monkeypatch.setattr(seccomp, "filter_program", lambda: None)
     monkeypatch.setattr(NamespaceBackend, "capabilities", known)
     return NamespaceBackend
 

@@ -90,7 +90,9 @@ class Job:
     def start(self, argv, cwd, fds):
         self.box.marks += 1
         self.mark = self.box.marks
+        self.box.offers.settle()  # those before: many may be started at once
         self.pid = launch(argv, cwd, self.env, fds, self.mark)
+        self.box.offers.add(self.pid)
         self.own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         self.code = None
         self.box.leaders[self.pid] = self.box.jobs[self.id] = self
@@ -110,15 +112,18 @@ class Job:
         else:
             self.stop("timeout")
 
-    def died(self, code, signalled, peak):
+    def died(self, code, signalled, peak, living):
         """`peak`: most memory (KiB) of it or of what it waited for; a child's count starts from what we had then."""
         self.code, self.signalled = code, signalled
         self.peak = peak if peak > self.own else ""
-        self.clear()
+        self.clear(living)
 
-    def clear(self):
-        """Kills what is left of the tree and looks again until nothing is; then the job is over."""
-        if self.box.kill_members(self):
+    def clear(self, living=None):
+        """Kills what is left of the tree and looks again until nothing is; then the job is over.
+
+        `living`: what there was after the leader's death, if somebody has looked.
+        """
+        if self.box.kill_members(self, living=living):
             self.deadline = time.monotonic() + self.pause
             self.pause = min(2 * self.pause, 0.2)
         elif self.code is not None:
@@ -382,9 +387,9 @@ class Session(Job):
             self.ended = "killed"
             self.clear()
 
-    def died(self, code, signalled, peak):
+    def died(self, code, signalled, peak, living):
         self.ended = self.ended or "died"
-        super().died(code, signalled, peak)
+        super().died(code, signalled, peak, living)
 
     def over(self):
         if self.run_id:

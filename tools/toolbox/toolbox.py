@@ -25,7 +25,7 @@ HERE = sys.argv[0].rpartition("/")[0]
 sys.path.append(HERE)
 
 from jobs import NEVER, Exec, Process, Session, fault
-from processes import CHUNK, mark_of, processes, send_signal
+from processes import CHUNK, Offers, mark_of, marks, processes, send_signal
 
 EINPROGRESS = 115
 PIECE = 1 << 20  # of a file that is read
@@ -78,6 +78,7 @@ class Toolbox:
         self.inbox, self.outbox = bytearray(), bytearray()
         self.poll, self.handlers = select.poll(), {}
         self.jobs, self.leaders, self.processes, self.sessions, self.marks = {}, {}, {}, {}, 0
+        self.offers = Offers()
         self.null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
@@ -93,6 +94,8 @@ class Toolbox:
         while True:
             deadline = min((job.deadline for job in self.jobs.values()), default=NEVER)
             wait = None if deadline == NEVER else max(0, int((deadline - time.monotonic()) * 1000) + 1)
+            if self.offers.open and self.offers.settle():
+                wait = 1
             for fd, _ in self.poll.poll(wait):
                 handler = self.handlers.get(fd)
                 if handler:
@@ -345,27 +348,42 @@ class Toolbox:
 
     def reap(self, wake):
         os.read(wake, CHUNK)
+        dead = []
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                break
             if not pid:
-                return
+                break
+            self.offers.drop(pid)
             job = self.leaders.pop(pid, None)
             if job:
                 signalled = os.WIFSIGNALED(status)
                 code = 128 + os.WTERMSIG(status) if signalled else os.WEXITSTATUS(status)
-                job.died(code, signalled, usage.ru_maxrss)
+                dead.append((job, code, signalled, usage.ru_maxrss))
+        living = None
+        if len(dead) > 1:  # one look for all
+            try:
+                living = self.living()
+            except (OSError, MemoryError):
+                pass
+        for job, *how in dead:
+            job.died(*how, living)
 
-    def members(self, job, since=0):
-        """Pids of the job's tree that started at `since` (ticks) or later; its leader always counts."""
+    def living(self):
+        """All processes, see `processes`."""
         if not self.leaders:
             try:
                 os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
-                return []  # the usual case: nothing lives any more
-        living = processes()
+                return {}  # the usual case: nothing lives any more
+        return processes()
+
+    def members(self, job, since=0, living=None):
+        """Pids of the job's tree that started at `since` (ticks) or later; its leader always counts."""
+        if living is None:
+            living = self.living()
         return [
             pid
             for pid, (_, start) in living.items()
@@ -388,18 +406,19 @@ class Toolbox:
         mark = mark_of(pid)
         return next((job for job in self.jobs.values() if job.mark == mark), None)
 
-    def kill_members(self, job, since=0, leader=True):
-        """Kills the tree; true if there was anything to kill.
+    def kill_members(self, job, since=0, leader=True, living=None):
+        """Kills the tree; true if there was anything to kill. `living`: what the first look would show.
 
         Where the kernel has no memory left to list processes, it kills all: what took the memory is among them.
         """
         found = []
         for _ in range(8):  # stop them first, so that none can fork while others are killed
             try:
-                fresh = [p for p in self.members(job, since) if p not in found and (leader or p != job.pid)]
+                fresh = [p for p in self.members(job, since, living) if p not in found and (leader or p != job.pid)]
             except (OSError, MemoryError):
                 send_signal(-1, signal.SIGKILL)
                 return True
+            living = None
             if not fresh:
                 break
             for pid in fresh:
@@ -457,9 +476,7 @@ def filter_calls(path):
     import _ctypes
 
     with open(path, "rb") as file:
-        code = file.read()
-    if not code:
-        return  # this host has no library that makes one
+        code = marks.fill(file.read())
 
     class Byte(_ctypes._SimpleCData):
         _type_ = "B"
@@ -474,6 +491,7 @@ def filter_calls(path):
 
 
 if __name__ == "__main__":
+    bytes(2 * PIECE)  # from now on, glibc keeps blocks of up to this size: to map one for each read takes 20 us
     guard()
     filter_calls(HERE + "/filter.bpf")
     limit(*map(int, sys.argv[3:]))

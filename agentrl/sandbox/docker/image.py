@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentrl.sandbox.docker.engine import ContainerEngine
-from agentrl.sandbox.linux.seccomp import filter_program
+from agentrl.sandbox.linux.seccomp import toolbox_filter
 from agentrl.sandbox.preflight import no_room
 from agentrl.sandbox.toolbox.client import TOOLS
 from agentrl.types.paths import data_path
@@ -102,7 +102,7 @@ def look_at(
                 for source in data_path("tools", room).glob(pattern):
                     (folder / source.name).write_bytes(source.read_bytes())
             _probe(engine, name, about["Id"], folder, settings, labels)
-            (folder / "filter.bpf").write_bytes(filter_program() or b"")
+            (folder / "filter.bpf").write_bytes(toolbox_filter())
             folder.chmod(0o755)
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)  # else it would be taken for whole

@@ -278,7 +278,7 @@ def _get(path: str) -> str:
     with suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # quicker than `open`: this is read after every command
         try:
-            return os.read(fd, 1 << 20).decode()
+            return os.read(fd, 1 << 16).decode()
         finally:
             os.close(fd)
     return ""

@@ -16,8 +16,8 @@ import functools
 import os
 import platform
 
-_ALLOW = 0x7FFF0000
-_REFUSE = 0x00050000 | errno.EPERM
+from agentrl.sandbox.linux.marks import ALLOW, REFUSE, mark_filter, returns
+
 _ABSENT = 0x00050000 | errno.ENOSYS  # programs then use another way, as on an older kernel
 _NE, _MASKED_EQ = 1, 7
 _ARM, _X86 = 0x40000028, 0x40000003
@@ -61,6 +61,11 @@ class _Compare(ctypes.Structure):
     _fields_ = [("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64)]
 
 
+def toolbox_filter() -> bytes:
+    """What the toolbox installs: who may set a mark, and the filter where there is libseccomp."""
+    return mark_filter() + (filter_program() or returns(ALLOW))
+
+
 @functools.cache
 def filter_program() -> bytes | None:
     """The filter, as instructions (`struct sock_filter`) for the kernel; None without libseccomp."""
@@ -69,13 +74,13 @@ def filter_program() -> bytes | None:
     except OSError:
         return None
     library.seccomp_init.restype = ctypes.c_void_p
-    context = ctypes.c_void_p(library.seccomp_init(_ALLOW))
+    context = ctypes.c_void_p(library.seccomp_init(ALLOW))
     try:
         if (narrow := _NARROW.get(platform.machine())) is not None:
             library.seccomp_arch_add(context, narrow)
-        rules = [(_REFUSE, name, ()) for name in _REFUSED.split()]
+        rules = [(REFUSE, name, ()) for name in _REFUSED.split()]
         rules += [(_ABSENT, name, ()) for name in _MISSING.split()]
-        for action, name, conditions in (*rules, *((_REFUSE, *row) for row in _REFUSED_IF)):
+        for action, name, conditions in (*rules, *((REFUSE, *row) for row in _REFUSED_IF)):
             number = library.seccomp_syscall_resolve_name(name.encode())
             if number != -1:  # else it is unknown to this libseccomp
                 compares = (_Compare * len(conditions))(*(_Compare(*condition) for condition in conditions))

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentrl.sandbox.linux.seccomp import filter_program
+from agentrl.sandbox.linux.seccomp import toolbox_filter
 from agentrl.sandbox.owner import is_alive, new_label
 from agentrl.sandbox.preflight import no_room
 from agentrl.sandbox.toolbox.client import TOOLS, WIRE
@@ -228,7 +228,7 @@ class Host:
             try:
                 for name in sources:
                     (tools / f"{name}c").write_bytes(codes.read(int.from_bytes(codes.read(8), "big")))
-                (tools / "filter.bpf").write_bytes(filter_program() or b"")
+                (tools / "filter.bpf").write_bytes(toolbox_filter())
             except OSError as error:
                 raise no_room("namespace", error.strerror) from None
             self._known[path] = rootfs
