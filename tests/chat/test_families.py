@@ -19,7 +19,7 @@ from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.config.agent import FormatSettings
 from agentrl.types.errors import RecipeError, RenderError
 from agentrl.types.task import Message
-from tests.chat.families import FAMILIES, REFUSED, small, template_of, tokenizer_of
+from tests.chat.families import APERTUS_END, FAMILIES, REFUSED, small, template_of, tokenizer_of
 
 pytest.importorskip("trl")
 SEARCH: dict[str, Any] = {
@@ -97,6 +97,20 @@ def test_what_cannot_be_continued_is_refused_and_the_shipped_template_works(fami
         "<｜tool▁outputs▁begin｜><｜tool▁output▁begin｜>a<｜tool▁output▁end｜>\n"
         "<｜tool▁output▁begin｜>b<｜tool▁output▁end｜><｜tool▁outputs▁end｜>"
     )
+
+
+def test_apertus_goes_on_with_its_reply_behind_results() -> None:
+    with pytest.raises(RenderError, match=r"drops or changes a reply\n.*apertus"):
+        renderer_of(small(template_of("apertus"), APERTUS_END, "apertus"))
+    renderer = renderer_of(small(template_text("apertus"), APERTUS_END, "apertus-shipped"))
+    said, decode = renderer.demonstrate, renderer.tokenizer.decode
+    assert renderer.parser.name == "apertus"
+    assert "type search = (_: {\nquery: string\n}) => any;<|developer_end|>" in decode(renderer.start([SYSTEM, USER]))
+    call = said(renderer.parser.format("I look.", [("search", {"query": "x"})]))
+    assert decode(call) == 'I look.\n<|tools_prefix|>[{"search": {"query": "x"}}]<|tools_suffix|>'
+    assert decode(renderer.extend(call, [result("a"), result("b", "call_1")])) == "[a, b]"
+    after = decode(renderer.extend(said("It is."), [USER]))
+    assert after == "<|user_start|>Where is it?<|user_end|><|assistant_start|>"
 
 
 def test_a_template_that_drops_thoughts_says_so_in_a_line() -> None:
@@ -314,7 +328,7 @@ class TestArguments:
 
 
 def test_template_names_and_files(tmp_path: Path) -> None:
-    assert set(SHIPPED) == {"chatml", "deepseek-v3"}
+    assert set(SHIPPED) == {"apertus", "chatml", "deepseek-v3"}
     mine = tmp_path / "mine.jinja"
     mine.write_text("{{ messages }}")
     assert template_text(str(mine)) == "{{ messages }}"

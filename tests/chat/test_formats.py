@@ -84,6 +84,7 @@ WRITTEN = [
         "<|END_ACTION|>",
         {},
     ),
+    ("apertus", 'I look.<|tools_prefix|>[{"search": {"query": "a"}}]<|tools_suffix|>', {}),
     ("llama3", '{"name": "search", "parameters": {"query": "a"}}', {}),
     ("llama3", '<|python_tag|>{"type": "function", "name": "search", "parameters": {"query": "a"}}', {}),
     ("pythonic", '[search(query="a", k=3)]', {"k": 3}),

@@ -95,6 +95,10 @@ FAMILIES = (
     Family("Command R7B", "cohere2", "command-r7b", {"sliding_window": 16}),
     Family("OLMo 3", "olmo3", "olmo3", {"sliding_window": 16}),
     Family("Seed-OSS", "seed_oss", "seed-oss", _HEADS),
+    Family("Laguna", "laguna", "laguna",
+           {**_EXPERTS, "sliding_window": 16, "layer_types": ["full_attention", "sliding_attention"] * 2,
+            "num_attention_heads_per_layer": [4, 8] * 2, "shared_expert_intermediate_size": 32}),
+    Family("Apertus", "apertus", "apertus", _HEADS, shipped="apertus"),
     Family("ERNIE 4.5", "ernie4_5", "ernie-4.5", _HEADS),
     Family("Hunyuan", "hunyuan_v1_dense", "hunyuan", _HEADS),
 )  # fmt: skip

