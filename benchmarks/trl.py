@@ -33,6 +33,8 @@ from agentrl.models.load import no_progress_bars
 from agentrl.rollout.builder import build
 from agentrl.rollout.player import LocalPlayers
 from agentrl.train.loop import Loop
+from agentrl.train.stages.offline import OfflineTraining
+from agentrl.train.stages.preflight import check_stages
 from agentrl.types.reporter import Reporter
 
 GROUPS, SIZE, TURNS, LR, MICRO = 4, 8, 5, 7e-5, 8
@@ -83,8 +85,21 @@ def warm_start(recipe: Recipe, folder: Path) -> Path:
     """The model after the recipe's warm start; made if it is not there."""
     weights = folder / "checkpoints" / "it-00000"
     if not weights.exists():
+        asyncio.run(_imitate(recipe, folder))
         asyncio.run(_loop(recipe, folder, 0))
     return weights
+
+
+async def _imitate(recipe: Recipe, folder: Path) -> None:
+    """The first stage of a recipe, which is its warm start."""
+    run = begin_run(folder, recipe, "train")
+    stages = check_stages(recipe)
+    stage, parts = stages[0]
+    players = LocalPlayers(parts.open_backend())
+    try:
+        await OfflineTraining(stage, [each for each, _ in stages], parts, run, Reporter(), players).train()
+    finally:
+        run.close()
 
 
 async def _loop(recipe: Recipe, folder: Path, steps: int) -> dict[str, list[float]]:

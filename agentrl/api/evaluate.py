@@ -20,7 +20,9 @@ from agentrl.reporters.terminal import Terminal
 from agentrl.rollout.builder import Parts, build
 from agentrl.rollout.collector import Collector
 from agentrl.rollout.engines import open_engine, start_to_sample
+from agentrl.store.checkpoints import about
 from agentrl.store.run_dir import RunDir
+from agentrl.train.stages.stage import is_of, stages_of
 from agentrl.types.closing import close_all
 from agentrl.types.errors import RecipeError
 from agentrl.types.reporter import Reporter
@@ -76,7 +78,9 @@ async def _evaluate(
             await start_to_sample(engine, reporter.note)
             parts.check_prompts(renderer, tasks.tasks, engine.max_context)
             collector = Collector(parts, run, reporter, players)
-            run.add_metrics(await collector.evaluate(settings, tasks, engine, renderer, iteration))
+            metrics = await collector.evaluate(settings, tasks, engine, renderer, iteration)
+            reporter.metrics(metrics)
+            run.add_metrics(metrics)
         finally:
             await close_all(engine)
 
@@ -107,4 +111,7 @@ def evaluated(what: str | Path | Recipe | Run, overrides: Overrides = ()) -> tup
             place="--set model",
             remedy="evaluate a recipe, with --set 'model={path: ...}'",
         )
-    return recipe.with_model(recipe.model.at(newest)), int(newest.name.removeprefix("it-"))
+    said = about(newest)
+    stage = next((stage for stage in stages_of(recipe) if is_of(stage, said)), None)
+    seen = (stage.recipe if stage is not None else recipe).with_sections(stages=[], model=recipe.model.at(newest))
+    return seen, int(said["iteration"])

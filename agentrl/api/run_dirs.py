@@ -13,6 +13,7 @@ from typing import Any
 
 from agentrl.config.recipe import Recipe, recipe_from_run
 from agentrl.config.sections import may_change
+from agentrl.store.checkpoints import latest
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import planned_id
 from agentrl.types.errors import AgentRLError, RecipeError, StoreError
@@ -36,6 +37,7 @@ _WHY = {
     "sampling": "tokens would be sampled in another way",
     "train": "its steps would not be those of one training",
     "warm_start": "its first weights came from other demonstrations",
+    "stages": "they would not be the stages of one training",
     "curriculum": "tasks would be drawn by two rules",
     "eval": "its evaluations would not be comparable",
 }
@@ -71,6 +73,8 @@ def begin_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
     if known["recipe"] is not None:  # as this version reads and writes it
         known["recipe"] = json.loads(recipe_from_run({"base": base, **run.info}).model_dump_json())
     old, new = dict(_leaves(known)), dict(_leaves(described))
+    for key in _added_stages(known["recipe"], resolved):
+        new.pop(key)
     differing = {
         key.removeprefix("recipe."): f"{key}: {old.get(key)!r} -> {new.get(key)!r}"
         for key in sorted(old.keys() | new.keys())
@@ -92,6 +96,13 @@ def begin_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
         run.update_info(**described, base=base, finished=False)
     _note_changed_code(run, code)
     return run
+
+
+def _added_stages(old: Any, new: Any) -> list[str]:
+    """The settings of stages that come after all that the run had: it may go on with them."""
+    had = len(old.get("stages", [])) if isinstance(old, dict) else 0
+    added = {str(index): stage for index, stage in enumerate(new["stages"]) if index >= had > 0}
+    return [key for key, _ in _leaves({"recipe": {"stages": added}})] if added else []
 
 
 @contextmanager
@@ -144,7 +155,7 @@ def require_whole(path: Path) -> None:
 
 def _holds_data(run: RunDir) -> bool:
     ended = any(run.rows(status=status, limit=1) for status in ("done", "truncated"))
-    return ended or any((run.path / "checkpoints").glob("it-*"))
+    return ended or latest(run.path / "checkpoints") is not None
 
 
 def _refuse_other_files(path: Path) -> None:
@@ -165,8 +176,8 @@ def _ways_on(path: Path, recipe: Recipe, keys: list[str]) -> Iterator[str]:
     for section, hint in _AGAIN.items():
         if any(key.startswith(section) for key in keys):
             yield hint.format(path=path)
-    if newest := sorted((path / "checkpoints").glob("it-*/state.json")):
-        sets = f"--set 'model={{path: {newest[-1].parent.resolve()}}}'"
+    if (newest := latest(path / "checkpoints")) is not None and not recipe.stages:
+        sets = f"--set 'model={{path: {newest.resolve()}}}'"
         sets += " --set warm_start=null" if recipe.warm_start is not None else ""
         yield f"to start anew from its newest weights: {sets} with that --out"
 
@@ -184,6 +195,9 @@ def _note_changed_code(run: RunDir, code: dict[str, str]) -> None:
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by dotted key. A list of sections (stages, tools) counts as a section of its indices."""
+    if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
+        value = {str(index): each for index, each in enumerate(value)}
     if isinstance(value, dict) and value:
         for key, item in value.items():
             yield from _leaves(item, f"{path}.{key}" if path else key)
@@ -206,7 +220,7 @@ def newest_checkpoint(run_folder: Path) -> Path:
     Raises:
         RecipeError: there is none.
     """
-    found = sorted(path.parent for path in (run_folder / "checkpoints").glob("it-*/state.json"))
-    if not found:
+    newest = latest(run_folder / "checkpoints")
+    if newest is None:
         raise RecipeError(f"{run_folder} has no checkpoint", remedy="agentrl train makes them")
-    return found[-1]
+    return newest

@@ -1,4 +1,4 @@
-"""Training in a run directory."""
+"""Training in a run directory: stage after stage."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from agentrl.distributed.worker_pool import open_players
 from agentrl.reporters.registry import trackers
 from agentrl.reporters.reporting import reporting
 from agentrl.reporters.terminal import Terminal
-from agentrl.rollout.builder import build
+from agentrl.rollout.builder import Parts
+from agentrl.rollout.player import Players
 from agentrl.rollout.specs import EpisodeSpec, iteration_specs
+from agentrl.store.checkpoints import about, latest
 from agentrl.store.run_dir import RunDir
-from agentrl.train.preflight.checks import check_training
 from agentrl.train.preflight.warnings import cautions
+from agentrl.train.stages.preflight import check_stages
+from agentrl.train.stages.stage import Stage, is_of
 from agentrl.types.engine import Engine
 from agentrl.types.errors import RecipeError, needs
 from agentrl.types.reporter import Reporter
@@ -62,40 +65,69 @@ def train(
         from agentrl.train.loop import Loop
         from agentrl.train.parallel.ranks import Ranks
         from agentrl.train.spmd import worker_loop
+        from agentrl.train.stages.offline import OfflineTraining
+        from agentrl.train.stages.policy import let_go
     from agentrl.view.curves import learning_curve
 
     joined = Ranks.from_torchrun()
     if joined.rank:
         worker_loop(joined)
         return None
-    parts = build(recipe)
-    check_training(parts)
+    stages = check_stages(recipe)
     told = [*([Terminal()] if reporters is None else reporters), *trackers(recipe)]
-    assert recipe.train is not None
+    loops = [stage for stage, _ in stages if stage.kind == "rl"]
     if engine is None:
-        check_servers(recipe)
-    engine_for = (
-        _replay(engine, recipe) if engine is not None else partial(engine_of, recipe, launch_servers=LaunchedServers)
-    )
+        for stage in loops:
+            check_servers(stage.recipe)
+    replay = _replay(engine, loops) if engine is not None else None
 
-    staleness = recipe.train.staleness
+    async def train_stage(stage: Stage, parts: Parts, players: Players, ranks: Ranks) -> None:
+        if stage.kind != "rl":
+            every = [each for each, _ in stages]
+            return await OfflineTraining(stage, every, parts, run, reporter, players, ranks=ranks).train()
+        engine_for = replay or partial(engine_of, stage.recipe, launch_servers=LaunchedServers)
+        assert stage.recipe.train is not None
+        kind = Loop if stage.recipe.train.staleness is None else AsyncLoop
+        await kind(parts, run, reporter, players, stage=stage, engine_for=engine_for, ranks=ranks).train()
 
-    async def learn() -> None:
-        async with open_players(parts) as players, trainer_ranks(recipe, joined) as placed:
-            kind = Loop if staleness is None else AsyncLoop
-            await placed.train(kind(parts, run, reporter, players, engine_for=engine_for, ranks=placed.ranks).train())
+    async def learn(ranks: Ranks) -> None:
+        for stage, parts in _stages_left(stages, run.path / "checkpoints"):
+            async with open_players(parts) as players:
+                await train_stage(stage, parts, players, ranks)
+            let_go()
+        run.update_info(finished=True)
+
+    async def lead() -> None:
+        async with trainer_ranks(recipe, joined) as placed:
+            await placed.train(learn(placed.ranks))
 
     run = begin_run(path, recipe, "train", engine=engine)
     with closing(run):
         with reporting(run, recipe, *told) as reporter:
-            for caution in cautions(parts):
+            for caution in (each for stage, parts in stages if stage.kind == "rl" for each in cautions(parts)):
                 reporter.warning(caution)
-            event_loop.run(learn)
+            event_loop.run(lead)
         learning_curve(run.metrics(), path / "curve.png", title=recipe.name)
     return Run(path)
 
 
-def _replay(engine: str, recipe: Recipe) -> Callable[[LoadedModel], Engine]:
+def _stages_left(stages: Sequence[tuple[Stage, Parts]], checkpoints: Path) -> Sequence[tuple[Stage, Parts]]:
+    """The stage that the newest checkpoint is of, and those after it."""
+    newest = latest(checkpoints)
+    if newest is None:
+        return stages
+    said = about(newest)
+    at = next((index for index, (stage, _) in enumerate(stages) if is_of(stage, said)), None)
+    if at is None:
+        raise RecipeError(
+            f"the newest checkpoint is of the stage {said.get('stage')!r}, which the recipe has not",
+            place=str(newest),
+            remedy="continue with the recipe as it was, or begin in another folder: --out",
+        )
+    return stages[at:]
+
+
+def _replay(engine: str, stages: Sequence[Stage]) -> Callable[[LoadedModel], Engine]:
     """Makes the engine that says a stored run again.
 
     Raises:
@@ -114,14 +146,16 @@ def _replay(engine: str, recipe: Recipe) -> Callable[[LoadedModel], Engine]:
             place="--engine",
             remedy="replay a run of the torch or vllm engine",
         )
-    replay.require(spec.id for spec in _first_iteration(recipe))
+    for stage in stages[:1]:
+        replay.require(spec.id for spec in _first_iteration(stage))
     return lambda loaded: replay
 
 
-def _first_iteration(recipe: Recipe) -> list[EpisodeSpec]:
+def _first_iteration(stage: Stage) -> list[EpisodeSpec]:
+    recipe = stage.recipe
     assert recipe.train is not None
     tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
     parts = load_parts(recipe.curriculum, recipe.base, recipe.scripts)
     curriculum = Curriculum(parts, seed=recipe.seed, iterations=recipe.train.iterations)
     size, turns = recipe.train.group_size, recipe.agent.max_turns
-    return iteration_specs(curriculum.draw(tasks, recipe.train.groups, size, turns, 0), 0)
+    return iteration_specs(curriculum.draw(tasks, recipe.train.groups, size, turns, 0), 0, stage.prefix)

@@ -9,6 +9,7 @@ from pathlib import Path
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.commands.output import write, write_all
 from agentrl.store.check import check as check_run
+from agentrl.store.checkpoints import checkpoints
 from agentrl.store.run_dir import RunDir
 from agentrl.view.html import export_html
 from agentrl.view.show import show_episode, show_run, show_summary
@@ -19,14 +20,14 @@ def token_text(run: RunDir) -> Callable[[int], str] | None:
     """What a token of this run's episodes reads as; None where the tokenizer is not at hand."""
     if run.info.get("agent") is not None:
         return lambda token: ByteTokenizer().decode([token])
-    folders = sorted((run.path / "checkpoints").glob("it-*/tokenizer.json"))
+    folders = [folder for folder in checkpoints(run.path / "checkpoints") if (folder / "tokenizer.json").exists()]
     try:
         from transformers import AutoTokenizer
     except ModuleNotFoundError:
         return None
     if not folders:
         return None
-    tokenizer = AutoTokenizer.from_pretrained(folders[-1].parent)
+    tokenizer = AutoTokenizer.from_pretrained(folders[-1])
     return lambda token: str(tokenizer.decode([token]))
 
 

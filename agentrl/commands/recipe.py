@@ -6,15 +6,17 @@ import importlib.util
 
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.loader import load_recipe
+from agentrl.config.recipe import Recipe
 from agentrl.credit.registry import load_credit
 from agentrl.curriculum.curriculum import Curriculum, load_parts
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.distributed.launchers import check_launcher
 from agentrl.reporters.registry import trackers
 from agentrl.rewards.components import Component
-from agentrl.rollout.builder import build
-from agentrl.train.preflight.checks import check_training
+from agentrl.rollout.builder import Parts, build
 from agentrl.train.preflight.warnings import cautions
+from agentrl.train.stages.preflight import check_stages
+from agentrl.train.stages.stage import Stage
 
 
 def check(name: str, overrides: list[str]) -> str:
@@ -24,23 +26,11 @@ def check(name: str, overrides: list[str]) -> str:
         AgentRLError: the first thing that is wrong.
     """
     recipe = load_recipe(name, overrides)
+    trained = [parts for stage, parts in _stages(recipe) if stage.kind == "rl"]
     parts = build(recipe)
-    tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
-    if recipe.eval is not None and recipe.eval.tasks is not None:
-        load_tasks(recipe.eval.tasks, recipe.base, recipe.seed)
-    credit = load_credit(recipe.credit, recipe.base)
-    for task in tasks.tasks:
-        for component in parts.rewards.components:
-            component.check_task(task)
-    if recipe.train is not None:
-        check_training(parts)
-        # Drawn once for every task: a part that reads what a task lacks says so here.
-        curriculum = Curriculum(load_parts(recipe.curriculum, recipe.base, recipe.scripts), seed=0, iterations=1)
-        curriculum.draw(tasks, len(tasks), recipe.train.group_size, recipe.agent.max_turns, iteration=0)
-    parts.renderer(ByteTokenizer()).start(tasks.at(0).instruction)
-    if parts.answer_scorer is not None:
-        for task in tasks.tasks:
-            parts.answer_scorer.golds(task)
+    for each in (parts, *trained):
+        _check_tasks(each)
+    tasks, credit = load_tasks(recipe.tasks, recipe.base, recipe.seed), load_credit(recipe.credit, recipe.base)
     parts.open_backend()
     check_launcher(recipe)
     trackers(recipe)
@@ -60,8 +50,32 @@ def check(name: str, overrides: list[str]) -> str:
         f"  credit   {credit.estimator.name} {credit.settings.model_dump_json()}\n"
         f"  model    {model}\n"
         f"  scripts  {', '.join(recipe.scripts) or 'none'}"
-        + "".join(f"\nwarning: {caution}" for caution in cautions(parts))
+        + ("\n  stages   " + ", ".join(f"{each.name} ({each.kind})" for each in recipe.stages) if recipe.stages else "")
+        + "".join(f"\nwarning: {caution}" for each in trained for caution in cautions(each))
     )
+
+
+def _stages(recipe: Recipe) -> list[tuple[Stage, Parts]]:
+    """The stages of a recipe that trains, checked."""
+    return check_stages(recipe) if recipe.stages or recipe.train is not None else []
+
+
+def _check_tasks(parts: Parts) -> None:
+    """Whether every task has what rewards, credit and curriculum read."""
+    recipe = parts.recipe
+    tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
+    if recipe.eval is not None and recipe.eval.tasks is not None:
+        load_tasks(recipe.eval.tasks, recipe.base, recipe.seed)
+    for task in tasks.tasks:
+        for component in parts.rewards.components:
+            component.check_task(task)
+        if parts.answer_scorer is not None:
+            parts.answer_scorer.golds(task)
+    if recipe.train is not None:
+        # Drawn once for every task: a part that reads what a task lacks says so here.
+        curriculum = Curriculum(load_parts(recipe.curriculum, recipe.base, recipe.scripts), seed=0, iterations=1)
+        curriculum.draw(tasks, len(tasks), recipe.train.group_size, recipe.agent.max_turns, iteration=0)
+    parts.renderer(ByteTokenizer()).start(tasks.at(0).instruction)
 
 
 def _described(component: Component) -> str:

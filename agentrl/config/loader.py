@@ -213,6 +213,8 @@ def _message(found: Any, loc: tuple[Any, ...]) -> tuple[str, str | None]:
     if kind in ("extra_forbidden", "unknown_key"):
         allowed = _allowed(loc[:-1])
         return "unknown key", nearest(str(loc[-1]), allowed, "allowed here")
+    if kind == "misplaced":
+        return found["msg"], found["ctx"]["remedy"]
     if kind == "missing":
         return "is required and missing", None
     if kind in ("model_type", "model_attributes_type"):

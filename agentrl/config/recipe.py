@@ -6,6 +6,7 @@ key. Values of the form `./file.py:Name` or `pkg.module:Name` name user code; `.
 
 from __future__ import annotations
 
+import typing
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,9 +20,10 @@ from agentrl.config.model import ModelSettings
 from agentrl.config.old_keys import renewed
 from agentrl.config.rewards import Gate, RewardSettings
 from agentrl.config.scale import ScaleSettings
-from agentrl.config.sections import MAY_CHANGE, PlugIn, Section, Short, alone
+from agentrl.config.sections import MAY_CHANGE, PlugIn, Section, Short, alone, misplaced
+from agentrl.config.stages import PreferenceStage, SftStage, StopSettings
 from agentrl.config.tasks import CurriculumPart, TaskSettings
-from agentrl.config.train import TrainSettings
+from agentrl.config.train import OptimiserSettings, TrainSettings
 from agentrl.types.sandbox import SandboxSpec
 
 
@@ -61,6 +63,11 @@ class WarmStart(Section, Short):
         return alone(value, "script")
 
 
+Kind = Literal["sft", "preference", "rl"]
+KINDS: tuple[Kind, ...] = typing.get_args(Kind)
+SPLITS = ("train", "eval", "demo", "rollout")
+"""What the ids of episodes begin with where no stage has a name."""
+
 Cut = Literal["keep", "mask", "drop"]
 """What becomes of an episode that a limit ended."""
 
@@ -90,6 +97,8 @@ class TrainRecipe(TrainSettings):
     )
     timed_out: Cut = Field("keep", description="The same for episodes that limits.episode_s ended.")
 
+    stop: Annotated[StopSettings | None, MAY_CHANGE] = Field(None, description="When to end before the last iteration.")
+
     @property
     def corrects_stale_tokens(self) -> bool:
         """Whether tokens that older policies sampled are told apart from the policy's own."""
@@ -114,6 +123,57 @@ class EvalSettings(Section):
         0, ge=0, description="Also after every so many iterations; 0: only at start and end."
     )
     temperature: float = Field(1.0, ge=0, description="Sampling temperature of the evaluation.")
+
+
+class RlStage(Section):
+    """Reinforcement learning. What it gives replaces the recipe's section of that name; of `train`, key by key."""
+
+    tasks: TaskSettings | None = None
+    agent: AgentSettings | None = None
+    tools: list[ToolSettings] | None = None
+    rewards: dict[str, RewardSettings] | None = None
+    gate: list[Gate] | None = None
+    credit: CreditSettings | None = None
+    information_gain: InformationGain | None = None
+    sampling: SamplingSettings | None = None
+    curriculum: list[CurriculumPart] | None = None
+    eval: EvalSettings | None = None
+    train: TrainRecipe = Field(default_factory=TrainRecipe, description="What differs from the recipe's `train`.")
+
+
+class StageSettings(Section):
+    """One entry of `stages`: a name, and exactly one of the kinds."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_-]+$", description="Names its episodes, metrics and checkpoints.")
+    sft: SftStage | None = Field(None, description="Supervised training: on a script, a file or a run.")
+    preference: PreferenceStage | None = Field(None, description="Training on preferences: from a file or a run.")
+    rl: RlStage | None = Field(None, description="Reinforcement learning.")
+
+    @property
+    def kind(self) -> Kind:
+        """Which of the kinds it is."""
+        return next(kind for kind in KINDS if getattr(self, kind) is not None)
+
+    @property
+    def records(self) -> bool:
+        """Whether it plays episodes that a later stage may train on."""
+        return self.rl is not None or (self.sft is not None and self.sft.script is not None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _alone(cls, value: Any) -> Any:
+        """`rl:` alone is a stage with the recipe's settings."""
+        if isinstance(value, dict) and "rl" in value and value["rl"] is None and not {"sft", "preference"} & {*value}:
+            return {**value, "rl": {}}
+        return value
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> StageSettings:
+        if sum(getattr(self, kind) is not None for kind in KINDS) != 1:
+            raise ValueError(f"a stage is exactly one of {', '.join(KINDS)}")
+        if self.name in SPLITS:
+            raise ValueError(f"{self.name!r} means something else in an episode's id: take another name")
+        return self
 
 
 class Recipe(Section):
@@ -146,6 +206,9 @@ class Recipe(Section):
         [], description="Training: which tasks, how, and which episodes train. Parts by name, with settings; or code."
     )
     eval: EvalSettings | None = None
+    stages: list[StageSettings] = Field(
+        [], description="Trainings one after another, each on the policy of the one before; default: warm_start, train."
+    )
     track: Annotated[list[Track], MAY_CHANGE] = Field(
         [], description="Experiment trackers that get the metrics: tensorboard, wandb, mlflow, trackio, or code."
     )
@@ -160,17 +223,57 @@ class Recipe(Section):
 
     def with_model(self, model: ModelSettings) -> Recipe:
         """The same recipe with another policy."""
-        other = self.model_copy(update={"model": model})
+        return self.with_sections(model=model)
+
+    def with_sections(self, **sections: Any) -> Recipe:
+        """The same recipe with other sections."""
+        other = self.model_copy(update=sections)
         other._base = self._base
         return other
 
+    @model_validator(mode="before")
+    @classmethod
+    def _stages_inherit(cls, value: Any) -> Any:
+        """Each stage's `train` with what it leaves to the recipe's."""
+        if not isinstance(value, dict) or not isinstance(value.get("stages"), list):
+            return value
+        return {**value, "stages": [_inheriting(stage, value.get("train")) for stage in value["stages"]]}
+
     @model_validator(mode="after")
     def _scripts_exist(self) -> Recipe:
-        if self.warm_start is not None and self.warm_start.script not in self.scripts:
-            raise ValueError(
-                f"warm_start.script is {self.warm_start.script!r}, but scripts has {sorted(self.scripts) or 'none'}"
-            )
+        asked = {"warm_start.script": self.warm_start.script} if self.warm_start is not None else {}
+        for index, stage in enumerate(self.stages):
+            if stage.sft is not None and stage.sft.script is not None:
+                asked[f"stages.{index}.sft.script"] = stage.sft.script
+        for key, script in asked.items():
+            if script not in self.scripts:
+                raise misplaced(key, f"is {script!r}, but scripts has {sorted(self.scripts) or 'none'}", script)
         return self
+
+    @model_validator(mode="after")
+    def _stages_follow(self) -> Recipe:
+        if self.stages and self.warm_start is not None:
+            remedy = f"stages: [{{name: warm_start, sft: {{script: {self.warm_start.script}}}}}, ...]"
+            raise misplaced("warm_start", "a recipe with stages has no warm start: it is their first", None, remedy)
+        names = [stage.name for stage in self.stages]
+        for index, stage in enumerate(self.stages):
+            if stage.name in names[:index]:
+                raise misplaced(f"stages.{index}.name", "another stage has that name", stage.name)
+            offline = stage.sft or stage.preference
+            if offline is not None and offline.run in names:
+                self._refers_back(index, stage.kind, offline.run)
+        return self
+
+    def _refers_back(self, index: int, kind: Kind, name: str) -> None:
+        """Raises unless the stage that another one takes its episodes from comes before it, and has some."""
+        at = [stage.name for stage in self.stages].index(name)
+        earlier = [stage.name for stage in self.stages[:index] if stage.records]
+        remedy = f"stages before it that play episodes: {', '.join(earlier) or 'none'}; or name a run directory"
+        if at >= index:
+            why = f"stage {name!r} is " + ("the stage itself" if at == index else f"a later one (the {_nth(at)})")
+            raise misplaced(f"stages.{index}.{kind}.run", f"{why}: it has no episodes yet", name, remedy)
+        if not self.stages[at].records:
+            raise misplaced(f"stages.{index}.{kind}.run", f"stage {name!r} plays no episodes", name, remedy)
 
     @model_validator(mode="after")
     def _places_something(self) -> Recipe:
@@ -187,6 +290,25 @@ class Recipe(Section):
     def launches_servers(self) -> bool:
         """Whether vLLM servers are started on the cluster of `scale`."""
         return self.scale.use == "ray" and self.engine.use == "vllm" and not self.engine.urls
+
+
+def _inheriting(stage: Any, train: Any) -> Any:
+    """A stage as it is written, its `train` filled up from the recipe's."""
+    if not isinstance(stage, dict) or not isinstance(train, dict):
+        return stage
+    for kind in KINDS:
+        own = {} if kind == "rl" and kind in stage and stage[kind] is None else stage.get(kind)
+        if isinstance(own, dict) and isinstance(own.get("train", {}), dict):
+            keys = TrainRecipe.model_fields if kind == "rl" else OptimiserSettings.model_fields
+            inherited = {key: item for key, item in train.items() if key in keys}
+            return {**stage, kind: {**own, "train": {**inherited, **own.get("train", {})}}}
+        if isinstance(own, str):  # the short form of sft
+            return _inheriting({**stage, kind: SftStage.spelled_out(own)}, train)
+    return stage
+
+
+def _nth(index: int) -> str:
+    return ("first", "second", "third")[index] if index < 3 else f"{index + 1}th"
 
 
 def recipe_from_run(info: dict[str, Any]) -> Recipe:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from types import UnionType
 from typing import Any, Self, Union
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
@@ -99,6 +99,19 @@ class WithPlugIn(PlugIn):
 def alone(value: Any, key: str) -> Any:
     """A string as `{key: string}`; all else as it is."""
     return {key: value} if isinstance(value, str) else value
+
+
+def misplaced(key: str, message: str, value: Any, remedy: str | None = None) -> ValidationError:
+    """The error of a setting that does not fit another one, for a validator of the whole: it names the setting's place.
+
+    Args:
+        key: the setting's, dotted.
+        message: what is wrong.
+    """
+    told = message.replace("{", "{{").replace("}", "}}")
+    why = PydanticCustomError("misplaced", told, {"remedy": remedy})
+    where = tuple(int(part) if part.isdigit() else part for part in key.split("."))
+    return ValidationError.from_exception_data("recipe", [{"type": why, "loc": where, "input": value}])
 
 
 def section_at(root: type[BaseModel], path: Sequence[str | int]) -> type[BaseModel] | None:

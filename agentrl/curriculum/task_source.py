@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import json
 import random
 import string
 import traceback
@@ -15,6 +14,7 @@ from typing import Any
 from agentrl.config.tasks import TaskSettings
 from agentrl.registry.references import load_object
 from agentrl.types.errors import AgentRLError, TaskError
+from agentrl.types.jsonl import read_rows
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Task
 
@@ -107,30 +107,22 @@ def _from_jsonl(settings: TaskSettings, base: Path) -> Iterator[Task]:
     assert settings.jsonl is not None
     assert settings.prompt is not None
     path = (base / settings.jsonl).resolve()
-    if not path.is_file():
-        raise TaskError(f"there is no file {path}", place="tasks.jsonl", remedy="paths are relative to the recipe")
     fields = _fields(settings.prompt)
-    with path.open("rb") as lines:
-        for number, written in enumerate(lines, 1):
-            place = f"{path}:{number}"
-            line = _text(written, place)
-            if not line.strip():
-                continue
-            row = _row(line, place)
-            for name in [*fields, *([settings.id] if settings.id else [])]:
-                if name not in row:
-                    raise TaskError(
-                        f"the row has no field {name!r}",
-                        place=place,
-                        remedy=f"it has: {', '.join(row)}; the prompt is {settings.prompt!r} ({_BRACES})",
-                    )
-            id = str(row[settings.id]) if settings.id else f"{path.stem}-{number}"
-            try:
-                yield Task.of(id, settings.prompt.format(**row), **row)
-            except TaskError as error:
-                raise TaskError(error.message, place=place, remedy=error.remedy) from None
-            except ValueError as error:  # {price:d} of what is no number
-                raise TaskError(f"does not fit the prompt {settings.prompt!r}: {error}", place=place) from None
+    for number, place, row in read_rows(path, "tasks.jsonl"):
+        for name in [*fields, *([settings.id] if settings.id else [])]:
+            if name not in row:
+                raise TaskError(
+                    f"the row has no field {name!r}",
+                    place=place,
+                    remedy=f"it has: {', '.join(row)}; the prompt is {settings.prompt!r} ({_BRACES})",
+                )
+        id = str(row[settings.id]) if settings.id else f"{path.stem}-{number}"
+        try:
+            yield Task.of(id, settings.prompt.format(**row), **row)
+        except TaskError as error:
+            raise TaskError(error.message, place=place, remedy=error.remedy) from None
+        except ValueError as error:  # {price:d} of what is no number
+            raise TaskError(f"does not fit the prompt {settings.prompt!r}: {error}", place=place) from None
 
 
 _BRACES = "{field} is replaced by the row's, braces of the text are written {{ and }}"
@@ -144,26 +136,3 @@ def _fields(prompt: str) -> list[str]:
     if "" in fields:
         raise TaskError(f"{prompt!r} has a {{}} without a name", place="tasks.prompt", remedy=_BRACES)
     return fields
-
-
-def _text(line: bytes, place: str) -> str:
-    try:
-        return line.decode("utf-8-sig" if place.endswith(":1") else "utf-8")
-    except UnicodeDecodeError as error:
-        raise TaskError(
-            f"not UTF-8 text: {error}",
-            place=place,
-            remedy="tasks.jsonl is text, a JSON object a line; tasks.source names a function that reads other files",
-        ) from None
-
-
-def _row(line: str, place: str) -> dict[str, Any]:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise TaskError(f"not valid JSON: {error.msg} at column {error.colno}", place=place) from None
-    except (ValueError, RecursionError) as error:  # an integer of thousands of digits, lists thousands deep
-        raise TaskError(f"the row cannot be read: {error}", place=place) from None
-    if not isinstance(row, dict):
-        raise TaskError(f"a row is an object, found {type(row).__name__}", place=place)
-    return row

@@ -15,6 +15,7 @@ KINDS = {
     "rewards": "agentrl.rewards.registry:REWARDS",
     "estimators": "agentrl.credit.registry:ESTIMATORS",
     "losses": "agentrl.train.losses.registry:LOSSES",
+    "preference-losses": "agentrl.train.losses.registry:PREFERENCE_LOSSES",
     "curriculum": "agentrl.curriculum.registry:PARTS",
     "formats": "agentrl.chat.formats.registry:FORMATS",
     "sandboxes": "agentrl.sandbox.registry:BACKENDS",

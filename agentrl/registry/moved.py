@@ -81,7 +81,7 @@ _NEW_NAME = {
     "train.followers": "train.spmd",
     "train.critic_settings": "config.train",
     "train.lora_settings": "config.train",
-    "train.loss_settings": "config.loss",
+    "train.loss_settings": "config.train",
     "train.reward_model_settings": "config.train",
     "train.learners": "train.auxiliary.models",
     "train.row": "types.sample",

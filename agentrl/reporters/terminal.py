@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentrl.types.episode import Episode
-from agentrl.types.reporter import Metrics, Reporter, RunStart
+from agentrl.types.reporter import UNNAMED, Metrics, Reporter, RunStart
 from agentrl.view.summary import headline, series
 from agentrl.view.terminal import Visible
 
@@ -23,6 +23,7 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 _PLAIN_EVERY_S = 5.0
 _SHOWN = ("success", "reward", "turns", "entropy", "kl_old", "clip_fraction", "grad_norm",
           "staleness_mean", "rollout_s", "train_s")  # fmt: skip
+_SHOWN_OFFLINE = ("loss", "accuracy", "margin", "grad_norm", "train_s")
 
 
 class Terminal(Reporter):
@@ -91,8 +92,8 @@ class Terminal(Reporter):
     def metrics(self, line: Metrics) -> None:
         self._metrics.append(dict(line))
         if self._live is None:
-            values = "  ".join(f"{name} {_short(line[name])}" for name in _SHOWN if line.get(name) is not None)
-            self.note(f"{line.get('split', '')} {line.get('iteration', len(self._metrics))}  {values}".strip())
+            values = "  ".join(f"{name} {_short(line[name])}" for name in _shown(line))
+            self.note(f"{_source(line)} {line.get('iteration', len(self._metrics))}  {values}".strip())
 
     def note(self, text: str) -> None:
         """Prints a line (above the live block)."""
@@ -127,18 +128,18 @@ class Terminal(Reporter):
         return Group(*lines)
 
     def _table(self) -> Table:
-        known = {name for entry in self._metrics for name in entry}
-        columns = [name for name in _SHOWN if name in known]
+        columns = list(dict.fromkeys(name for entry in self._metrics[-self.rows :] for name in _shown(entry)))
         table = Table(box=None, header_style="bold", pad_edge=False)
         for name in ("", "iteration", *columns):
             table.add_column(name, justify="right")
         for entry in self._metrics[-self.rows :]:
-            cells = (_short(entry.get(name)) for name in columns)
-            table.add_row(str(entry.get("split", "")), str(entry.get("iteration", "")), *cells)
+            cells = (_short(entry.get(name)) if name in _shown(entry) else "" for name in columns)
+            table.add_row(_source(entry), str(entry.get("iteration", "")), *cells)
         return table
 
     def _curve(self) -> list[RenderableType]:
-        curves = series(self._metrics)
+        stage = self._metrics[-1].get("stage")
+        curves = series(line for line in self._metrics if line.get("stage") == stage)
         main = headline(curves)
         if main is None:
             return []
@@ -150,6 +151,18 @@ class Terminal(Reporter):
         if self._live is None and not self._metrics and due:
             self._said, self._said_at = time.monotonic(), self.done
             self.note(self.status())
+
+
+def _shown(line: Metrics) -> list[str]:
+    """What is shown of a line."""
+    names = _SHOWN_OFFLINE if line.get("split") in ("sft", "preference") else _SHOWN
+    return [name for name in names if line.get(name) is not None]
+
+
+def _source(line: Metrics) -> str:
+    """What a line tells of: its split, with the stage if that has a name."""
+    stage, split = line.get("stage", UNNAMED), str(line.get("split", ""))
+    return split if stage == UNNAMED else f"{stage} {split}"
 
 
 def sparkline(values: list[float], width: int = 60) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentrl.store.info import replace
-from agentrl.types.reporter import Metrics, Reporter, RunStart, numbers
+from agentrl.types.reporter import Metrics, Reporter, RunStart, numbers, source_of
 
 
 class Tracker(Reporter, ABC):
@@ -58,7 +58,7 @@ class Tracker(Reporter, ABC):
     def _send(self) -> None:
         while self._waiting and self._id is not None:
             line = self._waiting[0]
-            key = (str(line.get("split", "train")), int(line.get("iteration", 0)))
+            key = (source_of(line).rstrip("/") or "train", int(line.get("iteration", 0)))
             if key not in self._sent:
                 self.log(key[1], numbers(line))
                 self._sent.add(key)

@@ -64,16 +64,25 @@ class Collector:
             await scheduler.play_all(missing(specs, self.run))
 
     async def evaluate(
-        self, settings: EvalSettings, tasks: TaskSource, engine: Engine, renderer: Renderer, iteration: int
+        self,
+        settings: EvalSettings,
+        tasks: TaskSource,
+        engine: Engine,
+        renderer: Renderer,
+        iteration: int,
+        *,
+        prefix: str = "",
     ) -> dict[str, Any]:
-        """Fresh episodes at the evaluation's temperature; the metrics of them."""
-        specs = eval_specs(tasks, settings.episodes, iteration)
+        """Fresh episodes at the evaluation's temperature; the metrics of them.
+
+        Args:
+            prefix: what ids begin with: that of the stage.
+        """
+        specs = eval_specs(tasks, settings.episodes, iteration, prefix)
         self.reporter.phase(f"evaluation after iteration {iteration}", len(specs))
         await self.collect(specs, engine, renderer, temperature=settings.temperature)
-        episodes = self.run.episodes(iteration=iteration, split="eval")
-        metrics = {"iteration": iteration, "split": "eval", **summary(episodes)}
-        self.reporter.metrics(metrics)
-        return metrics
+        episodes = self.run.episodes(iteration=iteration, split="eval", prefix=prefix)
+        return {"iteration": iteration, "split": "eval", **summary(episodes)}
 
     def _store(self, episode: Episode) -> None:
         self.run.add(episode)

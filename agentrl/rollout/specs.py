@@ -24,29 +24,33 @@ class EpisodeSpec:
 
 
 def rollout_specs(
-    tasks: TaskSource, episodes: int, *, group_size: int = 1, split: str = "rollout"
+    tasks: TaskSource, episodes: int, *, group_size: int = 1, split: str = "rollout", prefix: str = ""
 ) -> list[EpisodeSpec]:
-    """`episodes` episodes: the tasks in order, each `group_size` times, again from the start when they run out."""
+    """`episodes` episodes: the tasks in order, each `group_size` times, again from the start when they run out.
+
+    Args:
+        prefix: what ids begin with: that of the stage.
+    """
     specs = []
     for number in range(episodes):
         position, member = divmod(number, group_size)
         task = tasks.at(position)
-        group = f"{split}/{position:06d}-{task.id}"
+        group = f"{prefix}{split}/{position:06d}-{task.id}"
         specs.append(EpisodeSpec(f"{group}#{member}", group, task, split=split))
     return specs
 
 
-def iteration_specs(groups: Sequence[GroupPlan], iteration: int) -> list[EpisodeSpec]:
+def iteration_specs(groups: Sequence[GroupPlan], iteration: int, prefix: str = "") -> list[EpisodeSpec]:
     """The episodes of one training iteration, by its groups."""
     specs = []
     for index, group in enumerate(groups):
-        specs += group_specs(group, group_id(iteration, index, group.task), iteration)
+        specs += group_specs(group, group_id(iteration, index, group.task, prefix), iteration)
     return specs
 
 
-def group_id(iteration: int, index: int, task: Task) -> str:
+def group_id(iteration: int, index: int, task: Task, prefix: str = "") -> str:
     """Id of the `index`-th group that was drawn for a training iteration."""
-    return f"train/{iteration:05d}/{index:03d}-{task.id}"
+    return f"{prefix}train/{iteration:05d}/{index:03d}-{task.id}"
 
 
 def group_specs(group: GroupPlan, id: str, iteration: int) -> list[EpisodeSpec]:
@@ -57,12 +61,12 @@ def group_specs(group: GroupPlan, id: str, iteration: int) -> list[EpisodeSpec]:
     ]
 
 
-def eval_specs(tasks: TaskSource, episodes: int, iteration: int, label: str = "eval") -> list[EpisodeSpec]:
+def eval_specs(tasks: TaskSource, episodes: int, iteration: int, prefix: str = "") -> list[EpisodeSpec]:
     """Fresh episodes for one evaluation; each task has as many as the others, give or take one."""
     specs = []
     for number in range(episodes):
         task = tasks.at(number)
-        group = f"{label}/{iteration:05d}/{task.id}"
+        group = f"{prefix}eval/{iteration:05d}/{task.id}"
         specs.append(EpisodeSpec(f"{group}#{number // len(tasks)}", group, task, iteration, "eval"))
     return specs
 

@@ -315,15 +315,17 @@ class RunDir:
         *,
         split: str | None = None,
         iteration: int | None = None,
+        prefix: str = "",
         damaged: list[StoreError] | None = None,
     ) -> Iterator[Episode]:
         """Episodes, one at a time: those of `ids` in their order, else all of the split and iteration as stored.
 
         Args:
+            prefix: what their ids begin with.
             damaged: takes the errors of records that cannot be read. Without it the first one is raised.
         """
         if ids is None:
-            where, values = _where({"split = ?": split, "iteration = ?": iteration})
+            where, values = _where({"split = ?": split, "iteration = ?": iteration, "instr(id, ?) = 1": prefix or None})
             found = self._select(f"shard, offset, length FROM all_episodes {where} ORDER BY shard, offset", values)
             places: Iterable[Location] = (Location(*row) for row in found)
         else:

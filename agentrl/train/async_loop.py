@@ -28,6 +28,7 @@ from agentrl.train.compute_thread import ComputeThread
 from agentrl.train.loop import Loop
 from agentrl.train.parallel.ranks import Ranks
 from agentrl.train.rollouts import BegunGroup, Rollouts
+from agentrl.train.stages.stage import Stage
 from agentrl.train.staleness import StalenessPolicy
 from agentrl.train.trainer import cast
 from agentrl.types.closing import close_all
@@ -46,10 +47,11 @@ class AsyncLoop(Loop):
         progress: Reporter,
         players: Players,
         *,
+        stage: Stage | None = None,
         engine_for: Callable[[LoadedModel], Engine] | None = None,
         ranks: Ranks | None = None,
     ) -> None:
-        super().__init__(parts, run, progress, players, engine_for=engine_for, ranks=ranks)
+        super().__init__(parts, run, progress, players, stage=stage, engine_for=engine_for, ranks=ranks)
         assert self.settings.staleness is not None
         self._thread = ComputeThread()
         self.admission = StalenessPolicy(self.settings.staleness, self.settings.iterations)
@@ -108,7 +110,11 @@ class AsyncLoop(Loop):
     def _trained_before_a_kill(self) -> list[BegunGroup]:
         """What this update has trained on already, if a kill came between its metrics and its checkpoint."""
         assert self.rollouts is not None
-        done = (m for m in self.run.metrics() if (m["split"], m["iteration"]) == ("train", self.iteration + 1))
+        done = (
+            m
+            for m in self.record.lines(self.iteration + 1)
+            if (m["split"], m["iteration"]) == ("train", self.iteration + 1)
+        )
         ids = set(next(done, {}).get("trained_groups", []))
         return [group for group in self.rollouts.groups if group.id in ids]
 
@@ -116,7 +122,7 @@ class AsyncLoop(Loop):
         """Groups for an iteration, the first of them with index `first`."""
         size, turns = self.settings.group_size, self.recipe.agent.max_turns
         plans = self.curriculum.draw(self.tasks, count, size, turns, iteration)
-        return [BegunGroup(iteration, first + k, plan) for k, plan in enumerate(plans)]
+        return [BegunGroup(iteration, first + k, plan, self.stage.prefix) for k, plan in enumerate(plans)]
 
     def _groups(self) -> list[Group]:
         episodes = [e for e in self._episodes() if self._counts(e)]
@@ -130,7 +136,7 @@ class AsyncLoop(Loop):
         ids = {group.id for group in self._training_on}
         found: list[Episode] = []
         for iteration in sorted({group.iteration for group in self._training_on}):
-            found += [e for e in self.run.episodes(iteration=iteration, split="train") if e.group_id in ids]
+            found += [e for e in self.record.episodes(iteration, "train") if e.group_id in ids]
         return sorted(found, key=lambda e: e.id)
 
     def _flow(self) -> dict[str, Any]:
@@ -150,7 +156,7 @@ class AsyncLoop(Loop):
 
     async def _evaluate_again(self, iteration: int) -> None:
         """An evaluation that a kill cut short, by the checkpoint that was kept for it."""
-        folder = self.checkpoints / f"it-{iteration:05d}"
+        folder = self.record.folder(iteration)
         if self._evaluator is None or not folder.exists():
             return
         assert self.recipe.model is not None
@@ -188,7 +194,7 @@ class AsyncLoop(Loop):
         # A run that trained in turns until now had begun what it had trained on.
         self._drawn = state.get("drawn", self.iteration)
         self._sizes = {iteration: size for iteration, size in state.get("sizes", [])}
-        self._begun = [BegunGroup.from_state(each) for each in state.get("groups", [])]
+        self._begun = [BegunGroup.from_state(each, self.stage.prefix) for each in state.get("groups", [])]
 
     async def _finish(self) -> None:
         await self._evaluation_ends()

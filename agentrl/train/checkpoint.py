@@ -15,7 +15,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,13 @@ from torch import Tensor
 
 from agentrl.config.train import LoraSettings
 from agentrl.models.load import no_progress_bars
+from agentrl.store.checkpoints import REPLACED, STATE, about, checkpoints, reading
 from agentrl.train.model.lora import save_adapters
 from agentrl.types.errors import StoreError
 
-STATE, TRAINER = "state.json", "trainer.pt"
+TRAINER = "trainer.pt"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_UNFINISHED, _REPLACED, _DROPPED = ".new-", ".old-", ".gone-"
+_UNFINISHED, _DROPPED = ".new-", ".gone-"
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def save(
     root = folder.parent
     root.mkdir(parents=True, exist_ok=True)
     _settle(root)
-    new, old = root / f"{_UNFINISHED}{folder.name}", root / f"{_REPLACED}{folder.name}"
+    new, old = root / f"{_UNFINISHED}{folder.name}", root / f"{REPLACED}{folder.name}"
     try:
         new.mkdir()
         with no_progress_bars():
@@ -98,54 +99,35 @@ def save(
     shutil.rmtree(old, ignore_errors=True)
 
 
-def latest(root: Path) -> Path | None:
-    """The checkpoint whose name sorts last, or None. Folders that are not whole are passed over."""
-    whole = _whole(root)
-    return whole[-1] if whole else None
-
-
 def load_state(folder: Path) -> Saved:
     """Reads back what belongs to the trainer and the loop; the model is loaded like any Hugging Face model.
 
     Raises:
         StoreError: the folder is no checkpoint, or is damaged.
     """
-    try:
-        extra = json.loads((folder / STATE).read_text())
-        trainer = torch.load(folder / TRAINER, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise StoreError(
-            f"not a whole checkpoint: {type(error).__name__}: {error}",
-            place=str(folder),
-            remedy="remove the folder; training goes on from the checkpoint before it",
-        ) from error
-    return Saved(trainer, extra)
+    trainer = reading(folder, lambda: torch.load(folder / TRAINER, map_location="cpu", weights_only=True))
+    return Saved(trainer, about(folder))
 
 
-def prune(root: Path, keep: int) -> None:
-    """Removes all but the last `keep` checkpoints, and what killed runs left unfinished."""
+def prune(root: Path, keep: int, pinned: Collection[str] = ()) -> None:
+    """Removes all but the last `keep` checkpoints and those of the names `pinned`, and what killed runs left
+    unfinished."""
     if keep < 1:
         raise ValueError(f"keep={keep}: the newest checkpoint is never removed")
     _settle(root)
-    for folder in _whole(root)[:-keep]:
+    for folder in checkpoints(root)[:-keep]:
+        if folder.name in pinned:
+            continue
         # Renamed first, so that a kill half-way leaves no folder that looks whole.
         shutil.rmtree(folder.rename(root / f"{_DROPPED}{folder.name}"), ignore_errors=True)
 
 
-def _whole(root: Path) -> list[Path]:
-    """Whole checkpoints, by name. One that a kill left moved aside, its successor not yet in place, still counts."""
-    found = {path.parent.name: path.parent for path in root.glob(f"*/{STATE}") if path.parent.name[0] != "."}
-    for path in root.glob(f"{_REPLACED}*/{STATE}"):
-        found.setdefault(path.parent.name.removeprefix(_REPLACED), path.parent)
-    return [found[name] for name in sorted(found)]
-
-
 def _settle(root: Path) -> None:
     """Ends what a killed run began: puts back what was moved aside, removes what was half written or half removed."""
-    for folder in root.glob(f"{_REPLACED}*"):
-        if not (place := root / folder.name.removeprefix(_REPLACED)).exists():
+    for folder in root.glob(f"{REPLACED}*"):
+        if not (place := root / folder.name.removeprefix(REPLACED)).exists():
             folder.rename(place)
-    for prefix in (_UNFINISHED, _REPLACED, _DROPPED):
+    for prefix in (_UNFINISHED, REPLACED, _DROPPED):
         for folder in root.glob(f"{prefix}*"):
             shutil.rmtree(folder, ignore_errors=True)
 

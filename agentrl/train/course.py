@@ -8,8 +8,7 @@ from itertools import islice
 
 import numpy as np
 
-from agentrl.config.loss import LossSettings
-from agentrl.config.train import LrSchedule
+from agentrl.config.train import LossSettings, LrSchedule
 from agentrl.train.model.learning_rate import learning_rate
 from agentrl.train.supervised.minibatches import endless
 from agentrl.train.trainer import Trainer

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agentrl.config.loss import KlSettings
+from agentrl.config.train import KlSettings
 from agentrl.credit.registry import Place
 from agentrl.credit.table import immediate
 from agentrl.train.losses.objective import kl_estimate

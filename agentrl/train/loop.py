@@ -6,7 +6,6 @@ the commit (docs/architecture.md).
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import time
 from collections.abc import Callable, Iterable
@@ -27,27 +26,31 @@ from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.engines.replay import ReplayEngine
 from agentrl.engines.vllm.adapters import Adapter, NoAdapters
 from agentrl.engines.vllm.engine import VLLMEngine
-from agentrl.models.load import LoadedModel, load_model
+from agentrl.models.load import LoadedModel
 from agentrl.rollout.builder import Parts
 from agentrl.rollout.collector import Collector
 from agentrl.rollout.engines import engine_of, note_fallback
 from agentrl.rollout.player import Players
-from agentrl.rollout.specs import EpisodeSpec, iteration_specs, rollout_specs
+from agentrl.rollout.specs import EpisodeSpec, iteration_specs
 from agentrl.rollout.summary import summary
 from agentrl.store.run_dir import RunDir
 from agentrl.train import checkpoint
 from agentrl.train.auxiliary.models import required_models
 from agentrl.train.canary import Canary, canary_of
 from agentrl.train.compute_thread import ComputeThread
-from agentrl.train.course import CROSS_ENTROPY, Course
+from agentrl.train.course import CROSS_ENTROPY
 from agentrl.train.kl_reward import Penalised, with_kl_reward
 from agentrl.train.model.lora import save_adapters
 from agentrl.train.model_columns import ModelColumns
 from agentrl.train.parallel.ranks import Ranks
 from agentrl.train.preflight.checks import check_training
 from agentrl.train.spmd import driver_trainer
+from agentrl.train.stages.policy import load_policy, pins_of, starting_policy
+from agentrl.train.stages.record import StageRecord
+from agentrl.train.stages.stage import Stage, is_of, stages_of
+from agentrl.train.stages.stopping import reached
 from agentrl.train.staleness import staleness
-from agentrl.train.supervised.demonstrations import demonstration_sample, demonstration_texts
+from agentrl.train.supervised.conversation import Conversation
 from agentrl.train.truncation import Truncation
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Engine
@@ -61,9 +64,10 @@ Result = TypeVar("Result")
 
 
 class Loop:
-    """Training of one recipe in one run directory.
+    """Reinforcement learning: a stage of a run.
 
     Args:
+        stage: default: the last of the recipe's.
         engine_for: makes the engine from the loaded model; default: that of the recipe.
         ranks: the processes that train the model; this one is the first.
     """
@@ -75,11 +79,14 @@ class Loop:
         progress: Reporter,
         players: Players,
         *,
+        stage: Stage | None = None,
         engine_for: Callable[[LoadedModel], Engine] | None = None,
         ranks: Ranks | None = None,
     ) -> None:
-        check_training(parts)
+        self.stage = stage or stages_of(parts.recipe)[-1]
+        check_training(parts, begins=self.stage.index == 0)
         assert parts.recipe.train is not None
+        self.record = StageRecord(run, self.stage)
         self.parts, self.run, self.progress = parts, run, progress
         self.collector = Collector(parts, run, progress, players)
         self.recipe: Recipe = parts.recipe
@@ -92,8 +99,8 @@ class Loop:
         self.ranks = ranks or Ranks()
         # Beside the event loop, which so sees that a placed rank died: a collective over NCCL would wait for it.
         self._thread = ComputeThread() if self.ranks.size > 1 else None
-        self._task: asyncio.Task[Any] | None = None
-        self.checkpoints, self.reference = run.path / "checkpoints", run.path / "reference"
+        self.iteration = 0
+        self.old_reference = run.path / "reference"  # of runs recorded before there were stages
         self.curriculum = Curriculum(
             load_parts(self.recipe.curriculum, self.recipe.base, self.recipe.scripts),
             seed=self.recipe.seed,
@@ -102,22 +109,20 @@ class Loop:
         )
 
     async def train(self) -> None:
-        """Trains to the end, from wherever the run stands.
+        """Trains to the stage's end, from wherever it stands.
 
         Raises:
             TrainError: the loss is not finite, or an iteration has no scored episode.
         """
-        self._task = asyncio.current_task()
         try:
             await self._prepare()
             while True:
                 if self._evaluation_is_due(self.iteration):
                     await self._evaluate(self.iteration)
-                if self.iteration >= self.settings.iterations:  # beyond, if a longer training is given fewer
+                if self._is_over():
                     break
                 await self._iterate()
             await self._finish()
-            self.run.update_info(finished=True)
         finally:
             await self._close()
 
@@ -132,28 +137,18 @@ class Loop:
         return function(*args) if self._thread is None else await self._thread.call(function, *args)
 
     async def _prepare(self) -> None:
-        """Model, trainer, engine: from the newest checkpoint, or from the beginning with the warm start."""
-        newest = checkpoint.latest(self.checkpoints)
-        if newest is not None:
-            assert self.recipe.model is not None
-            # With adapters the model goes on from where it began, and the adapters from the checkpoint.
-            weights = self.recipe.model if self.settings.lora is not None else self.recipe.model.at(newest)
-            await self._use(load_model(weights.for_training(), seed=self.recipe.seed))
-            saved = checkpoint.load_state(newest)
-            await self._compute(self.trainer.load_state_dict, saved.trainer)
+        """Model, trainer, engine: from the newest checkpoint, the stage's own or that of the stage before."""
+        start = starting_policy(self.recipe, self.settings.lora, self.record.checkpoints)
+        saved = None if start.newest is None else checkpoint.load_state(start.newest)
+        resumed = saved is not None and is_of(self.stage, saved.extra)
+        self.record.pins = pins_of(start, saved.extra if saved is not None and resumed else None, refers=self._refers)
+        await self._use(start.loaded)
+        await self._compute(start.resume, self.trainer, saved, self.stage)
+        if saved is not None and resumed:
             await self._compute(self.columns.load_state_dict, saved.trainer.get("critics", {}))
             self._load_state_dict(saved.extra)
-            self.progress.note(f"resumed from {newest.name}")
+            self.progress.note(f"resumed from {self.record.folder(self.iteration).name}")
         else:
-            self.iteration = 0
-            demos = await self._demonstrations()
-            texts = demonstration_texts(demos)
-            assert self.recipe.model is not None
-            await self._use(load_model(self.recipe.model.for_training(), texts=texts, seed=self.recipe.seed))
-            if demos:
-                await self._compute(self._warm_start, demos)
-            if self._refers:
-                await self._compute(self._freeze_reference)
             await self._compute(self._save)
         await self._update_engine()
 
@@ -201,10 +196,7 @@ class Loop:
         self.tokenizer = HFTokenizer(loaded.tokenizer)
         self.renderer: Renderer = self.parts.renderer(self.tokenizer)
         self.parts.check_prompts(self.renderer, self.tasks.tasks, loaded.max_context)
-        reference = None
-        if self._refers:
-            # Before training has begun the policy is its own reference.
-            reference = self._load_reference() if self.reference.exists() else copy.deepcopy(loaded.model)
+        reference = self._reference(loaded) if self._refers else None
         # The engine's model is made first: the trainer may put adapters into its own, or shard it.
         self.engine = self._engine_for(loaded)
         note_fallback(self.engine, self.progress.note)
@@ -235,39 +227,19 @@ class Loop:
             return None
         return canary_of(self.parts, self.renderer, self.tasks.tasks, self.loaded.max_context)
 
-    async def _demonstrations(self) -> list[Episode]:
-        """Demonstrations of the warm start's script, played in the real environment."""
-        warm = self.recipe.warm_start
-        if warm is None:
-            return []
-        engine, renderer = self.parts.scripted_engine(warm.script)
-        specs = rollout_specs(self.tasks, warm.episodes, split="demo")
-        self.progress.phase(f"demonstrations by {warm.script!r}", len(specs))
-        await self.collector.collect(specs, engine, renderer)
-        return sorted((e for e in self.run.episodes(split="demo") if e.scored), key=lambda e: e.id)
+    def _reference(self, loaded: LoadedModel) -> Any:
+        """The policy that the stage began with."""
+        if self.old_reference.exists():
+            return load_policy(self.recipe, self.old_reference)
+        name = self.record.pins["reference"]
+        return copy.deepcopy(loaded.model) if name is None else load_policy(self.recipe, self.record.checkpoints / name)
 
-    def _warm_start(self, demos: list[Episode]) -> None:
-        warm = self.recipe.warm_start
-        assert warm is not None
-        samples = [demonstration_sample(demo, self.renderer) for demo in demos]
-        self.progress.phase("warm start on the demonstrations", warm.steps)
-        course = Course(samples, warm.steps, warm.batch, warm.lr, derive_seed(self.recipe.seed, "warm_start"))
-        for step, found in enumerate(course.run(self.trainer), 1):
-            if self._task is not None and self._task.cancelling():  # Ctrl-C, which interrupts no computation
-                raise asyncio.CancelledError
-            self.progress.step(step, {"loss": found["loss"]})
-        self.trainer.restart()
+    def _is_over(self) -> bool:
+        """After the last iteration (or beyond, if a longer training is given fewer), or where its stop rule says."""
+        return self.iteration >= self.settings.iterations or self._stopped() is not None
 
-    def _freeze_reference(self) -> None:
-        """Stores the policy as reinforcement begins: what KL is measured against, also when the run continues."""
-        saver = self.loaded.tokenizer.save_pretrained
-        state, weights = {"iteration": 0}, self.trainer.weights(device="cpu")
-        checkpoint.save(self.reference, self.loaded.model, saver, {}, state, weights=weights)
-        self.trainer.freeze_reference()
-
-    def _load_reference(self) -> Any:
-        assert self.recipe.model is not None
-        return load_model(self.recipe.model.at(self.reference).for_training(), seed=self.recipe.seed).model
+    def _stopped(self) -> str | None:
+        return reached(self.settings.stop, self.record.lines(self.iteration))
 
     async def _iterate(self) -> None:
         started = time.perf_counter()
@@ -303,11 +275,13 @@ class Loop:
             "rollout_s": rolled - started,
             "train_s": trained - rolled,
         }
-        self._add_metrics(metrics)
+        metrics = self.record.add_line(metrics)
         if self._checkpoint_is_due():
             await self._compute(self._save)
         await self._update_engine()
         self.progress.metrics(metrics)
+        if (why := self._stopped()) is not None:
+            self.progress.note(f"stage {self.stage.name} ends after {self.iteration} iterations: {why}")
 
     def _learn(self, groups: list[Group]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Credit and update. Returns the metrics of each."""
@@ -334,7 +308,7 @@ class Loop:
         return {}
 
     def _checkpoint_is_due(self) -> bool:
-        return self.iteration % self.settings.checkpoint_every == 0 or self.iteration == self.settings.iterations
+        return self.iteration % self.settings.checkpoint_every == 0 or self._is_over()
 
     async def _collect(self) -> list[Group]:
         """Plays the iteration's groups, and further ones while the curriculum asks for more."""
@@ -343,7 +317,7 @@ class Loop:
         drawn = self.curriculum.draw(self.tasks, wanted, size, turns, iteration)
         rounds = 0
         while True:
-            specs = iteration_specs(drawn, iteration)
+            specs = iteration_specs(drawn, iteration, self.stage.prefix)
             self.progress.phase(f"iteration {iteration + 1}/{self.settings.iterations}", len(specs))
             await self.collector.collect(specs, self.engine, self.renderer)
             rounds += 1
@@ -364,7 +338,7 @@ class Loop:
 
     def _episodes(self) -> list[Episode]:
         """The iteration's episodes. Sorted: the order in which they happened to end must not reach the optimiser."""
-        return sorted(self.run.episodes(iteration=self.iteration, split="train"), key=lambda e: e.id)
+        return sorted(self.record.episodes(self.iteration, "train"), key=lambda e: e.id)
 
     def _credit(self, groups: list[Group]) -> tuple[list[TrainingSample], list[Group], dict[str, Any]]:
         """The rows that train; the groups with what credit came to; metrics."""
@@ -406,14 +380,14 @@ class Loop:
                 continue
             script, lr, ids = asked
             tasks = {task.id: task for task in self.tasks.tasks}
-            prefix = f"{part.name}/{self.iteration:05d}"
+            prefix = f"{self.stage.prefix}{part.name}/{self.iteration:05d}"
             specs = [EpisodeSpec(f"{prefix}/{id}#0", f"{prefix}/{id}", tasks[id], self.iteration, "demo") for id in ids]
             engine, renderer = self.parts.scripted_engine(script)
             self.progress.phase(f"demonstrations by {script!r}", len(specs))
             await self.collector.collect(specs, engine, renderer)
-            demos = [e for e in self.run.episodes(iteration=self.iteration, split="demo") if e.id.startswith(prefix)]
+            demos = [e for e in self.record.episodes(self.iteration, "demo") if e.id.startswith(prefix)]
             demos = sorted((e for e in demos if e.scored and e.turns), key=lambda e: e.id)
-            rows = [demonstration_sample(demo, self.renderer) for demo in demos]
+            rows = [Conversation.of(demo).sample(self.renderer) for demo in demos]
             if rows:
                 taught = await self._compute(partial(self.trainer.fit, rows, CROSS_ENTROPY, lr, fresh=True))
                 metrics |= {f"{part.name}_loss": taught["loss"], f"{part.name}_tasks": float(len(rows))}
@@ -424,11 +398,9 @@ class Loop:
         if self.recipe.eval is None:
             return False
         every = self.recipe.eval.every
-        due = iteration in (0, self.settings.iterations) or (every > 0 and iteration % every == 0)
-        return due and not self._has_metrics("eval", iteration)
-
-    def _has_metrics(self, split: str, iteration: int) -> bool:
-        return any((m["split"], m["iteration"]) == (split, iteration) for m in self.run.metrics())
+        last = iteration == self.settings.iterations or (iteration == self.iteration and self._is_over())
+        due = iteration == 0 or last or (every > 0 and iteration % every == 0)
+        return due and not self.record.has_line("eval", iteration)
 
     async def _evaluate(self, iteration: int) -> None:
         await self._evaluate_on(self.engine, iteration)
@@ -439,12 +411,17 @@ class Loop:
         tasks = self.tasks
         if settings.tasks is not None:
             tasks = load_tasks(settings.tasks, self.recipe.base, self.recipe.seed)
-        self._add_metrics(await self.collector.evaluate(settings, tasks, engine, self.renderer, iteration))
+        metrics = await self.collector.evaluate(
+            settings, tasks, engine, self.renderer, iteration, prefix=self.stage.prefix
+        )
+        self.progress.metrics(self.record.add_line(metrics))
 
     def _save(self) -> None:
         self.run.flush()
+        if self._refers and self.record.pins["reference"] is None and not self.old_reference.exists():
+            self.record.pins["reference"] = self.record.folder(self.iteration).name  # the first stage begins with it
         checkpoint.save(
-            self.checkpoints / f"it-{self.iteration:05d}",
+            self.record.folder(self.iteration),
             self.loaded.model,
             self.loaded.tokenizer.save_pretrained,
             {**self.trainer.state_dict(), "critics": self.columns.state_dict()},
@@ -456,19 +433,14 @@ class Loop:
 
     def _state_dict(self) -> dict[str, Any]:
         """The loop's part of a checkpoint, as JSON values."""
-        return {"iteration": self.iteration, "curriculum": self.curriculum.state_dict()}
+        return self.record.state(self.iteration, curriculum=self.curriculum.state_dict())
 
     def _load_state_dict(self, state: dict[str, Any]) -> None:
         self.iteration = int(state["iteration"])
         self.curriculum.load_state_dict(state["curriculum"])
 
     def _prune(self) -> None:
-        checkpoint.prune(self.checkpoints, keep=2)
-
-    def _add_metrics(self, line: dict[str, Any]) -> None:
-        """Adds a line unless a run that was killed before its next checkpoint has already written it."""
-        if not self._has_metrics(line["split"], line["iteration"]):
-            self.run.add_metrics(line)
+        self.record.prune()
 
 
 def _groups_in_words(groups: list[Group]) -> str:

@@ -26,9 +26,9 @@ class BegunGroup:
         ended: None while it is played; else a number that rises from one ended group to the next.
     """
 
-    def __init__(self, iteration: int, index: int, plan: GroupPlan) -> None:
+    def __init__(self, iteration: int, index: int, plan: GroupPlan, prefix: str = "") -> None:
         self.iteration, self.index, self.plan = iteration, index, plan
-        self.id = group_id(iteration, index, plan.task)
+        self.id = group_id(iteration, index, plan.task, prefix)
         self.begun: int | None = None
         self.ended: int | None = None
 
@@ -41,10 +41,10 @@ class BegunGroup:
         }  # fmt: skip
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> BegunGroup:
+    def from_state(cls, state: dict[str, Any], prefix: str = "") -> BegunGroup:
         """What `state_dict` told."""
         plan = GroupPlan(msgspec.convert(state["task"], Task), state["size"], state["max_turns"])
-        group = cls(state["iteration"], state["index"], plan)
+        group = cls(state["iteration"], state["index"], plan, prefix)
         group.begun = state["begun"]
         return group
 

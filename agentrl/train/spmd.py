@@ -60,11 +60,13 @@ def _serve_calls(ranks: Ranks) -> None:
         role, name, args, kwargs = call
         try:
             if role == "new":
+                shared.clear()  # of the stage before
                 settings, refers, base, auxiliary = args
                 with named_failures(STARTING):
                     model, reference = _share(None, ranks), _share(None, ranks) if refers else None
                     trainer = Trainer(model, settings, reference=reference, base=base, ranks=ranks, auxiliary=auxiliary)
-                shared = {trainer.role: trainer, **trainer.auxiliary}
+                shared.update({trainer.role: trainer, **trainer.auxiliary})
+                del model, reference, trainer
             else:
                 getattr(shared[role], name)(*args, **kwargs)
         except RankFailed:

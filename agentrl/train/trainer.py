@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from transformers.core_model_loading import revert_weight_conversion
 
-from agentrl.config.loss import LossSettings
-from agentrl.config.train import TrainSettings
+from agentrl.config.train import LossSettings, TrainSettings
 from agentrl.train.auxiliary.models import auxiliary_model, make_backbone
 from agentrl.train.losses.batch import TokenBatch
 from agentrl.train.losses.loss import PreferenceLoss
@@ -280,6 +279,11 @@ class Trainer:
         for group, now in zip(self.optimizer.param_groups, fresh.param_groups, strict=True):
             group.update({name: value for name, value in now.items() if name != "params"})
         self.steps = int(state["steps"])
+
+    @collective
+    def load_adapters(self, adapters: dict[str, Tensor]) -> None:
+        """Takes what `adapters` returned."""
+        load_full_state_dict(self.model, adapters, self.ranks)
 
     @collective
     def adapters(self) -> dict[str, Tensor]:

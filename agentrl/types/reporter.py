@@ -19,7 +19,7 @@ import msgspec
 from agentrl.types.episode import Episode
 
 Metrics = Mapping[str, Any]
-"""A line of `metrics.jsonl`: `split`, `iteration`, and numbers by name."""
+"""A line of `metrics.jsonl`: `stage`, `split`, `iteration`, and numbers by name."""
 
 
 class RunStart(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +65,8 @@ class Reporter:
         """An episode has ended, and is stored."""
 
     def metrics(self, line: Metrics) -> None:
-        """An iteration (`split` is `train`) or an evaluation (`eval`) has ended."""
+        """An iteration (`split` is `train`), an evaluation (`eval`) or some steps of a stage (`sft`, `preference`) have
+        ended."""
 
     def note(self, text: str) -> None:
         """Something that a person may want to know: a line of text."""
@@ -79,16 +80,28 @@ class Reporter:
 
 def numbers(line: Metrics) -> dict[str, float]:
     """The finite numbers of a line of metrics by name: `loss`, `outer/inner` of nested ones, `eval/loss` of an
-    evaluation."""
-    split = line.get("split", "train")
-    return dict(_numbers(line, "" if split == "train" else f"{split}/"))
+    evaluation, `stage/loss` and `stage/eval/loss` of a stage that the recipe names."""
+    return dict(_numbers(line, source_of(line)))
+
+
+def source_of(line: Metrics) -> str:
+    """What the names of a line's numbers begin with: its stage, and `eval/` if it is of an evaluation."""
+    stage, split = line.get("stage", UNNAMED), line.get("split", "train")
+    return ("" if stage == UNNAMED else f"{stage}/") + ("" if split in TRAINING else f"{split}/")
+
+
+UNNAMED = "rl"
+"""The stage of a recipe that lists none."""
+
+TRAINING = ("train", "sft", "preference")
+"""Splits of the lines of metrics that tell of training; others are evaluations."""
 
 
 def _numbers(line: Metrics, prefix: str) -> Iterator[tuple[str, float]]:
     for name, value in line.items():
         if isinstance(value, Mapping):
             yield from _numbers(value, f"{prefix}{name}/")
-        elif name in ("iteration", "step", "split") or isinstance(value, bool):
+        elif name in ("iteration", "step", "split", "stage") or isinstance(value, bool):
             continue
         elif isinstance(value, int | float) and math.isfinite(value):
             yield f"{prefix}{name}", float(value)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentrl.types.errors import MissingExtra, StoreError
-from agentrl.view.summary import headline, series
+from agentrl.types.reporter import UNNAMED
+from agentrl.view.summary import by_stage, headline, progress, series
+
+Curves = Mapping[str, Sequence[tuple[float, float]]]
 
 _BESIDE = ("reward", "turns", "loss", "entropy", "kl")
 
 
 def learning_curve(metrics: Iterable[Mapping[str, Any]], out_png: str | Path, title: str) -> None:
-    """Draws success (or reward) over iterations, and beside it what else tells how a run goes.
+    """Draws success (or reward) over iterations, and beside it what else tells how a run goes; of several stages one
+    beside the other.
 
     Args:
         metrics: as `RunDir.metrics()` returns them.
@@ -25,22 +29,46 @@ def learning_curve(metrics: Iterable[Mapping[str, Any]], out_png: str | Path, ti
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-        from matplotlib.ticker import MaxNLocator
     except ImportError:
         raise MissingExtra("matplotlib", "train") from None
-    curves = series(metrics)
-    main = headline(curves)
-    if main is None:
+    stages = {name: series({**line, "stage": UNNAMED} for line in lines) for name, lines in by_stage(metrics).items()}
+    drawn = {name: curves for name, curves in stages.items() if progress(curves) is not None}
+    if not any(_plays(curves) for curves in drawn.values()) and not set(drawn) - {UNNAMED}:
         raise StoreError("the metrics hold neither a success nor a reward", remedy="train for an iteration first")
-    short = main.rsplit("/", 1)[-1]
-    others = [name for name in curves if name != main and any(name.endswith(word) for word in _BESIDE)][:4]
-    figure = Figure(figsize=(10, 4.2) if others else (6.4, 4.2), layout="constrained")
+    widths = [10.0 if _plays(curves) else 4.0 for curves in drawn.values()]
+    if len(drawn) == 1 and not _beside(*drawn.values()):
+        widths = [6.4]
+    figure = Figure(figsize=(sum(widths), 4.2), layout="constrained")
     FigureCanvasAgg(figure)
+    parts = figure.subfigures(1, len(drawn), width_ratios=widths, squeeze=False)[0]
+    for part, (name, curves) in zip(parts, drawn.items(), strict=True):
+        _draw(part, curves, title if len(drawn) == 1 else f"{title}: {name}")
+    figure.savefig(out_png, dpi=120)
+
+
+def _plays(curves: Curves) -> bool:
+    """Whether a stage has episodes of its own."""
+    return headline(curves) is not None
+
+
+def _beside(curves: Curves) -> list[str]:
+    """What is drawn small, beside the main curve."""
+    main = progress(curves)
+    names = [name for name in curves if name != main and any(name.endswith(word) for word in _BESIDE)]
+    return names[:4] if _plays(curves) else []
+
+
+def _draw(figure: Any, curves: Curves, title: str) -> None:
+    """The main curve of a stage, and beside it what else tells how it goes."""
+    from matplotlib.ticker import MaxNLocator
+
+    main, others = progress(curves) or "", _beside(curves)
+    short = main.rsplit("/", 1)[-1]
     grid = figure.add_gridspec(2, 4 if others else 2)
     axes = figure.add_subplot(grid[:, :2])
     for name in [main, *(name for name in curves if name != main and name.rsplit("/", 1)[-1] == short)]:
         axes.plot(*zip(*curves[name], strict=True), label=name, linewidth=2)
-    axes.set(title=title, xlabel="iteration", ylabel=short)
+    axes.set(title=title, xlabel="iteration" if _plays(curves) else "step", ylabel=short)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False)
     axes.grid(alpha=0.25)
@@ -50,4 +78,3 @@ def learning_curve(metrics: Iterable[Mapping[str, Any]], out_png: str | Path, ti
         small.set_title(name, fontsize=9)
         small.tick_params(labelsize=7)
         small.grid(alpha=0.25)
-    figure.savefig(out_png, dpi=120)

@@ -18,7 +18,7 @@ from agentrl.store.rescored import Rescore
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import CallRecord, Episode, GateVerdict, Node, Turn
 from agentrl.types.errors import StoreError, nearest
-from agentrl.view.summary import summarise
+from agentrl.view.summary import StageSummary, summarise
 from agentrl.view.terminal import Unwrapped
 
 Decode = Callable[[int], str]
@@ -165,6 +165,7 @@ def _summary(run: RunDir) -> Group:
         Text(f"{count} {name}", STATUS_STYLE.get(name, "")) for name, count in summary.statuses.items()
     )
     lines.append(Text.assemble(f"{summary.episodes} episodes in {summary.groups} groups   ", statuses))
+    lines += [Text(_stage_line(stage)) for stage in summary.stages]
     for name, split in summary.splits.items():
         if not split.data:
             lines.append(Text(f"{name}: {split.episodes} episodes, all failed: none is scored", "red"))
@@ -191,6 +192,12 @@ def _summary(run: RunDir) -> Group:
     if run.damage:
         lines.append(Text(f"damaged records: {', '.join(run.damage[:3])} (see `agentrl check`)", "bold red"))
     return Group(*lines, Text())
+
+
+def _stage_line(stage: StageSummary) -> str:
+    steps = "iterations" if stage.kind == "rl" else "steps"
+    shown = f"  {stage.shown} {stage.first:.3f} -> {stage.last:.3f}" if stage.shown else ""
+    return f"stage {stage.name}: {stage.kind}, {stage.iteration} {steps}{shown}"
 
 
 def _some(texts: list[str]) -> list[Text]:

@@ -11,7 +11,7 @@ import msgspec
 from agentrl.store.index import EpisodeRow
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import REMEDY, described
-from agentrl.types.reporter import numbers
+from agentrl.types.reporter import TRAINING, UNNAMED, numbers
 
 
 class SplitSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,12 +24,25 @@ class SplitSummary(msgspec.Struct, frozen=True, kw_only=True):
     turns: float
 
 
+class StageSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a stage is, and the metric that tells how it goes (`shown`; "" if it has none): at first and last."""
+
+    name: str
+    kind: str
+    iteration: int
+    shown: str
+    first: float | None
+    last: float | None
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Counts and means of a run.
 
     Attributes:
         statuses, stops: episodes by each.
-        splits: what each came to: demonstrations, training and evaluation are not comparable.
+        stages: those of a run that has several, in order.
+        splits: what each came to: demonstrations, training and evaluation are not comparable. With the stage's name
+            before them, `learn/train`, where stages have names.
         sampled_tokens: over all episodes; so are `calls`, and those that came to a bad end by outcome.
         raised: of the calls whose tool raised an exception: the first one of each line of user code.
         drift: episodes in which the tokens drifted at least once.
@@ -41,6 +54,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     groups: int
     statuses: dict[str, int]
     stops: dict[str, int]
+    stages: list[StageSummary]
     splits: dict[str, SplitSummary]
     calls: int
     bad_calls: dict[str, int]
@@ -69,7 +83,8 @@ def summarise(run: RunDir) -> Summary:
         groups=len({row.group_id for row in rows}),
         statuses=_counts(rows, "status"),
         stops=_counts(data, "stop"),
-        splits={split: _split([row for row in rows if row.split == split]) for split in _splits(rows)},
+        stages=_stages(run.metrics()),
+        splits={split: _split([row for row in rows if _named(row) == split]) for split in _splits(rows)},
         calls=sum(row.calls for row in rows),
         bad_calls={
             name: sum(getattr(row, name) for row in rows)
@@ -105,9 +120,54 @@ def _failure(entry: Mapping[str, Any]) -> str:
 
 
 def _splits(rows: Iterable[EpisodeRow]) -> list[str]:
-    """In the order of a training: demonstrations, what trains, evaluations."""
+    """In the order of a training: stage after stage, each with demonstrations, what trains, evaluations."""
     order = ("demo", "rollout", "train", "eval")
-    return sorted({row.split for row in rows}, key=lambda split: (order.index(split) if split in order else 4, split))
+
+    def place(name: str) -> tuple[int, str]:
+        split = name.rpartition("/")[2]
+        return (order.index(split) if split in order else 4), split
+
+    begun: dict[str, float] = {}
+    for row in rows:
+        stage = _named(row).rpartition("/")[0]
+        begun[stage] = min(begun.get(stage, row.created_at), row.created_at)
+    return sorted({_named(row) for row in rows}, key=lambda name: (begun[name.rpartition("/")[0]], *place(name)))
+
+
+def _named(row: EpisodeRow) -> str:
+    """The split of an episode, with its stage if that has a name: `learn/train`."""
+    stage, found, _ = f"/{row.id}".partition(f"/{row.split}/")
+    return f"{stage[1:]}/{row.split}" if found and stage else row.split
+
+
+def _stages(metrics: Sequence[Mapping[str, Any]]) -> list[StageSummary]:
+    """The stages of a run, if there is more than one."""
+    lines = by_stage(metrics)
+    return [_stage(name, own) for name, own in lines.items()] if len(lines) > 1 else []
+
+
+def _stage(name: str, lines: Sequence[Mapping[str, Any]]) -> StageSummary:
+    kinds = {str(line.get("split")) for line in lines} & {"sft", "preference"}
+    trained = [line for line in lines if line.get("split", "train") in TRAINING]
+    curves = series({**line, "stage": UNNAMED} for line in trained)
+    shown = progress(curves)
+    points = curves[shown] if shown else []
+    return StageSummary(
+        name=name,
+        kind=next(iter(kinds), "rl"),
+        iteration=max((int(line.get("iteration", 0)) for line in trained), default=0),
+        shown=shown or "",
+        first=points[0][1] if points else None,
+        last=points[-1][1] if points else None,
+    )
+
+
+def by_stage(metrics: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Lines of metrics by stage, in the order in which the stages began."""
+    lines: dict[str, list[Mapping[str, Any]]] = {}
+    for line in metrics:
+        lines.setdefault(str(line.get("stage", UNNAMED)), []).append(line)
+    return lines
 
 
 def _split(rows: Sequence[EpisodeRow]) -> SplitSummary:
@@ -137,7 +197,16 @@ def series(metrics: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[float, 
 
 def headline(curves: Mapping[str, Sequence[tuple[float, float]]]) -> str | None:
     """The curve that tells whether a run learns: success if there is one, else reward."""
-    for word in ("success", "reward"):
+    return _nearest_to(curves, ("success", "reward"))
+
+
+def progress(curves: Mapping[str, Sequence[tuple[float, float]]]) -> str | None:
+    """The curve that tells how a stage goes: as `headline`; of one without episodes the accuracy, else the loss."""
+    return headline(curves) or _nearest_to(curves, ("accuracy", "loss"))
+
+
+def _nearest_to(curves: Mapping[str, Sequence[tuple[float, float]]], words: Sequence[str]) -> str | None:
+    for word in words:
         names = [name for name in curves if word in name.rsplit("/", 1)[-1]]
         if names:
             return min(names, key=lambda name: ("/" in name, len(name)))

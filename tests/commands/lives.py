@@ -1,6 +1,8 @@
-"""Runs a command again and again, killed by -9 at a random point each time: `python lives.py KILLS SEED ARGUMENT...`.
+"""Runs a command again and again, killed by -9 each time: `python lives.py KILLS SEED ARGUMENT...` at random points,
+`python lives.py "POINT:CALL,POINT:CALL" - ARGUMENT...` after those calls.
 
-Every life is a fork of this process, so that nobody waits for torch to be imported. Prints where each one was killed.
+Every life is a fork of this process, so that nobody waits for torch to be imported. Prints where each one was killed,
+and what the next goes on from.
 """
 
 from __future__ import annotations
@@ -10,12 +12,16 @@ import os
 import random
 import signal
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import agentrl.train.async_loop
-import agentrl.train.loop  # noqa: F401
+import agentrl.train.loop
+import agentrl.train.stages.offline  # noqa: F401
 from agentrl.cli import app
 from agentrl.engines.embedded.engine import TorchEngine
+from agentrl.store.checkpoints import latest
 from agentrl.store.run_dir import RunDir
 from agentrl.train import checkpoint
 from agentrl.train.trainer import Trainer
@@ -62,15 +68,32 @@ def live(arguments: list[str], death: tuple[str, int, bool] | None) -> int:
     os._exit(code or 0)
 
 
-def main() -> None:
-    kills, rng, arguments = int(sys.argv[1]), random.Random(int(sys.argv[2])), sys.argv[3:]
-    for _ in range(kills):
+def deaths(kills: str, seed: str) -> Iterator[tuple[str, int, bool]]:
+    """Where to die: as many times at random, or as they are listed."""
+    if not kills.isdigit():
+        for listed in kills.split(","):
+            point, _, call = listed.partition(":")
+            yield point, int(call), True
+        return
+    rng = random.Random(int(seed))
+    for _ in range(int(kills)):
         point = rng.choice([*POINTS])
-        death = point, rng.randint(1, POINTS[point][2]), rng.random() < 0.5
+        yield point, rng.randint(1, POINTS[point][2]), rng.random() < 0.5
+
+
+def newest(arguments: list[str]) -> str:
+    """The checkpoint that the next life goes on from."""
+    found = latest(Path(arguments[arguments.index("--out") + 1]) / "checkpoints")
+    return found.name if found is not None else "none"
+
+
+def main() -> None:
+    arguments = sys.argv[3:]
+    for death in deaths(*sys.argv[1:3]):
         status = live(arguments, death)
         if not os.WIFSIGNALED(status):
             sys.exit(f"the run ended before it was killed at {death}: {status}")
-        print(*death, flush=True)
+        print(*death, "newest checkpoint", newest(arguments), flush=True)
     sys.exit(live(arguments, None) != 0)
 
 

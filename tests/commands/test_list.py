@@ -66,8 +66,7 @@ def test_every_registry_is_a_kind() -> None:
         for node in ast.parse(path.read_text()).body
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation).startswith("Registry[")
     }
-    in_python_only = {"agentrl.train.losses.registry:PREFERENCE_LOSSES"}  # no recipe selects one yet
-    assert made == set(KINDS.values()) | in_python_only
+    assert made == set(KINDS.values())
 
 
 def test_kinds_are_told_without_torch() -> None:

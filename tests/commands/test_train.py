@@ -62,7 +62,7 @@ def test_a_killed_training_continues_to_the_same_metrics(trainable: Path) -> Non
     train(here, "whole", *EXACT)
     expected = metrics(here / "whole", but_for=CANARY)
     assert [(m["split"], m["iteration"]) for m in expected] == [
-        ("eval", 0), *(("train", k) for k in range(1, 6)), ("eval", 5)
+        *(("sft", k) for k in range(10, 81, 10)), ("eval", 0), *(("train", k) for k in range(1, 6)), ("eval", 5)
     ]  # fmt: skip
     # Killed in the first evaluation, in rollouts, and after the last checkpoint.
     for moment in ("eval/00000", "train/00000", "train/00003", "eval/00005"):
@@ -143,7 +143,9 @@ def test_prompts_that_leave_no_room_are_refused_before_the_first_episode(trainab
 
 def test_a_loop_that_python_makes_samples_as_the_recipe_says(trainable: Path) -> None:
     """Its engine knows stop strings, which calls in tags end with."""
-    recipe = load_recipe(str(trainable), ["train.iterations=1", "train.groups=2"])
+    train(trainable.parent, "first", "--set", "train.iterations=1")
+    model = f"model={{path: {trainable.parent}/first/checkpoints/it-00001}}"
+    recipe = load_recipe(str(trainable), ["train.iterations=1", "train.groups=2", "warm_start=null", model])
     with RunDir.create(trainable / "run", {"command": "train"}) as run:
         asyncio.run(Loop(build(recipe), run, Reporter(), LocalPlayers(None)).train())
         texts = [turn.text for episode in run.episodes(split="train") for turn in episode.turns]

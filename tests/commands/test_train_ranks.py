@@ -63,7 +63,7 @@ def test_beside_the_trainer_killed_or_not_two_ranks_come_to_what_they_do_in_turn
     assert [each == [0, 0] for each in codes] == [True, True, False, True]
     turns = in_order(here / "turns")
     assert [(m["split"], m["iteration"]) for m in turns] == [
-        ("eval", 0), *((split, k) for k in range(1, 4) for split in ("eval", "train"))
+        ("eval", 0), *((split, k) for k in range(1, 4) for split in ("eval", "train")), ("sft", 8)
     ]  # fmt: skip
     assert all(m["value_loss"] > 0 for m in turns if m["split"] == "train")
     assert in_order(here / "beside") == turns

@@ -24,7 +24,7 @@ from agentrl.rollout.player import LocalPlayer
 from agentrl.rollout.scheduler import RolloutScheduler
 from agentrl.rollout.specs import EpisodeSpec, rollout_specs
 from agentrl.train.course import Course
-from agentrl.train.supervised.demonstrations import demonstration_sample, demonstration_texts
+from agentrl.train.supervised.conversation import Conversation
 from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
 from agentrl.types.sample import TrainingSample, training_samples
@@ -70,7 +70,7 @@ async def learn(folder: Path, python: str) -> None:
     parts = build(recipe)
     tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
     demos = await demonstrations(parts, tasks)
-    loaded = load_model(recipe.model, texts=demonstration_texts(demos), seed=0)
+    loaded = load_model(recipe.model, texts=[text for demo in demos for text in Conversation.of(demo).texts()], seed=0)
     renderer = parts.renderer(HFTokenizer(loaded.tokenizer))
     imitate(loaded.model, renderer, demos)
     trainer = Trainer(loaded.model, recipe.train)
@@ -151,7 +151,7 @@ def worst_ratio(referee: Trainer, snapshots: dict[int, dict], rows: list[Trainin
 
 def imitate(model: Any, renderer: Renderer, demos: list[Episode]) -> None:
     """Trains the model on demonstrations."""
-    samples = [demonstration_sample(demo, renderer) for demo in demos]
+    samples = [Conversation.of(demo).sample(renderer) for demo in demos]
     course = Course(samples, steps=250, batch=16, lr=2e-3, seed=0)
     deque(course.run(Trainer(model, TrainSettings())), maxlen=0)
 
@@ -162,7 +162,7 @@ async def imitating_model(folder: Path) -> None:
     parts = build(recipe)
     tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
     demos = await demonstrations(parts, tasks)
-    loaded = load_model(recipe.model, texts=demonstration_texts(demos), seed=0)
+    loaded = load_model(recipe.model, texts=[text for demo in demos for text in Conversation.of(demo).texts()], seed=0)
     renderer = parts.renderer(HFTokenizer(loaded.tokenizer))
     imitate(loaded.model, renderer, demos)
     loaded.model.save_pretrained(folder / "model")

@@ -13,8 +13,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 
-from agentrl.config.loss import PreferenceLossSettings
-from agentrl.config.train import TrainSettings
+from agentrl.config.train import PreferenceLossSettings, TrainSettings
 from agentrl.train.auxiliary.models import REWARD_MODEL
 from agentrl.train.parallel.ranks import Ranks
 from agentrl.train.parallel.shards import full_tensor

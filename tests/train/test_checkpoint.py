@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
 from agentrl.config.train import TrainSettings
+from agentrl.store.checkpoints import latest
 from agentrl.train import checkpoint
 from agentrl.train.trainer import Trainer
 from agentrl.types.errors import StoreError
@@ -31,7 +32,7 @@ def test_a_checkpoint_continues_the_training_bit_by_bit(tmp_path):
     save(tmp_path / "it-00001", model, trainer, iteration=1)
     trainer.update(rows, 1)
 
-    found = checkpoint.latest(tmp_path)
+    found = latest(tmp_path)
     assert found == tmp_path / "it-00001"
     assert (found / "tokenizer.json").exists()
     again = AutoModelForCausalLM.from_pretrained(found)
@@ -45,15 +46,15 @@ def test_a_checkpoint_continues_the_training_bit_by_bit(tmp_path):
 
 
 def test_latest_passes_over_torn_folders(tmp_path):
-    assert checkpoint.latest(tmp_path) is None
-    assert checkpoint.latest(tmp_path / "missing") is None
+    assert latest(tmp_path) is None
+    assert latest(tmp_path / "missing") is None
     model = llama()
     trainer = Trainer(model, TrainSettings())
     save(tmp_path / "it-00002", model, trainer)
     (tmp_path / "it-00009").mkdir()  # no state.json: copied by hand and cut off
     (tmp_path / ".new-it-00010").mkdir()
     (tmp_path / ".new-it-00010" / "state.json").write_text("{}")
-    assert checkpoint.latest(tmp_path) == tmp_path / "it-00002"
+    assert latest(tmp_path) == tmp_path / "it-00002"
 
 
 def test_saving_again_replaces_and_draws_nothing(tmp_path, capfd):
@@ -100,7 +101,7 @@ def test_a_full_disk_is_told_and_leaves_the_checkpoint_before(tmp_path, file):
     with pytest.raises(StoreError, match=r"it-00002: the disk is full[\s\S]*-> make room"):
         checkpoint.save(tmp_path / "it-00002", full, point_at_the_full_disk, trainer.state_dict(), {"iteration": 2})
     assert [path.name for path in tmp_path.iterdir()] == ["it-00001"], "what was half written holds no room"
-    assert checkpoint.load_state(checkpoint.latest(tmp_path)).extra == {"iteration": 1}
+    assert checkpoint.load_state(latest(tmp_path)).extra == {"iteration": 1}
 
 
 def test_another_failure_of_saving_is_told_as_it_is(tmp_path):
@@ -126,7 +127,7 @@ def test_a_kill_between_the_two_renames_loses_nothing(tmp_path):
     trainer = Trainer(model, TrainSettings())
     save(tmp_path / "it-00001", model, trainer, iteration=1)
     (tmp_path / "it-00001").rename(tmp_path / ".old-it-00001")
-    assert checkpoint.load_state(checkpoint.latest(tmp_path)).extra == {"iteration": 1}
+    assert checkpoint.load_state(latest(tmp_path)).extra == {"iteration": 1}
     checkpoint.prune(tmp_path, keep=1)
     assert [path.name for path in tmp_path.iterdir()] == ["it-00001"]
 
@@ -136,6 +137,7 @@ import os, signal, sys, time
 from pathlib import Path
 from safetensors.torch import load_file
 from tests.train.make import llama
+from agentrl.store.checkpoints import latest
 from agentrl.train import checkpoint
 
 model, root, unfinished = llama(), Path(sys.argv[1]), 0
@@ -150,9 +152,9 @@ for attempt in range(30):
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     unfinished += any(path.name.startswith(".") for path in root.iterdir())
-    saved = checkpoint.load_state(checkpoint.latest(root))
+    saved = checkpoint.load_state(latest(root))
     assert saved.trainer["number"] == saved.extra["number"]
-    assert load_file(checkpoint.latest(root) / "model.safetensors").keys() <= model.state_dict().keys()
+    assert load_file(latest(root) / "model.safetensors").keys() <= model.state_dict().keys()
 print(unfinished)
 """
 

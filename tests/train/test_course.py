@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch.nn.functional import logsigmoid
 
-from agentrl.config.loss import PreferenceLossSettings
-from agentrl.config.train import TrainSettings
+from agentrl.config.train import PreferenceLossSettings, TrainSettings
 from agentrl.train.course import CROSS_ENTROPY, Course
 from agentrl.train.supervised.preferences import mismatched
 from agentrl.train.trainer import Trainer

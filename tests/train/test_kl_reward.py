@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agentrl.config.loss import KlSettings
+from agentrl.config.train import KlSettings
 from agentrl.credit.table import immediate
 from agentrl.train.kl_reward import with_kl_reward
 from agentrl.types.sample import TrainingSample

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from agentrl.config.loss import ImportanceSettings, KlSettings, LossSettings
-from agentrl.config.train import TrainSettings
+from agentrl.config.train import ImportanceSettings, KlSettings, LossSettings, TrainSettings
 from agentrl.train.losses.batch import TokenBatch
 from agentrl.train.losses.objective import Objective, importance_weight, kl_estimate, kl_loss
 from agentrl.train.losses.registry import LOSSES, load_loss

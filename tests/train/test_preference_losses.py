@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from agentrl.config.loss import PreferenceLossSettings
+from agentrl.config.train import PreferenceLossSettings
 from agentrl.train.losses.batch import TokenBatch
 from agentrl.train.losses.objective import Objective
 from agentrl.train.losses.registry import PREFERENCE_LOSSES, load_loss

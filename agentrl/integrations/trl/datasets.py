@@ -9,6 +9,7 @@ import numpy as np
 
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TrainError, needs
+from agentrl.types.pairs import best_and_worst, check_prompts
 from agentrl.types.sample import TrainingSample, training_samples
 
 with needs("trl"):
@@ -21,7 +22,7 @@ IGNORED = -100
 def sft_rows(episodes: Iterable[Episode], *, min_reward: float | None = None) -> list[TrainingSample]:
     """The rows of episodes that a model sampled, for imitation.
 
-    Demonstrations of a script, whose tokens are bytes, come from `train.demonstrations.demonstration_sample` instead.
+    Demonstrations of a script, whose tokens are bytes, come from `train.conversation.Conversation.sample` instead.
 
     Args:
         min_reward: only episodes that earned so much; None: all that were scored.
@@ -56,33 +57,20 @@ def preference_dataset(episodes: Iterable[Episode], *, min_gap: float = 1e-6) ->
     Raises:
         TrainError: no group is left.
     """
-    groups: dict[str, list[tuple[float, TrainingSample]]] = {}
-    for episode in episodes:
-        rows = training_samples(episode, [0.0] * len(episode.turns))
-        if episode.reward is not None and len(rows) == 1:
-            groups.setdefault(episode.group_id, []).append((episode.reward, rows[0]))
-    pairs = []
-    for members in groups.values():
-        best, worst = max(members, key=lambda m: m[0]), min(members, key=lambda m: m[0])
-        if best[0] - worst[0] >= min_gap:
-            pairs.append(_pair(best[1], worst[1]))
-    if not pairs:
-        raise TrainError(
-            f"none of {len(groups)} groups has two episodes of different reward",
-            remedy="collect several episodes a task, at a temperature above 0",
-        )
-    return datasets.Dataset.from_list(pairs)
+    whole = [episode for episode in episodes if episode.scored and len(_rows(episode)) == 1]
+    return datasets.Dataset.from_list([_pair(*pair) for pair in best_and_worst(whole, min_gap=min_gap)])
 
 
-def _pair(chosen: TrainingSample, rejected: TrainingSample) -> dict[str, Any]:
-    start = min(int(np.flatnonzero(row.loss_mask)[0]) for row in (chosen, rejected))
-    if not np.array_equal(chosen.token_ids[:start], rejected.token_ids[:start]):
-        raise TrainError(
-            f"episodes {chosen.episode_id} and {rejected.episode_id} of one group have different prompts",
-            remedy="preferences compare answers to the same prompt: leave out hints and other changes of the prompt",
-        )
-    pair: dict[str, Any] = {"prompt_ids": chosen.token_ids[:start].tolist()}
-    for name, row in (("chosen", chosen), ("rejected", rejected)):
+def _rows(episode: Episode) -> list[TrainingSample]:
+    return training_samples(episode, [0.0] * len(episode.turns))
+
+
+def _pair(chosen: Episode, rejected: Episode) -> dict[str, Any]:
+    check_prompts(chosen, rejected)
+    sides = {"chosen": _rows(chosen)[0], "rejected": _rows(rejected)[0]}
+    start = min(int(np.flatnonzero(row.loss_mask)[0]) for row in sides.values())
+    pair: dict[str, Any] = {"prompt_ids": sides["chosen"].token_ids[:start].tolist()}
+    for name, row in sides.items():
         pair[f"{name}_ids"] = row.token_ids[start:].tolist()
         pair[f"{name}_mask"] = row.loss_mask[start:].astype(int).tolist()
     return pair

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from agentrl.config.loss import Aggregation
+from agentrl.config.train import Aggregation
 from agentrl.registry.settings import NoSettings
 
 Scope = Literal["token", "step", "group"]

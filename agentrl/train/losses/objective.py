@@ -9,8 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from agentrl.config.loss import Aggregation, ImportanceSettings, KlSettings, LossSettings
-from agentrl.config.train import TrainSettings
+from agentrl.config.train import Aggregation, ImportanceSettings, KlSettings, LossSettings, TrainSettings
 from agentrl.train.losses.batch import MAX_LOG_RATIO, TokenBatch, mean_by, sum_by
 from agentrl.train.losses.loss import Scope
 from agentrl.train.losses.registry import load_loss

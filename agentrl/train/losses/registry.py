@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from agentrl.config.loss import LossSettings, PreferenceLossSettings
+from agentrl.config.train import LossSettings, PreferenceLossSettings
 from agentrl.registry.registry import Registry, any_function
 from agentrl.registry.settings import Declared, declared
 from agentrl.train.losses.loss import Loss, PreferenceLoss
@@ -92,14 +92,15 @@ FAMILIES: dict[type[LossSettings], Registry[Loss]] = {
 }
 
 
-def load_loss(settings: LossSettings, base: Path | None = None) -> tuple[Loss, BaseModel]:
+def load_loss(settings: LossSettings, base: Path | None = None, place: str | None = None) -> tuple[Loss, BaseModel]:
     """The loss and its settings, checked. Needs no torch, except for user code.
 
     Args:
         base: folder that `./task.py:name` is relative to.
+        place: the key that names it, if it is not that of its kind.
 
     Raises:
         RecipeError: there is no such loss, it is none, or a setting does not fit.
     """
-    found = FAMILIES[type(settings)].chosen(settings, base)
+    found = FAMILIES[type(settings)].chosen(settings, base, place)
     return found.plug_in, found.settings

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agentrl.config.loss import Aggregation
+from agentrl.config.train import Aggregation
 from agentrl.train.model.columns import owners
 from agentrl.types.sample import TrainingSample
 

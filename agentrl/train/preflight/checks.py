@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from agentrl.config.recipe import Recipe
+from agentrl.config.train import OptimiserSettings
 from agentrl.credit.registry import load_credit
 from agentrl.curriculum.curriculum import load_parts
 from agentrl.engines.registry import samples_tokens
@@ -23,8 +24,11 @@ _LEARNED = {
 }
 
 
-def check_training(parts: Parts) -> None:
+def check_training(parts: Parts, *, begins: bool = True) -> None:
     """What training needs beyond a rollout, checked before the first demonstration.
+
+    Args:
+        begins: whether it is the first stage, which trains the recipe's model.
 
     Raises:
         RecipeError: a section is missing, nothing rewards, or a part of the curriculum does not fit.
@@ -76,22 +80,33 @@ def check_training(parts: Parts) -> None:
             place="rewards",
             remedy="rewards: {win_rate: {use: ./task.py:win_rate, weight: 0}}, the share of comparisons won",
         )
-    if recipe.train.lora is not None and recipe.model is not None and recipe.model.scratch is not None:
+    check_model(recipe, recipe.train, begins)
+    load_loss(recipe.train.loss, recipe.base)
+    check_signal(parts, credit, load_parts(recipe.curriculum, recipe.base, recipe.scripts))
+
+
+def check_model(recipe: Recipe, optimiser: OptimiserSettings, begins: bool) -> None:
+    """Whether what is to train is there.
+
+    Raises:
+        RecipeError: there is no model, or it has fewer layers, or is built from nothing and to be kept.
+    """
+    if recipe.model is None:
+        raise RecipeError("the recipe has no section 'model'", remedy="training needs it")
+    if optimiser.lora is not None and recipe.model.scratch is not None and begins:
         raise RecipeError(
             "a model that is built from nothing has nothing that adapters could keep",
             place="train.lora",
             remedy="give model.path, or train without lora",
         )
-    if recipe.train.trainable is not None and recipe.model is not None:
-        top, layers = recipe.train.trainable.top_layers, count_layers(recipe.model)
+    if optimiser.trainable is not None:
+        top, layers = optimiser.trainable.top_layers, count_layers(recipe.model)
         if layers is not None and top > layers:
             raise RecipeError(
                 f"{top} layers are to train, and the model has {layers}",
                 place="train.trainable.top_layers",
                 remedy=f"at most {layers}",
             )
-    load_loss(recipe.train.loss, recipe.base)
-    check_signal(parts, credit, load_parts(recipe.curriculum, recipe.base, recipe.scripts))
 
 
 def _check_turns(recipe: Recipe) -> None:

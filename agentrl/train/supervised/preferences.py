@@ -22,7 +22,7 @@ class Logprobs(Protocol):
 
 
 def with_baseline(samples: Sequence[TrainingSample], logprobs: Logprobs) -> list[TrainingSample]:
-    """The samples with KTO's baseline z in place of their advantages.
+    """The samples with KTO's baseline z in place of their advantage.
 
     z is the mean log-ratio of policy to reference over the step's prompts, each with the reply to another prompt, and
     at least 0 (Ethayarajh et al., 2024).

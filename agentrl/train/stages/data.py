@@ -1,0 +1,204 @@
+"""What a supervised or preference stage trains on, wherever it comes from."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentrl.chat.formats.parser import Parser
+from agentrl.chat.renderer import Renderer
+from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
+from agentrl.config.stages import PreferenceStage, SftStage
+from agentrl.models.load import load_tokenizer
+from agentrl.rollout.builder import Parts
+from agentrl.store.run_dir import RunDir
+from agentrl.train.losses.loss import PreferenceLoss
+from agentrl.train.losses.registry import load_loss
+from agentrl.train.stages.files import conversations, preferences
+from agentrl.train.stages.runs import Stored, samples_of
+from agentrl.train.stages.stage import Stage
+from agentrl.train.supervised.conversation import Conversation
+from agentrl.types.episode import Episode
+from agentrl.types.errors import AgentRLError, RenderError, TrainError
+from agentrl.types.pairs import best_and_worst, check_prompts
+from agentrl.types.sample import TrainingSample
+
+
+@dataclass(frozen=True)
+class Example:
+    """A conversation with what it is worth: an advantage of 1, or a label.
+
+    Attributes:
+        episode: that it was recorded in; None: it was read from a file.
+        label: 1 if it is a good one, 0 if not.
+    """
+
+    conversation: Conversation
+    episode: Episode | None = None
+    label: float = 0.0
+
+    @classmethod
+    def of(cls, episode: Episode, label: float = 0.0) -> Example:
+        """A stored episode."""
+        return cls(Conversation.of(episode), episode, label)
+
+    def samples(self, renderer: Renderer) -> list[TrainingSample]:
+        """What trains it under a tokenizer.
+
+        Raises:
+            RenderError: the chat template refuses it.
+        """
+        try:
+            if self.episode is not None:
+                return samples_of(self.episode, renderer, self.label)
+            return [self.conversation.sample(renderer, self.label)]
+        except RenderError as error:
+            raise RenderError(error.message, place=self.conversation.place, remedy=error.remedy) from None
+
+
+@contextmanager
+def stored_for(stage: Stage, run: RunDir | None, stages: Iterable[Stage]) -> Iterator[Stored | None]:
+    """The stored episodes that a stage learns from: of an earlier stage, or of a run directory; None: it names none, or
+    an earlier stage of a run that has not begun.
+
+    Raises:
+        StoreError: there is no run.
+    """
+    name = getattr(stage.settings, "run", None)
+    earlier = next((each for each in stages if each.name == name), None)
+    if name is None:
+        yield None
+    elif earlier is not None:
+        yield None if run is None else Stored.of(run, earlier.prefix)
+    else:
+        with RunDir.read(stage.recipe.base / name) as other:
+            yield Stored.of(other)
+
+
+def examples_of(
+    stage: Stage, parser: Parser, stored: Stored | None, demonstrations: Sequence[Episode]
+) -> list[Example]:
+    """What a stage trains on, in an order that does not depend on how it came about.
+
+    Args:
+        parser: writes tool calls in files as the policy is to write them.
+        stored: the episodes of `run`.
+        demonstrations: the episodes of `script`.
+
+    Raises:
+        TaskError: a row of a file is wrong.
+        TrainError: there is nothing to learn from.
+    """
+    settings = stage.settings
+    if isinstance(settings, SftStage):
+        return _supervised(stage, settings, parser, stored, demonstrations)
+    if isinstance(settings, PreferenceStage):
+        return _preferred(stage, settings, parser, stored)
+    raise TypeError(f"a stage of kind {stage.kind} plays its episodes itself")
+
+
+def _supervised(
+    stage: Stage, settings: SftStage, parser: Parser, stored: Stored | None, demonstrations: Sequence[Episode]
+) -> list[Example]:
+    if settings.jsonl is not None:
+        file = _file(stage, settings.jsonl)
+        return [Example(each) for each in conversations(file, parser, key_of(stage, "jsonl"))]
+    if stored is None:
+        return [Example.of(episode) for episode in demonstrations]
+    with _placed(stage, "run"):
+        rows = stored.earning(settings.min_reward)
+    return [Example.of(episode) for episode in stored.episodes(rows)]
+
+
+def _preferred(stage: Stage, settings: PreferenceStage, parser: Parser, stored: Stored | None) -> list[Example]:
+    paired = preference_loss(stage).paired
+    if settings.jsonl is not None:
+        found = preferences(_file(stage, settings.jsonl), parser, key_of(stage, "jsonl"), paired=paired)
+        return [Example(conversation, None, label) for conversation, label in found]
+    if stored is None:
+        return []
+    with _placed(stage, "run"):
+        return _labelled(settings, stored)
+
+
+def _labelled(settings: PreferenceStage, stored: Stored) -> list[Example]:
+    if (threshold := settings.threshold) is not None:
+        episodes = stored.episodes(stored.earning(None))
+        return [Example.of(episode, float((episode.reward or 0.0) >= threshold)) for episode in episodes]
+    found = []
+    for pair in best_and_worst(stored.rows, min_gap=settings.min_gap):
+        chosen, rejected = stored.episodes(pair)
+        check_prompts(chosen, rejected)
+        found += [Example.of(chosen, 1.0), Example.of(rejected, 0.0)]
+    return found
+
+
+def preference_loss(stage: Stage) -> PreferenceLoss:
+    """The loss of a preference stage.
+
+    Raises:
+        RecipeError: there is none of that name, or a setting does not fit.
+    """
+    settings = stage.settings
+    assert isinstance(settings, PreferenceStage)
+    loss, _ = load_loss(settings.loss, stage.recipe.base, key_of(stage, "loss"))
+    return loss if isinstance(loss, PreferenceLoss) else PreferenceLoss(**vars(loss))
+
+
+def parser_of(parts: Parts) -> Parser:
+    """The parser of the format in which the policy is to write tool calls: `auto` depends on the model's template."""
+    model = parts.recipe.model
+    if model is None or model.scratch is not None or importlib.util.find_spec("transformers") is None:
+        return parts.renderer(ByteTokenizer()).parser
+    return parts.renderer(HFTokenizer(load_tokenizer(model))).parser
+
+
+def fitting(
+    examples: Sequence[Example], renderer: Renderer, max_context: int, note: Callable[[str], None]
+) -> list[TrainingSample]:
+    """The samples of those that fit the model's context; of a pair both or none.
+
+    Raises:
+        TrainError: none fits.
+    """
+    made = [(example, example.samples(renderer)) for example in examples]
+    longest = {id(example): max(len(each.token_ids) for each in samples) for example, samples in made}
+    cut = {example.conversation.group_id for example, _ in made if longest[id(example)] > max_context}
+    labelled = any(example.label for example in examples)
+    kept = [
+        samples
+        for example, samples in made
+        if (example.conversation.group_id not in cut if labelled else longest[id(example)] <= max_context)
+    ]
+    if not kept:
+        raise TrainError(
+            f"none of {len(made)} conversations fits the context of {max_context} tokens: the shortest has "
+            f"{min(longest.values())}",
+            remedy="a model with a longer context",
+        )
+    if len(kept) < len(made):
+        note(f"{len(made) - len(kept)} of {len(made)} conversations are longer than the context, and left out")
+    return [sample for samples in kept for sample in samples]
+
+
+def key_of(stage: Stage, key: str) -> str:
+    """A key of a stage's section, as the recipe has it."""
+    return f"stages.{stage.index}.{stage.kind}.{key}" if stage.listed else f"{stage.name}.{key}"
+
+
+def _file(stage: Stage, name: str) -> Path:
+    return (stage.recipe.base / name).resolve()
+
+
+@contextmanager
+def _placed(stage: Stage, key: str) -> Iterator[None]:
+    """Errors inside name the key of the stage."""
+    try:
+        yield
+    except AgentRLError as error:
+        where = key_of(stage, key)
+        place = f"{where} ({error.place})" if error.place else where
+        raise TrainError(error.message, place=place, remedy=error.remedy) from None

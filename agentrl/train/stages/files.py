@@ -1,0 +1,214 @@
+"""Conversations and preferences in files: a JSON object a line, in the forms that TRL and APIs for fine-tuning take."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from agentrl.chat.formats.parser import Parser
+from agentrl.train.supervised.conversation import Conversation, Said
+from agentrl.types import values
+from agentrl.types.errors import TaskError
+from agentrl.types.jsonl import JsonRow, read_rows
+from agentrl.types.task import Message
+
+Labelled = tuple[Conversation, float]
+"""A conversation, and 1 if it is a good one, 0 if not."""
+
+_KEYS = ("role", "content", "name", "tool_calls", "tool_call_id", "weight")
+_FORMS = {
+    "sft": '{"messages": [...]}, or {"prompt": ..., "completion": ...}',
+    "preference": '{"prompt": ..., "chosen": ..., "rejected": ...}, or {"prompt": ..., "completion": ..., "label": '
+    "true | false} for the loss kto",
+}
+
+
+def conversations(path: Path, parser: Parser, key: str) -> list[Conversation]:
+    """The conversations of a file of `messages`, or `prompt` and `completion`.
+
+    Args:
+        parser: writes tool calls as the policy is to write them.
+        key: of the recipe, that names the file.
+
+    Raises:
+        TaskError: with file and line; or there is none.
+    """
+    return _all(path, key, lambda row: [_conversation(row, parser)])
+
+
+def preferences(path: Path, parser: Parser, key: str, *, paired: bool) -> list[Labelled]:
+    """The labelled conversations of a file: two of every row with `chosen` and `rejected`, one of a row with `label`.
+
+    Args:
+        paired: whether rows with a label are refused.
+
+    Raises:
+        TaskError: as `conversations`.
+    """
+    return _all(path, key, lambda row: _preferences(row, parser, paired))
+
+
+def _all(path: Path, key: str, of: Callable[[JsonRow], Sequence[Any]]) -> list[Any]:
+    found = [each for row in read_rows(path, key) for each in of(row)]
+    if not found:
+        raise TaskError(f"{path} has no row", place=key)
+    return found
+
+
+def _conversation(row: JsonRow, parser: Parser) -> Conversation:
+    data = row.data
+    if "messages" in data:
+        messages = _messages(data["messages"], row, "messages")
+    elif {"prompt", "completion"} <= data.keys():
+        messages = _prompt(data["prompt"], row) + _reply(data["completion"], row, "completion")
+    else:
+        raise _other_form(row, "sft")
+    return _turns(messages, row, parser)
+
+
+def _preferences(row: JsonRow, parser: Parser, paired: bool) -> list[Labelled]:
+    data = row.data
+    if {"chosen", "rejected"} <= data.keys():
+        return _pair(row, parser)
+    if not {"prompt", "completion", "label"} <= data.keys():
+        raise _other_form(row, "preference")
+    if paired:
+        raise TaskError(
+            "the row has a label, and the loss compares a chosen reply with a rejected one",
+            place=row.place,
+            remedy="preference.loss: kto, or rows of prompt, chosen and rejected",
+        )
+    if not isinstance(data["label"], bool):
+        raise TaskError(f"label is {data['label']!r}", place=row.place, remedy="true or false")
+    messages = _prompt(data["prompt"], row) + _reply(data["completion"], row, "completion")
+    return [(_turns(messages, row, parser), float(data["label"]))]
+
+
+def _pair(row: JsonRow, parser: Parser) -> list[Labelled]:
+    sides = {name: _reply(row.data[name], row, name) for name in ("chosen", "rejected")}
+    if sides["chosen"] == sides["rejected"]:
+        raise TaskError("chosen and rejected are the same", place=row.place)
+    if "prompt" in row.data:
+        prompt = _prompt(row.data["prompt"], row)
+    else:  # what both begin with, up to where they differ
+        both = list(zip(*sides.values(), strict=False))
+        prompt = [message for message, _ in takewhile(lambda pair: pair[0] == pair[1], both)]
+        sides = {name: messages[len(prompt) :] for name, messages in sides.items()}
+    given = [_turns(prompt + own, row, parser, name, learned_from=len(prompt)) for name, own in sides.items()]
+    return [(given[0], 1.0), (given[1], 0.0)]
+
+
+def _other_form(row: JsonRow, kind: str) -> TaskError:
+    return TaskError(f"the row has {', '.join(row.data) or 'no key'}", place=row.place, remedy=f"give {_FORMS[kind]}")
+
+
+def _prompt(value: Any, row: JsonRow) -> list[Message]:
+    """Messages; a text is one of the user."""
+    return [{"role": "user", "content": value}] if isinstance(value, str) else _messages(value, row, "prompt")
+
+
+def _reply(value: Any, row: JsonRow, key: str) -> list[Message]:
+    """Messages; a text is one of the assistant."""
+    return [{"role": "assistant", "content": value}] if isinstance(value, str) else _messages(value, row, key)
+
+
+def _messages(value: Any, row: JsonRow, key: str) -> list[Message]:
+    if row.data.get("tools"):
+        remedy = "remove the key: name the tools in the recipe, whose descriptions the policy sees"
+        raise TaskError("the row brings tools of its own", place=row.place, remedy=remedy)
+    if not isinstance(value, list) or not value:
+        raise TaskError(f"{key} is {value!r:.60}", place=row.place, remedy="a list of messages: {role, content}")
+    return [_message(each, row, f"{key}[{index}]") for index, each in enumerate(value)]
+
+
+def _message(value: Any, row: JsonRow, where: str) -> Message:
+    if not isinstance(value, dict) or not isinstance(value.get("role"), str):
+        raise TaskError(f"{where} is {value!r:.60}", place=row.place, remedy="a message: {role, content}")
+    if strangers := [key for key, item in value.items() if key not in _KEYS and item not in (None, [], {}, "")]:
+        remedy = f"a message has {', '.join(_KEYS)}; thoughts are part of the content, as the model writes them"
+        raise TaskError(f"{where} has {', '.join(strangers)}, which would be lost", place=row.place, remedy=remedy)
+    try:
+        return {**value, "content": _content(value.get("content"))}
+    except ValueError as error:
+        raise TaskError(f"{where}: {error}", place=row.place, remedy="text only") from None
+
+
+def _content(value: Any) -> str:
+    """Text, or the texts of a list of parts."""
+    if isinstance(value, list):
+        return "".join(_part(part) for part in value)
+    return values.text(value)
+
+
+def _part(part: Any) -> str:
+    if not isinstance(part, dict) or part.get("type") != "text":
+        raise ValueError(f"a part of the content is {part!r:.60}")
+    return str(part["text"])
+
+
+def _turns(
+    messages: Sequence[Message], row: JsonRow, parser: Parser, side: str = "", learned_from: int = 0
+) -> Conversation:
+    """The conversation that messages are.
+
+    Args:
+        side: of a pair.
+        learned_from: replies before this message are not learned: they are the prompt's.
+    """
+    starts = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
+    if not starts or starts[0] == 0:
+        why = "no message is the assistant's" if not starts else "the first message is the assistant's"
+        raise TaskError(why, place=row.place, remedy="a prompt, then a reply")
+    turns: list[Said] = []
+    for start, end in zip(starts, [*starts[1:], len(messages)], strict=True):
+        if end == start + 1 < len(messages):
+            raise TaskError(
+                f"messages {start} and {end} are both the assistant's",
+                place=row.place,
+                remedy="write them as one, or put what came between them in",
+            )
+        learned = start >= learned_from and messages[start].get("weight") != 0
+        turns.append(Said(_text(messages[start], row, parser), messages[start + 1 : end], learned))
+    if not any(turn.trains for turn in turns):
+        raise TaskError("every reply has weight 0: there is nothing to learn", place=row.place)
+    group = f"{Path(row.place.rpartition(':')[0]).stem}:{row.number}"
+    opening = [_plain(message) for message in messages[: starts[0]]]
+    own = f"{group}/{side}" if side else group
+    plain = [Said(turn.text, [_plain(each) for each in turn.observations], turn.trains) for turn in turns]
+    return Conversation(own, group, opening, plain, row.place)
+
+
+def _plain(message: Message) -> Message:
+    return {key: item for key, item in message.items() if key != "weight" and item is not None}
+
+
+def _text(message: Message, row: JsonRow, parser: Parser) -> str:
+    """A reply as the policy writes it: its calls in the recipe's format."""
+    calls = message.get("tool_calls") or []
+    try:
+        written = [_call(call) for call in calls]
+        return parser.format(message["content"], written) if written else str(message["content"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise TaskError(
+            f"a tool call cannot be written in the format {parser.name}: {error}",
+            place=row.place,
+            remedy='{"function": {"name": ..., "arguments": {...}}}, or write the call into the content',
+        ) from None
+
+
+def _call(call: Any) -> tuple[str, Mapping[str, Any]]:
+    function = call["function"]
+    arguments = function["arguments"]
+    read = json.loads(arguments) if isinstance(arguments, str) else arguments
+    if not isinstance(read, dict):
+        raise ValueError(f"arguments are {read!r:.60}")
+    return str(function["name"]), read
+
+
+def texts_of(found: Sequence[Conversation]) -> Iterator[str]:
+    """All that was said in them."""
+    for each in found:
+        yield from each.texts()

@@ -1,0 +1,110 @@
+"""Which policy a stage begins with: that of the newest checkpoint, whether it is its own or of the stage before."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agentrl.config.recipe import Recipe
+from agentrl.config.train import LoraSettings
+from agentrl.models.load import LoadedModel, load_model
+from agentrl.store.checkpoints import about, latest
+from agentrl.train import checkpoint
+from agentrl.train.stages.record import Pins
+from agentrl.train.stages.stage import Stage, is_of
+from agentrl.train.trainer import Trainer
+from agentrl.types.errors import RecipeError
+
+
+@dataclass(frozen=True)
+class StartingPolicy:
+    """A policy as it was loaded, before a trainer takes it.
+
+    Attributes:
+        loaded: the model. With adapters it is the one that they were put on.
+        newest: the checkpoint that it is of; None: training has not begun.
+        base: the checkpoint whose weights `loaded` has, if adapters go on it; None: the recipe's model.
+        carries: whether the checkpoint's adapters go on it.
+    """
+
+    loaded: LoadedModel
+    newest: Path | None
+    base: str | None
+    carries: bool
+
+    def resume(self, trainer: Trainer, saved: checkpoint.Saved | None, stage: Stage) -> bool:
+        """Gives a trainer of `loaded` what the checkpoint has: of the same stage all of it, else the adapters.
+
+        Returns:
+            Whether it is of the same stage.
+        """
+        if saved is None:
+            return False
+        if is_of(stage, saved.extra):
+            trainer.load_state_dict(saved.trainer)
+            return True
+        if self.carries:
+            trainer.load_adapters(saved.trainer["adapters"])
+        return False
+
+
+def starting_policy(
+    recipe: Recipe, lora: LoraSettings | None, checkpoints: Path, texts: Iterable[str] = ()
+) -> StartingPolicy:
+    """Loads the policy that training goes on with.
+
+    A stage with the same adapters as the one before goes on with them; one with others, or with none, takes over the
+    weights that they were merged into.
+
+    Args:
+        texts: what the tokenizer of a scratch model is trained on.
+    """
+    if recipe.model is None:
+        raise RecipeError("the recipe has no section 'model'", remedy="training needs one")
+    newest = latest(checkpoints)
+    own = recipe.model.for_training()
+    if newest is None:
+        return StartingPolicy(load_model(own, texts=texts, seed=recipe.seed), None, None, False)
+    said = about(newest)
+    carries = lora is not None and _lora_of(newest, said, lora) == lora.model_dump(mode="json")
+    base = said.get("pins", {}).get("base") if carries else newest.name
+    weights = own if base is None else own.at(checkpoints / base)
+    loaded = load_model(weights, texts=texts, seed=recipe.seed)
+    return StartingPolicy(loaded, newest, base if lora is not None else None, carries)
+
+
+def let_go() -> None:
+    """Frees the models of a stage that has ended, before those of the next one are loaded."""
+    gc.collect()
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.empty_cache()
+
+
+def load_policy(recipe: Recipe, folder: Path) -> Any:
+    """The policy of a checkpoint, of transformers: what a stage refers to."""
+    assert recipe.model is not None
+    return load_model(recipe.model.at(folder).for_training(), seed=recipe.seed).model
+
+
+def pins_of(start: StartingPolicy, own: Mapping[str, Any] | None, *, refers: bool) -> Pins:
+    """The checkpoints that a stage rests on.
+
+    Args:
+        own: what the stage's own newest checkpoint says about itself; None: the stage begins.
+        refers: whether it reads the policy that it began with.
+    """
+    if own is not None:
+        return dict(own.get("pins", {"base": None, "reference": None}))
+    return {"base": start.base, "reference": start.newest.name if refers and start.newest is not None else None}
+
+
+def _lora_of(folder: Path, said: Mapping[str, Any], lora: LoraSettings) -> Any:
+    """The settings of a checkpoint's adapters. Checkpoints of before did not say: they were of the same stage."""
+    if "lora" in said:
+        return said["lora"]
+    return lora.model_dump(mode="json") if (folder / "adapter").exists() else None

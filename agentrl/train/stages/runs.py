@@ -1,0 +1,103 @@
+"""Stored episodes to learn from: those of an earlier stage, or of another run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from agentrl.chat.renderer import Renderer
+from agentrl.store.index import EpisodeRow
+from agentrl.store.run_dir import RunDir
+from agentrl.train.supervised.conversation import Conversation
+from agentrl.types.episode import Episode
+from agentrl.types.errors import TrainError
+from agentrl.types.sample import TrainingSample, training_samples
+
+LEARNED = ("demo", "rollout", "train")
+"""Splits that a stage may learn from: evaluations are none."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The scored episodes of a run, or of a stage of it.
+
+    Attributes:
+        rows: of the index, in order of ids.
+    """
+
+    run: RunDir
+    rows: list[EpisodeRow]
+
+    @classmethod
+    def of(cls, run: RunDir, prefix: str = "") -> Stored:
+        """Those whose ids begin with `prefix`."""
+        rows = [row for row in run.rows(order="id") if row.id.startswith(prefix) and row.split in LEARNED]
+        return cls(run, [row for row in rows if row.status in ("done", "truncated") and _can_teach(row)])
+
+    def episodes(self, rows: Iterable[EpisodeRow]) -> Iterator[Episode]:
+        """The episodes of some of the rows."""
+        return self.run.episodes([row.id for row in rows])
+
+    def earning(self, min_reward: float | None) -> list[EpisodeRow]:
+        """The rows of episodes that earned so much; None: of all.
+
+        Raises:
+            TrainError: there is none.
+        """
+        chosen = [row for row in self.rows if min_reward is None or (row.reward or 0.0) >= min_reward]
+        if not chosen:
+            best = max((row.reward or 0.0 for row in self.rows), default=None)
+            found = "it has no scored episode" if best is None else f"the best of {len(self.rows)} earned {best:g}"
+            raise TrainError(f"nothing to learn from: {found}", place=str(self.run.path), remedy="a lower min_reward")
+        return chosen
+
+
+def _can_teach(row: EpisodeRow) -> bool:
+    return row.reward is not None and row.turns > 0
+
+
+@contextmanager
+def stored(path: Path) -> Iterator[Stored]:
+    """The episodes of a run directory.
+
+    Raises:
+        StoreError: it is none.
+    """
+    with RunDir.read(path) as run:
+        yield Stored.of(run)
+
+
+def samples_of(episode: Episode, renderer: Renderer, label: float = 0.0) -> list[TrainingSample]:
+    """The samples that train all that was said in an episode, with advantage 1.
+
+    The tokens are those that were sampled, where the policy that sampled them had the same tokenizer; else the text is
+    tokenised.
+
+    Args:
+        label: the reward that the samples carry.
+    """
+    if not is_of(episode, renderer):
+        return [Conversation.of(episode).sample(renderer, label)]
+    found = training_samples(episode, [1.0] * len(episode.turns))
+    return [
+        replace(each, behaviour_logprob=np.zeros(len(each.token_ids), np.float32), temperature=1.0, reward=label)
+        for each in found
+    ]
+
+
+def is_of(episode: Episode, renderer: Renderer) -> bool:
+    """Whether the tokens of an episode are those of a policy with the renderer's tokenizer: they read as what was
+    said."""
+    tokenizer, ends = renderer.tokenizer, set(renderer.stop_token_ids)
+    known = all(token < tokenizer.vocab_size for node in episode.nodes for token in node.token_ids)
+    if not episode.trainable or not known:
+        return False
+    for turn in episode.turns:
+        said = episode.nodes[turn.node].token_ids
+        if tokenizer.decode(said[:-1] if said and said[-1] in ends else said) != turn.text:
+            return False
+    return True

@@ -1,0 +1,87 @@
+"""A recipe's stages in order, each with the recipe as it sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentrl.config.recipe import KINDS, Kind, Recipe, RlStage, StageSettings
+from agentrl.config.stages import PreferenceStage, SftStage
+from agentrl.config.train import OptimiserSettings
+from agentrl.types.reporter import UNNAMED
+
+WARM_START, RL = "warm_start", UNNAMED
+"""The names of the stages of a recipe that lists none."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One training of a run.
+
+    Attributes:
+        index: its place among all.
+        settings: of its kind.
+        recipe: with the stage's own sections in place of those that all share.
+        listed: whether the recipe names it; one that it does not name leaves ids and folders as they are.
+    """
+
+    index: int
+    name: str
+    settings: SftStage | PreferenceStage | RlStage
+    recipe: Recipe
+    listed: bool = True
+
+    @property
+    def kind(self) -> Kind:
+        """Which of the kinds it is."""
+        return next(kind for kind in KINDS if isinstance(self.settings, _CLASSES[kind]))
+
+    @property
+    def optimiser(self) -> OptimiserSettings:
+        """What trains, and how a step is taken."""
+        if isinstance(self.settings, RlStage):
+            return self.recipe.train or OptimiserSettings()
+        return self.settings.train
+
+    @property
+    def prefix(self) -> str:
+        """What the ids of its episodes and groups begin with."""
+        return f"{self.name}/" if self.listed else ""
+
+    def checkpoint(self, step: int) -> str:
+        """The folder of a checkpoint; later ones, and those of later stages, sort behind it."""
+        return f"it-{step:05d}" if self.name == RL and not self.listed else f"{self.index:02d}-{self.name}-{step:06d}"
+
+
+_CLASSES: dict[Kind, type] = {"sft": SftStage, "preference": PreferenceStage, "rl": RlStage}
+
+
+def stages_of(recipe: Recipe) -> list[Stage]:
+    """The stages of a recipe: those that it lists; else its warm start, if it has one, and its training."""
+    if recipe.stages:
+        return [_listed(index, each, recipe) for index, each in enumerate(recipe.stages)]
+    stages: list[Stage] = []
+    if (warm := recipe.warm_start) is not None:
+        settings = SftStage(**warm.model_dump(), train=_optimiser(recipe))
+        stages.append(Stage(0, WARM_START, settings, recipe, listed=False))
+    return [*stages, Stage(len(stages), RL, RlStage(), recipe, listed=False)]
+
+
+def is_of(stage: Stage, said: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint is of a stage, by what it says about itself. Those of before did not: they were of the
+    training."""
+    return bool(said.get("stage", UNNAMED) == stage.name)
+
+
+def _listed(index: int, stage: StageSettings, recipe: Recipe) -> Stage:
+    settings = getattr(stage, stage.kind)
+    fields = RlStage.model_fields if stage.kind == "rl" else ("tasks",)
+    own = {name: value for name in fields if (value := getattr(settings, name, None)) is not None}
+    return Stage(index, stage.name, settings, recipe.with_sections(**own))
+
+
+def _optimiser(recipe: Recipe) -> OptimiserSettings:
+    if recipe.train is None:
+        return OptimiserSettings()
+    return OptimiserSettings(**{name: getattr(recipe.train, name) for name in OptimiserSettings.model_fields})

@@ -1,0 +1,48 @@
+"""When a stage has reached what it was to reach: a function of its lines in `metrics.jsonl` alone, so that a run that
+goes on decides alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from agentrl.config.stages import StopSettings
+
+
+def reached(stop: StopSettings | None, lines: Iterable[Mapping[str, Any]]) -> str | None:
+    """Why the stage ends here, in words; None: it goes on.
+
+    Args:
+        lines: of the stage, so far.
+    """
+    if stop is None:
+        return None
+    values = _means(_values(stop.metric, lines), stop.window)
+    if not values:
+        return None
+    last, name = values[-1], stop.metric
+    if stop.at_least is not None and last >= stop.at_least:
+        return f"{name} is {last:.4g}, at least {stop.at_least:g}"
+    if stop.at_most is not None and last <= stop.at_most:
+        return f"{name} is {last:.4g}, at most {stop.at_most:g}"
+    if stop.patience is not None and (waited := _since_best(values, stop.better == "higher")) >= stop.patience:
+        return f"{name} is no better than {waited} lines ago"
+    return None
+
+
+def _values(metric: str, lines: Iterable[Mapping[str, Any]]) -> list[float]:
+    """The metric in lines that have it: in those of evaluations by `eval/NAME`, else in those of training."""
+    evaluated = metric.startswith("eval/")
+    name = metric.removeprefix("eval/")
+    own = (line for line in lines if (line["split"] == "eval") == evaluated)
+    return [float(line[name]) for line in own if isinstance(line.get(name), int | float)]
+
+
+def _means(values: Sequence[float], window: int) -> list[float]:
+    return [sum(values[end - window : end]) / window for end in range(window, len(values) + 1)]
+
+
+def _since_best(values: Sequence[float], higher: bool) -> int:
+    """How many values came after the first of the best."""
+    best = max(values) if higher else min(values)
+    return len(values) - 1 - values.index(best)

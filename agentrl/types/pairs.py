@@ -1,0 +1,57 @@
+"""Preferences among episodes that tried the same: of every group its best against its worst."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
+from agentrl.types.episode import Episode
+from agentrl.types.errors import TrainError
+
+
+class Rewarded(Protocol):
+    """An episode, or the index's row of one."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def reward(self) -> float | None: ...
+
+
+R = TypeVar("R", bound=Rewarded)
+
+
+def best_and_worst(members: Iterable[R], *, min_gap: float = 1e-6) -> list[tuple[R, R]]:
+    """The best and the worst of every group whose rewards differ by `min_gap` at least, in order of ids.
+
+    Of equals the one whose id is smaller counts, so that the order of the members does not.
+
+    Raises:
+        TrainError: there is no such group.
+    """
+    groups: dict[str, list[tuple[float, R]]] = {}
+    for member in sorted(members, key=lambda each: each.id):
+        if member.reward is not None:
+            groups.setdefault(member.group_id, []).append((member.reward, member))
+    pairs = []
+    for known in groups.values():
+        best, worst = (extreme(known, key=lambda each: each[0]) for extreme in (max, min))
+        if best[0] - worst[0] >= min_gap:
+            pairs.append((best[1], worst[1]))
+    if not pairs:
+        raise TrainError(
+            f"none of {len(groups)} groups has two episodes of different reward",
+            remedy="collect several episodes a task, at a temperature above 0",
+        )
+    return pairs
+
+
+def check_prompts(chosen: Episode, rejected: Episode) -> None:
+    """Raises TrainError unless two episodes of a group answer the same prompt."""
+    if chosen.prompt != rejected.prompt:
+        raise TrainError(
+            f"episodes {chosen.id} and {rejected.id} of one group have different prompts",
+            remedy="preferences compare answers to the same prompt: leave out hints and other changes of the prompt",
+        )

@@ -1,0 +1,74 @@
+"""What stages need is checked before the first of them begins, and named with place and remedy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agentrl.config.loader import load_recipe
+from agentrl.store.run_dir import RunDir
+from agentrl.train.stages.preflight import check_stages
+from agentrl.types.errors import AgentRLError
+from tests.commands.conftest import CODE, RECIPE
+
+from .test_runs import episode
+
+STAGES = """\
+model: {scratch: {}}
+train: {iterations: 1}
+stages:
+  - {name: format, sft: {jsonl: ./format.jsonl}}
+  - {name: prefer, preference: {run: ./stored}}
+  - {name: learn, rl: }
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "task.py").write_text(CODE)
+    (tmp_path / "recipe.yaml").write_text(RECIPE + STAGES)
+    (tmp_path / "format.jsonl").write_text(json.dumps({"prompt": "a", "completion": "b"}) + "\n")
+    with RunDir.create(tmp_path / "stored", {"recipe": {}}) as run:
+        for member, reward in enumerate((0.0, 1.0)):
+            run.add(episode(f"x/train/g0#{member}", reward))
+    return tmp_path
+
+
+def test_a_good_one_passes(folder: Path) -> None:
+    stages = check_stages(load_recipe(str(folder)))
+    assert [stage.name for stage, _ in stages] == ["format", "prefer", "learn"]
+
+
+@pytest.mark.parametrize(
+    ("override", "said", "remedy"),
+    [
+        ("stages.0.sft={run: learn}", "stages.0.sft.run: stage 'learn' is a later one (the third)", "stages before it"),
+        ("stages.0.sft={jsonl: ./none.jsonl}", "stages.0.sft.jsonl: there is no file", "relative to the recipe"),
+        ("stages.0.sft={jsonl: ./task.py}", "task.py:2: not valid JSON", ""),
+        ("stages.0.sft={run: ./stored, min_reward: 2}", "stages.0.sft.run", "a lower min_reward"),
+        ("stages.1.preference.run=./nowhere", "there is no such folder", "name the folder"),
+        ("stages.1.preference.loss=dop", "stages.1.preference.loss: there is no preference loss 'dop'", "'dpo'"),
+        ("stages.1.preference.loss={simpo: {gama: 1}}", "stages.1.preference.loss.gama", "did you mean 'gamma'"),
+        ("stages.1.preference.min_gap=2", "stages.1.preference.run: none of 1 groups", "several episodes a task"),
+        ("stages.1.preference.threshold=0.5", "stages.1.preference.threshold: the loss dpo compares", "the loss kto"),
+        (
+            "stages.0.sft.train.lora={}",
+            "stages.0 (format): train.lora: a model that is built from nothing",
+            "model.path",
+        ),
+        ("stages.2.rl.rewards={}", "stages.2 (learn): rewards: the recipe has no rewards", "at least one"),
+        ("stages.2.rl.credit=gae", "stages.2 (learn): train.critic: gae needs a critic", "train: {critic: {}}"),
+        ("model=null", "stages.0 (format): the recipe has no section 'model'", "training needs it"),
+    ],
+)
+def test_what_is_wrong_is_named(folder: Path, override: str, said: str, remedy: str) -> None:
+    with pytest.raises(AgentRLError) as error:
+        check_stages(load_recipe(str(folder), [override]))
+    assert said in str(error.value)
+    assert remedy in str(error.value)
+
+
+def test_adapters_may_go_on_what_an_earlier_stage_built(folder: Path) -> None:
+    check_stages(load_recipe(str(folder), ["stages.2.rl.train.lora={rank: 2}"]))
