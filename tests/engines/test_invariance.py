@@ -267,12 +267,19 @@ def test_kernels_that_treat_rows_differently_are_refused(monkeypatch: pytest.Mon
         TiledModel(make_model())
 
 
+@pytest.mark.parametrize(("intermediate", "rows"), [(64, [8, 16, 32]), (66, [16, 32]), (51, [32])])
+def test_tiles_whose_outputs_end_within_a_vectorised_loop_are_not_used(intermediate: int, rows: list[int]) -> None:
+    model = make_model(intermediate_size=intermediate, vocab_size=96)
+    if rows_are_alike(model):
+        assert [tile.rows for tile in TiledModel(model)._steps] == rows
+
+
 @pytest.mark.parametrize(("tokens", "kept"), [(128, (Tile(2, 16), Tile(32, 16))), (32, (STEP,))])
 def test_tiles_that_give_other_bits_than_a_step_are_not_used(
     monkeypatch: pytest.MonkeyPatch, tokens: int, kept: tuple[Tile, ...]
 ) -> None:
     """32: the smaller tile of a prefill has as many tokens as a step, but another shape of attention."""
-    model = TiledModel(make_model())
+    model = TiledModel(make_model(vocab_size=104))
     assert (model._prefills, model._steps) == (PREFILLS, (*STEPS, STEP))
     linear, bmm = torch.nn.functional.linear, torch.bmm
 
@@ -288,5 +295,8 @@ def test_tiles_that_give_other_bits_than_a_step_are_not_used(
         monkeypatch.setattr(torch.nn.functional, "linear", of_tokens)
     model.prove()
     assert model._prefills == kept
-    others = [conversations(Batch(make_model(), **WAYS[way], invariant=True), 0, count=3) for way in ("alone", "all")]
+    others = [
+        conversations(Batch(make_model(vocab_size=104), **WAYS[way], invariant=True), 0, count=3)
+        for way in ("alone", "all")
+    ]
     assert reported(others[0]) == reported(others[1])

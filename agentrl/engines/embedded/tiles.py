@@ -9,6 +9,7 @@ mask hides whole changes no bit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -40,6 +41,10 @@ STEPS, PREFILLS = (Tile(8, 1), Tile(16, 1)), (Tile(2, 16), Tile(8, 16), Tile(32,
 
 TRIED = 2e10
 """So many parameters times tokens are tried at most: larger models gain nothing by larger tiles. About a second."""
+
+LANES = 32
+"""Numbers that vectorised loops take at once, at most: two of the longest registers of float32. What is left at the end
+goes through other code, whose exponentials differ in the last bit: too rarely for a trial to show it."""
 
 BLOCK = 128
 """Slots that attention reads at once."""
@@ -80,6 +85,7 @@ class TiledModel(CachedModel):
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__(model)
         self._parameters = sum(parameter.numel() for parameter in model.parameters())
+        self._common = math.gcd(*(size for parameter in model.parameters() for size in parameter.shape))
         self._steps: tuple[Tile, ...] = (STEP,)
         self._prefills: tuple[Tile, ...] = (STEP,)
         if self.device.type != "cpu":
@@ -210,7 +216,7 @@ class TiledModel(CachedModel):
     def _like_steps(self) -> Iterator[Tile]:
         """The tiles that give the bits that a step's gives: logits, keys and values of random tokens around the border
         of two blocks, and what is drawn."""
-        tiles = [tile for tile in (*STEPS, *PREFILLS) if tile.rows * tile.new * self._parameters <= TRIED]
+        tiles = [tile for tile in (*STEPS, *PREFILLS) if self._worth_trying(tile.rows * tile.new)]
         config: Any = self.model.config.get_text_config()
         rows, new = (max((tile[at] for tile in tiles), default=0) for at in (0, 1))
         start = max(0, min(BLOCK - new // 2, config.max_position_embeddings - new))
@@ -220,6 +226,10 @@ class TiledModel(CachedModel):
             own = self._results(ids[: tile.rows, : tile.new], start, tile)
             if own and all(map(torch.equal, own, (x[: tile.rows, : tile.new] for x in by_steps))):
                 yield tile
+
+    def _worth_trying(self, tokens: int) -> bool:
+        """Whether a tile is small enough to try, and each of its layers' outputs ends where a vectorised loop does."""
+        return tokens * self._parameters <= TRIED and tokens * self._common % LANES == 0
 
     def _results(self, ids: Tensor, start: int, tile: Tile) -> list[Tensor]:
         """What a tile computes of tokens [rows, new]: each [rows, new or 1, ...]. Nothing if that depends on what
