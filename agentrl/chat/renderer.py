@@ -52,6 +52,7 @@ class Renderer:
     def __init__(self, tokenizer: Tokenizer, parser: Parser, tools: Sequence[dict[str, Any]]) -> None:
         self.tokenizer, self.parser, self.tools = tokenizer, parser, list(tools)
         self.notes: list[str] = []
+        self._texts: dict[int, str] = {}
         # A vocabulary without these tokens (a script's bytes) ends replies as its template does.
         self._own_ends = parser.ends if tokenizer.controls.keys() >= set(parser.ends or ()) else None
         self._system_role = self._passes([{"role": "system", "content": PROBE}, USER])
@@ -115,7 +116,18 @@ class Renderer:
 
         Prompts may differ in that (Gemma 4's, after a result and not at the beginning).
         """
+        last = next(filter(None, map(self._stripped, reversed(prompt[-16:]))), "")
+        mark = self.parser.thought[0]
+        # Nearly always the last word of the generation prompt settles it. A part of a character ("\ufffd") does not.
+        if not (mark.endswith(last) or last.endswith((mark, "\ufffd"))):
+            return ""
         return self._opened_in(self.tokenizer.decode(prompt[-16:]))
+
+    def _stripped(self, token: int) -> str:
+        """The text of a token by itself, without the blanks behind it."""
+        if token not in self._texts:
+            self._texts[token] = self.tokenizer.decode([token]).rstrip()
+        return self._texts[token]
 
     def begin(self, text: str) -> list[int]:
         """The tokens of a reply that begins with `text` and is not at its end."""

@@ -59,8 +59,8 @@ def must_be_storable(episode: Episode) -> None:
     Raises:
         StoreError: it cannot.
     """
-    encode_episode(episode)
-    # Read without the tokens: no user code wrote these, and they are nearly all that reading costs.
+    _must_be_finite(episode)
+    # Without the tokens: no user code wrote these, and they are nearly all that writing and reading cost.
     line, _ = encode_episode(msgspec.structs.replace(episode, nodes=[]))
     try:
         _decode_episode(line)

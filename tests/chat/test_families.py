@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -195,6 +196,22 @@ class TestGemma4:
         call = renderer.demonstrate(renderer.parser.format("", [("search", {"query": "x"})]))
         prompt = [*start, *call, *renderer.extend(call, [result("room 7")])]
         assert renderer.opened_by(prompt) == "<|channel>thought"
+
+    def test_a_prompt_that_opens_no_thought_is_told_by_its_last_word(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        renderer = renderer_of(tokenizer_of("gemma4_v5"))
+        prompt = renderer.start([USER])
+        assert renderer.opened_by(prompt) == ""
+        monkeypatch.setattr(renderer.tokenizer, "decode", lambda ids: pytest.fail(f"decodes {ids}"))
+        assert renderer.opened_by(prompt) == ""
+
+    @pytest.mark.parametrize("behind", ["", "\n", " \n\n"])
+    @pytest.mark.parametrize("mark", ["<think>", "\u25c1think\u25b7"])
+    def test_a_thought_is_found_open_whatever_tokens_its_mark_is_cut_into(self, mark: str, behind: str) -> None:
+        renderer = renderer_of(tokenizer_of("gemma4_v5"))
+        renderer.parser = SimpleNamespace(thought=(mark, "end"))  # type: ignore[assignment]
+        for text in (f"so {mark}{behind}", f"so {mark}x{behind}", f"so {mark[:-1]}{behind}"):
+            prompt = renderer.tokenizer.encode(text, True)
+            assert renderer.opened_by(prompt) == (mark if text.rstrip().endswith(mark) else "")
 
     def test_a_result_cannot_close_the_text_that_it_stands_in(self) -> None:
         renderer = renderer_of(tokenizer_of("gemma4_v5"))
