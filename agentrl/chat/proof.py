@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from agentrl.chat.recognise import called_message
+from agentrl.chat.recognise import called_message, writes_unknown_calls
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.samples import sample_conversations
 from agentrl.chat.stand_ins import MARK, STAND_IN, USER
@@ -21,6 +21,10 @@ from agentrl.types.task import Message
 TOOLS_MOVE = (
     "the chat template describes tools where later messages move them: they are described in the system message "
     "instead, in the format {}"
+)
+CALLS_UNKNOWN = (
+    "the chat template writes tool calls in a form that no format reads: the model is asked for {} instead; "
+    "agent.format: ./file.py:Parser reads its own"
 )
 SYSTEM_MOVES = (
     "the chat template writes the system message where later messages move it: it becomes part of the user's first"
@@ -41,6 +45,8 @@ def check(renderer: Renderer) -> None:
     except RenderError:
         if not _gets_around(renderer):
             raise
+    if writes_unknown_calls(renderer.tokenizer, renderer.parser):
+        renderer.notes.append(CALLS_UNKNOWN.format(renderer.parser.name))
     if (note := thoughts_note(renderer.tokenizer, *renderer.parser.thought)) is not None:
         renderer.notes.append(note)
 

@@ -86,6 +86,21 @@ def written_format(tokenizer: Tokenizer) -> type[Parser] | None:
     return None
 
 
+def writes_unknown_calls(tokenizer: Tokenizer, parser: Parser) -> bool:
+    """Whether the template writes calls, and neither the parser nor any known format reads them."""
+    if written_format(tokenizer) is not None:
+        return False
+    for as_text in (False, True):
+        try:
+            text = tokenizer.render([USER, called_message("probe", True, as_text=as_text)], [TOOL], False)
+        except RenderError:
+            continue
+        written = text.rpartition(str(USER["content"]))[2]
+        if "probe" in written and STAND_IN in written:
+            return not parser.parse(written, ["probe"]).calls
+    return False
+
+
 @cache
 def _format_of(text: str) -> type[Parser] | None:
     for cls in FORMATS.all().values():

@@ -114,6 +114,20 @@ def test_apertus_goes_on_with_its_reply_behind_results() -> None:
     assert after == "<|user_start|>Where is it?<|user_end|><|assistant_start|>"
 
 
+UNKNOWN = """{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\n' + m.content }}
+{%- for c in m.tool_calls or [] %}{{- '@@' + c.function.name + '@' + c.function.arguments | string }}{%- endfor %}
+{{- '<|im_end|>\n' }}{%- endfor %}{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"""
+
+
+def test_a_template_whose_calls_nobody_reads_says_so_in_a_line() -> None:
+    renderer = renderer_of(small(UNKNOWN, "<|im_end|>", "unknown"))
+    assert renderer.parser.name == "hermes"
+    assert [note.split(":")[0] for note in renderer.notes] == [
+        "the chat template writes tool calls in a form that no format reads"
+    ]
+
+
 def test_a_template_that_drops_thoughts_says_so_in_a_line() -> None:
     (note,) = renderer_of(tokenizer_of("qwen3")).notes
     assert "drops the thoughts" in note

