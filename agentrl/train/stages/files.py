@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -130,6 +130,8 @@ def _message(value: Any, row: JsonRow, where: str) -> Message:
     if strangers := [key for key, item in value.items() if key not in _KEYS and item not in (None, [], {}, "")]:
         remedy = f"a message has {', '.join(_KEYS)}; thoughts are part of the content, as the model writes them"
         raise TaskError(f"{where} has {', '.join(strangers)}, which would be lost", place=row.place, remedy=remedy)
+    if value.get("weight") not in (None, 0, 1):
+        raise TaskError(f"{where} has weight {value['weight']!r}", place=row.place, remedy="1 is learned, 0 only read")
     try:
         return {**value, "content": _content(value.get("content"))}
     except ValueError as error:
@@ -189,7 +191,7 @@ def _text(message: Message, row: JsonRow, parser: Parser) -> str:
     """A reply as the policy writes it: its calls in the recipe's format."""
     calls = message.get("tool_calls") or []
     try:
-        written = [_call(call) for call in calls]
+        written = [_call(call, parser) for call in calls]
         return parser.format(message["content"], written) if written else str(message["content"])
     except (ValueError, KeyError, TypeError) as error:
         raise TaskError(
@@ -199,16 +201,12 @@ def _text(message: Message, row: JsonRow, parser: Parser) -> str:
         ) from None
 
 
-def _call(call: Any) -> tuple[str, Mapping[str, Any]]:
+def _call(call: Any, parser: Parser) -> tuple[str, Mapping[str, Any]]:
     function = call["function"]
+    if parser.functions and function["name"] not in parser.functions:
+        raise ValueError(f"the recipe's tools have no {function['name']!r}, but {', '.join(parser.functions)}")
     arguments = function["arguments"]
     read = json.loads(arguments) if isinstance(arguments, str) else arguments
     if not isinstance(read, dict):
         raise ValueError(f"arguments are {read!r:.60}")
     return str(function["name"]), read
-
-
-def texts_of(found: Sequence[Conversation]) -> Iterator[str]:
-    """All that was said in them."""
-    for each in found:
-        yield from each.texts()

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from agentrl.config.recipe import RlStage
 from agentrl.store.run_dir import RunDir
 from agentrl.train import checkpoint
 from agentrl.train.stages.stage import Stage
+from agentrl.train.stages.stopping import missing
 from agentrl.types.episode import Episode
 from agentrl.types.reporter import UNNAMED
+
+_log = logging.getLogger(__name__)
 
 Pins = dict[str, str | None]
 """Checkpoints that a stage rests on, by what it needs them for: kept as long as it trains."""
@@ -48,9 +53,19 @@ class StageRecord:
         the name of the stage."""
         line = {"stage": self.stage.name, **line}
         if not self.has_line(line["split"], line["iteration"]):
+            self._look_for_what_stops(line)
             self.run.add_metrics(line)
             self._lines.append(line)
         return line
+
+    def _look_for_what_stops(self, line: dict[str, Any]) -> None:
+        """Warns if the first line of its kind lacks the metric that the stop rule reads: it may be misspelt."""
+        settings = self.stage.settings
+        rule = self.stage.recipe.train if isinstance(settings, RlStage) else settings
+        stop = None if rule is None else rule.stop
+        first = all(each["split"] != line["split"] for each in self._lines)
+        if stop is not None and first and (why := missing(stop, line)) is not None:
+            _log.warning("stage %s: %s", self.stage.name, why)
 
     def folder(self, step: int) -> Path:
         """Where the checkpoint of a step lies."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -58,17 +56,6 @@ class Stored:
 
 def _can_teach(row: EpisodeRow) -> bool:
     return row.reward is not None and row.turns > 0
-
-
-@contextmanager
-def stored(path: Path) -> Iterator[Stored]:
-    """The episodes of a run directory.
-
-    Raises:
-        StoreError: it is none.
-    """
-    with RunDir.read(path) as run:
-        yield Stored.of(run)
 
 
 def samples_of(episode: Episode, renderer: Renderer, label: float = 0.0) -> list[TrainingSample]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agentrl.config.stages import StopSettings
+from agentrl.types.errors import nearest
 
 
 def reached(stop: StopSettings | None, lines: Iterable[Mapping[str, Any]]) -> str | None:
@@ -28,6 +29,17 @@ def reached(stop: StopSettings | None, lines: Iterable[Mapping[str, Any]]) -> st
     if stop.patience is not None and (waited := _since_best(values, stop.better == "higher")) >= stop.patience:
         return f"{name} is no better than {waited} lines ago"
     return None
+
+
+def missing(stop: StopSettings, line: Mapping[str, Any]) -> str | None:
+    """What to say of a line that should have the metric, and does not; None: it has it, or is of the other kind."""
+    name = stop.metric.removeprefix("eval/")
+    if (line["split"] == "eval") != stop.metric.startswith("eval/") or name in line:
+        return None
+    known = [key for key, value in line.items() if isinstance(value, int | float) and key != "iteration"]
+    return f"stop.metric: the {line['split']} line of iteration {line['iteration']} has no {name!r}; " + nearest(
+        name, known
+    )
 
 
 def _values(metric: str, lines: Iterable[Mapping[str, Any]]) -> list[float]:
