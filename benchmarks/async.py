@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--out", type=Path, default=Path("runs/async"))
-    parser.add_argument("--eta", nargs="*", default=["0", "1", "2", "4"], help="null: in turns")
+    parser.add_argument("--eta", nargs="*", default=["0", "1", "2", "4"], help="values of train.max_staleness")
     parser.add_argument("--median", type=float, default=0.04, help="seconds of a tool call")
     parser.add_argument("--sigma", type=float, default=1.25, help="of the logarithm of the seconds")
     parser.add_argument("--iterations", type=int, default=60)
@@ -76,8 +76,9 @@ def train(eta: str, seed: int, given: argparse.Namespace) -> Run:
     """The training metrics of one run."""
     folder = given.out / f"eta-{eta}-{seed}"
     tool = f"tools=[{{use: ./maze.py:Maze, median: {given.median}, sigma: {given.sigma}}}]"
-    sets = [*_seeded(seed), *SMALL, tool, f"train.iterations={given.iterations}", CORRECTED, f"train.staleness={eta}",
-            f"model={{path: {warm(seed, given)}}}", "warm_start=null", *given.set]  # fmt: skip
+    sets = [*_seeded(seed), *SMALL, tool, f"train.iterations={given.iterations}", CORRECTED,
+            f"train.max_staleness={eta}", f"model={{path: {warm(seed, given)}}}", "warm_start=null",
+            *given.set]  # fmt: skip
     _agentrl_train(folder, sets)
     with RunDir.read(folder) as run:
         lines = [line for line in run.metrics() if line["split"] == "train"]

@@ -26,15 +26,15 @@ from rich.table import Table
 from agentrl.api.run_dirs import begin_run
 from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.config.loader import load_recipe
-from agentrl.curriculum import Group
 from agentrl.distributed.worker_pool import open_players
 from agentrl.models.load import LoadedModel
 from agentrl.reporters.terminal import Terminal
 from agentrl.rollout.builder import build
 from agentrl.simulate.pipeline import EngineCosts, Pipeline
 from agentrl.simulate.simulator import predict
-from agentrl.train.async_loop import AsyncLoop
-from agentrl.train.loop import Loop
+from agentrl.train.assembly import training
+from agentrl.train.batch.builder import TrainingBatch
+from agentrl.train.rollout_buffer import RolloutBatch
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.episode import VersionSpan
 from agentrl.types.seeds import derive_seed
@@ -55,13 +55,13 @@ HEAVY = {"turns": 4, "tool_s": {"mean": 0.15, "sigma": 1.5}}
 PIPELINES: dict[str, dict[str, Any]] = {
     "in turns, fixed times": {},
     "in turns, heavy-tailed tools": {"episode": HEAVY},
-    "beside the trainer, eta 1": {"episode": HEAVY, "staleness": 1},
-    "beside the trainer, eta 4, 24 at once": {"episode": HEAVY, "staleness": 4, "concurrency": 24},
+    "beside the trainer, eta 1": {"episode": HEAVY, "max_staleness": 1},
+    "beside the trainer, eta 4, 24 at once": {"episode": HEAVY, "max_staleness": 4, "concurrency": 24},
     "steps that grow with the batch, 2 replicas": {
-        "episode": HEAVY, "staleness": 1, "engine": {"step_s": 0.004, "step_s_per_request": 0.0015, "replicas": 2},
+        "episode": HEAVY, "max_staleness": 1, "engine": {"step_s": 0.004, "step_s_per_request": 0.0015, "replicas": 2},
     },
-    "a full engine: 8 at once": {"staleness": 1, "engine": {"step_s": 0.01, "max_batch": 8}},
-    "a slow trainer": {"episode": HEAVY, "staleness": 2, "trainer": {"update_s": 1.5, "sync_s": 0.2}},
+    "a full engine: 8 at once": {"max_staleness": 1, "engine": {"step_s": 0.01, "max_batch": 8}},
+    "a slow trainer": {"episode": HEAVY, "max_staleness": 2, "trainer": {"update_s": 1.5, "sync_s": 0.2}},
 }  # fmt: skip
 
 
@@ -142,46 +142,40 @@ class SleepingEngine:
     async def close(self) -> None: ...
 
 
-def timed(kind: type[Loop], pipeline: Pipeline) -> type[Loop]:
-    """A loop whose update sleeps, and that notes when it rolled out first and when the last update was through."""
-
-    class Timed(kind):  # type: ignore[valid-type,misc]
-        began = ended = 0.0
-        reply_tokens = 0
-
-        async def _iterate(self) -> None:
-            Timed.began = Timed.began or time.perf_counter()
-            Timed.reply_tokens = len(self.engine.reply)
-            await super()._iterate()
-            Timed.ended = time.perf_counter()
-
-        def _learn(self, groups: list[Group]) -> tuple[dict[str, Any], dict[str, Any]]:
-            time.sleep(pipeline.trainer.update_s)
-            return {}, {}
-
-    return Timed
-
-
 async def play(pipeline: Pipeline, folder: Path, workers: int) -> tuple[float, int]:
     """Plays a pipeline for real. Returns seconds, and the tokens of a reply."""
     sets = {
         "train.iterations": pipeline.iterations, "train.groups": pipeline.groups,
         "train.group_size": pipeline.group_size, "concurrency": pipeline.concurrency,
         "tools.0.costs": pipeline.episode.model_dump_json(), "scale.rollout_workers": workers,
-        **({} if pipeline.staleness is None else {"train.staleness": pipeline.staleness}),
+        "train.max_staleness": pipeline.max_staleness,
     }  # fmt: skip
     recipe = load_recipe(str(RECIPE), [f"{key}={value}" for key, value in sets.items()])
-    kind = timed(Loop if pipeline.staleness is None else AsyncLoop, pipeline)
+    engines: list[SleepingEngine] = []
+
+    def engine_for(loaded: LoadedModel) -> SleepingEngine:
+        engines.append(SleepingEngine(pipeline, loaded))
+        return engines[-1]
+
+    def learn(rollouts: RolloutBatch) -> tuple[TrainingBatch, dict[str, Any]]:
+        time.sleep(pipeline.trainer.update_s)
+        return TrainingBatch([], rollouts.groups, {}), {}
+
     shutil.rmtree(folder, ignore_errors=True)
     run = begin_run(folder, recipe, "train")
     try:
         parts, progress = build(recipe), Terminal(console=Console(file=sys.stderr))
-        async with open_players(parts) as players:
-            loop = kind(parts, run, progress, players, engine_for=lambda loaded: SleepingEngine(pipeline, loaded))
-            await loop.train()
+        async with (
+            open_players(parts) as players,
+            training(parts, run, progress, players, engine_for=engine_for) as loop,
+        ):
+            loop._learn = learn  # type: ignore[method-assign]
+            began = time.perf_counter()
+            await loop.run()
+            seconds = time.perf_counter() - began
     finally:
         run.close()
-    return kind.ended - kind.began, kind.reply_tokens
+    return seconds, len(engines[0].reply)
 
 
 def compare(name: str, changes: dict[str, Any], out: Path) -> dict[str, Any]:

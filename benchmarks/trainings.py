@@ -13,7 +13,7 @@ from typing import Any
 from agentrl.store.run_dir import RunDir
 from agentrl.types.paths import data_path
 
-MEASURED = ("rollout_s", "train_s", "canary_s", "at")
+MEASURED = ("rollout_s", "train_s", "episodes_in_flight", "rollouts_wait_s", "canary_s", "at")
 """Metrics that are times."""
 
 HIGH_ENTROPY = ("warm_start.steps=60", "eval.episodes=32")

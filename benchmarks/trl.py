@@ -32,7 +32,7 @@ from agentrl.curriculum.task_source import load_tasks
 from agentrl.models.load import no_progress_bars
 from agentrl.rollout.builder import build
 from agentrl.rollout.player import LocalPlayers
-from agentrl.train.loop import Loop
+from agentrl.train.assembly import training
 from agentrl.train.stages.offline import OfflineTraining
 from agentrl.train.stages.preflight import check_stages
 from agentrl.types.reporter import Reporter
@@ -107,17 +107,15 @@ async def _loop(recipe: Recipe, folder: Path, steps: int) -> dict[str, list[floa
     run = begin_run(folder, recipe, "train")
     found: dict[str, list[float]] = {"cpu_s": [], "sampled": []}
     parts = build(recipe)
-    loop = Loop(parts, run, Reporter(), LocalPlayers(parts.open_backend()))
     try:
-        await loop._prepare()
-        for step in range(steps):
-            began = time.process_time()
-            await loop._iterate()
-            found["cpu_s"].append(time.process_time() - began)
-            nodes = [node for e in run.episodes(iteration=step, split="train") for node in e.nodes]
-            found["sampled"].append(sum(len(node.token_ids) for node in nodes if node.kind == "sampled"))
+        async with training(parts, run, Reporter(), LocalPlayers(parts.open_backend())) as loop:
+            for step in range(steps):
+                began = time.process_time()
+                await loop.step()
+                found["cpu_s"].append(time.process_time() - began)
+                nodes = [node for e in run.episodes(iteration=step, split="train") for node in e.nodes]
+                found["sampled"].append(sum(len(node.token_ids) for node in nodes if node.kind == "sampled"))
     finally:
-        await loop._close()
         run.close()
     return found
 

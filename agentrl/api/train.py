@@ -11,7 +11,7 @@ from agentrl.api import event_loop
 from agentrl.api.recipes import Overrides, given_recipe
 from agentrl.api.run import Run
 from agentrl.api.run_dirs import begin_run, closing
-from agentrl.config.recipe import Recipe
+from agentrl.config.recipe import Recipe, TrainingRecipe
 from agentrl.curriculum.curriculum import Curriculum, load_parts
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.distributed.worker_pool import open_players
@@ -61,8 +61,7 @@ def train(
         from agentrl.distributed.ranks import trainer_ranks
         from agentrl.distributed.servers import LaunchedServers
         from agentrl.rollout.engines import check_servers, engine_of
-        from agentrl.train.async_loop import AsyncLoop
-        from agentrl.train.loop import Loop
+        from agentrl.train.assembly import training
         from agentrl.train.parallel.ranks import Ranks
         from agentrl.train.spmd import worker_loop
         from agentrl.train.stages.offline import OfflineTraining
@@ -86,9 +85,8 @@ def train(
             every = [each for each, _ in stages]
             return await OfflineTraining(stage, every, parts, run, reporter, players, ranks=ranks).train()
         engine_for = replay or partial(engine_of, stage.recipe, launch_servers=LaunchedServers)
-        assert stage.recipe.train is not None
-        kind = Loop if stage.recipe.train.staleness is None else AsyncLoop
-        await kind(parts, run, reporter, players, stage=stage, engine_for=engine_for, ranks=ranks).train()
+        async with training(parts, run, reporter, players, stage=stage, engine_for=engine_for, ranks=ranks) as loop:
+            await loop.run()
 
     async def learn(ranks: Ranks) -> None:
         for stage, parts in _stages_left(stages, run.path / "checkpoints"):
@@ -152,8 +150,7 @@ def _replay(engine: str, stages: Sequence[Stage]) -> Callable[[LoadedModel], Eng
 
 
 def _first_iteration(stage: Stage) -> list[EpisodeSpec]:
-    recipe = stage.recipe
-    assert recipe.train is not None
+    recipe = TrainingRecipe.of(stage.recipe)
     tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
     parts = load_parts(recipe.curriculum, recipe.base, recipe.scripts)
     curriculum = Curriculum(parts, seed=recipe.seed, iterations=recipe.train.iterations)

@@ -12,6 +12,8 @@ RENAMED: dict[tuple[str, ...], str] = {
     ("credit", "estimator"): "use",
     ("sandbox", "backend"): "use",
     ("scale", "backend"): "use",
+    ("train", "staleness"): "max_staleness",
+    ("stages", "*", "rl", "train", "staleness"): "max_staleness",
 }
 """Path of a key -> its name now."""
 
@@ -28,7 +30,7 @@ def old_keys(tree: Any) -> Iterator[tuple[Location, str, str]]:
     """Where a recipe has such a key, what became of it, and what to do."""
     for path, now in RENAMED.items():
         for location, _ in _found(tree, path):
-            yield location, "is a key of earlier versions", f"write {'.'.join((*path[:-1], now))}"
+            yield location, "is a key of earlier versions", f"write {'.'.join(map(str, (*location[:-1], now)))}"
     for path in SPREAD:
         for location, section in _found(tree, path):
             if isinstance(section[path[-1]], dict):
@@ -44,7 +46,9 @@ def renewed(stored: Any) -> Any:
     tree = copy.deepcopy(stored)
     for path, now in RENAMED.items():
         for _, section in _found(tree, path):
-            section[now] = section.pop(path[-1])
+            value = section.pop(path[-1])
+            if value is not None:  # else the default, which has taken the place of none
+                section[now] = value
     for path in SPREAD:
         for _, section in _found(tree, path):
             if isinstance(section[path[-1]], dict):

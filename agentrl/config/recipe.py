@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -24,6 +24,7 @@ from agentrl.config.sections import MAY_CHANGE, PlugIn, Section, Short, alone, m
 from agentrl.config.stages import PreferenceStage, SftStage, StopSettings
 from agentrl.config.tasks import CurriculumPart, TaskSettings
 from agentrl.config.train import OptimiserSettings, TrainSettings
+from agentrl.types.errors import RecipeError
 from agentrl.types.sandbox import SandboxSpec
 
 
@@ -78,10 +79,10 @@ class TrainRecipe(TrainSettings):
     iterations: Annotated[int, MAY_CHANGE] = Field(100, gt=0, description="Rollout, credit and update, so many times.")
     groups: int = Field(8, gt=0, description="Tasks an iteration.")
     group_size: int = Field(8, gt=0, description="Episodes of each task.")
-    staleness: int | None = Field(
-        None,
+    max_staleness: int = Field(
+        0,
         ge=0,
-        description="Rollouts go on beside the trainer, at most so many updates ahead (eta); null: in turns.",
+        description="Rollouts go on while the trainer computes, at most so many updates ahead of it; 0: synchronous.",
     )
 
     canary: Annotated[bool, MAY_CHANGE] = Field(
@@ -106,9 +107,9 @@ class TrainRecipe(TrainSettings):
 
     @model_validator(mode="after")
     def _stale_tokens_are_corrected(self) -> TrainRecipe:
-        if self.staleness and not self.corrects_stale_tokens:
+        if self.max_staleness and not self.corrects_stale_tokens:
             raise ValueError(
-                "'staleness' trains on tokens of older policies: set 'importance' (for example {high: 2}), or "
+                "'max_staleness' trains on tokens of older policies: set 'importance' (for example {high: 2}), or "
                 "old_logprobs: engine, which clips against the policy that sampled them"
             )
         return self
@@ -221,11 +222,11 @@ class Recipe(Section):
         """Folder of the recipe file."""
         return self._base
 
-    def with_model(self, model: ModelSettings) -> Recipe:
+    def with_model(self, model: ModelSettings) -> Self:
         """The same recipe with another policy."""
         return self.with_sections(model=model)
 
-    def with_sections(self, **sections: Any) -> Recipe:
+    def with_sections(self, **sections: Any) -> Self:
         """The same recipe with other sections."""
         other = self.model_copy(update=sections)
         other._base = self._base
@@ -290,6 +291,27 @@ class Recipe(Section):
     def launches_servers(self) -> bool:
         """Whether vLLM servers are started on the cluster of `scale`."""
         return self.scale.use == "ray" and self.engine.use == "vllm" and not self.engine.urls
+
+
+class TrainingRecipe(Recipe):
+    """A recipe that trains: what training needs is there."""
+
+    model: ModelSettings
+    train: TrainRecipe
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> TrainingRecipe:
+        """The recipe as one.
+
+        Raises:
+            RecipeError: a section is missing.
+        """
+        for section in ("train", "model"):
+            if getattr(recipe, section) is None:
+                raise RecipeError(f"the recipe has no section {section!r}", remedy="training needs 'model' and 'train'")
+        whole = cls.model_construct(recipe.model_fields_set, **dict(recipe))
+        whole._base = recipe.base
+        return whole
 
 
 def _inheriting(stage: Any, train: Any) -> Any:

@@ -57,7 +57,8 @@ class RolloutScheduler(Generic[Item]):
     def __init__(
         self, player: Player[Item], *, concurrency: int, limits: Limits, store: Callable[[Episode], None] = _nothing
     ) -> None:
-        self._player, self._store, self._budgets = player, store, Budgets(limits)
+        self._player, self._store, self._limits = player, store, limits
+        self._budgets = Budgets(limits)
         self._free = concurrency
         self._waiting: list[_Job[Item]] = []  # a heap
         self._running: dict[asyncio.Task[None], _Job[Item]] = {}
@@ -103,6 +104,10 @@ class RolloutScheduler(Generic[Item]):
         self.expect(items)
         for ended in [self.submit(item) for item in items]:
             await ended
+
+    def renew_budgets(self) -> None:
+        """What has failed so far no longer counts."""
+        self._budgets = Budgets(self._limits)
 
     def utilization(self) -> dict[str, float]:
         """Since the last call: `episodes_in_flight` (mean), and `rollouts_wait_s`, the seconds in which none was."""

@@ -82,7 +82,7 @@ class Pipeline(_Section):
     groups: int = Field(8, gt=0)
     group_size: int = Field(8, gt=0)
     iterations: int = Field(10, gt=0)
-    staleness: int | None = Field(None, ge=0)
+    max_staleness: int = Field(0, ge=0)
     concurrency: int = Field(64, gt=0)
     seed: int = 0
 

@@ -212,7 +212,7 @@ class _Run:
         self._sandboxes = asyncio.Semaphore(pipeline.sandboxes or pipeline.groups * pipeline.group_size * 1000)
         self._version, self._endings, self._sampled = 0, 0, 0.0
         self._changed = asyncio.Event()
-        admission = StalenessPolicy(pipeline.staleness or 0, pipeline.iterations)
+        admission = StalenessPolicy(pipeline.max_staleness, pipeline.iterations)
         groups: list[_Group] = []
         drawn, ages, iterations = 0, list[int](), [0.0]
         for version in range(pipeline.iterations):
@@ -239,7 +239,7 @@ class _Run:
         wanted = self.pipeline.groups
         if sum(group.ended is not None for group in groups) < wanted:  # the rule would say the same, more slowly
             return None
-        return admission.choose(groups, version, [wanted] * (admission.staleness + 1))
+        return admission.choose(groups, version, [wanted] * (admission.max_staleness + 1))
 
     def _begin(self, number: int) -> _Group:
         group = _Group(number)

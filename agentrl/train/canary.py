@@ -16,15 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agentrl.chat.renderer import Renderer
+from agentrl.config.recipe import TrainingRecipe
 from agentrl.engines.vllm.engine import VLLMEngine
-from agentrl.rollout.builder import Parts
 from agentrl.train.model.packing import Floats
 from agentrl.train.trainer import Trainer
 from agentrl.types.engine import Engine
 from agentrl.types.errors import TrainError
 from agentrl.types.sample import TrainingSample
-from agentrl.types.task import Task
 
 ROWS, TOKENS = 4, 12
 """So many prompts, cut to so many tokens, of which all but the first are compared."""
@@ -153,18 +151,11 @@ class Canary:
             self._known = Known(f"version {version}", sampled, trained, max(self._precision.least, _rms(gap)))
 
 
-def canary_of(parts: Parts, renderer: Renderer, tasks: Sequence[Task], longest: int) -> Canary:
-    """The canary of a training: it looks at prompts of the first tasks.
-
-    Args:
-        longest: tokens that the engine takes.
-    """
-    model, train = parts.recipe.model, parts.recipe.train
-    assert model is not None
-    assert train is not None
+def canary_of(recipe: TrainingRecipe, prompts: Sequence[Sequence[int]], longest: int) -> Canary:
+    """The canary of a training. Arguments as `Canary`."""
+    model, train = recipe.model, recipe.train
     half = "bfloat16" in (model.dtype, train.precision)
     rounded = train.lora is not None and model.dtype == "bfloat16"
-    prompts = [renderer.start(parts.opening(task)) for task in tasks[:ROWS]]
     return Canary(prompts, longest, HALF if half else FLOAT32, ROUNDED if rounded else "")
 
 

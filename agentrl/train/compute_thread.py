@@ -1,4 +1,4 @@
-"""One thread for the trainer's work, beside an event loop."""
+"""Where the trainer computes: in the event loop's thread, or in one thread beside it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import queue
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -16,6 +16,29 @@ Job = Callable[[], Any]
 
 CLOSE_S = 15.0
 """So long closing waits for a call that is under way."""
+
+
+class Compute(Protocol):
+    """Does the trainer's work. All of it goes through one: with several ranks its parts must not mix."""
+
+    async def call(self, function: Callable[..., Result], *args: Any) -> Result:
+        """What the function returns, or raises."""
+        ...
+
+    async def close(self) -> None:
+        """Frees what it holds."""
+        ...
+
+
+class Inline:
+    """Computes in the event loop's thread, which waits."""
+
+    async def call(self, function: Callable[..., Result], *args: Any) -> Result:
+        """What the function returns, or raises."""
+        return function(*args)
+
+    async def close(self) -> None:
+        """Holds nothing."""
 
 
 class ComputeThread:
@@ -75,6 +98,17 @@ class ComputeThread:
         assert self._loop is not None
         with suppress(RuntimeError):  # The loop was closed: nobody waits.
             self._loop.call_soon_threadsafe(function, *args)
+
+
+def compute_of(size: int, *, beside: bool = False) -> Compute:
+    """Where a training computes.
+
+    Args:
+        size: ranks that train. With several it is always a thread: the event loop so sees that a placed rank died, for
+            which a collective over NCCL would wait.
+        beside: whether the event loop is to go on meanwhile.
+    """
+    return ComputeThread() if beside or size > 1 else Inline()
 
 
 async def in_thread(function: Callable[[], Result]) -> Result:

@@ -35,17 +35,17 @@ class StalenessPolicy:
     """The rule.
 
     Attributes:
-        staleness: eta, updates between the begin of a group and the one that trains on it, at most.
+        max_staleness: eta, updates between the begin of a group and the one that trains on it, at most.
         iterations: of the training, in all.
     """
 
-    staleness: int
+    max_staleness: int
     iterations: int
 
     def open_until(self, version: int) -> int:
         """The groups of all iterations before this one may begin under the policy `version`: those of eta + version + 1
         iterations in all, and no more than the training takes."""
-        return min(self.staleness + version + 1, self.iterations)
+        return min(self.max_staleness + version + 1, self.iterations)
 
     def choose(self, groups: Sequence[G], version: int, sizes: Sequence[int]) -> list[G] | None:
         """The groups that the update of policy `version` trains on; None: wait until another one ends.
@@ -60,12 +60,13 @@ class StalenessPolicy:
                 iteration, which may be fewer than its recipe asks for. The iterations that have begun, in order.
         """
         wanted = sizes[0]
+        eta = self.max_staleness
         last = {id(each): version if each.begun is None else each.begun for each in groups}
         ended = sorted((each for each in groups if each.ended is not None), key=lambda each: each.ended or 0)
         chosen: list[G] = []
         taken: set[int] = set()
-        for update in range(version, version + self.staleness + 1):
-            urgent = [each for each in groups if last[id(each)] + self.staleness <= update and id(each) not in taken]
+        for update in range(version, version + eta + 1):
+            urgent = [each for each in groups if last[id(each)] + eta <= update and id(each) not in taken]
             needed = len(urgent) - sum(sizes[1 : update - version + 1])
             ready = [each for each in urgent if each.ended is not None]
             if needed > len(ready):
@@ -76,7 +77,7 @@ class StalenessPolicy:
         return chosen if len(chosen) >= wanted else None
 
 
-def staleness(samples: Sequence[TrainingSample], version: int) -> dict[str, Any]:
+def staleness_metrics(samples: Sequence[TrainingSample], version: int) -> dict[str, Any]:
     """Updates between the sampling of a trained token and its training, over all trained tokens.
 
     Args:

@@ -63,15 +63,42 @@ def training_samples(
     """The samples of an episode: one per branch that trains at least one token.
 
     Args:
-        turn_advantages: one per turn of the episode, broadcast to the tokens that the turn sampled.
-        token_advantages: one per sampled token, turn after turn, where credit tells the tokens of a turn apart.
+        turn_advantages, token_advantages: as `with_advantages` takes them.
 
     The trained tokens of all samples together are exactly the sampled tokens of the episode.
     """
+    return with_advantages(untrained_samples(episode), turn_advantages, token_advantages)
+
+
+def with_advantages(
+    samples: Sequence[TrainingSample],
+    turn_advantages: Sequence[float],
+    token_advantages: Sequence[float] | None = None,
+) -> list[TrainingSample]:
+    """All samples of an episode with the advantages of its turns.
+
+    Args:
+        turn_advantages: one per turn of the episode, broadcast to the tokens that the turn sampled.
+        token_advantages: one per sampled token, turn after turn, where credit tells the tokens of a turn apart.
+    """
+    lengths = {turn: end - start for sample in samples for turn, start, end in sample.turn_spans}
+    turns = sorted(lengths)
+    first = dict(zip(turns, np.cumsum([0, *(lengths[turn] for turn in turns)]).tolist(), strict=False))
+    filled = []
+    for sample in samples:
+        advantage = np.zeros(len(sample.token_ids), np.float32)
+        for turn, start, end in sample.turn_spans:
+            if token_advantages is None:
+                advantage[start:end] = turn_advantages[turn]
+            else:
+                advantage[start:end] = token_advantages[first[turn] : first[turn] + end - start]
+        filled.append(replace(sample, advantage=advantage))
+    return filled
+
+
+def untrained_samples(episode: Episode) -> list[TrainingSample]:
+    """The samples of an episode before it has credit: every advantage is 0."""
     turn_of_node = {turn.node: turn.index for turn in episode.turns}
-    first = [0]
-    if token_advantages is not None:
-        first += np.cumsum([len(episode.nodes[turn.node].token_ids) for turn in episode.turns]).tolist()
     trained: set[int] = set()
     samples: list[TrainingSample] = []
     for branch_id, leaf in enumerate(episode.leaves()):
@@ -80,7 +107,6 @@ def training_samples(
         ids = np.zeros(length, np.int64)
         mask = np.zeros(length, np.bool_)
         logprobs = np.zeros(length, np.float32)
-        advantages = np.zeros(length, np.float32)
         spans: list[tuple[int, int, int]] = []
         versions: list[VersionSpan] = []
         at = 0
@@ -92,12 +118,7 @@ def training_samples(
                 trained.add(index)
                 mask[at:end] = True
                 logprobs[at:end] = node.logprobs
-                turn = turn_of_node[index]
-                if token_advantages is None:
-                    advantages[at:end] = turn_advantages[turn]
-                else:
-                    advantages[at:end] = token_advantages[first[turn] : first[turn + 1]]
-                spans.append((turn, at, end))
+                spans.append((turn_of_node[index], at, end))
                 versions += [VersionSpan(v.version, at + v.start, at + v.end) for v in node.versions]
             at = end
         if mask.any():
@@ -106,7 +127,7 @@ def training_samples(
                     ids,
                     mask,
                     logprobs,
-                    advantages,
+                    np.zeros(length, np.float32),
                     episode.id,
                     episode.group_id,
                     branch_id,

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import agentrl.train.async_loop
-import agentrl.train.loop
+import agentrl.train.assembly
 import agentrl.train.stages.offline  # noqa: F401
 from agentrl.cli import app
 from agentrl.engines.embedded.engine import TorchEngine

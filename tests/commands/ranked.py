@@ -1,6 +1,8 @@
 """Runs commands on several ranks, one after the other: a line of standard input each, JSON.
 
-    {"ranks": 2, "command": ["train", ...], "death": null or [point, call, after]}     death: of rank 0, see lives.py
+    {"ranks": 2, "command": ["train", ...], "death": null or [point, call, after], "beside": false}
+
+death: of rank 0, see lives.py. beside: compute and evaluate as if there were staleness.
 
 Prints the exit codes of the ranks of each.
 """
@@ -14,12 +16,15 @@ from functools import partial
 from typing import Any
 
 from agentrl.cli import app
+from agentrl.train import assembly
 from tests.commands.lives import die_at
 from tests.ranks import fork_ranks
 
 
-def live(command: list[str], death: list[Any] | None) -> None:
+def live(command: list[str], death: list[Any] | None, beside: bool) -> None:
     """One rank's life."""
+    if beside:
+        assembly.works_beside = lambda recipe: True
     if death is not None and os.environ["RANK"] == "0":
         die_at(*death)
     app(command, standalone_mode=False)
@@ -28,7 +33,7 @@ def live(command: list[str], death: list[Any] | None) -> None:
 def main() -> None:
     for line in sys.stdin:
         life = json.loads(line)
-        codes = fork_ranks(life["ranks"], partial(live, life["command"], life["death"]))
+        codes = fork_ranks(life["ranks"], partial(live, life["command"], life["death"], life["beside"]))
         print(json.dumps(codes), flush=True)
 
 

@@ -52,7 +52,7 @@ def test_in_turns_twenty_kills_change_no_number(tiny: Path) -> None:
 
 
 def test_beside_the_trainer_every_episode_trains_once_within_the_bound(tiny: Path) -> None:
-    lives(tiny, "killed", "--set", "train.staleness=2", "--set", "train.importance={high: 2}",
+    lives(tiny, "killed", "--set", "train.max_staleness=2", "--set", "train.importance={high: 2}",
           "--set", "train.checkpoint_every=2", "--set", "tools=[{use: ./task.py:Counter, delay: 0.03}]")  # fmt: skip
     assert agentrl("check", "killed", cwd=tiny).returncode == 0
     with RunDir.read(tiny / "killed") as run:
@@ -83,7 +83,7 @@ def test_an_update_that_is_done_again_trains_on_the_same_groups(tiny: Path) -> N
     code.write_text(code.read_text() + SLOW_FIRST)
     arguments = ["train", "counting", "--out", "killed"]
     for key in (
-        "staleness=2",
+        "max_staleness=2",
         "importance={high: 2}",
         "checkpoint_every=9",
         "iterations=4",

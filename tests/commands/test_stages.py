@@ -34,7 +34,17 @@ stages:
   - name: learn
     rl:
 """
-TIMES = ("rollout_s", "train_s", "canary_s", "canary_gap", "canary_moved", "canary_arrived", "at")
+TIMES = (
+    "rollout_s",
+    "train_s",
+    "episodes_in_flight",
+    "rollouts_wait_s",
+    "canary_s",
+    "canary_gap",
+    "canary_moved",
+    "canary_arrived",
+    "at",
+)
 
 
 def conversation(number: int) -> dict[str, Any]:

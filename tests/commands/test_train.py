@@ -18,7 +18,7 @@ from agentrl.config.loader import load_recipe
 from agentrl.rollout.builder import build
 from agentrl.rollout.player import LocalPlayers
 from agentrl.store.run_dir import RunDir
-from agentrl.train.loop import Loop
+from agentrl.train.assembly import training
 from agentrl.types.reporter import Reporter
 from tests.command import agentrl
 from tests.store.make import make_episode
@@ -32,7 +32,7 @@ warm_start: {script: hasty, episodes: 24, steps: 80, batch: 8, lr: 3.0e-3}
 train: {iterations: 5, groups: 3, group_size: 4, minibatch: 6, lr: 1.0e-3, entropy_bonus: 0.01}
 eval: {episodes: 12}
 """
-TIMES = ("rollout_s", "train_s")
+TIMES = ("rollout_s", "train_s", "episodes_in_flight", "rollouts_wait_s")
 # The canary compares with the last version that is known to have arrived, which a run that goes on knows anew.
 CANARY = ("canary_gap", "canary_moved", "canary_arrived", "canary_s")
 # Log-probabilities that the engine reported carry the rounding of batches whose make-up depends on timing.
@@ -147,7 +147,12 @@ def test_a_loop_that_python_makes_samples_as_the_recipe_says(trainable: Path) ->
     model = f"model={{path: {trainable.parent}/first/checkpoints/it-00001}}"
     recipe = load_recipe(str(trainable), ["train.iterations=1", "train.groups=2", "warm_start=null", model])
     with RunDir.create(trainable / "run", {"command": "train"}) as run:
-        asyncio.run(Loop(build(recipe), run, Reporter(), LocalPlayers(None)).train())
+
+        async def main() -> None:
+            async with training(build(recipe), run, Reporter(), LocalPlayers(None)) as loop:
+                await loop.run()
+
+        asyncio.run(main())
         texts = [turn.text for episode in run.episodes(split="train") for turn in episode.turns]
         assert [line["iteration"] for line in run.metrics() if line["split"] == "train"] == [1]
     assert texts

@@ -1,34 +1,53 @@
-"""`agentrl train` with `train.staleness`: equal to training in turns at 0, bounded beyond."""
+"""`agentrl train` with `train.max_staleness`: the bound holds, and computing beside the rollouts changes no number."""
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from agentrl.api.train import train as train_recipe
 from agentrl.store.run_dir import RunDir
+from agentrl.train import assembly
 from tests.command import agentrl
 
 from .test_train import metrics, train, trainable  # noqa: F401  (a fixture)
 
 FLOW = ("trained_groups", "episodes_in_flight", "rollouts_wait_s", "buffered_groups", "begun_groups")
+IMPORTANCE = "train.importance={high: 2}"
 SLOW = ("--set", "tools=[{use: ./task.py:Counter, delay: 0.02}]")
 
 
-def test_without_staleness_it_is_training_in_turns(trainable: Path) -> None:  # noqa: F811
+def in_order(run: Path) -> list[dict[str, Any]]:
+    return sorted(metrics(run), key=lambda line: (line["iteration"], line["split"]))
+
+
+def test_a_thread_and_evaluations_in_the_background_change_no_number(
+    trainable: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here, few = trainable.parent, ["train.iterations=3", "eval.every=1"]
+    train_recipe(trainable, overrides=few, out=here / "turns")
+    monkeypatch.setattr(assembly, "works_beside", lambda recipe: True)
+    train_recipe(trainable, overrides=few, out=here / "beside")
+    assert in_order(here / "beside") == in_order(here / "turns")
+
+
+def test_a_run_with_the_old_key_goes_on(trainable: Path) -> None:  # noqa: F811
     here = trainable.parent
-    train(here, "turns", "--set", "train.iterations=3", "--set", "eval.every=1")
-    train(here, "beside", "--set", "train.iterations=3", "--set", "eval.every=1", "--set", "train.staleness=0")
-    beside = [{k: v for k, v in line.items() if k not in FLOW} for line in metrics(here / "beside")]
-
-    def order(line: dict[str, object]) -> tuple[object, object]:
-        return line["iteration"], line["split"]
-
-    assert sorted(beside, key=order) == sorted(metrics(here / "turns"), key=order)
+    train(here, "run", "--set", "train.iterations=1", "--set", "train.max_staleness=1", "--set", IMPORTANCE)
+    info = here / "run" / "run.json"
+    assert '"max_staleness": 1' in info.read_text()
+    info.write_text(info.read_text().replace('"max_staleness"', '"staleness"'))
+    train(here, "run", "--set", "train.iterations=2", "--set", "train.max_staleness=1", "--set", IMPORTANCE)
+    assert [m["iteration"] for m in metrics(here / "run") if m["split"] == "train"] == [1, 2]
 
 
 def test_the_bound_holds_and_every_group_trains_once(trainable: Path) -> None:  # noqa: F811
     here = trainable.parent
-    stale = ("--set", "train.staleness=2", "--set", "train.importance={high: 2}", "--set", "eval.every=2", *SLOW)
+    stale = ("--set", "train.max_staleness=2", "--set", IMPORTANCE, "--set", "eval.every=2", *SLOW)
     train(here, "run", *stale)
     with RunDir.read(here / "run") as run:
         lines = [m for m in run.metrics() if m["split"] == "train"]
@@ -63,10 +82,7 @@ def test_a_sampler_that_draws_fewer_trains_on_what_it_drew(trainable: Path) -> N
     (trainable / "task.py").write_text((trainable / "task.py").read_text() + FEW)
     few = ("--set", "curriculum=[./task.py:Few]", "--set", "train.iterations=3", "--set", "eval=null")
     train(here, "turns", *few)
-    train(here, "beside", *few, "--set", "train.staleness=0")
-    beside = [{k: v for k, v in line.items() if k not in FLOW} for line in metrics(here / "beside")]
-    assert beside == metrics(here / "turns")
-    train(here, "ahead", *few, "--set", "train.staleness=2", "--set", "train.importance={high: 2}")
+    train(here, "ahead", *few, "--set", "train.max_staleness=2", "--set", IMPORTANCE)
     with RunDir.read(here / "ahead") as run:
         trained = [m["trained_groups"] for m in run.metrics() if m["split"] == "train"]
         assert [len(groups) for groups in trained] == [2, 1, 2]
@@ -74,6 +90,6 @@ def test_a_sampler_that_draws_fewer_trains_on_what_it_drew(trainable: Path) -> N
 
 
 def test_stale_tokens_need_a_correction(trainable: Path) -> None:  # noqa: F811
-    refused = agentrl("train", "counting", "--set", "train.staleness=2", cwd=trainable.parent, ok=False)
+    refused = agentrl("train", "counting", "--set", "train.max_staleness=2", cwd=trainable.parent, ok=False)
     assert refused.returncode == 1
     assert "importance" in refused.stderr

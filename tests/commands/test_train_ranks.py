@@ -11,13 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from agentrl.config.loader import load_recipe
-from agentrl.rollout.builder import build
-from agentrl.rollout.player import LocalPlayers
-from agentrl.store.run_dir import RunDir
-from agentrl.train.loop import Loop
-from agentrl.train.parallel.ranks import Ranks
-from agentrl.types.reporter import Reporter
+from agentrl.train.compute_thread import compute_of
 from tests.command import agentrl
 
 from .test_train import metrics, trainable  # noqa: F401  (a fixture)
@@ -27,10 +21,10 @@ CRITIC = ("--set", "credit={use: gae}", "--set", "train.critic={body: copy, step
 SHORT = ("--set", "train.iterations=3", "--set", "eval.every=1", "--set", "warm_start.steps=8", *CRITIC)
 
 
-def on_two_ranks(here: Path, *lives: tuple[list[Any] | None, tuple[str, ...]]) -> list[list[int]]:
+def on_two_ranks(here: Path, *lives: tuple[list[Any] | None, tuple[str, ...]], beside: bool = False) -> list[list[int]]:
     """Trains once for each life; the exit codes of its ranks."""
     told = [
-        json.dumps({"ranks": 2, "command": ["train", "counting", *more], "death": death}) + "\n"
+        json.dumps({"ranks": 2, "command": ["train", "counting", *more], "death": death, "beside": beside}) + "\n"
         for death, more in lives
     ]
     done = subprocess.run(
@@ -51,13 +45,13 @@ def in_order(run: Path) -> list[dict[str, Any]]:
 
 def test_beside_the_trainer_killed_or_not_two_ranks_come_to_what_they_do_in_turns(trainable: Path) -> None:  # noqa: F811
     here = trainable.parent
-    beside = ("--set", "train.staleness=0", *SHORT)
-    codes = on_two_ranks(
+    codes = on_two_ranks(here, (None, ("--out", "turns", *SHORT)))
+    codes += on_two_ranks(
         here,
-        (None, ("--out", "turns", *SHORT)),
-        (None, ("--out", "beside", *beside)),
-        (["optimiser step", 8 + 3, True], ("--out", "killed", *beside)),
-        (None, ("--out", "killed", *beside)),
+        (None, ("--out", "beside", *SHORT)),
+        (["optimiser step", 8 + 3, True], ("--out", "killed", *SHORT)),
+        (None, ("--out", "killed", *SHORT)),
+        beside=True,
     )
     assert [each[0] for each in codes] == [0, 0, -9, 0]
     assert [each == [0, 0] for each in codes] == [True, True, False, True]
@@ -71,27 +65,23 @@ def test_beside_the_trainer_killed_or_not_two_ranks_come_to_what_they_do_in_turn
     assert agentrl("check", "killed", cwd=here).returncode == 0
 
 
-def test_the_event_loop_goes_on_while_several_ranks_compute_in_turns(trainable: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_the_event_loop_goes_on_while_several_ranks_compute_in_turns() -> None:
     """It sees that a rank died, when the collective that waits for that one does not."""
-    recipe = load_recipe(str(trainable), [])
-    with RunDir.create(tmp_path / "run", {}) as run:
-        loop = Loop(build(recipe), run, Reporter(), LocalPlayers(None), ranks=Ranks(0, 2))
-        loop.backend = None
-        told, threads = threading.Event(), []
+    told, threads = threading.Event(), []
 
-        def compute() -> bool:
-            threads.append(threading.current_thread())
-            return told.wait(60)
+    def waiting() -> bool:
+        threads.append(threading.current_thread())
+        return told.wait(60)
 
-        async def main() -> bool:
-            computing = asyncio.create_task(loop._compute(compute))
-            await asyncio.sleep(0)
-            told.set()
-            heard = await computing
-            await loop._close()
-            return heard
+    async def main() -> bool:
+        compute = compute_of(2)
+        computing = asyncio.create_task(compute.call(waiting))
+        await asyncio.sleep(0)
+        told.set()
+        heard = await computing
+        await compute.close()
+        return heard
 
-        told_in_time = asyncio.run(main())
-    assert told_in_time
+    assert asyncio.run(main())
     threads[0].join(timeout=60)  # it says that it ends a moment before it does
     assert not threads[0].is_alive()

@@ -225,6 +225,7 @@ def test_each_mistake_is_explained(folder: Path, change: tuple[str, str], expect
     [
         ("train.learning_rate=1", ["--set train.learning_rate=1", "unknown key"]),
         ("engine.cuda_graphs=false", ["engine.cuda_graphs: is gone", "the engine for GPUs is vllm"]),
+        ("train.staleness=0", ["train.staleness: is a key of earlier versions", "write train.max_staleness"]),
         ("train.lr", ["write path.to.key=value"]),
         ("tools.7.use=x", ["no index"]),
         ("name.first=x", ["name"]),
@@ -255,6 +256,11 @@ def test_code_that_cannot_be_imported_names_its_line(folder: Path, code: str, ex
         ("credit: {estimator: gigpo}", "recipe.yaml:5: credit.estimator", "credit.use"),
         ("sandbox: {backend: docker}", "recipe.yaml:5: sandbox.backend", "sandbox.use"),
         ("scale: {backend: process}", "recipe.yaml:5: scale.backend", "scale.use"),
+        (
+            "stages: [{name: a, rl: {train: {staleness: 0}}}]",
+            "recipe.yaml:5: stages.0.rl.train.staleness",
+            "stages.0.rl.train.max_staleness",
+        ),
         ("tools: [{use: shell, settings: {a: 1}}]", "recipe.yaml:5: tools.0.settings", "{use: NAME, a: ...}"),
     ],
 )
@@ -274,12 +280,16 @@ def test_a_recorded_recipe_with_old_keys_is_read() -> None:
         "credit": {"estimator": "gigpo", "gamma": 0.9},
         "sandbox": {"backend": "docker"},
         "scale": {"backend": "process", "rollout_workers": 2},
+        "train": {"staleness": 2, "old_logprobs": "engine"},
+        "stages": [{"name": "rl", "rl": {"train": {"staleness": None}}}],
     }
     recipe = recipe_from_run({"recipe": old, "base": "/there"})
     assert (recipe.agent.settings, recipe.agent.max_turns) == ({"depth": 2}, 3)
     assert [tool.settings for tool in recipe.tools] == [{"timeout_s": 5}, {}]
     assert (recipe.credit.use, recipe.credit.settings) == ("gigpo", {"gamma": 0.9})
     assert (recipe.sandbox.use, recipe.scale.use) == ("docker", "process")
+    assert recipe.train is not None
+    assert recipe.train.max_staleness == 2
     assert recipe_from_run({"recipe": json.loads(recipe.model_dump_json()), "base": "/there"}) == recipe
 
 

@@ -50,14 +50,14 @@ def test_without_room_episodes_follow_one_another() -> None:
 
 def test_beside_the_trainer_the_slower_of_the_two_sets_the_pace() -> None:
     # A group takes 4.5 s and its update 3 s; those of eta + 1 iterations are under way at a time.
-    assert predict(pipeline(staleness=1, iterations=40)).iteration_s == pytest.approx(7.5 / 2)
-    assert predict(pipeline(staleness=2, iterations=40)).iteration_s == pytest.approx(3)
+    assert predict(pipeline(max_staleness=1, iterations=40)).iteration_s == pytest.approx(7.5 / 2)
+    assert predict(pipeline(max_staleness=2, iterations=40)).iteration_s == pytest.approx(3)
     training = {"update_s": 9, "sync_s": 1}
-    trainer_slow = predict(pipeline(staleness=1, iterations=40, trainer=training))
+    trainer_slow = predict(pipeline(max_staleness=1, iterations=40, trainer=training))
     assert trainer_slow.iteration_s == pytest.approx(10)
     assert trainer_slow.seconds == pytest.approx(40 * 10 + 4.5)
     assert 0.9 < trainer_slow.staleness <= 1
-    assert predict(pipeline(staleness=0, iterations=40)) == predict(pipeline(iterations=40))
+    assert predict(pipeline(max_staleness=0, iterations=40)) == predict(pipeline(iterations=40))
 
 
 def test_trainers_share_their_tokens() -> None:
@@ -69,7 +69,7 @@ def test_trainers_share_their_tokens() -> None:
 def test_a_slow_episode_holds_up_a_run_in_turns_and_hardly_one_beside_the_trainer() -> None:
     heavy = {"turns": 3, "reply_tokens": 10, "tool_s": {"mean": 0.5, "sigma": 2.0}}
     turns = predict(pipeline(groups=8, iterations=30, episode=heavy))
-    beside = predict(pipeline(groups=8, iterations=30, episode=heavy, staleness=4))
+    beside = predict(pipeline(groups=8, iterations=30, episode=heavy, max_staleness=4))
     assert beside.episodes_per_s > 1.5 * turns.episodes_per_s
     assert 0 < beside.staleness <= 4
 

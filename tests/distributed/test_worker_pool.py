@@ -156,7 +156,7 @@ def test_training_with_workers_is_training_without(trainable: Path) -> None:
 
 def test_the_staleness_bound_holds_with_workers(trainable: Path) -> None:
     here = trainable.parent
-    stale = ["train.staleness=1", "train.importance={high: 2}", "train.iterations=3"]
+    stale = ["train.max_staleness=1", "train.importance={high: 2}", "train.iterations=3"]
     delay = "tools=[{use: ./task.py:Counter, delay: 0.02}]"
     train_recipe(str(trainable), overrides=[*stale, delay, *TWO_PROCESSES], out=here / "run")
     with RunDir.read(here / "run") as run:

@@ -144,7 +144,7 @@ def test_settings_for_gpus_are_refused_with_a_vllm_for_cpus(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["train.staleness=1", "train.importance={high: 2}"], "train.staleness"),
+        (["train.max_staleness=1", "train.importance={high: 2}"], "train.max_staleness"),
         (["scale={use: process, trainer_ranks: 2}"], "scale.trainer_ranks"),
         (["engine.transfer=nccl"], "engine.transfer"),
     ],

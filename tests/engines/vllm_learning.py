@@ -23,7 +23,7 @@ from agentrl.rollout.engines import engine_of
 from agentrl.rollout.player import LocalPlayer
 from agentrl.rollout.scheduler import RolloutScheduler
 from agentrl.rollout.specs import EpisodeSpec, rollout_specs
-from agentrl.train.course import Course
+from agentrl.train.stages.course import Course
 from agentrl.train.supervised.conversation import Conversation
 from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode

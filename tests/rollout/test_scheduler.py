@@ -150,3 +150,17 @@ async def test_utilization_is_the_mean_since_the_last_look() -> None:
         found = scheduler.utilization()
     assert found["episodes_in_flight"] == 0
     assert found["rollouts_wait_s"] > 0
+
+
+async def test_budgets_may_begin_anew() -> None:
+    """One failure before and one after are not two in a row."""
+    player, stored = Waiting(), list[str]()
+    player.failing = {"a", "b"}
+    async with scheduler_of(player, 1, stored) as scheduler:
+        for name in ("a", "b"):
+            ended = scheduler.submit(name)
+            await passes()
+            await player.end(name)
+            await ended
+            scheduler.renew_budgets()
+    assert stored == ["a", "b"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrl.train.staleness import StalenessPolicy, staleness
+from agentrl.train.staleness import StalenessPolicy, staleness_metrics
 from agentrl.types.episode import VersionSpan
 from agentrl.types.sample import TrainingSample
 
@@ -53,7 +53,7 @@ def test_no_group_trains_too_late_and_none_is_lost(eta: int, sizes: list[int], r
 
 
 def test_a_slow_group_delays_nobody_until_it_would_be_too_old() -> None:
-    rule = StalenessPolicy(staleness=2, iterations=9)
+    rule = StalenessPolicy(max_staleness=2, iterations=9)
     slow, quick, quicker = Begun(begun=0), Begun(begun=0, ended=2), Begun(begun=1, ended=1)
     assert rule.choose([slow, quick, quicker], 1, [1, 1, 1]) == [quick]  # only two updates are left for two groups of 0
     assert rule.choose([slow, quicker], 1, [1, 1, 1]) == [quicker]
@@ -72,9 +72,9 @@ def row(mask: list[bool], spans: list[tuple[int, int, int]]) -> TrainingSample:
 
 def test_staleness_counts_trained_tokens() -> None:
     rows = [row([False, True, True, True], [(3, 1, 2), (5, 2, 4)]), row([False, True], [(5, 1, 2)])]
-    found = staleness(rows, version=5)
+    found = staleness_metrics(rows, version=5)
     assert found["staleness_mean"] == pytest.approx(2 / 4)
     assert found["staleness_max"] == 2
     assert found["staleness"] == {"0": 0.75, "2": 0.25}
     assert found["mixed_versions"] == 0.5
-    assert staleness([row([False, True], [])], 5) == {}
+    assert staleness_metrics([row([False, True], [])], 5) == {}

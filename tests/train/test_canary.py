@@ -23,7 +23,7 @@ train: {iterations: 3, groups: 2, group_size: 4, lr: 1.0e-3, entropy_bonus: 0.01
 credit: {use: gigpo}
 """
 IN_TURNS_AND_ASIDE = pytest.mark.parametrize(
-    "more", [[], ["train.staleness=1", "train.importance={high: 2}"]], ids=["in turns", "async"]
+    "more", [[], ["train.max_staleness=1", "train.importance={high: 2}"]], ids=["in turns", "async"]
 )
 
 

@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import logsigmoid
 
 from agentrl.config.train import PreferenceLossSettings, TrainSettings
-from agentrl.train.course import CROSS_ENTROPY, Course
+from agentrl.train.stages.course import CROSS_ENTROPY, Course
 from agentrl.train.supervised.preferences import mismatched
 from agentrl.train.trainer import Trainer
 from agentrl.types.errors import TrainError

@@ -7,8 +7,8 @@ import pytest
 
 from agentrl.config.train import KlSettings
 from agentrl.credit.table import immediate
-from agentrl.train.kl_reward import with_kl_reward
-from agentrl.types.sample import TrainingSample
+from agentrl.train.batch.kl_reward import with_kl_reward
+from agentrl.types.sample import TrainingSample, untrained_samples
 
 from .make import episode
 
@@ -28,7 +28,10 @@ def test_a_penalty_is_the_same_by_token_by_turn_and_by_episode(branch_after):
     settings = KlSettings(coef=0.5, estimator="k1", place="reward")
     sampled = [np.array(played.nodes[turn.node].token_ids) for turn in played.turns]
     wanted = [-0.5 * 0.1 * ids for ids in sampled]
-    tokens, turns, outcome = (with_kl_reward([played], Gap(), settings, p) for p in ("tokens", "turns", "outcome"))
+    samples = {played.id: untrained_samples(played)}
+    tokens, turns, outcome = (
+        with_kl_reward([played], samples, Gap(), settings, place) for place in ("tokens", "turns", "outcome")
+    )
     assert tokens.columns["token_reward"]["g/e"] == pytest.approx(np.concatenate(wanted), rel=1e-6)
     assert tokens.episodes == [played]
     (by_turn,), (whole,) = turns.episodes, outcome.episodes

@@ -13,7 +13,7 @@ import torch
 from agentrl.config.train import CriticSettings, RewardModelSettings, TrainSettings
 from agentrl.train.auxiliary.models import required_models
 from agentrl.train.auxiliary.reward_model import ImplicitRewardModel
-from agentrl.train.model_columns import ModelColumns
+from agentrl.train.batch.model_columns import ModelColumns
 from agentrl.train.trainer import Trainer
 from tests.train.make import llama, make_rows
 
@@ -90,5 +90,5 @@ def test_an_iteration_without_scored_episodes_teaches_nobody(need: str) -> None:
     settings = TrainSettings(critic=CriticSettings(), reward_model=RewardModelSettings())
     trainer = Trainer(llama(), settings, auxiliary=required_models(settings, {need}))
     columns = ModelColumns(cast(Any, SimpleNamespace(needs={need})), trainer)
-    columns.of([])
-    assert columns.learn([], []) == {}
+    columns.of([], {})
+    assert columns.learn([], {}, []) == {}

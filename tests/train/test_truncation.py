@@ -31,6 +31,8 @@ def even(task, episode):
     return float(len(episode.turns[0].text) % 2)
 """
 
+AHEAD = ["train.max_staleness=1", "train.importance={high: 2}"]
+
 # The untrained policy says nothing that can be parsed: what it says is its answer, and a cut reply goes on.
 RECIPE = """\
 name: cut
@@ -80,7 +82,7 @@ def trained(
     return {row.episode_id for row in rows if row.loss_mask.any()}, counted, played, line
 
 
-@pytest.mark.parametrize("loop", [[], ["train.staleness=0"]], ids=["in turns", "asynchronous"])
+@pytest.mark.parametrize("loop", [[], AHEAD], ids=["synchronous", "asynchronous"])
 @pytest.mark.parametrize(("key", "stop"), [("truncated", "turns"), ("truncated", "tokens"), ("timed_out", "wall")])
 @pytest.mark.parametrize("rule", ["keep", "mask", "drop"])
 def test_what_trains_and_what_counts(

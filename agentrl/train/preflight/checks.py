@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from agentrl.config.recipe import Recipe
+from agentrl.config.recipe import Recipe, TrainingRecipe
 from agentrl.config.train import OptimiserSettings
 from agentrl.credit.registry import load_credit
 from agentrl.curriculum.curriculum import load_parts
@@ -24,24 +24,24 @@ _LEARNED = {
 }
 
 
-def check_training(parts: Parts, *, begins: bool = True) -> None:
+def check_training(parts: Parts, *, begins: bool = True) -> TrainingRecipe:
     """What training needs beyond a rollout, checked before the first demonstration.
 
     Args:
         begins: whether it is the first stage, which trains the recipe's model.
+
+    Returns:
+        The recipe as one that trains.
 
     Raises:
         RecipeError: a section is missing, nothing rewards, or a part of the curriculum does not fit.
         TrainError: the loss or one of its settings is unknown.
         CreditError: the estimator is unknown or needs what the tools do not give.
     """
-    recipe = parts.recipe
-    for section in ("train", "model"):
-        if getattr(recipe, section) is None:
-            raise RecipeError(f"the recipe has no section {section!r}", remedy="training needs 'model' and 'train'")
+    recipe = TrainingRecipe.of(parts.recipe)
     if not samples_tokens(recipe.engine, recipe.base):
         raise not_trainable(recipe.engine)
-    if recipe.launches_servers and recipe.model is not None and recipe.model.scratch is not None:
+    if recipe.launches_servers and recipe.model.scratch is not None:
         raise RecipeError(
             "vLLM servers on a cluster read the model from a folder, and this one is built by training",
             place="model.scratch",
@@ -59,7 +59,6 @@ def check_training(parts: Parts, *, begins: bool = True) -> None:
             place="credit.estimator",
             remedy="def state_key(self) -> str in a tool, or another estimator (grpo, returns)",
         )
-    assert recipe.train is not None
     for section, (what, columns, takers) in _LEARNED.items():
         asked, given = columns & set(credit.needs), getattr(recipe.train, section) is not None
         if asked and not given:
@@ -83,6 +82,7 @@ def check_training(parts: Parts, *, begins: bool = True) -> None:
     check_model(recipe, recipe.train, begins)
     load_loss(recipe.train.loss, recipe.base)
     check_signal(parts, credit, load_parts(recipe.curriculum, recipe.base, recipe.scripts))
+    return recipe
 
 
 def check_model(recipe: Recipe, optimiser: OptimiserSettings, begins: bool) -> None:
@@ -109,11 +109,10 @@ def check_model(recipe: Recipe, optimiser: OptimiserSettings, begins: bool) -> N
             )
 
 
-def _check_turns(recipe: Recipe) -> None:
+def _check_turns(recipe: TrainingRecipe) -> None:
     """Trainer and servers can take turns on a GPU only where one waits for the other, in one process each."""
-    assert recipe.train is not None
     apart = {
-        "train.staleness": recipe.train.staleness is not None,
+        "train.max_staleness": recipe.train.max_staleness > 0,
         "scale.trainer_ranks": recipe.scale.trainer_ranks > 1 or int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1,
         "scale.use": recipe.launches_servers,
         "engine.transfer": recipe.engine.transfer.use != "file",

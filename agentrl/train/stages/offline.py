@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.config.stages import OfflineStage, PreferenceStage, SftStage
@@ -26,10 +26,10 @@ from agentrl.rollout.specs import rollout_specs
 from agentrl.store.checkpoints import about, latest
 from agentrl.store.run_dir import RunDir
 from agentrl.train import checkpoint
-from agentrl.train.compute_thread import ComputeThread
-from agentrl.train.course import CROSS_ENTROPY, Course
+from agentrl.train.compute_thread import compute_of
 from agentrl.train.parallel.ranks import Ranks
 from agentrl.train.spmd import driver_trainer
+from agentrl.train.stages.course import CROSS_ENTROPY, Course
 from agentrl.train.stages.data import Example, examples_of, fitting, parser_of, preference_loss, stored_for
 from agentrl.train.stages.policy import StartingPolicy, load_policy, pins_of, starting_policy
 from agentrl.train.stages.record import StageRecord
@@ -41,8 +41,6 @@ from agentrl.types.episode import Episode
 from agentrl.types.errors import TrainError
 from agentrl.types.reporter import Reporter
 from agentrl.types.seeds import derive_seed
-
-Result = TypeVar("Result")
 
 SUMS = ("tokens", "forwarded", "train_s")
 """Of the numbers of steps, those that a line of metrics adds up; of the others it has the mean."""
@@ -77,7 +75,7 @@ class OfflineTraining:
         self.loss = preference_loss(stage) if isinstance(stage.settings, PreferenceStage) else None
         self._loss_settings = stage.settings.loss if isinstance(stage.settings, PreferenceStage) else CROSS_ENTROPY
         self.ranks = ranks or Ranks()
-        self._thread = ComputeThread() if self.ranks.size > 1 else None
+        self._compute = compute_of(self.ranks.size)
         self.record = StageRecord(run, stage)
         self.step = 0
         self._since: list[dict[str, float]] = []  # the steps that no line of metrics has yet
@@ -96,10 +94,10 @@ class OfflineTraining:
             self.reporter.phase(self._title(course), course.steps)
             while self.step < course.steps and not await self._take(steps):
                 pass
-            await self._compute(partial(self._save, ended=True))
+            await self._compute.call(partial(self._save, ended=True))
             self.reporter.note(f"stage {self.stage.name} ended after {self.step} steps{self._why()}")
         finally:
-            await close_all(self._thread)
+            await close_all(self._compute)
 
     def _has_ended(self) -> bool:
         newest = latest(self.record.checkpoints)
@@ -133,16 +131,16 @@ class OfflineTraining:
             self.reporter.note(f"resumed from {self.record.folder(self.step).name}")
         settings = TrainSettings(lr=self.settings.lr, **self.settings.train.model_dump())
         reference = self._reference(start) if refers else None
-        self.trainer: Trainer = await self._compute(
+        self.trainer: Trainer = await self._compute.call(
             partial(driver_trainer, start.loaded.model, settings, reference=reference, base=self.recipe.base,
                     ranks=self.ranks)
         )  # fmt: skip
         if self.trainer.unpacked is not None:
             self.reporter.note(f"packing: rows (no shared prefixes), because {self.trainer.unpacked}")
-        await self._compute(start.resume, self.trainer, saved, self.stage)
+        await self._compute.call(start.resume, self.trainer, saved, self.stage)
         if refers and self.record.pins["reference"] is None:  # the first stage, which begins
             self.record.pins["reference"] = self.record.folder(0).name
-            await self._compute(self._save)
+            await self._compute.call(self._save)
         renderer = self.parts.renderer(self.tokenizer)
         if getattr(self.settings, "script", None) is not None:
             self.parts.check_prompts(renderer, self._tasks().tasks, self.loaded.max_context)
@@ -198,7 +196,7 @@ class OfflineTraining:
     async def _take(self, steps: Any) -> bool:
         """One step. Returns whether the stage ends with it."""
         started = time.perf_counter()
-        found = await self._compute(next, steps)
+        found = await self._compute.call(next, steps)
         await asyncio.sleep(0)  # a Ctrl-C is heard here
         self.step += 1
         self._since.append({**found, "train_s": time.perf_counter() - started})
@@ -208,7 +206,7 @@ class OfflineTraining:
             self._tell()
         why = reached(self.settings.stop, self.record.lines(self.step)) if told else None
         if self.step % self.settings.checkpoint_every == 0 and why is None:
-            await self._compute(self._save)
+            await self._compute.call(self._save)
         return why is not None
 
     def _tell(self) -> None:
@@ -234,10 +232,6 @@ class OfflineTraining:
             lora=self.settings.train.lora,
         )
         self.record.prune()
-
-    async def _compute(self, function: Callable[..., Result], *args: Any) -> Result:
-        """Work of the trainer. All of it comes this way: with several ranks its parts must not mix."""
-        return function(*args) if self._thread is None else await self._thread.call(function, *args)
 
 
 def _summed_up(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from agentrl.config.model import ModelSettings
 from agentrl.config.recipe import Recipe
 from agentrl.config.train import LoraSettings
 from agentrl.models.load import LoadedModel, load_model
@@ -64,10 +65,8 @@ def starting_policy(
     Args:
         texts: what the tokenizer of a scratch model is trained on.
     """
-    if recipe.model is None:
-        raise RecipeError("the recipe has no section 'model'", remedy="training needs one")
     newest = latest(checkpoints)
-    own = recipe.model.for_training()
+    own = _model_of(recipe).for_training()
     if newest is None:
         return StartingPolicy(load_model(own, texts=texts, seed=recipe.seed), None, None, False)
     said = about(newest)
@@ -87,8 +86,7 @@ def let_go() -> None:
 
 def load_policy(recipe: Recipe, folder: Path) -> Any:
     """The policy of a checkpoint, of transformers: what a stage refers to."""
-    assert recipe.model is not None
-    return load_model(recipe.model.at(folder).for_training(), seed=recipe.seed).model
+    return load_model(_model_of(recipe).at(folder).for_training(), seed=recipe.seed).model
 
 
 def pins_of(start: StartingPolicy, own: Mapping[str, Any] | None, *, refers: bool) -> Pins:
@@ -101,6 +99,12 @@ def pins_of(start: StartingPolicy, own: Mapping[str, Any] | None, *, refers: boo
     if own is not None:
         return dict(own.get("pins", {"base": None, "reference": None}))
     return {"base": start.base, "reference": start.newest.name if refers and start.newest is not None else None}
+
+
+def _model_of(recipe: Recipe) -> ModelSettings:
+    if recipe.model is None:
+        raise RecipeError("the recipe has no section 'model'", remedy="training needs one")
+    return recipe.model
 
 
 def _lora_of(folder: Path, said: Mapping[str, Any], lora: LoraSettings) -> Any:

@@ -40,6 +40,11 @@ class StageRecord:
         """The stage's episodes of an iteration."""
         return self.run.episodes(iteration=iteration, split=split, prefix=self.stage.prefix)
 
+    def group(self, id: str) -> list[Episode]:
+        """The episodes of a group, by id."""
+        rows = self.run.rows(group_id=id, order="id")
+        return list(self.run.episodes([row.id for row in rows]))
+
     def lines(self, until: int) -> list[dict[str, Any]]:
         """The stage's lines of metrics up to an iteration. After a kill there may be later ones already."""
         return [line for line in self._lines if line["iteration"] <= until]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -17,7 +17,7 @@ from agentrl.credit.table import immediate
 from agentrl.train.losses.objective import kl_estimate
 from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
-from agentrl.types.sample import by_turn, training_samples
+from agentrl.types.sample import TrainingSample, by_turn
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,20 @@ class Penalised:
     kl: float = 0.0
 
 
-def with_kl_reward(episodes: Sequence[Episode], trainer: Trainer, settings: KlSettings, place: Place) -> Penalised:
+def with_kl_reward(
+    episodes: Sequence[Episode],
+    samples_of: Mapping[str, Sequence[TrainingSample]],
+    trainer: Trainer,
+    settings: KlSettings,
+    place: Place,
+) -> Penalised:
     """Subtracts coef * (KL estimate of each sampled token) from the reward of the token, of its turn, or, summed over
-    the episode, from the outcome."""
-    samples = [sample for episode in episodes for sample in training_samples(episode, [0.0] * len(episode.turns))]
+    the episode, from the outcome.
+
+    Args:
+        samples_of: the episodes' samples, by their ids.
+    """
+    samples = [sample for episode in episodes for sample in samples_of[episode.id]]
     pairs = zip(samples, trainer.logprobs(samples), trainer.logprobs(samples, reference=True), strict=True)
     estimates = [
         kl_estimate(torch.from_numpy(policy - reference), settings.estimator).numpy() * sample.loss_mask

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agentrl.config.recipe import Cut
+from agentrl.config.recipe import Cut, TrainRecipe
 from agentrl.types.episode import Episode
 
 
@@ -20,6 +20,15 @@ class Truncation:
 
     truncated: Cut
     timed_out: Cut
+
+    @classmethod
+    def of_settings(cls, settings: TrainRecipe) -> Truncation:
+        """The rules of a recipe."""
+        return cls(settings.truncated, settings.timed_out)
+
+    def counts(self, episode: Episode) -> bool:
+        """Whether an episode is in its group, and so in the baselines."""
+        return episode.scored and self.of(episode) != "drop"
 
     def of(self, episode: Episode) -> Cut:
         """`keep` for an episode that ended by itself, or by breaking its sandbox: neither gets rid of a bad reward."""

@@ -14,9 +14,11 @@ from agentrl.train.auxiliary.models import CRITICS, REWARD_MODEL
 from agentrl.train.auxiliary.reward_model import ImplicitRewardModel
 from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
-from agentrl.types.sample import TrainingSample, by_turn, training_samples
+from agentrl.types.sample import TrainingSample, by_turn, with_advantages
 
 Column = dict[str, NDArray[Any]]
+Samples = Mapping[str, list[TrainingSample]]
+"""Of episodes, by their ids."""
 
 
 class ModelColumns:
@@ -34,11 +36,11 @@ class ModelColumns:
         }
         self._makers = {name: make for name, make in made.items() if name in credit.needs}
 
-    def of(self, episodes: Sequence[Episode]) -> dict[str, Column]:
+    def of(self, episodes: Sequence[Episode], samples_of: Samples) -> dict[str, Column]:
         """By column and episode id, as `CreditAssigner.assign` takes them."""
         if not self._makers and not self.critics and self.reward_model is None:
             return {}
-        samples = [sample for episode in episodes for sample in training_samples(episode, [0.0] * len(episode.turns))]
+        samples = [sample for episode in episodes for sample in samples_of[episode.id]]
         columns: dict[str, Column] = {name: make(samples) for name, make in self._makers.items()}
         if "value" in self.critics:
             columns["value"] = by_turn(samples, self.critics["value"].predict(samples))
@@ -48,27 +50,27 @@ class ModelColumns:
             columns["prm_logprob"] = by_turn(samples, self.reward_model.logprobs(samples))
         return columns
 
-    def learn(self, episodes: Sequence[Episode], credits: Sequence[EpisodeCredit]) -> dict[str, float]:
+    def learn(
+        self, episodes: Sequence[Episode], samples_of: Samples, credits: Sequence[EpisodeCredit]
+    ) -> dict[str, float]:
         """Trains critics and reward model on these episodes; metrics. Nothing is done if there is nothing to see."""
         metrics: dict[str, float] = {}
-        pairs = list(zip(episodes, credits, strict=True))
         if not any(episode.turns for episode in episodes):  # the curriculum may have left none
             return metrics
         if "value" in self.critics:
             asked: list[TrainingSample] = []
-            for episode, credit in pairs:
+            for credit in credits:
                 targets = [np.nan if target is None else target for target in credit.value_targets or ()]
-                asked += training_samples(episode, credit.turn_advantages, targets)
+                asked += with_advantages(samples_of[credit.episode_id], credit.turn_advantages, targets)
             metrics |= self.critics["value"].fit_values(asked, [sample.advantage for sample in asked])
+        samples = [
+            sample
+            for credit in credits
+            for sample in with_advantages(samples_of[credit.episode_id], credit.turn_advantages)
+        ]
         if "progress" in self.critics:
-            samples = [
-                sample for episode, credit in pairs for sample in training_samples(episode, credit.turn_advantages)
-            ]
             metrics |= self.critics["progress"].fit_progress(samples)
         if self.reward_model is not None:
-            samples = [
-                sample for episode, credit in pairs for sample in training_samples(episode, credit.turn_advantages)
-            ]
             metrics |= self.reward_model.fit(samples, self._trainer.logprobs(samples, reference=True))
         return metrics
 

@@ -1,0 +1,207 @@
+"""Wires the parts of a training together. Nothing else knows them all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import TypeVar
+
+from agentrl.chat.renderer import Renderer
+from agentrl.chat.tokenizer import HFTokenizer
+from agentrl.config.recipe import TrainingRecipe
+from agentrl.credit.registry import load_credit
+from agentrl.curriculum import Curriculum
+from agentrl.curriculum.curriculum import load_parts
+from agentrl.curriculum.task_source import load_tasks
+from agentrl.engines.embedded.engine import TorchEngine
+from agentrl.engines.replay import ReplayEngine
+from agentrl.models.load import LoadedModel
+from agentrl.rollout.builder import Parts
+from agentrl.rollout.collector import Collector
+from agentrl.rollout.engines import engine_of, note_fallback
+from agentrl.rollout.player import Players
+from agentrl.store.run_dir import RunDir
+from agentrl.train.auxiliary.models import required_models
+from agentrl.train.batch.builder import BatchBuilder
+from agentrl.train.batch.truncation import Truncation
+from agentrl.train.canary import ROWS, Canary, canary_of
+from agentrl.train.compute_thread import compute_of
+from agentrl.train.evaluator import BackgroundEvaluator, BlockingEvaluator, Evaluations, Evaluator
+from agentrl.train.imitation import Imitation
+from agentrl.train.loop import TrainingLoop
+from agentrl.train.parallel.ranks import Ranks
+from agentrl.train.preflight.checks import check_training
+from agentrl.train.publisher import WeightPublisher
+from agentrl.train.rollout_buffer import GroupSource, RolloutBuffer
+from agentrl.train.run_state import RunState
+from agentrl.train.spmd import driver_trainer
+from agentrl.train.stages.stage import Stage, stages_of
+from agentrl.train.staleness import StalenessPolicy
+from agentrl.train.trainer import Trainer
+from agentrl.types.closing import Closable, close_all
+from agentrl.types.engine import Engine
+from agentrl.types.reporter import Reporter
+
+Part = TypeVar("Part", bound=Closable)
+
+
+@asynccontextmanager
+async def training(
+    parts: Parts,
+    run: RunDir,
+    reporter: Reporter,
+    players: Players,
+    *,
+    stage: Stage | None = None,
+    engine_for: Callable[[LoadedModel], Engine] | None = None,
+    ranks: Ranks | None = None,
+) -> AsyncIterator[TrainingLoop]:
+    """A stage of reinforcement learning in the run directory, from wherever it stands. It is closed with the block.
+
+    Args:
+        players: play its episodes.
+        stage: default: the last of the recipe's.
+        engine_for: makes an engine from the loaded model; default: that of the recipe.
+        ranks: the processes that train the model; this one is the first.
+
+    Raises:
+        AgentRLError: the recipe cannot be trained, or the run cannot be continued.
+    """
+    stage = stage or stages_of(parts.recipe)[-1]
+    recipe = check_training(parts, begins=stage.index == 0)
+    async with AsyncExitStack() as stack:
+        assembly = _Assembly(stage, recipe, parts, run, reporter, players, ranks or Ranks(), stack)
+        loop = await assembly.loop(engine_for or partial(engine_of, recipe))
+        await loop.publisher.publish(loop.iteration)
+        loop.buffer.resume()
+        yield loop
+
+
+def works_beside(recipe: TrainingRecipe) -> bool:
+    """Whether rollouts go on meanwhile: the trainer then computes in a thread beside the event loop, and is evaluated
+    in the background on an engine of its own. It changes no number."""
+    return recipe.train.max_staleness > 0
+
+
+class _Assembly:
+    """The parts that need no model, and how the others are made of them."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        recipe: TrainingRecipe,
+        parts: Parts,
+        run: RunDir,
+        reporter: Reporter,
+        players: Players,
+        ranks: Ranks,
+        stack: AsyncExitStack,
+    ) -> None:
+        self.stage, self.recipe, self.parts, self.run = stage, recipe, parts, run
+        self.reporter, self.ranks, self.stack = reporter, ranks, stack
+        self.tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
+        self.credit = load_credit(recipe.credit, recipe.base)
+        self.curriculum = Curriculum(
+            load_parts(recipe.curriculum, recipe.base, recipe.scripts),
+            seed=recipe.seed,
+            iterations=recipe.train.iterations,
+            episode=run.get,
+        )
+        self.collector = Collector(parts, run, reporter, players)
+        self.compute = self._closed(compute_of(ranks.size, beside=works_beside(recipe)))
+
+    async def loop(self, engine_for: Callable[[LoadedModel], Engine]) -> TrainingLoop:
+        """The loop, restored or begun. The engines' models are made first: the trainer may put adapters into its own,
+        or shard it."""
+        refers = self.recipe.train.kl is not None or "ref_logprob" in self.credit.needs
+        state = RunState(self.stage, self.recipe, self.run, refers=refers)
+        renderer = self.parts.renderer(HFTokenizer(state.loaded.tokenizer))
+        self.parts.check_prompts(renderer, self.tasks.tasks, state.loaded.max_context)
+        reference = state.reference()
+        engine = self._closed(engine_for(state.loaded))
+        note_fallback(engine, self.reporter.note)
+        second = self._second_engine(engine, engine_for, state.loaded)
+        trainer = await self._trainer(state.loaded, reference)
+        canary = self._canary(engine, renderer, state.loaded)
+        publisher = WeightPublisher(self.recipe, trainer, engine, canary, self.compute, self.reporter)
+        await publisher.begin()
+        loop = TrainingLoop(
+            self.recipe,
+            self.reporter,
+            self.compute,
+            self.curriculum,
+            await self._buffer(engine, renderer, state),
+            BatchBuilder(self.recipe.train, self.run, self.reporter, self.curriculum, self.credit, trainer),
+            trainer,
+            Imitation(self.curriculum, self.collector, self.tasks, state.record, renderer, trainer, self.compute),
+            publisher,
+            self._evaluator(engine, second, renderer, publisher, state),
+            state,
+        )
+        await self._restore(loop)
+        return loop
+
+    async def _restore(self, loop: TrainingLoop) -> None:
+        saved = await self.compute.call(loop.state.resume, loop.trainer, loop.batches.columns)
+        if saved is None:
+            return await loop.commit()
+        loop.load_state_dict(saved)
+        self.reporter.note(f"resumed from {loop.state.record.folder(loop.iteration).name}")
+
+    def _second_engine(
+        self, first: Engine, engine_for: Callable[[LoadedModel], Engine], loaded: LoadedModel
+    ) -> Engine | None:
+        """An engine for evaluations in the background; None where training waits for them. Servers hold one policy at
+        a time, and a replay is of one training."""
+        if self.recipe.eval is None or not works_beside(self.recipe) or not isinstance(first, TorchEngine):
+            return None
+        return self._closed(engine_for(loaded))
+
+    async def _trainer(self, loaded: LoadedModel, reference: object | None) -> Trainer:
+        settings = self.recipe.train
+        make = partial(
+            driver_trainer,
+            loaded.model,
+            settings,
+            reference=reference,
+            base=self.recipe.base,
+            ranks=self.ranks,
+            auxiliary=required_models(settings, self.credit.needs),
+        )
+        trainer = await self.compute.call(make)
+        if trainer.unpacked is not None:
+            self.reporter.note(f"packing: rows (no shared prefixes), because {trainer.unpacked}")
+        return trainer
+
+    def _canary(self, engine: Engine, renderer: Renderer, loaded: LoadedModel) -> Canary | None:
+        """None where it is turned off, and for a replay, which takes no weights."""
+        if not self.recipe.train.canary or isinstance(engine, ReplayEngine):
+            return None
+        prompts = [renderer.start(self.parts.opening(task)) for task in self.tasks.tasks[:ROWS]]
+        return canary_of(self.recipe, prompts, loaded.max_context)
+
+    async def _buffer(self, engine: Engine, renderer: Renderer, state: RunState) -> RolloutBuffer:
+        settings, turns, draw = self.recipe.train, self.recipe.agent.max_turns, self.curriculum.draw
+        source = GroupSource(
+            draw=lambda count, iteration: draw(self.tasks, count, settings.group_size, turns, iteration),
+            more=lambda groups, rounds: self.curriculum.more(groups, settings.groups, rounds),
+            counts=Truncation.of_settings(settings).counts,
+            size=settings.groups,
+        )
+        scheduler = await self.stack.enter_async_context(self.collector.scheduler(engine, renderer))
+        policy = StalenessPolicy(settings.max_staleness, settings.iterations)
+        return RolloutBuffer(scheduler, source, policy, state.record, self.reporter)
+
+    def _evaluator(
+        self, engine: Engine, second: Engine | None, renderer: Renderer, publisher: WeightPublisher, state: RunState
+    ) -> Evaluator:
+        evaluations = Evaluations(self.recipe, self.collector, self.tasks, renderer, state)
+        if second is None:
+            return BlockingEvaluator(evaluations, engine)
+        return self._closed(BackgroundEvaluator(evaluations, second, publisher.hand_over, self.recipe, state))
+
+    def _closed(self, part: Part) -> Part:
+        """The part, closed with the training, those that were made later first."""
+        self.stack.push_async_callback(close_all, part)
+        return part

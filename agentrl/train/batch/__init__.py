@@ -1,0 +1,1 @@
+"""From groups that were played to the samples that train: selection, credit, refinement."""

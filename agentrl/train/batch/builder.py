@@ -1,0 +1,144 @@
+"""The batch builder: groups that were played become the samples that train.
+
+groups -> select -> credit -> refine -> samples. Each episode is laid out as training samples once: the models that
+credit asks (critic, reward model, reference) and the trainer take the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agentrl.config.recipe import TrainRecipe
+from agentrl.credit.registry import CreditAssigner, EpisodeCredit
+from agentrl.curriculum import CreditedEpisode, Curriculum, Group
+from agentrl.store.run_dir import RunDir
+from agentrl.train.batch.kl_reward import Penalised, with_kl_reward
+from agentrl.train.batch.model_columns import ModelColumns
+from agentrl.train.batch.truncation import Truncation
+from agentrl.train.trainer import Trainer
+from agentrl.types.episode import Episode
+from agentrl.types.reporter import Reporter
+from agentrl.types.sample import TrainingSample, mask_turns, untrained_samples, with_advantages
+
+Samples = dict[str, list[TrainingSample]]
+"""By episode id."""
+
+
+@dataclass(frozen=True)
+class TrainingBatch:
+    """What the trainer updates on.
+
+    Attributes:
+        groups: all that were played, with what credit came to: what the curriculum observes.
+    """
+
+    samples: list[TrainingSample]
+    groups: list[Group]
+    metrics: dict[str, Any]
+
+
+class BatchBuilder:
+    """Builds the batches of a training, in the trainer's thread.
+
+    Attributes:
+        truncation: what becomes of episodes that a limit cut short.
+    """
+
+    def __init__(
+        self,
+        settings: TrainRecipe,
+        run: RunDir,
+        reporter: Reporter,
+        curriculum: Curriculum,
+        credit: CreditAssigner,
+        trainer: Trainer,
+    ) -> None:
+        self._settings, self._run, self._reporter = settings, run, reporter
+        self._curriculum, self._credit, self._trainer = curriculum, credit, trainer
+        self.columns = ModelColumns(credit, trainer)
+        self.truncation = Truncation.of_settings(settings)
+
+    def build(self, groups: list[Group], iteration: int) -> TrainingBatch:
+        """The batch of an iteration. Credit is stored with the episodes."""
+        selected = self._curriculum.select(groups, self._settings.groups, iteration)
+        chosen = [episode for group in selected for episode in group.episodes]
+        samples = {episode.id: untrained_samples(episode) for episode in chosen}
+        credits, metrics = self._give_credit(chosen, samples, iteration)
+        self._store(groups, credits, iteration)
+        credited = [
+            CreditedEpisode(episode, credit)
+            for episode, credit in zip(chosen, credits, strict=True)
+            if self.truncation.of(episode) != "mask"
+        ]
+        refined = self._curriculum.refine(credited, iteration)
+        training = [sample for each in refined for sample in _credited(each, samples)]
+        self._note_if_nothing_teaches(training, groups, iteration)
+        return TrainingBatch(training, _with_advantages(groups, credits), metrics)
+
+    def _give_credit(
+        self, chosen: list[Episode], samples: Samples, iteration: int
+    ) -> tuple[list[EpisodeCredit], dict[str, Any]]:
+        """Credit of each episode, in order. The models that credit asks learn from it, too."""
+        penalised, metrics = Penalised(chosen), {}
+        if self._settings.kl is not None and self._settings.kl.place == "reward":
+            place = self._credit.penalty_place()
+            penalised = with_kl_reward(chosen, samples, self._trainer, self._settings.kl, place)
+            metrics["kl_ref"] = penalised.kl
+        scored = penalised.episodes
+        rewarded = {each.id: _rewarded(samples[each.id], each) for each in scored}
+        columns = {**self.columns.of(scored, rewarded), **penalised.columns}
+        credits, told = self._credit.assign(scored, columns, iteration / self._settings.iterations)
+        return credits, {**metrics, **self.columns.learn(scored, rewarded, credits), **told}
+
+    def _store(self, groups: list[Group], credits: Iterable[EpisodeCredit], iteration: int) -> None:
+        played = {episode.id for group in groups for episode in group.episodes}
+        for each in credits:
+            if each.episode_id in played:  # one that joined from an earlier iteration keeps its own
+                self._run.add_credit(
+                    each.episode_id, each.estimator, each.turn_advantages, each.parts, iteration=iteration
+                )
+
+    def _note_if_nothing_teaches(self, samples: list[TrainingSample], groups: list[Group], iteration: int) -> None:
+        if any(sample.advantage.any() for sample in samples):
+            return
+        why = "every advantage is 0" if samples else "no episode was left to train on"
+        if self._credit.passes_over(episode for group in groups for episode in group.episodes):
+            why += f", and {self._credit.estimator.name} does not read the rewards that turns were given"
+        told = _groups_in_words(groups)
+        self._reporter.note(f"iteration {iteration + 1}: nothing to learn from, {why} ({told})")
+
+
+def _rewarded(samples: list[TrainingSample], episode: Episode) -> list[TrainingSample]:
+    """The samples with the reward that credit sees, which a penalty may have changed."""
+    reward = episode.reward or 0.0
+    return [each if each.reward == reward else replace(each, reward=reward) for each in samples]
+
+
+def _credited(each: CreditedEpisode, samples: Samples) -> list[TrainingSample]:
+    """The samples of an episode with its advantages; those that still train after turns were masked."""
+    laid_out = samples.get(each.episode.id)
+    if laid_out is None:  # a filter brought it from an earlier iteration
+        laid_out = untrained_samples(each.episode)
+    whole = with_advantages(laid_out, each.credit.turn_advantages, each.credit.token_advantages)
+    masked = [mask_turns(sample, each.masked_turns) for sample in whole]
+    return [sample for sample in masked if sample.loss_mask.any()]
+
+
+def _with_advantages(groups: list[Group], credits: Iterable[EpisodeCredit]) -> list[Group]:
+    """The groups with the mean |advantage| of their credited episodes."""
+    size = {
+        credit.episode_id: sum(map(abs, credit.turn_advantages)) / max(len(credit.turn_advantages), 1)
+        for credit in credits
+    }
+    return [
+        replace(group, mean_abs_advantages=[size[e.id] for e in group.episodes if e.id in size]) for group in groups
+    ]
+
+
+def _groups_in_words(groups: list[Group]) -> str:
+    sizes = [len(group.episodes) for group in groups]
+    flat = sum(len({episode.reward for episode in group.episodes}) < 2 for group in groups)
+    of = f"{min(sizes)} to {max(sizes)}" if min(sizes) < max(sizes) else f"{max(sizes)}"
+    return f"{len(groups)} groups of {of} scored episodes, {flat} without a difference in reward"

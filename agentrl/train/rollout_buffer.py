@@ -1,0 +1,274 @@
+"""The rollout buffer: groups from their draw until an update trains on them.
+
+Groups are drawn ahead of the update that trains on them, as far as the staleness policy allows, and played meanwhile.
+With a staleness of 0 an update's groups begin when the update before it is done, and all of them train in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from agentrl.curriculum import Group, GroupPlan
+from agentrl.rollout.scheduler import RolloutScheduler
+from agentrl.rollout.specs import EpisodeSpec, group_id, group_specs, missing
+from agentrl.train.stages.record import StageRecord
+from agentrl.train.staleness import StalenessPolicy
+from agentrl.types.episode import Episode
+from agentrl.types.reporter import Reporter
+from agentrl.types.task import Task
+
+
+class DrawnGroup:
+    """A group from its draw until it trains.
+
+    Attributes:
+        iteration, index: its place in the order in which groups were drawn.
+        begun: the policy's version when its first episode began; None: all wait for room.
+        ended: None while it is played; else a number that rises from one ended group to the next.
+    """
+
+    def __init__(self, iteration: int, index: int, plan: GroupPlan, prefix: str = "") -> None:
+        self.iteration, self.index, self.plan = iteration, index, plan
+        self.id = group_id(iteration, index, plan.task, prefix)
+        self.begun: int | None = None
+        self.ended: int | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON values. The task is among them: a schedule may have changed it."""
+        task = msgspec.to_builtins(self.plan.task)
+        return {
+            "iteration": self.iteration, "index": self.index, "begun": self.begun,
+            "task": task, "size": self.plan.size, "max_turns": self.plan.max_turns,
+        }  # fmt: skip
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any], prefix: str = "") -> DrawnGroup:
+        """What `state_dict` told."""
+        plan = GroupPlan(msgspec.convert(state["task"], Task), state["size"], state["max_turns"])
+        group = cls(state["iteration"], state["index"], plan, prefix)
+        group.begun = state["begun"]
+        return group
+
+
+@dataclass(frozen=True)
+class RolloutBatch:
+    """What an update trains on.
+
+    Attributes:
+        groups: in the order in which they were drawn, with the episodes that count.
+        episodes: all of theirs by id, also those that failed: the order in which they happened to end must not reach
+            the optimiser.
+    """
+
+    groups: list[Group]
+    episodes: list[Episode]
+
+    def __add__(self, other: RolloutBatch) -> RolloutBatch:
+        episodes = sorted([*self.episodes, *other.episodes], key=lambda episode: episode.id)
+        return RolloutBatch([*self.groups, *other.groups], episodes)
+
+
+@dataclass(frozen=True)
+class GroupSource:
+    """Where groups come from, and which of their episodes count.
+
+    Attributes:
+        draw: so many groups for an iteration.
+        more: how many more groups an iteration needs, by what was played and after how many rounds.
+        counts: whether an episode is in its group, and so in the baselines.
+        size: groups that are drawn for an iteration.
+    """
+
+    draw: Callable[[int, int], list[GroupPlan]]
+    more: Callable[[Sequence[Group], int], int]
+    counts: Callable[[Episode], bool]
+    size: int
+
+
+class RolloutBuffer:
+    """Has groups played, and gives each update those that it trains on.
+
+    Args:
+        scheduler: plays and stores their episodes. Those of older groups begin first: also groups that a filter asks
+            for in addition go before all of later iterations.
+        record: of the stage, whose episodes they are.
+    """
+
+    def __init__(
+        self,
+        scheduler: RolloutScheduler[EpisodeSpec],
+        source: GroupSource,
+        policy: StalenessPolicy,
+        record: StageRecord,
+        reporter: Reporter,
+    ) -> None:
+        self._scheduler, self._source, self._policy = scheduler, source, policy
+        self._record, self._reporter = record, reporter
+        self._groups: list[DrawnGroup] = []  # that have not trained
+        self._playing: dict[str, asyncio.Future[list[None]]] = {}
+        self._endings = 0
+        self._version = 0  # of the policy that episodes begin under now
+        self._drawn = 0  # the groups of all iterations before this one have been drawn
+        self._sizes: dict[int, int] = {}  # groups that were drawn for each of them that has not trained
+
+    async def next_batch(self, version: int) -> RolloutBatch:
+        """Begins what may begin, and waits for what the update of policy `version` trains on; for more of it, if the
+        curriculum asks.
+
+        Raises:
+            AgentRLError: as `RolloutScheduler.submit`.
+        """
+        self._version = version
+        self._scheduler.renew_budgets()
+        self._draw_ahead()
+        sizes = [self._sizes.get(iteration, self._source.size) for iteration in range(version, self._drawn)]
+        self._tell_phase(self._groups[: sizes[0]])
+        again = self._trained_before_a_kill()
+        batch = self._read(await (self._take_all(again) if again else self._take(sizes)))
+        rounds, index = 1, sizes[0]
+        while more := self._source.more(batch.groups, rounds):
+            extra = self._draw(more, version, first=index)
+            self._tell_phase(extra)
+            self._begin(extra)
+            batch += self._read(await self._take_all(extra))
+            rounds, index = rounds + 1, index + len(extra)
+        return batch
+
+    def metrics(self, trained: RolloutBatch) -> dict[str, Any]:
+        """`trained_groups`; since the last call: episodes in flight (mean), seconds in which none was; groups that wait
+        to train."""
+        ended = sum(group.ended is not None for group in self._groups)
+        return {
+            "trained_groups": [group.id for group in trained.groups],
+            **self._scheduler.utilization(),
+            "buffered_groups": ended,
+            "begun_groups": len(self._groups) - ended,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """The groups that have been drawn, as JSON values; their episodes are in the run directory as they end."""
+        return {
+            "drawn": self._drawn,
+            "sizes": [[iteration, size] for iteration, size in self._sizes.items()],
+            "groups": [group.state_dict() for group in self._groups],
+        }
+
+    def load_state_dict(self, state: dict[str, Any], version: int) -> None:
+        """Takes what `state_dict` returned. `resume` has played what is missing.
+
+        Args:
+            version: of the policy. Checkpoints of synchronous training used to say no more.
+        """
+        self._version, self._drawn = version, state.get("drawn", version)
+        self._sizes = {iteration: size for iteration, size in state.get("sizes", [])}
+        self._groups = [DrawnGroup.from_state(each, self._record.stage.prefix) for each in state.get("groups", [])]
+
+    def resume(self) -> None:
+        """Begins the groups of a state that was loaded."""
+        groups, self._groups = self._groups, []
+        self._begin(groups)
+
+    def _tell_phase(self, groups: Sequence[DrawnGroup]) -> None:
+        name = f"iteration {self._version + 1}/{self._policy.iterations}"
+        self._reporter.phase(name, sum(group.plan.size for group in groups))
+
+    def _draw_ahead(self) -> None:
+        self._sizes = {iteration: size for iteration, size in self._sizes.items() if iteration >= self._version}
+        while self._drawn < self._policy.open_until(self._version):
+            drawn = self._draw(self._source.size, self._drawn, first=0)
+            self._sizes[self._drawn] = len(drawn)
+            self._begin(drawn)
+            self._drawn += 1
+
+    def _draw(self, count: int, iteration: int, first: int) -> list[DrawnGroup]:
+        """Groups for an iteration, the first of them with index `first`."""
+        plans = self._source.draw(count, iteration)
+        return [DrawnGroup(iteration, first + k, plan, self._record.stage.prefix) for k, plan in enumerate(plans)]
+
+    def _begin(self, groups: Iterable[DrawnGroup]) -> None:
+        """Has groups played. Episodes that are stored already are not played again."""
+        begun = list(groups)
+        specs = {group.id: group_specs(group.plan, group.id, group.iteration) for group in begun}
+        todo = missing([spec for each in specs.values() for spec in each], self._record.run)
+        self._scheduler.expect(todo)
+        by_group: dict[str, list[EpisodeSpec]] = defaultdict(list)
+        for spec in todo:
+            by_group[spec.group_id].append(spec)
+        for group in begun:
+            self._groups.append(group)
+            mine = by_group[group.id]
+            if len(mine) < group.plan.size:  # a run that was killed has begun it
+                group.begun = min(self._versions(group), default=self._version)
+            playing = asyncio.gather(*(self._submit(spec, group) for spec in mine))
+            playing.add_done_callback(partial(self._end, group))
+            self._playing[group.id] = playing
+
+    def _submit(self, spec: EpisodeSpec, group: DrawnGroup) -> asyncio.Future[None]:
+        def begun() -> None:
+            if group.begun is None:
+                group.begun = self._version
+
+        return self._scheduler.submit(spec, group.iteration, group.index, begun=begun)
+
+    def _end(self, group: DrawnGroup, playing: asyncio.Future[list[None]]) -> None:
+        if not playing.cancelled() and playing.exception() is None:
+            self._endings += 1
+            group.ended = self._endings
+
+    def _versions(self, group: DrawnGroup) -> set[int]:
+        """Of the policies that sampled the group's stored episodes, and the one that it is known to have begun under.
+
+        What a checkpoint knows of a begin may be one version late: it is written before the new weights are out.
+        """
+        nodes = [node for episode in self._record.group(group.id) for node in episode.nodes]
+        known = set() if group.begun is None else {group.begun}
+        return known | {span.version for node in nodes for span in node.versions}
+
+    def _trained_before_a_kill(self) -> list[DrawnGroup]:
+        """What this update has trained on already, if a kill came between its metrics and its checkpoint."""
+        key = ("train", self._version + 1)
+        done = (m for m in self._record.lines(self._version + 1) if (m["split"], m["iteration"]) == key)
+        ids = set(next(done, {}).get("trained_groups", []))
+        return [group for group in self._groups if group.id in ids]
+
+    async def _take(self, sizes: Sequence[int]) -> list[DrawnGroup]:
+        """Waits for the groups that the update trains on, and takes them away.
+
+        Args:
+            sizes: as `StalenessPolicy.choose` takes them.
+        """
+        while (chosen := self._policy.choose(self._groups, self._version, sizes)) is None:
+            await self._ending()
+        return self._away(chosen)
+
+    async def _take_all(self, groups: list[DrawnGroup]) -> list[DrawnGroup]:
+        """Waits for these groups, and takes them away."""
+        while any(group.ended is None for group in groups):
+            await self._ending()
+        return self._away(groups)
+
+    async def _ending(self) -> None:
+        """Waits until a group ends, or fails."""
+        await asyncio.wait(self._playing.values(), return_when=asyncio.FIRST_COMPLETED)
+        ended = [id for id, playing in self._playing.items() if playing.done()]
+        await asyncio.sleep(0)  # `_end` of each has been called then: groups may end in one pass of the loop
+        for id in ended:
+            self._playing.pop(id).result()  # raises what it raised
+
+    def _away(self, taken: list[DrawnGroup]) -> list[DrawnGroup]:
+        self._groups = [group for group in self._groups if group not in taken]
+        return sorted(taken, key=lambda group: (group.iteration, group.index))
+
+    def _read(self, groups: Sequence[DrawnGroup]) -> RolloutBatch:
+        """The groups with their episodes: the only time that an iteration reads them."""
+        batch = RolloutBatch([], [])
+        found = [(group, self._record.group(group.id)) for group in groups]
+        played = [Group(group.id, group.plan.task, [e for e in all if self._source.counts(e)]) for group, all in found]
+        return batch + RolloutBatch(played, [episode for _, all in found for episode in all])

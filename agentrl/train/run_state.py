@@ -1,0 +1,101 @@
+"""The state of a training: what it commits, and goes on from when the same command is given again."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+from agentrl.config.recipe import TrainingRecipe
+from agentrl.models.load import LoadedModel
+from agentrl.store.run_dir import RunDir
+from agentrl.train import checkpoint
+from agentrl.train.batch.model_columns import ModelColumns
+from agentrl.train.stages.policy import load_policy, pins_of, starting_policy
+from agentrl.train.stages.record import StageRecord
+from agentrl.train.stages.stage import Stage, is_of
+from agentrl.train.stages.stopping import reached
+from agentrl.train.trainer import Trainer
+
+
+class RunState:
+    """A stage's part of the run directory. A checkpoint, written last, is the commit of what came before.
+
+    Args:
+        refers: whether the policy that the stage begins with is referred to, by KL or by credit.
+
+    Attributes:
+        loaded: the model with the weights that training goes on from: those of the newest checkpoint, the stage's own
+            or that of the stage before; without one, as the recipe begins.
+    """
+
+    def __init__(self, stage: Stage, recipe: TrainingRecipe, run: RunDir, *, refers: bool) -> None:
+        self.stage, self._recipe, self._run, self._refers = stage, recipe, run, refers
+        self.record = StageRecord(run, stage)
+        self._start = starting_policy(recipe, recipe.train.lora, self.record.checkpoints)
+        newest = self._start.newest
+        self._saved = None if newest is None else checkpoint.load_state(newest)
+        own = self._saved.extra if self._saved is not None and is_of(stage, self._saved.extra) else None
+        self.record.pins = pins_of(self._start, own, refers=refers)
+        self.loaded: LoadedModel = self._start.loaded
+        self._old_reference = run.path / "reference"  # of runs recorded before there were stages
+
+    @property
+    def path(self) -> Path:
+        """Of the run directory."""
+        return self._run.path
+
+    def reference(self) -> Any | None:
+        """The policy that the stage began with; None if nothing refers to it."""
+        if not self._refers:
+            return None
+        if self._old_reference.exists():
+            return load_policy(self._recipe, self._old_reference)
+        name = self.record.pins["reference"]
+        if name is None:
+            return copy.deepcopy(self.loaded.model)
+        return load_policy(self._recipe, self.record.checkpoints / name)
+
+    def resume(self, trainer: Trainer, columns: ModelColumns) -> dict[str, Any] | None:
+        """Gives the trainer and what learns beside it what the newest checkpoint has.
+
+        Returns:
+            What `commit` was given as `parts`, with the iteration; None: the stage begins.
+        """
+        saved, self._saved = self._saved, None
+        if not self._start.resume(trainer, saved, self.stage) or saved is None:
+            return None
+        columns.load_state_dict(saved.trainer.get("critics", {}))
+        return saved.extra
+
+    def is_over(self, iteration: int) -> bool:
+        """After the last iteration (or beyond, if a longer training is given fewer), or where the stop rule says."""
+        return iteration >= self._recipe.train.iterations or self.stopped(iteration) is not None
+
+    def stopped(self, iteration: int) -> str | None:
+        """Why the stop rule ends the stage after an iteration; None: it does not."""
+        return reached(self._recipe.train.stop, self.record.lines(iteration))
+
+    def is_due(self, iteration: int) -> bool:
+        """Whether a checkpoint is to be written after an iteration."""
+        return iteration % self._recipe.train.checkpoint_every == 0 or self.is_over(iteration)
+
+    def commit(self, iteration: int, parts: dict[str, Any], trainer: Trainer, columns: ModelColumns) -> None:
+        """Writes a checkpoint.
+
+        Args:
+            parts: JSON values that the loop's other parts want back.
+        """
+        self._run.flush()
+        folder = self.record.folder(iteration)
+        if self._refers and self.record.pins["reference"] is None and not self._old_reference.exists():
+            self.record.pins["reference"] = folder.name  # the first stage begins with it
+        checkpoint.save(
+            folder,
+            self.loaded.model,
+            self.loaded.tokenizer.save_pretrained,
+            {**trainer.state_dict(), "critics": columns.state_dict()},
+            self.record.state(iteration, **parts),
+            weights=trainer.weights(device="cpu"),
+            lora=self._recipe.train.lora,
+        )
