@@ -29,7 +29,7 @@ def train(here: Path, out: str, estimator: str, *more: str, iterations: int = 2)
     changes = [f"credit.use={estimator}", f"train.iterations={iterations}", *more]
     agentrl("train", "counting", "--out", out, *(part for change in changes for part in ("--set", change)), cwd=here)
     with RunDir.read(here / out) as run:
-        return run.metrics()
+        return [line for line in run.metrics() if line["split"] == "train"]
 
 
 def test_information_gain_from_rollout_to_credit(here: Path) -> None:
