@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from agentrl.credit.discount import discounted
@@ -91,6 +91,8 @@ def test_groups_do_not_see_each_other(name, members, weighting, std):
     table = with_everything(table_of(members))
     mine = [i for i, member in enumerate(members) if member.group == members[0].group]
     alone = with_everything(table_of([members[i] for i in mine], [str(i) for i in mine]))
+    # Where no turn has a state key, an estimator that needs them refuses the batch.
+    assume("state" not in BUILT_IN[name].needs or bool(alone.states) == bool(table.states))
     whole = run(name, table, weighting=weighting, std=std).turn[table.turn_group == 0]
     np.testing.assert_allclose(whole, run(name, alone, weighting=weighting, std=std).turn, atol=1e-9)
 
