@@ -24,6 +24,7 @@ from agentrl.config.model import ModelSettings, ScratchModel
 from agentrl.types.errors import MissingExtra, RecipeError
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 SPECIAL_TOKENS = ("<|pad|>", "<|im_start|>", "<|im_end|>")
@@ -70,7 +71,7 @@ def load_model(settings: ModelSettings, *, texts: Iterable[str] | None = None, s
     _need("transformers", "train")
     if settings.scratch is not None:
         loaded = _build(settings.scratch, texts, seed)
-        model = loaded.model.to(_dtype(settings)).to(_device(settings))
+        model = cast(loaded.model, _dtype(settings)).to(_device(settings))
         return LoadedModel(model, loaded.tokenizer, loaded.max_context)
     folder = model_folder(settings)
     if not any(True for pattern in WEIGHTS for _ in folder.glob(pattern)):
@@ -82,6 +83,15 @@ def load_model(settings: ModelSettings, *, texts: Iterable[str] | None = None, s
         attention = attention_for(AutoConfig.from_pretrained(folder))
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=_dtype(settings), attn_implementation=attention)
     return LoadedModel(model.eval().to(_device(settings)), tokenizer, int(model.config.max_position_embeddings))
+
+
+def cast(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+    """The model with its weights in another type, changed in place, as transformers loads it in that type. Buffers that
+    no checkpoint has stay as they are: rotary frequencies rounded to bfloat16 turn late tokens by wrong angles."""
+    for tensor in model.state_dict(keep_vars=True).values():
+        if tensor.is_floating_point():
+            tensor.data = tensor.data.to(dtype)
+    return model
 
 
 def attention_for(config: Any) -> Literal["sdpa", "eager"]:

@@ -13,9 +13,11 @@ import torch
 from pydantic import ValidationError
 
 from agentrl.chat.tokenizer import HFTokenizer
+from agentrl.config.loader import load_recipe
 from agentrl.config.model import ModelSettings, ScratchModel
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.models.load import LoadedModel, find_model, load_model, load_tokenizer
+from agentrl.rollout.engines import engine_of
 from agentrl.types.engine import Sampling
 from agentrl.types.errors import RecipeError
 
@@ -41,6 +43,19 @@ def test_settings_name_exactly_one_source() -> None:
 def test_settings_need_neither_torch_nor_transformers() -> None:
     code = "import sys, agentrl.models.load; sys.exit(bool({'torch', 'transformers'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_rotary_frequencies_are_not_rounded_with_the_weights() -> None:
+    """A sampler with other position angles than the trainer's drifts from it, the longer the text the more."""
+    exact = load_model(SCRATCH, texts=TEXTS, seed=1)
+    loaded = load_model(SCRATCH.model_copy(update={"dtype": "bfloat16"}), texts=TEXTS, seed=1)
+    engine = engine_of(load_recipe("quickstart", ["model.dtype=bfloat16"]), exact)
+    sampler = engine._batch._cached.model
+    for model in (loaded.model, sampler):
+        assert torch.equal(model.model.rotary_emb.inv_freq, exact.model.model.rotary_emb.inv_freq)
+        assert {value.dtype for value in model.state_dict().values()} == {torch.bfloat16}
+    asyncio.run(engine.close())
+    assert next(exact.model.parameters()).dtype == torch.float32
 
 
 def test_a_scratch_model_is_fixed_by_its_seed_and_reloads_equal(tmp_path: Path) -> None:
