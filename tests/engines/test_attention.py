@@ -76,6 +76,23 @@ def test_the_function_equals_attention_with_repeated_keys(new: int, dtype: torch
     assert_close(got.float(), expected, atol=1e-6 if dtype == torch.float32 else 0.03, rtol=0)
 
 
+@pytest.mark.parametrize("in_cache", [0, attention.IN_CACHE])
+def test_a_bf16_decode_step_is_as_close_with_and_without_sdpa(monkeypatch: pytest.MonkeyPatch, in_cache: int) -> None:
+    monkeypatch.setattr(attention, "IN_CACHE", in_cache)
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (
+        torch.randn(5, heads, length, 64, generator=generator).bfloat16()
+        for heads, length in ((9, 1), (3, 70), (3, 70))
+    )
+    mask = torch.zeros(5, 1, 1, 70)
+    for row in range(5):
+        mask[row, ..., 10 * (row + 1) :] = -torch.inf
+    scores = query.float() @ key.float().repeat_interleave(3, 1).transpose(2, 3) / 8 + mask
+    expected = (scores.softmax(-1) @ value.float().repeat_interleave(3, 1)).transpose(1, 2)
+    got = attention.grouped_attention(query, key, value, mask.bfloat16(), None)
+    assert_close(got.float(), expected, atol=0.016, rtol=0)
+
+
 @torch.no_grad()
 def test_who_calls_the_model_beside_the_engine_notices_nothing() -> None:
     own, shared = model_of(4, 2), model_of(4, 2)
