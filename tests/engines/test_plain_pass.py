@@ -62,7 +62,7 @@ def test_logits_are_the_models_own(kind: str) -> None:
     ids = torch.randint(VOCAB, (3, 200)).tolist()
     own = model(torch.tensor(ids)).logits
     cached = CachedModel(model)
-    assert cached.predicts
+    assert cached.predict is not None
     assert_close(logits(cached, ids), own, atol=2e-4, rtol=0)
 
 
@@ -82,6 +82,7 @@ def test_predictions_are_those_behind_the_last_tokens() -> None:
     rows = [torch.randint(VOCAB, (length,)).tolist() for length in (1, 5, 9, 40, 700)]
     cached = CachedModel(model)
     cached.arena.reserve(len(rows), 800)
+    assert cached.predict is not None
     found = cached.predict([Fill(row, 0, ids) for row, ids in enumerate(rows)])
     for ids, predicted in zip(rows, found, strict=True):
         assert_close(predicted, model(torch.tensor([ids])).logits[0, -1], atol=2e-4, rtol=0)
@@ -99,7 +100,7 @@ def test_other_families_and_rotations_keep_their_own_pass(kind: str, changes: di
     assert PlainPass.of(model) is None
     arena, refusal = cached_model(model)
     assert refusal is None
-    assert not arena.predicts
+    assert arena.predict is None
 
 
 class Adapted(torch.nn.Linear):

@@ -137,6 +137,27 @@ def test_a_model_that_reads_weights_itself_keeps_them_plain() -> None:
     assert not model(states).any()
 
 
+class TiedReader(Reader):
+    """The same, with a layer that shares the weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outer = nn.Linear(8, 8, bias=False, dtype=torch.bfloat16)
+        self.outer.weight = self.inner.weight
+
+    def forward(self, states: Tensor) -> Tensor:
+        return torch.cat([super().forward(states), self.outer(states)], -1)
+
+
+def test_a_tied_weight_that_was_unpacked_is_updated_under_all_its_names() -> None:
+    model, states = TiedReader(), torch.randn(3, 8).bfloat16()
+    weights = Weights(model)
+    weights.pack(lambda: model(states))
+    assert packed_linears(model) == 0
+    weights.take({"inner.weight": torch.zeros(8, 8), "inner.bias": torch.zeros(8)})
+    assert not model(states).any()
+
+
 def test_a_second_engine_takes_over_a_packed_model(plain: Any) -> None:
     model = bf16_model()
     make_batch(model)

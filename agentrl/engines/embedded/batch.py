@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from agentrl.engines.embedded.cached_model import Fill, RowModel
+from agentrl.engines.embedded.cached_model import Fill, Predict, RowModel
 from agentrl.engines.embedded.decode import Decoder
 from agentrl.engines.embedded.kv_cache import Arena, Parked, ParkingLot, common_prefix
 from agentrl.engines.embedded.malloc import keep_freed_memory
@@ -129,7 +129,7 @@ class Batch:
         is forwarded once."""
         row = len(self.running)
         visitor = Request("", prefix, Sampling(), 0, 0, lambda *_: None)
-        self._enter([(visitor, *self._best_source(visitor))], row, predict=False)
+        self._enter([(visitor, *self._best_source(visitor))], row, None)
         branches = list(zip(continuations, starts, strict=True))
         self.forwarded_tokens += sum(len(branch) for branch, _ in branches)
         return self._cached.score(row, prefix, branches)
@@ -161,13 +161,13 @@ class Batch:
                     leaders.append((request, cached, source))
             leaders.sort(key=lambda entry: len(entry[0].token_ids) - entry[1])
             first = len(self.running)
-            predicts = self._cached.predicts
-            logits = self._enter(leaders, first, predict=predicts)
+            predict = self._cached.predict
+            logits = self._enter(leaders, first, predict)
             for request, _, _ in leaders:
                 if not request.versions or request.versions[-1][0] != self.version:
                     request.versions.append((self.version, len(request.logprobs)))
                 self.running.append(request)
-            if predicts:
+            if predict is not None:
                 self._append(first, *self._decoder.first(self.running[first:], logits, len(self.running)))
             self._entering = held_back
             self._stale = True
@@ -198,11 +198,14 @@ class Batch:
         """How much of a cache of `held` tokens can be taken over where `shared` of them are wanted."""
         return 0 if self.arena.whole and shared < held else shared
 
-    def _enter(self, entries: list[tuple[Request, int, Parked | int | None]], first: int, *, predict: bool) -> Tensor:
+    def _enter(
+        self, entries: list[tuple[Request, int, Parked | int | None]], first: int, predict: Predict | None
+    ) -> Tensor:
         """Fills the rows from `first` on: copies, then prefills.
 
         Args:
-            predict: with all tokens, and gives the logits behind them; else with all but the last of each request.
+            predict: fills with all tokens, and gives the logits behind them. None: fills with all but the last of each
+                request, and the logits returned are empty.
         """
         self.arena.reserve(first + len(entries), max(len(request.token_ids) for request, _, _ in entries))
         fills: list[Fill] = []
@@ -212,10 +215,10 @@ class Batch:
             elif source is not None:
                 self.arena.load(row, source.memory, cached)
             self.parked.take(request.session)
-            fills.append(Fill(row, cached, request.token_ids[cached : None if predict else -1]))
+            fills.append(Fill(row, cached, request.token_ids[cached : -1 if predict is None else None]))
         self.forwarded_tokens += sum(len(fill.token_ids) for fill in fills)
-        if predict:
-            return self._cached.predict(fills)
+        if predict is not None:
+            return predict(fills)
         self._cached.fill(fills)
         return torch.empty(0)
 

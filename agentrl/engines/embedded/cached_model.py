@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -28,6 +28,9 @@ class Fill(NamedTuple):
     token_ids: list[int]
 
 
+Predict = Callable[[Sequence[Fill]], Tensor]
+
+
 class RowModel(Protocol):
     """A causal language model that keeps the caches of its rows in an arena.
 
@@ -42,11 +45,6 @@ class RowModel(Protocol):
     @property
     def products(self) -> Sequence[Product]:
         """The products of several linear layers that it computes by."""
-        ...
-
-    @property
-    def predicts(self) -> bool:
-        """Whether it has `predict`."""
         ...
 
     @property
@@ -66,8 +64,10 @@ class RowModel(Protocol):
         """
         ...
 
-    def predict(self, fills: Sequence[Fill]) -> Tensor:
-        """The same, where every row lacks something. Logits [rows, vocab] behind the last token of each."""
+    @property
+    def predict(self) -> Predict | None:
+        """As `fill`, where every row lacks something. Gives the logits [rows, vocab] behind the last token of each.
+        None for a model that has them for a row at a time only."""
         ...
 
     def decode(self, ids: Tensor, slots: Tensor, length: int, first: int) -> Tensor:
@@ -130,9 +130,10 @@ class CachedModel:
         return () if self._plain is None else self._plain.products
 
     @property
-    def predicts(self) -> bool:
-        """Whether `predict` is there: transformers has no logits of another column in every row."""
-        return self._plain is not None
+    def predict(self) -> Predict | None:
+        """Fills rows, each of which lacks something, and gives the logits [rows, vocab] behind their last tokens. None
+        where transformers computes the layers: it keeps the logits of one column for all rows."""
+        return None if self._plain is None else self._predict
 
     def padded(self, rows: int) -> int:
         """As many as run."""
@@ -147,8 +148,7 @@ class CachedModel:
         for some in _side_by_side(fills):
             self._fill(some, predict=False)
 
-    def predict(self, fills: Sequence[Fill]) -> Tensor:
-        """The same, where every row lacks something. Logits [rows, vocab] behind the last token of each."""
+    def _predict(self, fills: Sequence[Fill]) -> Tensor:
         return torch.cat([self._fill(some, predict=True) for some in _side_by_side(fills)])
 
     def _fill(self, fills: Sequence[Fill], *, predict: bool) -> Tensor:
@@ -255,7 +255,7 @@ class CachedModel:
 
     def _additive(self, mask: Tensor, positions: Tensor, at: Tensor | None = None) -> dict[str, Tensor]:
         """What is added to the scores, by kind of layer. Made once for all layers: given a bool mask, every layer would
-        convert it anew."""
+        convert it again."""
         found: dict[str, Tensor] = {}
         for kind, window in self._windows.items():
             seen = mask

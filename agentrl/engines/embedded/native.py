@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from transformers import PreTrainedModel
 from agentrl.engines.embedded.cached_model import FORWARD_TOKENS, CachedModel, Fill, RowModel
 from agentrl.engines.embedded.plain_pass import PlainPass
 from agentrl.types.errors import EngineError
+
+_log = logging.getLogger(__name__)
 
 
 def cached_model(model: PreTrainedModel) -> tuple[RowModel, str | None]:
@@ -35,12 +38,19 @@ def cached_model(model: PreTrainedModel) -> tuple[RowModel, str | None]:
         try:
             arena = CachedModel(model, own=own)
             arena.prove()
+            if refusals:
+                _log.warning("layers are computed by transformers, which is slower, because %s", refusals[0])
             return arena, None
         except (EngineError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as refusal:
             config._attn_implementation = before
             refusals.append(str(refusal).partition("\n")[0])
     native = NativeModel(model)
-    native.prove()
+    try:
+        native.prove()
+    except EngineError as error:
+        raise EngineError(
+            f"{error.message}; batches failed before, because {refusals[-1]}", remedy=error.remedy
+        ) from error
     return native, refusals[-1]
 
 
@@ -91,7 +101,7 @@ class NativeModel:
     """A causal language model that computes row by row."""
 
     tile: int | None = None
-    predicts = False
+    predict = None  # rows whose last token is forwarded could not be taken over by others that share a prompt
     products = ()
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -112,10 +122,6 @@ class NativeModel:
             if not fill.start:
                 self.arena.rows[fill.row] = Kept()
             self._feed(self.arena.rows[fill.row], fill.token_ids)
-
-    def predict(self, fills: Sequence[Fill]) -> Tensor:
-        """Never asked for: rows whose last token is forwarded could not be taken over by others that share a prompt."""
-        raise NotImplementedError
 
     def decode(self, ids: Tensor, slots: Tensor, length: int, first: int) -> Tensor:
         """Logits [rows, vocab] of one more token for each of some rows, from `first` on. `ids`: int64 [rows, 1]."""

@@ -1,6 +1,6 @@
 """The matrix products of linear layers: layers of one input in one product, and on CPUs packed weights.
 
-A bf16 product on a CPU brings its weights into the processor's layout, at every call anew: a third of a decode step of
+A bf16 product on a CPU brings its weights into the processor's layout, at every call: a third of a decode step of
 SmolLM2-135M. Packed weights are in that layout, made once a version. The products are the same, to the bit.
 """
 

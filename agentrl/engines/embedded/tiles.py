@@ -113,7 +113,7 @@ class TiledModel(CachedModel):
     def fill(self, fills: Sequence[Fill]) -> None:
         self._prefill(fills, keep="none")
 
-    def predict(self, fills: Sequence[Fill]) -> Tensor:
+    def _predict(self, fills: Sequence[Fill]) -> Tensor:
         return self._prefill(fills, keep="last")
 
     def decode(self, ids: Tensor, slots: Tensor, length: int, first: int) -> Tensor:
@@ -244,7 +244,7 @@ class TiledModel(CachedModel):
         logits = logits.reshape(rows, new, -1)
         saved = [self.arena.save(row, start + new).each for row in range(rows)]
         cached = [torch.stack(layer)[:, :, start:].transpose(1, 2).nan_to_num() for layer in zip(*saved, strict=True)]
-        if self.predicts and not torch.equal(self._prefill(fills, keep="last").nan_to_num(), logits[:, -1]):
+        if self.predict is not None and not torch.equal(self._prefill(fills, keep="last").nan_to_num(), logits[:, -1]):
             return []
         return [logits, *cached, *(_drawn(logits[:, 0], tile.rows) if tile.new == 1 else ())]
 

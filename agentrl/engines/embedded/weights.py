@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -9,6 +10,8 @@ from torch import Tensor, nn
 
 from agentrl.engines.embedded.product import Part, Product, packed_part, unpack
 from agentrl.types.errors import EngineError
+
+_log = logging.getLogger(__name__)
 
 
 class Weights:
@@ -28,7 +31,7 @@ class Weights:
             for name, tensor in own.items()
         }
         self._shapes = {name: tensor.shape for name, tensor in own.items()}
-        self._plain: dict[str, Tensor] = {}
+        self._plain: dict[str, list[Tensor]] = {}
         self._packed: dict[str, list[Part]] = {}
         self._find()
 
@@ -53,8 +56,8 @@ class Weights:
                 )
         packed: dict[Product, dict[int, Tensor]] = {}
         for called, value in {self._called[name]: value for name, value in new.items()}.items():
-            if called in self._plain:
-                self._plain[called].copy_(value)
+            for tensor in self._plain.get(called, ()):
+                tensor.copy_(value)
             for part in self._packed.get(called, ()):
                 packed.setdefault(part.product, {})[part.number] = value
         for product, values in packed.items():
@@ -79,13 +82,17 @@ class Weights:
             product.pack()
         try:
             works()
-        except (EngineError, AttributeError, RuntimeError, TypeError, ValueError):
+        except (EngineError, AttributeError, RuntimeError, TypeError, ValueError) as refusal:
+            _log.info("weights are not packed, because %s", refusal)
             unpack(self._model)
         self._find()
 
     def _find(self) -> None:
         """Where each weight is, plain and packed."""
-        self._plain = {self._called[name]: tensor for name, tensor in self._model.state_dict().items()}
+        self._plain = {}
+        for name, tensor in self._model.state_dict().items():
+            if all(tensor.data_ptr() != same.data_ptr() for same in self._plain.setdefault(self._called[name], [])):
+                self._plain[self._called[name]].append(tensor)
         self._packed = {}
         for path, module in self._model.named_modules():
             if (part := packed_part(module)) is not None:
