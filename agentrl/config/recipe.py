@@ -73,7 +73,7 @@ Cut = Literal["keep", "mask", "drop"]
 """What becomes of an episode that a limit ended."""
 
 
-class TrainRecipe(TrainSettings):
+class TrainSection(TrainSettings):
     """Training: the loop's sizes, and the optimiser's settings."""
 
     iterations: Annotated[int, MAY_CHANGE] = Field(100, gt=0, description="Rollout, credit and update, so many times.")
@@ -106,7 +106,7 @@ class TrainRecipe(TrainSettings):
         return self.importance is not None or self.old_logprobs == "engine"
 
     @model_validator(mode="after")
-    def _stale_tokens_are_corrected(self) -> TrainRecipe:
+    def _stale_tokens_are_corrected(self) -> TrainSection:
         if self.max_staleness and not self.corrects_stale_tokens:
             raise ValueError(
                 "'max_staleness' trains on tokens of older policies: set 'importance' (for example {high: 2}), or "
@@ -139,7 +139,7 @@ class RlStage(Section):
     sampling: SamplingSettings | None = None
     curriculum: list[CurriculumPart] | None = None
     eval: EvalSettings | None = None
-    train: TrainRecipe = Field(default_factory=TrainRecipe, description="What differs from the recipe's `train`.")
+    train: TrainSection = Field(default_factory=TrainSection, description="What differs from the recipe's `train`.")
 
 
 class StageSettings(Section):
@@ -202,7 +202,7 @@ class Recipe(Section):
         default_factory=ScaleSettings, description="Who plays, trains and samples where."
     )
     warm_start: WarmStart | None = None
-    train: TrainRecipe | None = None
+    train: TrainSection | None = None
     curriculum: list[CurriculumPart] = Field(
         [], description="Training: which tasks, how, and which episodes train. Parts by name, with settings; or code."
     )
@@ -297,7 +297,7 @@ class TrainingRecipe(Recipe):
     """A recipe that trains: what training needs is there."""
 
     model: ModelSettings
-    train: TrainRecipe
+    train: TrainSection
 
     @classmethod
     def of(cls, recipe: Recipe) -> TrainingRecipe:
@@ -321,7 +321,7 @@ def _inheriting(stage: Any, train: Any) -> Any:
     for kind in KINDS:
         own = {} if kind == "rl" and kind in stage and stage[kind] is None else stage.get(kind)
         if isinstance(own, dict) and isinstance(own.get("train", {}), dict):
-            keys = TrainRecipe.model_fields if kind == "rl" else OptimiserSettings.model_fields
+            keys = TrainSection.model_fields if kind == "rl" else OptimiserSettings.model_fields
             inherited = {key: item for key, item in train.items() if key in keys}
             return {**stage, kind: {**own, "train": {**inherited, **own.get("train", {})}}}
         if isinstance(own, str):  # the short form of sft

@@ -183,7 +183,6 @@ def test_preferences_as_the_first_stage_keep_their_reference(staged: Path) -> No
 
 
 def test_adapters_go_on_while_their_settings_stay(staged: Path) -> None:
-    pytest.importorskip("peft")
     import torch
     from peft import PeftModel
     from transformers import AutoModelForCausalLM

@@ -152,7 +152,7 @@ async def test_utilization_is_the_mean_since_the_last_look() -> None:
     assert found["rollouts_wait_s"] > 0
 
 
-async def test_budgets_may_begin_anew() -> None:
+async def test_budgets_can_start_again() -> None:
     """One failure before and one after are not two in a row."""
     player, stored = Waiting(), list[str]()
     player.failing = {"a", "b"}

@@ -46,12 +46,14 @@ print(old[0])
 _MARKED = "awk '/^Max file locks/ {print $4}' /proc/self/limits"
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="marks are not guarded on this machine")
+@pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "aarch64"), reason="the filter exists for x86-64 and ARM64 only"
+)
 @pytest.mark.parametrize("library", [True, False], ids=["libseccomp", "no libseccomp"])
 @pytest.mark.parametrize("kind", ["wide", "x32", "narrow"])
 async def test_a_program_cannot_set_its_mark(kind: str, library: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if kind != "wide" and platform.machine() != "x86_64":
-        pytest.skip("such are calls of x86")
+        pytest.skip("x32 and int 0x80 calls exist on x86 only")
     if not library:
         monkeypatch.setattr(seccomp, "filter_program", lambda: None)
     backend = NamespaceBackend()
@@ -62,5 +64,5 @@ async def test_a_program_cannot_set_its_mark(kind: str, library: bool, monkeypat
     await backend.close()
     assert after == before + 2  # one for each program
     if (kind, result.code) == ("narrow", 139):
-        pytest.skip("this kernel knows no 32-bit calls")
+        pytest.skip("this kernel is built without 32-bit calls")
     assert result.text == f"{before + 1}\n"

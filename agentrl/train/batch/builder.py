@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentrl.config.recipe import TrainRecipe
+from agentrl.config.recipe import TrainSection
 from agentrl.credit.registry import CreditAssigner, EpisodeCredit
 from agentrl.curriculum import CreditedEpisode, Curriculum, Group
 from agentrl.store.run_dir import RunDir
@@ -48,7 +48,7 @@ class BatchBuilder:
 
     def __init__(
         self,
-        settings: TrainRecipe,
+        settings: TrainSection,
         run: RunDir,
         reporter: Reporter,
         curriculum: Curriculum,

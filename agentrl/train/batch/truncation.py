@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agentrl.config.recipe import Cut, TrainRecipe
+from agentrl.config.recipe import Cut, TrainSection
 from agentrl.types.episode import Episode
 
 
@@ -22,7 +22,7 @@ class Truncation:
     timed_out: Cut
 
     @classmethod
-    def of_settings(cls, settings: TrainRecipe) -> Truncation:
+    def of_settings(cls, settings: TrainSection) -> Truncation:
         """The rules of a recipe."""
         return cls(settings.truncated, settings.timed_out)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 
-from agentrl.config.recipe import TrainRecipe
+from agentrl.config.recipe import TrainSection
 from agentrl.credit.registry import CreditAssigner, load_credit
 from agentrl.curriculum.curriculum import load_parts
 from agentrl.curriculum.methods.zero_variance import ZeroVariance
@@ -38,7 +38,7 @@ def cautions(parts: Parts) -> Iterator[str]:
     yield from _of_the_curriculum(parts, credit, curriculum)
 
 
-def _of_groups(parts: Parts, credit: CreditAssigner, train: TrainRecipe) -> Iterator[str]:
+def _of_groups(parts: Parts, credit: CreditAssigner, train: TrainSection) -> Iterator[str]:
     if credit.needs_members and train.group_size == 1:
         yield (
             f"{credit.estimator.name} compares the episodes of a group, and train.group_size is 1: nothing is learned\n"
@@ -64,7 +64,7 @@ def _of_rewards(parts: Parts, credit: CreditAssigner) -> Iterator[str]:
             )
 
 
-def _of_the_loss(parts: Parts, credit: CreditAssigner, train: TrainRecipe) -> Iterator[str]:
+def _of_the_loss(parts: Parts, credit: CreditAssigner, train: TrainSection) -> Iterator[str]:
     name, loss = credit.estimator.name, load_loss(train.loss, parts.recipe.base)[0].name
     wanted = LOSSES_OF.get(name, (loss,))
     if loss not in wanted:
