@@ -1,4 +1,4 @@
-"""The recipe: every section of it with its settings, and how recipe files are read.
+"""The recipe: its sections with their settings, and the loader of recipe files.
 
-pydantic only: what a section names is found by the room that implements it, from its settings.
+This package depends on pydantic only. A section names a plug-in; the package that implements the plug-in looks it up.
 """

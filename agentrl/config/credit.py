@@ -12,7 +12,7 @@ from agentrl.config.sections import PlugIn, Section
 
 
 class CreditSettings(PlugIn):
-    """The `credit` section: which estimator, and that estimator's own settings beside it.
+    """The `credit` section: the estimator and its settings.
 
     For example `{use: gigpo, gamma: 0.95, std: none}`.
     """
@@ -23,15 +23,16 @@ class CreditSettings(PlugIn):
 
 
 class InformationGain(Section):
-    """The gold answer is scored before every turn (teacher forcing), for credit by `igpo`."""
+    """Scores the gold answer before every turn (teacher forcing), for the estimator `igpo`."""
 
-    answer: str = Field("answer", description="Where a task's data holds the gold answer, or a list of them.")
+    answer: str = Field("answer", description="Key of the task's data that holds the gold answer or a list of them.")
     at_most: int = Field(
         4,
         gt=0,
-        description="Of a list, so many from the front are scored, each at the cost of one; the likeliest counts.",
+        description="Maximum number of gold answers that are scored, from the front of the list; the most likely one "
+        "counts. Each costs one scoring.",
     )
     lead: str = Field(
         "The answer is: ",
-        description="What a reply says before it, not scored itself. Write it as the policy answers: <answer>.",
+        description="Text in front of the gold answer, which is not scored. Write it as the policy does: <answer>.",
     )

@@ -1,4 +1,4 @@
-"""The section `engine` of a recipe: who samples."""
+"""The section `engine` of a recipe: the inference engine that samples from the policy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYS: dict[str, frozenset[str]] = {
     "openai": frozenset({"urls", "model", "api_key_env", "native_tools", "input_price", "output_price"})
     | {"timeout_s", "retries"},
 }
-"""Which settings belong to which engine."""
+"""The settings of each engine."""
 
 
 class TransferSettings(PlugIn):
@@ -28,100 +28,102 @@ class TransferSettings(PlugIn):
 
     use: str = Field(
         "file",
-        description="file: through one that both sides see; nccl: between GPUs; or ./file.py:Transfer.",
+        description="file: through a file that both sides see; nccl: between GPUs; or ./file.py:Transfer.",
     )
 
 
 class EngineSettings(WithPlugIn):
-    """The engine, and where it is. Settings of another engine than `use` are errors. An engine of one's own takes all
+    """The engine, and where it runs. Settings of an engine other than `use` are errors. A user-defined engine gets all
     keys that are given."""
 
     use: str = Field(
         "torch",
-        description="torch: in this process; vllm: servers; openai: an API, text only, not trainable; or "
+        description="torch: in this process; vllm: vLLM servers; openai: an API (text only, not trainable); or "
         "./file.py:Engine, with its settings beside `use`.",
     )
     urls: Annotated[list[str], MAY_CHANGE] = Field(
-        [], description="vllm: running servers (empty: start them). openai: the base URL, ending in /v1."
+        [], description="vllm: URLs of running servers (empty: start servers). openai: the base URL, ending in /v1."
     )
-    timeout_s: Annotated[float, MAY_CHANGE] = Field(600.0, gt=0, description="vllm, openai: seconds for one request.")
+    timeout_s: Annotated[float, MAY_CHANGE] = Field(600.0, gt=0, description="vllm, openai: seconds per request.")
     retries: Annotated[int, MAY_CHANGE] = Field(
-        4, ge=0, description="vllm, openai: further attempts after a failure that may pass."
+        4, ge=0, description="vllm, openai: retries after a failure that may be temporary."
     )
 
-    max_batch: Annotated[int, MAY_CHANGE] = Field(64, gt=0, description="torch: requests that are decoded together.")
-    parked_mb: Annotated[int, MAY_CHANGE] = Field(
-        1024, ge=0, description="torch: MiB of cache for sessions between two turns."
+    max_batch: Annotated[int, MAY_CHANGE] = Field(
+        64, gt=0, description="torch: maximum number of requests that are decoded together."
     )
-    threads: Annotated[int, MAY_CHANGE] = Field(1, gt=0, description="torch: threads of tensor operations.")
+    parked_mb: Annotated[int, MAY_CHANGE] = Field(
+        1024, ge=0, description="torch: MiB of KV cache for sessions between two turns."
+    )
+    threads: Annotated[int, MAY_CHANGE] = Field(1, gt=0, description="torch: threads for tensor operations.")
 
     batch_invariant: bool = Field(
         False,
-        description="torch (on a CPU), vllm (0.32, on GPUs): log-probabilities are the same bits whoever shares the "
-        "batch. Slower (docs/engines.md).",
+        description="torch (on a CPU), vllm (0.32, on GPUs): log-probabilities are bit-identical whatever else is in "
+        "the batch. Slower (docs/engines.md).",
     )
 
-    replicas: Annotated[int, MAY_CHANGE] = Field(1, gt=0, description="vllm: how many servers to start.")
-    tensor_parallel: Annotated[int, MAY_CHANGE] = Field(1, gt=0, description="vllm: GPUs of one server.")
+    replicas: Annotated[int, MAY_CHANGE] = Field(1, gt=0, description="vllm: number of servers to start.")
+    tensor_parallel: Annotated[int, MAY_CHANGE] = Field(1, gt=0, description="vllm: GPUs per server.")
     gpus: Annotated[list[Annotated[int, Field(ge=0)]] | None, MAY_CHANGE] = Field(
         None,
         min_length=1,
-        description="vllm: the GPUs of the servers that are started, by their indices among those that this process "
-        "sees, server after server; default: the last ones, so that a trainer has the first.",
+        description="vllm: GPUs of the started servers, server after server, as indices among the GPUs that this "
+        "process sees; default: the last ones, so that the first ones are left for the trainer.",
     )
     memory_share: Annotated[float | None, MAY_CHANGE] = Field(
-        None, gt=0, le=1, description="vllm: share of a GPU's memory that a server takes; default: vLLM's own (0.92)."
+        None, gt=0, le=1, description="vllm: share of a GPU's memory for a server; default: vLLM's own (0.92)."
     )
     max_context: int | None = Field(
         None,
         gt=1,
-        description="vllm: tokens of an episode at most, on servers that are started; default: what the recipe can "
-        "need, at most what the model allows.",
+        description="vllm: maximum number of tokens of an episode, for started servers; default: the maximum that the "
+        "recipe can need, limited by the model's context.",
     )
     colocate: Annotated[Literal["sleep"] | None, MAY_CHANGE] = Field(
         None,
-        description="vllm: servers and trainer share GPUs in turns. sleep: while the trainer computes, the servers' "
-        "weights wait in the machine's memory.",
+        description="vllm: servers and trainer share GPUs and take turns. sleep: while the trainer computes, the "
+        "servers' weights are kept in host memory.",
     )
     python: Annotated[str | None, MAY_CHANGE] = Field(
         None, description="vllm: the interpreter that has vLLM; default: this one, or $AGENTRL_VLLM_PYTHON."
     )
-    args: Annotated[list[str], MAY_CHANGE] = Field([], description="vllm: further arguments of the servers.")
+    args: Annotated[list[str], MAY_CHANGE] = Field([], description="vllm: additional arguments of the servers.")
     transfer: Annotated[TransferSettings, MAY_CHANGE] = Field(
-        default_factory=TransferSettings, description="vllm: how new weights travel."
+        default_factory=TransferSettings, description="vllm: how new weights are sent to the servers."
     )
     weights_dir: Annotated[str | None, MAY_CHANGE] = Field(
-        None, description="vllm: folder for that file, and for adapters; default: shared memory of this machine."
+        None, description="vllm: folder for weight files and adapters; default: shared memory of this machine."
     )
     merge_lora: bool = Field(
         False,
-        description="vllm: with train.lora, send the weights with the adapters merged in, in model.dtype, and not the "
-        "adapters alone.",
+        description="vllm: with train.lora, send the full weights with the adapters merged in (in model.dtype) instead "
+        "of the adapters alone.",
     )
 
     seeded: bool = Field(
-        False, description="vllm: send every completion's seed. Slows sampling; not for CPU servers (docs/engines.md)."
+        False, description="vllm: send a seed with every completion. Slower; not for CPU servers (docs/engines.md)."
     )
 
-    model: str | None = Field(None, description="openai: the model's name there.")
+    model: str | None = Field(None, description="openai: name of the model.")
     api_key_env: Annotated[str, MAY_CHANGE] = Field(
-        "OPENAI_API_KEY", description="openai: environment variable that holds the key."
+        "OPENAI_API_KEY", description="openai: environment variable that holds the API key."
     )
     native_tools: bool = Field(
-        True, description="openai: send tools in the API's own form; false: describe them in the prompt."
+        True, description="openai: send tools as the API defines them; false: describe them in the prompt."
     )
-    input_price: float = Field(0.0, ge=0, description="openai: price of a million prompt tokens.")
-    output_price: float = Field(0.0, ge=0, description="openai: price of a million completion tokens.")
+    input_price: float = Field(0.0, ge=0, description="openai: price per million prompt tokens.")
+    output_price: float = Field(0.0, ge=0, description="openai: price per million completion tokens.")
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Those of an engine of one's own: every key that was given."""
+        """The settings of a user-defined engine: every key that was given."""
         given = self.model_fields_set - {"use"} if is_reference(self.use) else ()
         return {key: getattr(self, key) for key in sorted(given)}
 
     @model_serializer(mode="wrap")
     def _without_others(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Of an engine of one's own: without the defaults of the built-in ones."""
+        """A user-defined engine is serialised without the defaults of the built-in ones."""
         found: dict[str, Any] = whole(self)
         kept = self.model_fields_set if is_reference(self.use) else found.keys()
         return {key: value for key, value in found.items() if key in kept}
@@ -139,13 +141,13 @@ class EngineSettings(WithPlugIn):
                 owners = [use for use, keys in KEYS.items() if name in keys]
                 raise ValueError(f"{name!r} belongs to {' and '.join(owners)}, and engine.use is {self.use!r}")
         if self.gpus is not None and len(set(self.gpus)) < len(self.gpus):
-            raise ValueError(f"'gpus' names one twice: {self.gpus}")
+            raise ValueError(f"'gpus' contains an index twice: {self.gpus}")
         if self.colocate is not None and self.memory_share is None:
-            raise ValueError("'colocate' needs 'memory_share': how much of a GPU the servers take while they sample")
+            raise ValueError("'colocate' needs 'memory_share': the share of GPU memory for servers that are awake")
         if self.use == "openai" and not (len(self.urls) == 1 and self.model):
             raise ValueError(
                 "an API needs exactly one url and a model: {use: openai, urls: [https://.../v1], model: NAME}"
             )
         if bad := [url for url in self.urls if not url.startswith(("http://", "https://"))]:
-            raise ValueError(f"{bad[0]!r} is no URL: write http://HOST:PORT")
+            raise ValueError(f"{bad[0]!r} is not a URL: write http://HOST:PORT")
         return self

@@ -1,4 +1,4 @@
-"""Reads recipe files: YAML with places, dotted overrides, and errors that a person can act on."""
+"""Reads recipe files: YAML with line numbers, dotted overrides, and errors with place and remedy."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
         line = mark.line + 1 if mark is not None else 1
         raise RecipeError(f"not valid YAML: {error.problem or error.context}", place=f"{path}:{line}") from None
     if not isinstance(tree, dict):
-        raise RecipeError(f"a recipe is a mapping, found {type(tree).__name__}", place=f"{path}:1")
+        raise RecipeError(f"a recipe must be a mapping, found {type(tree).__name__}", place=f"{path}:1")
     given = {}
     for override in overrides:
         given[_apply(tree, override, Recipe)] = override
@@ -65,10 +65,10 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def with_overrides(recipe: Recipe, overrides: Sequence[str], place: Path) -> Recipe:
-    """A recipe that is loaded already, with overrides.
+    """A loaded recipe with overrides.
 
     Args:
-        place: where it was found, for messages.
+        place: its file, for messages.
 
     Raises:
         RecipeError: as `load_recipe`.
@@ -95,7 +95,7 @@ def settings_of(overrides: Sequence[str]) -> dict[str, Any]:
     """`key=value` pairs without a recipe around them, the values in YAML.
 
     Raises:
-        RecipeError: a pair that is none, or a value that is not YAML.
+        RecipeError: a line is not a pair, or a value is not YAML.
     """
     tree: dict[str, Any] = {}
     for override in overrides:
@@ -104,18 +104,18 @@ def settings_of(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _apply(tree: Any, override: str, root: type[BaseModel] | None = None) -> tuple[str, ...]:
-    """Sets one value in the tree; `root`: the section that the tree is, whose short forms may stand in the way."""
+    """Sets one value in the tree. `root`: the section of the tree, whose short forms are expanded on the way."""
     key, equals, text = override.partition("=")
     place = f"--set {override}"
     if not equals or not key:
-        raise RecipeError(f"{override!r} is no override", place=place, remedy="write path.to.key=value")
+        raise RecipeError(f"{override!r} is not an override", place=place, remedy="write path.to.key=value")
     path = tuple(key.split("."))
     at = tree
     for depth, part in enumerate(path):
         where = ".".join(path[:depth])
         if isinstance(at, list):
             if not part.isdigit() or int(part) >= len(at):
-                raise RecipeError(f"{where} is a list of {len(at)}; {part!r} is no index", place=place)
+                raise RecipeError(f"{where} is a list of {len(at)}; {part!r} is not an index", place=place)
         elif not isinstance(at, dict):
             raise RecipeError(f"{where} is a value and has no {part!r}", place=place)
         slot: Any = int(part) if isinstance(at, list) else part
@@ -137,7 +137,7 @@ def _spelled_out(path: tuple[str, ...], value: Any, root: type[BaseModel] | None
     """The mapping that a short form stands for, so that an override can reach into it.
 
     Raises:
-        ValueError: it is none of the section's.
+        ValueError: the section has no such short form.
     """
     section = section_at(root, path) if root is not None else None
     if section is not None and issubclass(section, Short) and (found := section.spelled_out(value)) is not value:
@@ -149,7 +149,7 @@ def _validate(tree: Any, path: Path, given: dict[tuple[str, ...], str]) -> Recip
     plain = _plain(tree)
     for loc, value in _strangers(plain):
         raise RecipeError(
-            f"{'.'.join(map(str, loc))}: {value!r} is no value that a run could keep",
+            f"{'.'.join(map(str, loc))}: a run cannot store the value {value!r}",
             place=_place(tree, loc, path, given),
             remedy="write a finite number" if isinstance(value, float) else f"write it in quotes: '{value}'",
         )
@@ -168,7 +168,7 @@ def _validate(tree: Any, path: Path, given: dict[tuple[str, ...], str]) -> Recip
 
 
 def _plain(node: Any) -> Any:
-    """Ruamel's containers and scalars as Python's own."""
+    """Ruamel's containers and scalars as plain Python objects."""
     if isinstance(node, dict):
         return {str(key): _plain(value) for key, value in node.items()}
     if isinstance(node, list):
@@ -180,8 +180,8 @@ def _plain(node: Any) -> Any:
 
 
 def _strangers(node: Any, loc: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Values that YAML has and JSON has not (infinities, dates, sets), and where: they would not come back from a run's
-    record as they were given."""
+    """Values that YAML has and JSON does not (infinities, dates, sets), with their locations. A run could not store and
+    restore them."""
     if isinstance(node, dict | list):
         for key, value in node.items() if isinstance(node, dict) else enumerate(node):
             yield from _strangers(value, (*loc, key))
@@ -190,7 +190,7 @@ def _strangers(node: Any, loc: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
 
 
 def _explain(error: ValidationError, tree: Any, path: Path, given: dict[tuple[str, ...], str]) -> RecipeError:
-    """One RecipeError for all that is wrong, a line each."""
+    """One RecipeError for all errors, one line each."""
     lines: list[str] = []
     first_place, first_remedy = "", None
     for found in error.errors():
@@ -218,20 +218,20 @@ def _message(found: Any, loc: tuple[Any, ...]) -> tuple[str, str | None]:
     if kind == "missing":
         return "is required and missing", None
     if kind in ("model_type", "model_attributes_type"):
-        return f"is a section of keys, found {found.get('input')!r}", f"its keys: {', '.join(_allowed(loc))}"
+        return f"must be a section of keys, found {found.get('input')!r}", f"its keys: {', '.join(_allowed(loc))}"
     if kind == "dict_type":
-        return f"is a mapping of names to settings, found {found.get('input')!r}", None
+        return f"must be a mapping of names to settings, found {found.get('input')!r}", None
     return in_words(found), None
 
 
 def _allowed(loc: tuple[Any, ...]) -> list[str]:
-    """Names that are allowed in the section at `loc`."""
+    """The keys that the section at `loc` allows."""
     section = section_at(Recipe, loc)
     return sorted(section.model_fields) if section is not None else []
 
 
 def _place(tree: Any, loc: tuple[Any, ...], path: Path, given: dict[tuple[str, ...], str]) -> str:
-    """`file:line` of the deepest part of `loc` that the file has, or the override that brought it."""
+    """`file:line` of the deepest part of `loc` that the file contains, or the override that set it."""
     dotted = tuple(map(str, loc))
     for key, text in given.items():
         if dotted[: len(key)] == key or key[: len(dotted)] == dotted:

@@ -17,10 +17,12 @@ class ScratchModel(Section):
     layers: int = Field(2, ge=1)
     heads: int = Field(2, ge=1)
     kv_heads: int | None = Field(None, ge=1, description="Fewer than heads: grouped-query attention. Default: heads.")
-    vocab_size: int = Field(600, ge=259, description="At most; the texts may yield fewer.")
-    max_context: int = Field(1024, ge=16, description="Tokens of an episode, prompt and completions together.")
+    vocab_size: int = Field(600, ge=259, description="Maximum size of the vocabulary; the texts may yield fewer.")
+    max_context: int = Field(
+        1024, ge=16, description="Maximum tokens of an episode: prompt, completions and observations together."
+    )
     init_range: float = Field(
-        0.06, gt=0, description="Standard deviation of the initial weights. 0.02 learns to copy far more slowly."
+        0.06, gt=0, description="Standard deviation of the initial weights. With 0.02 copying is learned far slower."
     )
 
     @model_validator(mode="after")
@@ -33,30 +35,30 @@ class ScratchModel(Section):
 
 
 class ModelSettings(Section):
-    """The section `model` of a recipe: exactly one of `path` and `scratch`."""
+    """The policy: exactly one of `path` and `scratch`."""
 
     path: str | None = Field(
         None, description="A Hugging Face model folder, a .gguf file (or its folder), or package:NAME (see find_model)."
     )
-    scratch: ScratchModel | None = Field(None, description="Build a small model from nothing.")
+    scratch: ScratchModel | None = Field(None, description="Build a small model from scratch.")
     template: str | None = Field(
         None,
-        description="The chat template: a file, or a shipped one by name (docs/templates.md); default: the model's.",
+        description="Chat template: a file, or the name of a shipped one (docs/templates.md); default: the model's.",
     )
     template_args: dict[str, Any] = Field(
-        {}, description="What the chat template reads beside messages and tools, for example {enable_thinking: false}."
+        {}, description="Arguments of the chat template besides messages and tools, e.g. {enable_thinking: false}."
     )
     dtype: Literal["float32", "bfloat16"] = Field(
-        "float32", description="Of the weights that the engine samples with. Training keeps its own in float32."
+        "float32", description="Data type of the engine's weights. The trainer keeps its weights in float32."
     )
     device: Annotated[Literal["auto", "cpu", "cuda"], MAY_CHANGE] = Field(
-        "auto", description="Where training and the torch engine compute; auto: a GPU if there is one."
+        "auto", description="Device of the trainer and the torch engine; auto: a GPU if there is one."
     )
 
     @model_validator(mode="after")
     def _templates_are_for_models_with_another(self) -> ModelSettings:
         if self.scratch is not None and (self.template is not None or self.template_args):
-            raise ValueError("a scratch model has the template chatml: 'template' and 'template_args' go with 'path'")
+            raise ValueError("a scratch model uses the template chatml: 'template' and 'template_args' need 'path'")
         return self
 
     @model_validator(mode="after")
@@ -68,9 +70,9 @@ class ModelSettings(Section):
         return self
 
     def for_training(self) -> ModelSettings:
-        """The same settings with the weights that training adds its small steps to."""
+        """The same settings with float32 weights: small updates would be lost in bfloat16."""
         return self.model_copy(update={"dtype": "float32"})
 
     def at(self, folder: Path) -> ModelSettings:
-        """The same settings with the weights of a folder, for example a checkpoint, whose template is settled."""
+        """The same settings with the weights of a folder, for example a checkpoint, which contains its template."""
         return ModelSettings(path=str(folder), scratch=None, dtype=self.dtype, device=self.device)

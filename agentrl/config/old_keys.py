@@ -1,4 +1,4 @@
-"""Keys that recipes no longer have: a file with one is told what to write, the recipe of a stored run is read."""
+"""Keys of earlier versions. In a recipe file they are errors that name the new key; stored runs are migrated."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ RENAMED: dict[tuple[str, ...], str] = {
     ("train", "staleness"): "max_staleness",
     ("stages", "*", "rl", "train", "staleness"): "max_staleness",
 }
-"""Path of a key -> its name now."""
+"""Path of an old key -> its new name."""
 
 SPREAD: list[tuple[str, ...]] = [("agent", "args"), ("tools", "*", "settings")]
-"""Mappings whose keys now stand beside them, next to `use`. `*`: every entry of a list."""
+"""Mappings whose keys moved up, next to `use`. `*`: every entry of a list."""
 
 GONE: dict[tuple[str, ...], str] = {
     ("engine", "cuda_graphs"): "remove the key: the torch engine launches every operation; the engine for GPUs is vllm",
 }
-"""Path of a key that nothing replaces -> what to do."""
+"""Path of a removed key -> remedy."""
 
 
 def old_keys(tree: Any) -> Iterator[tuple[Location, str, str]]:
-    """Where a recipe has such a key, what became of it, and what to do."""
+    """The old keys of a recipe: location, what happened to the key, remedy."""
     for path, now in RENAMED.items():
         for location, _ in _found(tree, path):
             yield location, "is a key of earlier versions", f"write {'.'.join(map(str, (*location[:-1], now)))}"
@@ -38,16 +38,16 @@ def old_keys(tree: Any) -> Iterator[tuple[Location, str, str]]:
                 yield location, "is a key of earlier versions", f"write its keys beside 'use': {{use: NAME, {keys}}}"
     for path, remedy in GONE.items():
         for location, _ in _found(tree, path):
-            yield location, "is gone", remedy
+            yield location, "was removed", remedy
 
 
 def renewed(stored: Any) -> Any:
-    """A stored recipe as it would be written now. The given one stays as it is."""
+    """A stored recipe with its old keys replaced. The argument is not changed."""
     tree = copy.deepcopy(stored)
     for path, now in RENAMED.items():
         for _, section in _found(tree, path):
             value = section.pop(path[-1])
-            if value is not None:  # else the default, which has taken the place of none
+            if value is not None:  # else the default, which replaces null
                 section[now] = value
     for path in SPREAD:
         for _, section in _found(tree, path):
@@ -60,7 +60,7 @@ def renewed(stored: Any) -> Any:
 
 
 def _found(tree: Any, path: tuple[str, ...]) -> list[tuple[Location, dict[str, Any]]]:
-    """Where the key at the end of a path is, and the sections that hold it."""
+    """The locations of the key at the end of a path, with the sections that contain it."""
     at: list[tuple[Location, Any]] = [((), tree)]
     for part in path[:-1]:
         at = [pair for location, section in at for pair in _children(location, section, part)]

@@ -1,7 +1,7 @@
-"""The recipe: one YAML file that says everything about a task and how to learn it.
+"""The recipe: one YAML file that defines a task and its training.
 
-Every key has a meaning and a default; an unknown key is an error that names the file, the line, and the nearest
-key. Values of the form `./file.py:Name` or `pkg.module:Name` name user code; `./file` is relative to the recipe.
+An unknown key is an error that names the file, the line, and the nearest key. Values of the form `./file.py:Name` or
+`pkg.module:Name` refer to user code; `./file` is relative to the recipe.
 """
 
 from __future__ import annotations
@@ -29,11 +29,13 @@ from agentrl.types.sandbox import SandboxSpec
 
 
 class SandboxSettings(PlugIn):
-    """Where tools run, when they need a sandbox. Further keys are the backend's own settings."""
+    """The sandboxes of tools that need one. Other keys are the backend's own settings."""
 
     use: str = Field("namespace", description="A backend (agentrl list sandboxes), or ./file.py:Name.")
-    spec: SandboxSpec = Field(default_factory=SandboxSpec, description="What every sandbox is like.")
-    pool: Annotated[int, MAY_CHANGE] = Field(0, ge=0, description="Sandboxes made ahead of need, while models decode.")
+    spec: SandboxSpec = Field(default_factory=SandboxSpec, description="Limits and content of every sandbox.")
+    pool: Annotated[int, MAY_CHANGE] = Field(
+        0, ge=0, description="Number of sandboxes that are created in advance, while models decode."
+    )
 
 
 class ToolSettings(PlugIn):
@@ -52,10 +54,10 @@ class Track(PlugIn):
 class WarmStart(Section, Short):
     """Supervised training on demonstrations of a script, before reinforcement learning."""
 
-    script: str = Field(description="Name of the script (under `scripts`) that demonstrates.")
-    episodes: int = Field(256, gt=0, description="Demonstrations to collect.")
+    script: str = Field(description="Name of the script (under `scripts`) that plays the demonstrations.")
+    episodes: int = Field(256, gt=0, description="Number of demonstrations.")
     steps: int = Field(600, gt=0, description="Optimiser steps.")
-    batch: int = Field(16, gt=0, description="Demonstrations a step.")
+    batch: int = Field(16, gt=0, description="Demonstrations per step.")
     lr: float = Field(1e-3, gt=0, description="Peak learning rate.")
 
     @classmethod
@@ -67,42 +69,47 @@ class WarmStart(Section, Short):
 Kind = Literal["sft", "preference", "rl"]
 KINDS: tuple[Kind, ...] = typing.get_args(Kind)
 SPLITS = ("train", "eval", "demo", "rollout")
-"""What the ids of episodes begin with where no stage has a name."""
+"""Prefixes of episode ids in a recipe without named stages."""
 
 Cut = Literal["keep", "mask", "drop"]
-"""What becomes of an episode that a limit ended."""
+"""How training treats an episode that a limit ended."""
 
 
 class TrainSection(TrainSettings):
-    """Training: the loop's sizes, and the optimiser's settings."""
+    """Training: the sizes of the loop, and the settings of the optimiser."""
 
-    iterations: Annotated[int, MAY_CHANGE] = Field(100, gt=0, description="Rollout, credit and update, so many times.")
-    groups: int = Field(8, gt=0, description="Tasks an iteration.")
-    group_size: int = Field(8, gt=0, description="Episodes of each task.")
+    iterations: Annotated[int, MAY_CHANGE] = Field(
+        100, gt=0, description="Number of iterations (rollout, credit, update)."
+    )
+    groups: int = Field(8, gt=0, description="Groups (tasks) per iteration.")
+    group_size: int = Field(8, gt=0, description="Episodes per group.")
     max_staleness: int = Field(
         0,
         ge=0,
-        description="Rollouts go on while the trainer computes, at most so many updates ahead of it; 0: synchronous.",
+        description="0: synchronous training. Above 0: rollouts continue while the trainer computes, at most this many "
+        "updates ahead.",
     )
 
     canary: Annotated[bool, MAY_CHANGE] = Field(
         True,
         description="After every update, compare a few log-probabilities of engine and trainer: weights that did not "
-        "arrive are an error.",
+        "reach the engine are an error.",
     )
 
     truncated: Cut = Field(
         "keep",
-        description="Episodes that a limit of turns or tokens ended: they train (keep), only count in baselines (mask, "
-        "DAPO's overlong filtering), or are left out altogether (drop).",
+        description="Episodes that a limit of turns or tokens ended. keep: train on them; mask: use them in baselines "
+        "only (DAPO's overlong filtering); drop: ignore them.",
     )
     timed_out: Cut = Field("keep", description="The same for episodes that limits.episode_s ended.")
 
-    stop: Annotated[StopSettings | None, MAY_CHANGE] = Field(None, description="When to end before the last iteration.")
+    stop: Annotated[StopSettings | None, MAY_CHANGE] = Field(
+        None, description="Rule that ends training before the last iteration."
+    )
 
     @property
     def corrects_stale_tokens(self) -> bool:
-        """Whether tokens that older policies sampled are told apart from the policy's own."""
+        """Whether the loss corrects for tokens that older policies sampled."""
         return self.importance is not None or self.old_logprobs == "engine"
 
     @model_validator(mode="after")
@@ -118,16 +125,16 @@ class TrainSection(TrainSettings):
 class EvalSettings(Section):
     """Evaluation before, during and after training."""
 
-    tasks: TaskSettings | None = Field(None, description="Default: the training tasks.")
-    episodes: int = Field(64, gt=0, description="Episodes of one evaluation.")
+    tasks: TaskSettings | None = Field(None, description="Tasks of the evaluation; default: the training tasks.")
+    episodes: int = Field(64, gt=0, description="Episodes per evaluation.")
     every: Annotated[int, MAY_CHANGE] = Field(
-        0, ge=0, description="Also after every so many iterations; 0: only at start and end."
+        0, ge=0, description="Iterations between evaluations; 0: evaluate only at start and end."
     )
     temperature: float = Field(1.0, ge=0, description="Sampling temperature of the evaluation.")
 
 
 class RlStage(Section):
-    """Reinforcement learning. What it gives replaces the recipe's section of that name; of `train`, key by key."""
+    """Reinforcement learning. A section of the stage replaces the recipe's; `train` is merged key by key."""
 
     tasks: TaskSettings | None = None
     agent: AgentSettings | None = None
@@ -139,20 +146,24 @@ class RlStage(Section):
     sampling: SamplingSettings | None = None
     curriculum: list[CurriculumPart] | None = None
     eval: EvalSettings | None = None
-    train: TrainSection = Field(default_factory=TrainSection, description="What differs from the recipe's `train`.")
+    train: TrainSection = Field(
+        default_factory=TrainSection, description="Keys that differ from the recipe's `train`."
+    )
 
 
 class StageSettings(Section):
     """One entry of `stages`: a name, and exactly one of the kinds."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9_-]+$", description="Names its episodes, metrics and checkpoints.")
-    sft: SftStage | None = Field(None, description="Supervised training: on a script, a file or a run.")
-    preference: PreferenceStage | None = Field(None, description="Training on preferences: from a file or a run.")
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9_-]+$", description="Name of the stage in episode ids, metrics and checkpoints."
+    )
+    sft: SftStage | None = Field(None, description="Supervised training on a script, a file or a run.")
+    preference: PreferenceStage | None = Field(None, description="Training on preferences from a file or a run.")
     rl: RlStage | None = Field(None, description="Reinforcement learning.")
 
     @property
     def kind(self) -> Kind:
-        """Which of the kinds it is."""
+        """The kind of the stage."""
         return next(kind for kind in KINDS if getattr(self, kind) is not None)
 
     @property
@@ -163,7 +174,7 @@ class StageSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _alone(cls, value: Any) -> Any:
-        """`rl:` alone is a stage with the recipe's settings."""
+        """`rl:` without keys is a stage with the recipe's settings."""
         if isinstance(value, dict) and "rl" in value and value["rl"] is None and not {"sft", "preference"} & {*value}:
             return {**value, "rl": {}}
         return value
@@ -171,50 +182,54 @@ class StageSettings(Section):
     @model_validator(mode="after")
     def _one_kind(self) -> StageSettings:
         if sum(getattr(self, kind) is not None for kind in KINDS) != 1:
-            raise ValueError(f"a stage is exactly one of {', '.join(KINDS)}")
+            raise ValueError(f"a stage needs exactly one of {', '.join(KINDS)}")
         if self.name in SPLITS:
-            raise ValueError(f"{self.name!r} means something else in an episode's id: take another name")
+            raise ValueError(f"{self.name!r} is reserved: it names a split in episode ids; choose another name")
         return self
 
 
 class Recipe(Section):
-    """A task and how to learn it."""
+    """A task and its training."""
 
-    name: str = Field(description="Names runs and pages.")
-    seed: int = Field(0, ge=0, description="Fixes tasks, sampling, initial weights and the order of training.")
+    name: str = Field(description="Name of the recipe; also the default name of run directories.")
+    seed: int = Field(0, ge=0, description="Seed of tasks, sampling, initial weights and the order of training.")
     tasks: TaskSettings
     agent: AgentSettings = Field(default_factory=AgentSettings)
-    tools: list[ToolSettings] = Field([], description="Built-ins by name (shell, files, search, answer, ...), or code.")
+    tools: list[ToolSettings] = Field(
+        [], description="Built-in tools by name (shell, files, search, answer, ...), or references to user code."
+    )
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
     rewards: dict[str, RewardSettings] = Field({}, description="Reward components by name.")
-    gate: list[Gate] = Field([], description="Components that must reach a threshold before those below them count.")
+    gate: list[Gate] = Field([], description="Components that must reach a threshold before other components count.")
     credit: CreditSettings = Field(default_factory=lambda: CreditSettings(use="grpo"))
     information_gain: InformationGain | None = Field(
-        None, description="Score the gold answer before every turn; credit that needs it does so anyway, by default."
+        None, description="Score the gold answer before every turn; on by default if the credit estimator needs it."
     )
     model: ModelSettings | None = Field(None, description="The policy.")
-    engine: EngineSettings = Field(default_factory=EngineSettings, description="Who samples from it.")
-    scripts: dict[str, str] = Field({}, description="Policies written in Python, by name (oracle, random, ...).")
+    engine: EngineSettings = Field(
+        default_factory=EngineSettings, description="The inference engine that samples from the policy."
+    )
+    scripts: dict[str, str] = Field({}, description="Scripted policies in Python, by name (oracle, random, ...).")
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
     limits: Annotated[Limits, MAY_CHANGE] = Field(default_factory=Limits)
-    concurrency: Annotated[int, MAY_CHANGE] = Field(64, gt=0, description="Episodes in flight.")
+    concurrency: Annotated[int, MAY_CHANGE] = Field(64, gt=0, description="Maximum number of episodes in flight.")
     scale: Annotated[ScaleSettings, MAY_CHANGE] = Field(
-        default_factory=ScaleSettings, description="Who plays, trains and samples where."
+        default_factory=ScaleSettings, description="Placement of rollout workers, trainer ranks and vLLM servers."
     )
     warm_start: WarmStart | None = None
     train: TrainSection | None = None
     curriculum: list[CurriculumPart] = Field(
-        [], description="Training: which tasks, how, and which episodes train. Parts by name, with settings; or code."
+        [], description="Parts that select tasks and the episodes to train on: names with settings, or user code."
     )
     eval: EvalSettings | None = None
     stages: list[StageSettings] = Field(
-        [], description="Trainings one after another, each on the policy of the one before; default: warm_start, train."
+        [], description="Training stages, each starting from the policy of the previous; default: warm_start, train."
     )
     track: Annotated[list[Track], MAY_CHANGE] = Field(
-        [], description="Experiment trackers that get the metrics: tensorboard, wandb, mlflow, trackio, or code."
+        [], description="Experiment trackers for the metrics: tensorboard, wandb, mlflow, trackio, or user code."
     )
 
-    # Where the recipe lies: paths and references in it are relative to this folder.
+    # The folder of the recipe: paths and references in it are relative to this folder.
     _base: Path = PrivateAttr(default_factory=Path.cwd)
 
     @property
@@ -235,7 +250,7 @@ class Recipe(Section):
     @model_validator(mode="before")
     @classmethod
     def _stages_inherit(cls, value: Any) -> Any:
-        """Each stage's `train` with what it leaves to the recipe's."""
+        """Each stage's `train`, with missing keys taken from the recipe's `train`."""
         if not isinstance(value, dict) or not isinstance(value.get("stages"), list):
             return value
         return {**value, "stages": [_inheriting(stage, value.get("train")) for stage in value["stages"]]}
@@ -255,7 +270,7 @@ class Recipe(Section):
     def _stages_follow(self) -> Recipe:
         if self.stages and self.warm_start is not None:
             remedy = f"stages: [{{name: warm_start, sft: {{script: {self.warm_start.script}}}}}, ...]"
-            raise misplaced("warm_start", "a recipe with stages has no warm start: it is their first", None, remedy)
+            raise misplaced("warm_start", "a recipe with stages has no warm_start: make it a stage", None, remedy)
         names = [stage.name for stage in self.stages]
         for index, stage in enumerate(self.stages):
             if stage.name in names[:index]:
@@ -266,10 +281,10 @@ class Recipe(Section):
         return self
 
     def _refers_back(self, index: int, kind: Kind, name: str) -> None:
-        """Raises unless the stage that another one takes its episodes from comes before it, and has some."""
+        """Raises unless a stage takes its episodes from an earlier stage that plays episodes."""
         at = [stage.name for stage in self.stages].index(name)
         earlier = [stage.name for stage in self.stages[:index] if stage.records]
-        remedy = f"stages before it that play episodes: {', '.join(earlier) or 'none'}; or name a run directory"
+        remedy = f"earlier stages that play episodes: {', '.join(earlier) or 'none'}; or name a run directory"
         if at >= index:
             why = f"stage {name!r} is " + ("the stage itself" if at == index else f"a later one (the {_nth(at)})")
             raise misplaced(f"stages.{index}.{kind}.run", f"{why}: it has no episodes yet", name, remedy)
@@ -281,27 +296,27 @@ class Recipe(Section):
         scale = self.scale
         if scale.use == "ray" and not scale.rollout_workers and scale.trainer_ranks == 1 and not self.launches_servers:
             raise ValueError(
-                "scale.use is 'ray', and nothing is placed there: say for example scale.rollout_workers: 2"
+                "scale.use is 'ray', but nothing runs there: set for example scale.rollout_workers: 2"
             )
         if self.launches_servers and self.engine.gpus is not None:
-            raise ValueError("'engine.gpus' are of one machine, and Ray places the servers: scale.server_gpus")
+            raise ValueError("'engine.gpus' selects GPUs of one machine, but Ray places servers: set scale.server_gpus")
         return self
 
     @property
     def launches_servers(self) -> bool:
-        """Whether vLLM servers are started on the cluster of `scale`."""
+        """Whether vLLM servers are started on the Ray cluster of `scale`."""
         return self.scale.use == "ray" and self.engine.use == "vllm" and not self.engine.urls
 
 
 class TrainingRecipe(Recipe):
-    """A recipe that trains: what training needs is there."""
+    """A recipe that trains: it has the sections that training needs."""
 
     model: ModelSettings
     train: TrainSection
 
     @classmethod
     def of(cls, recipe: Recipe) -> TrainingRecipe:
-        """The recipe as one.
+        """The recipe as a training recipe.
 
         Raises:
             RecipeError: a section is missing.
@@ -315,7 +330,7 @@ class TrainingRecipe(Recipe):
 
 
 def _inheriting(stage: Any, train: Any) -> Any:
-    """A stage as it is written, its `train` filled up from the recipe's."""
+    """A stage as written, with missing keys of its `train` taken from the recipe's `train`."""
     if not isinstance(stage, dict) or not isinstance(train, dict):
         return stage
     for kind in KINDS:
@@ -334,7 +349,7 @@ def _nth(index: int) -> str:
 
 
 def recipe_from_run(info: dict[str, Any]) -> Recipe:
-    """The recipe that `run.json` holds, resolved as it was then."""
+    """The resolved recipe stored in `run.json`."""
     recipe = Recipe.model_validate(renewed(info["recipe"]))
     recipe._base = Path(info["base"])
     return recipe

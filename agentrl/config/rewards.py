@@ -10,7 +10,7 @@ from agentrl.config.sections import PlugIn, Section, alone
 
 
 class Noise(Section):
-    """Error rates of a verifier of right (1) and wrong (0).
+    """Error rates of a binary verifier (1: right, 0: wrong).
 
     Attributes:
         false_positive: rho0 = P(accepted | wrong).
@@ -23,12 +23,12 @@ class Noise(Section):
     @model_validator(mode="after")
     def _informative(self) -> Self:
         if self.false_positive + self.false_negative >= 1:
-            raise ValueError("a verifier whose error rates sum to 1 or more says nothing")
+            raise ValueError("a verifier whose error rates sum to 1 or more carries no information")
         return self
 
 
 class Step(Section):
-    """One step; exactly one key.
+    """One step that transforms a reward; exactly one key.
 
     Noise corrections: arXiv:2510.00915. `backward` gives an unbiased reward (R - rho0) / (1 - rho0 - rho1); it is a
     shift and a scale, so an estimator that subtracts the mean and divides by the standard deviation undoes it.
@@ -40,21 +40,21 @@ class Step(Section):
     with the number of turns.
     """
 
-    normalise: tuple[float, float] | None = Field(None, description="[low, high] is mapped to [0, 1].")
-    clip: tuple[float, float] | None = Field(None, description="Values below low or above high become low or high.")
-    backward: Noise | None = Field(None, description="Backward correction of a noisy verifier.")
-    forward: Noise | None = Field(None, description="Forward correction of a noisy verifier (of 0 and 1).")
-    process_clip: float | None = Field(None, description="eta of min(p - eta, 0).")
-    process_delta: bool | None = Field(None, description="true: p_k - p_{k+1} over the turns.")
+    normalise: tuple[float, float] | None = Field(None, description="Map [low, high] to [0, 1].")
+    clip: tuple[float, float] | None = Field(None, description="Clip values to [low, high].")
+    backward: Noise | None = Field(None, description="Backward correction for a noisy verifier.")
+    forward: Noise | None = Field(None, description="Forward correction for a noisy binary verifier.")
+    process_clip: float | None = Field(None, description="eta in min(p - eta, 0).")
+    process_delta: bool | None = Field(None, description="true: replace p_k by p_k - p_{k+1} over the turns.")
 
     @model_validator(mode="after")
     def _one(self) -> Self:
         if len(self.given) != 1:
-            raise ValueError(f"a step has exactly one of: {', '.join(type(self).model_fields)}")
+            raise ValueError(f"a step needs exactly one of: {', '.join(type(self).model_fields)}")
         for key in ("normalise", "clip"):
             bounds = getattr(self, key)
             if bounds is not None and not bounds[0] < bounds[1]:
-                raise ValueError(f"{key} takes [low, high] with low < high")
+                raise ValueError(f"{key} needs [low, high] with low < high")
         return self
 
     @property
@@ -63,23 +63,23 @@ class Step(Section):
 
 
 class RewardSettings(PlugIn):
-    """One reward component. Further keys are the component's own settings."""
+    """One reward component. Other keys are the component's own settings."""
 
-    use: str | None = Field(None, description="A reward function; default: the built-in of the component's name.")
-    weight: float = Field(1.0, description="Weight in the sum; 0 records without counting.")
+    use: str | None = Field(None, description="A reward function; default: the built-in with the component's name.")
+    weight: float = Field(1.0, description="Weight in the sum; with 0 the value is recorded but does not count.")
     required: bool | None = Field(
-        None, description="Without its value the episode is not scored; default: true for judges, else false."
+        None, description="true: an episode without this value is not scored; default: true for judges, else false."
     )
-    then: list[Step] = Field([], description="Steps that change its value, in order: normalise, clip, ...")
+    then: list[Step] = Field([], description="Steps that transform the value, in order: normalise, clip, ...")
 
     @classmethod
     def spelled_out(cls, value: Any) -> Any:
-        """A reference alone is the function; nothing is the built-in of that name."""
+        """A string is the function; null is the built-in with the component's name."""
         return {} if value is None else alone(value, "use")
 
     @property
     def spec(self) -> dict[str, Any]:
-        """As `RewardSet.from_recipe` takes it."""
+        """The settings in the form that `RewardSet.from_recipe` takes."""
         named = {"use": self.use, "weight": self.weight, "required": self.required, "then": self.then}
         return {**self.settings, **named}
 
@@ -87,10 +87,12 @@ class RewardSettings(PlugIn):
 class Gate(Section):
     """One entry of the recipe's `gate`: exactly one of `at_least` and `above`."""
 
-    on: str = Field(description="The component that opens the gate; of a turn component, its sum over the turns.")
-    at_least: float | None = Field(None, description="Open if the component is >= this.")
-    above: float | None = Field(None, description="Open if the component is > this.")
-    shuts: list[str] | None = Field(None, description="What it shuts; default: all that no gate up to this is on.")
+    on: str = Field(description="The component that opens the gate; a turn component counts with its sum over turns.")
+    at_least: float | None = Field(None, description="The gate is open if the component is >= this.")
+    above: float | None = Field(None, description="The gate is open if the component is > this.")
+    shuts: list[str] | None = Field(
+        None, description="Components that it closes; default: all that neither this gate nor one before it is on."
+    )
 
     @model_validator(mode="after")
     def _one_threshold(self) -> Gate:

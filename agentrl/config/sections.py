@@ -1,7 +1,7 @@
-"""What the sections of a recipe have in common: short forms, settings that may change, and how a key is found.
+"""Shared parts of the recipe's sections: short forms, settings that may change, and the lookup of a key.
 
-A section declares both beside its fields, wherever it stands: loading a recipe, `--set` and going on with a run all
-ask here.
+A section declares its short form and its changeable settings beside its fields. The recipe loader, `--set` and the
+check of a resumed run use these declarations.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from agentrl.registry.references import is_reference
 
 
 class Section(BaseModel):
-    """Base of all sections: unknown keys are errors, values never change after loading."""
+    """Base of all sections. Unknown keys are errors, and a loaded section is immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class MayChange:
-    """Marks a setting that may differ when a run goes on: `workers: Annotated[int, MAY_CHANGE] = 1`.
+    """Marks a setting that may differ when a run is resumed: `workers: Annotated[int, MAY_CHANGE] = 1`.
 
-    It says where something runs, how long it may take or how much of it there is, and not what an episode is or what
-    an optimiser's step does. A marked section may change as a whole.
+    Such a setting defines where something runs, how long it may take or how much of it there is. It does not change
+    an episode or an optimiser step. A marked section may change as a whole.
     """
 
 
@@ -40,10 +40,10 @@ class Short(BaseModel):
 
     @classmethod
     def spelled_out(cls, value: Any) -> Any:
-        """The mapping that a short form stands for; anything else as it is.
+        """The mapping that a short form stands for; any other value unchanged.
 
         Raises:
-            ValueError: it looks like a short form, and is none.
+            ValueError: the value looks like a short form but is not valid.
         """
         raise NotImplementedError
 
@@ -56,7 +56,7 @@ class Short(BaseModel):
 class PlugIn(Short):
     """A section that names a plug-in: `gspo`, `{gspo: {clip_low: 0.1}}` or `{use: gspo, clip_low: 0.1}`.
 
-    Keys that the section does not have are settings of the plug-in. Its registry checks them.
+    Keys that the section does not define are settings of the plug-in. The plug-in's registry checks them.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -70,7 +70,7 @@ class PlugIn(Short):
 
     @property
     def own_keys(self) -> list[str]:
-        """The keys of the section that are no settings of the plug-in."""
+        """The section's own keys, which are not settings of the plug-in."""
         return [name for name in type(self).model_fields if name != "use"]
 
     @classmethod
@@ -81,13 +81,13 @@ class PlugIn(Short):
             if settings is None or isinstance(settings, dict):
                 return {**(settings or {}), "use": name}
             if cls.model_fields["use"].is_required():
-                raise ValueError(f"the settings of {name} are keys and values, {{{name}: {{key: value}}}}")
+                raise ValueError(f"the settings of {name} must be keys and values, {{{name}: {{key: value}}}}")
         return alone(value, "use")
 
 
 class WithPlugIn(PlugIn):
-    """A section with keys of its own that names a plug-in, too. Built-ins have no settings but these keys: others are
-    errors, unless the plug-in is user code."""
+    """A section that has its own keys and also names a plug-in. Built-ins have no other settings: other keys are errors
+    unless the plug-in is user code."""
 
     @model_validator(mode="after")
     def _knows_its_keys(self) -> Self:
@@ -97,15 +97,15 @@ class WithPlugIn(PlugIn):
 
 
 def alone(value: Any, key: str) -> Any:
-    """A string as `{key: string}`; all else as it is."""
+    """A string becomes `{key: string}`; any other value is unchanged."""
     return {key: value} if isinstance(value, str) else value
 
 
 def misplaced(key: str, message: str, value: Any, remedy: str | None = None) -> ValidationError:
-    """The error of a setting that does not fit another one, for a validator of the whole: it names the setting's place.
+    """An error for a setting that conflicts with another one, for validators of the whole recipe.
 
     Args:
-        key: the setting's, dotted.
+        key: the dotted key of the setting; the error names it as its location.
         message: what is wrong.
     """
     told = message.replace("{", "{{").replace("}", "}}")
@@ -115,18 +115,18 @@ def misplaced(key: str, message: str, value: Any, remedy: str | None = None) -> 
 
 
 def section_at(root: type[BaseModel], path: Sequence[str | int]) -> type[BaseModel] | None:
-    """The section that a path of keys and indices leads to; None if it leads to none."""
+    """The section at a path of keys and indices; None if there is none."""
     at: Any = [root, *(at for _, at in _way(root, path))][-1]
     return at if _is_section(at) else None
 
 
 def may_change(root: type[BaseModel], path: Sequence[str | int]) -> bool:
-    """Whether the setting at a path, or a section that it is in, is marked with `MAY_CHANGE`."""
+    """Whether the setting at a path, or a section that contains it, is marked with `MAY_CHANGE`."""
     return any(field is not None and MAY_CHANGE in field.metadata for field, _ in _way(root, path))
 
 
 def _way(root: type[BaseModel], path: Sequence[str | int]) -> Iterator[tuple[FieldInfo | None, Any]]:
-    """For each part of the path: its field (None: it is an index, or a key of a mapping), and what lies there."""
+    """For each part of the path: its field (None for an index or a key of a mapping), and its type."""
     at: Any = root
     for part in path:
         field = at.model_fields.get(str(part)) if _is_section(at) else None
@@ -135,14 +135,14 @@ def _way(root: type[BaseModel], path: Sequence[str | int]) -> Iterator[tuple[Fie
 
 
 def _essence(annotation: Any) -> Any:
-    """The section, or the list or mapping of them, among what a setting may be; None if there is none."""
+    """The section (or the list or mapping of sections) among the types of a setting; None if there is none."""
     if typing.get_origin(annotation) in (Union, UnionType, typing.Annotated):
         return next((found for each in typing.get_args(annotation) if (found := _essence(each)) is not None), None)
     return annotation if _is_section(annotation) or _element(annotation) is not None else None
 
 
 def _element(annotation: Any) -> Any:
-    """What a list or a mapping holds; None for anything else."""
+    """The element type of a list or a mapping; None for other types."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     return {list: arguments[:1], dict: arguments[1:]}.get(origin, (None,))[0]
 

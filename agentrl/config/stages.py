@@ -1,4 +1,4 @@
-"""The sections of a stage that trains on what is there from the start: supervised, and on preferences."""
+"""The sections of offline stages: supervised training, and training on preferences."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from agentrl.config.train import LrSchedule, OptimiserSettings, PreferenceLossSe
 
 
 class StopSettings(Section):
-    """When a stage ends before its last step: at a threshold, or when nothing has improved for a while."""
+    """A rule that ends a stage before its last step: at a threshold, or when the metric stops improving."""
 
-    metric: str = Field(description="Of the stage's lines in metrics.jsonl; eval/NAME: of its evaluations.")
-    at_least: float | None = Field(None, description="Stop when it is this or more.")
-    at_most: float | None = Field(None, description="Stop when it is this or less.")
-    patience: int | None = Field(None, gt=0, description="Stop after so many lines in a row that are no better.")
-    better: Literal["higher", "lower"] = Field("higher", description="With patience: what better means.")
-    window: int = Field(1, gt=0, description="Of so many lines the mean counts.")
+    metric: str = Field(description="A metric of the stage in metrics.jsonl; eval/NAME: a metric of its evaluations.")
+    at_least: float | None = Field(None, description="Stop when the metric is at least this.")
+    at_most: float | None = Field(None, description="Stop when the metric is at most this.")
+    patience: int | None = Field(None, gt=0, description="Stop after this many lines in a row without improvement.")
+    better: Literal["higher", "lower"] = Field("higher", description="With patience: the direction of improvement.")
+    window: int = Field(1, gt=0, description="Use the mean over this many lines.")
 
     @model_validator(mode="after")
     def _stops(self) -> Self:
@@ -30,18 +30,20 @@ class StopSettings(Section):
 
 
 class OfflineStage(Section):
-    """What supervised and preference stages have in common."""
+    """Settings that supervised and preference stages share."""
 
-    steps: int | None = Field(None, gt=0, description="Optimiser steps; default: as many as `epochs` comes to.")
-    epochs: float | None = Field(None, gt=0, description="Passes over the data, in place of steps; default: 1.")
-    batch: int = Field(16, gt=0, description="Episodes (of preferences: pairs) a step.")
-    lr: float = Field(1e-5, gt=0, description="Peak learning rate; it rises to that over the first 20th of the steps.")
-    lr_schedule: LrSchedule = Field("linear", description="How the rate goes on: constant, or down to 0.")
-    metrics_every: Annotated[int, MAY_CHANGE] = Field(10, gt=0, description="Steps of a line in metrics.jsonl.")
+    steps: int | None = Field(None, gt=0, description="Optimiser steps; default: computed from `epochs`.")
+    epochs: float | None = Field(None, gt=0, description="Passes over the data, instead of steps; default: 1.")
+    batch: int = Field(16, gt=0, description="Episodes per step (preferences: pairs).")
+    lr: float = Field(1e-5, gt=0, description="Peak learning rate, after a warm-up over the first 20th of the steps.")
+    lr_schedule: LrSchedule = Field("linear", description="Learning rate after the warm-up: constant, or down to 0.")
+    metrics_every: Annotated[int, MAY_CHANGE] = Field(10, gt=0, description="Steps per line in metrics.jsonl.")
     checkpoint_every: Annotated[int, MAY_CHANGE] = Field(100, gt=0, description="Steps between checkpoints.")
-    stop: Annotated[StopSettings | None, MAY_CHANGE] = Field(None, description="When to end before the last step.")
+    stop: Annotated[StopSettings | None, MAY_CHANGE] = Field(
+        None, description="Rule that ends the stage before its last step."
+    )
     train: OptimiserSettings = Field(
-        default_factory=OptimiserSettings, description="What differs from the recipe's `train`."
+        default_factory=OptimiserSettings, description="Keys that differ from the recipe's `train`."
     )
 
     @model_validator(mode="after")
@@ -51,23 +53,23 @@ class OfflineStage(Section):
         return self
 
     def steps_over(self, samples: int) -> int:
-        """How many steps a stage with so many episodes (or pairs) takes."""
+        """The number of steps of a stage with this many episodes (or pairs)."""
         return self.steps or max(1, math.ceil((self.epochs or 1) * samples / self.batch))
 
 
 class SftStage(OfflineStage, Short):
     """Supervised training on exactly one of `script`, `jsonl` and `run`."""
 
-    script: str | None = Field(None, description="Name of a script (under `scripts`) that demonstrates.")
-    episodes: int = Field(256, gt=0, description="With script: demonstrations to collect.")
-    tasks: TaskSettings | None = Field(None, description="With script: of these tasks; default: the recipe's.")
-    jsonl: str | None = Field(None, description="Conversations: a JSON object per line (docs/stages.md).")
-    run: str | None = Field(None, description="Episodes: the name of an earlier stage, or a run directory.")
-    min_reward: float | None = Field(None, description="With run: only episodes that earned so much.")
+    script: str | None = Field(None, description="Name of a script (under `scripts`) that plays demonstrations.")
+    episodes: int = Field(256, gt=0, description="With script: number of demonstrations.")
+    tasks: TaskSettings | None = Field(None, description="With script: their tasks; default: the recipe's tasks.")
+    jsonl: str | None = Field(None, description="File of conversations, one JSON object per line (docs/stages.md).")
+    run: str | None = Field(None, description="Stored episodes: the name of an earlier stage, or a run directory.")
+    min_reward: float | None = Field(None, description="With run: only episodes with at least this reward.")
 
     @classmethod
     def spelled_out(cls, value: Any) -> Any:
-        """A name alone is the script."""
+        """A string is the script."""
         return alone(value, "script")
 
     @model_validator(mode="after")
@@ -81,18 +83,20 @@ class SftStage(OfflineStage, Short):
 class PreferenceStage(OfflineStage):
     """Training on preferences, from exactly one of `jsonl` and `run`."""
 
-    jsonl: str | None = Field(None, description="Chosen and rejected replies: a JSON object per line (docs/stages.md).")
-    run: str | None = Field(
-        None, description="The name of an earlier stage, or a run directory: of each group its best against its worst."
+    jsonl: str | None = Field(
+        None, description="File of chosen and rejected replies, one JSON object per line (docs/stages.md)."
     )
-    min_gap: float = Field(1e-6, gt=0, description="With run: pairs whose rewards differ by less are left out.")
+    run: str | None = Field(
+        None, description="The name of an earlier stage, or a run directory: the best and worst episode of each group."
+    )
+    min_gap: float = Field(1e-6, gt=0, description="With run: ignore pairs whose rewards differ by less than this.")
     threshold: float | None = Field(
-        None, description="With run and the loss kto: in place of pairs all episodes, good if they earned so much."
+        None, description="With run and the loss kto: train on all episodes; those with at least this reward are good."
     )
     loss: PreferenceLossSettings = Field(
         default_factory=PreferenceLossSettings, description="A name, or {use: NAME, ...} with its settings."
     )
-    lr: float = Field(1e-6, gt=0, description="Peak learning rate; it rises to that over the first 20th of the steps.")
+    lr: float = Field(1e-6, gt=0, description="Peak learning rate, after a warm-up over the first 20th of the steps.")
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -108,8 +112,8 @@ def _exactly_one(section: Section, *keys: str) -> None:
 
 
 def _only_with(section: Section, key: str, *others: str) -> None:
-    """Raises if a key is given that counts only with another one."""
+    """Raises if a key is given without the key that it needs."""
     fields = type(section).model_fields
     for other in others:
         if getattr(section, key) is None and getattr(section, other) != fields[other].default:
-            raise ValueError(f"{other!r} goes with {key!r}")
+            raise ValueError(f"{other!r} needs {key!r}")

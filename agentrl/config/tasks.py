@@ -1,4 +1,4 @@
-"""The sections `tasks` and `curriculum` of a recipe: what is played."""
+"""The sections `tasks` and `curriculum` of a recipe."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from agentrl.config.sections import PlugIn, Section, Short, alone
 
 
 class TaskSettings(Section, Short):
-    """Where tasks come from: exactly one of `source` and `jsonl`."""
+    """The source of tasks: exactly one of `source` and `jsonl`."""
 
     source: str | None = Field(None, description="A function that returns or yields tasks, e.g. ./task.py:orders.")
     args: dict[str, Any] = Field({}, description="Keyword arguments of `source`.")
-    jsonl: str | None = Field(None, description="A JSON object per line.")
-    prompt: str | None = Field(None, description="With jsonl: the instruction; {field} is replaced by the row's.")
-    id: str | None = Field(None, description="With jsonl: field that holds the task's id; default: line number.")
-    limit: int | None = Field(None, gt=0, description="Use only the first so many tasks.")
-    shuffle: bool = Field(False, description="Shuffle the order (from the recipe's seed).")
+    jsonl: str | None = Field(None, description="A file with one JSON object per line.")
+    prompt: str | None = Field(
+        None, description="With jsonl: the instruction; {field} is replaced by the row's value of this field."
+    )
+    id: str | None = Field(None, description="With jsonl: field with the task's id; default: the line number.")
+    limit: int | None = Field(None, gt=0, description="Use only this many tasks, from the front.")
+    shuffle: bool = Field(False, description="Shuffle the tasks with the recipe's seed.")
 
     @classmethod
     def spelled_out(cls, value: Any) -> Any:
-        """A reference alone is the source."""
+        """A string is the source."""
         return alone(value, "source")
 
     @model_validator(mode="after")

@@ -232,7 +232,7 @@ def test_a_stage_that_refers_to_a_later_one_is_named_before_anything_runs(staged
         done = agentrl(*command, "--set", "stages.0.sft={run: learn}", cwd=staged.parent, ok=False)
         assert done.returncode == 1
         assert "stages.0.sft.run: stage 'learn' is a later one (the third): it has no episodes yet" in done.stderr
-        assert "-> stages before it that play episodes: none; or name a run directory" in done.stderr
+        assert "-> earlier stages that play episodes: none; or name a run directory" in done.stderr
     assert not (staged.parent / "never").exists()
 
 

@@ -156,7 +156,7 @@ def test_overrides_reach_into_rewards_tasks_and_losses(folder: Path) -> None:
 def test_an_override_cannot_reach_into_what_is_no_short_form(folder: Path) -> None:
     assert "--set seed.x=1: seed is a value and has no 'x'" in fails(folder, f"{GOOD}seed: 3\n", "seed.x=1")
     said = fails(folder, f"{GOOD}curriculum: [{{dapo: 3}}]\n", "curriculum.0.rounds=2")
-    assert "--set curriculum.0.rounds=2: curriculum.0: the settings of dapo are keys and values" in said
+    assert "--set curriculum.0.rounds=2: curriculum.0: the settings of dapo must be keys and values" in said
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_an_override_cannot_reach_into_what_is_no_short_form(folder: Path) -> No
         (("rewards:", "credit: {use: gippo}\nrewards:"), ["gippo", "gigpo"]),
         (("rewards:", "credit: gippo\nrewards:"), ["gippo", "gigpo"]),
         (("rewards:", "limits: tight\nrewards:"), ["limits", "a section of keys", "engine_failures"]),
-        (("rewards:", "curriculum: [{dapo: 5}]\nrewards:"), ["settings of dapo are keys and values"]),
+        (("rewards:", "curriculum: [{dapo: 5}]\nrewards:"), ["settings of dapo must be keys and values"]),
         (("rewards:", "credit: {use: gigpo, gama: 1}\nrewards:"), ["gama", "gamma"]),
         (("rewards:", "sandbox: {spec: {memory: 5}}\nrewards:"), ["recipe.yaml:6", "memory", "memory_mb"]),
         (("max_turns: 4", "format: hermis"), ["hermis", "hermes"]),
@@ -224,10 +224,10 @@ def test_each_mistake_is_explained(folder: Path, change: tuple[str, str], expect
     ("override", "expected"),
     [
         ("train.learning_rate=1", ["--set train.learning_rate=1", "unknown key"]),
-        ("engine.cuda_graphs=false", ["engine.cuda_graphs: is gone", "the engine for GPUs is vllm"]),
+        ("engine.cuda_graphs=false", ["engine.cuda_graphs: was removed", "the engine for GPUs is vllm"]),
         ("train.staleness=0", ["train.staleness: is a key of earlier versions", "write train.max_staleness"]),
         ("train.lr", ["write path.to.key=value"]),
-        ("tools.7.use=x", ["no index"]),
+        ("tools.7.use=x", ["not an index"]),
         ("name.first=x", ["name"]),
         ("train.lr=[", ["not a YAML value"]),
         ("train.lr=.inf", ["--set train.lr=.inf", "a finite number"]),

@@ -91,17 +91,17 @@ def test_checkpoints_of_later_stages_sort_behind(tmp_path: Path) -> None:
     [
         ("- {name: a, sft: oracle}\n- {name: b, sft: {run: c}}\n- {name: c, rl: }", 8,
          "stages.1.sft.run: stage 'c' is a later one (the third): it has no episodes yet",
-         "stages before it that play episodes: a; or name a run directory"),
+         "earlier stages that play episodes: a; or name a run directory"),
         ("- {name: b, preference: {run: b}}", 7, "stages.0.preference.run: stage 'b' is the stage itself", "none"),
         ("- {name: a, sft: {jsonl: x}}\n- {name: b, preference: {run: a}}", 8, "stage 'a' plays no episodes", "none"),
         ("- {name: a, sft: oracle}\n- {name: a, rl: }", 8, "stages.1.name: another stage has that name", ""),
         ("- {name: a, sft: nobody}", 7, "stages.0.sft.script: is 'nobody', but scripts has ['oracle']", ""),
         ("- {name: a, sft: {jsonl: x, run: y}}", 7, "give exactly one of script, jsonl, run, found jsonl and run", ""),
-        ("- {name: a, sft: {jsonl: x, min_reward: 1}}", 7, "'min_reward' goes with 'run'", ""),
+        ("- {name: a, sft: {jsonl: x, min_reward: 1}}", 7, "'min_reward' needs 'run'", ""),
         ("- {name: a, preference: {jsonl: x, steps: 1, epochs: 2}}", 7, "give steps or epochs", ""),
         ("- {name: a, sft: {jsonl: x, train: {groups: 3}}}", 7, "stages.0.sft.train.groups: unknown key", "allowed"),
-        ("- {name: a, sft: oracle, rl: {}}", 7, "a stage is exactly one of sft, preference, rl", ""),
-        ("- {name: eval, rl: }", 7, "'eval' means something else in an episode's id", ""),
+        ("- {name: a, sft: oracle, rl: {}}", 7, "a stage needs exactly one of sft, preference, rl", ""),
+        ("- {name: eval, rl: }", 7, "'eval' is reserved", ""),
         ("- {name: a/b, rl: }", 7, "stages.0.name", ""),
         ("- {name: a, rl: {train: {stop: {metric: success}}}}", 7, "give at_least, at_most or patience", ""),
     ],
@@ -117,6 +117,6 @@ def test_mistakes_are_named_with_place_and_remedy(
 
 
 def test_a_warm_start_beside_stages_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="a recipe with stages has no warm start") as error:
+    with pytest.raises(RecipeError, match="a recipe with stages has no warm_start") as error:
         loaded(tmp_path, "warm_start: oracle\nstages: [{name: a, rl: }]\n")
     assert error.value.remedy == "stages: [{name: warm_start, sft: {script: oracle}}, ...]"

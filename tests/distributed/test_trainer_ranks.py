@@ -72,11 +72,11 @@ def test_ranks_of_ours_train_as_those_of_torchrun_also_when_some_die(trainable: 
 
 
 def test_ranks_are_asked_for_where_they_can_be(trainable: Path) -> None:
-    with pytest.raises(RecipeError, match="trainer ranks are processes of their own"):
+    with pytest.raises(RecipeError, match="trainer ranks need their own processes"):
         load_recipe(str(trainable), ["scale.trainer_ranks=2"])
     with pytest.raises(RecipeError, match="'rank_gpus' belongs to ray"):
         load_recipe(str(trainable), ["scale.use=process", "scale.trainer_ranks=2", "scale.rank_gpus=1"])
-    with pytest.raises(RecipeError, match="nothing is placed there"):
+    with pytest.raises(RecipeError, match="nothing runs there"):
         load_recipe(str(trainable), ["scale.use=ray"])
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = run([*torchrun, *command(trainable, "both", *TWO)])

@@ -30,7 +30,7 @@ def test_every_key_belongs_to_an_engine() -> None:
         ({"urls": ["http://a"]}, "'urls' belongs to vllm and openai, and engine.use is 'torch'"),
         ({"use": "vllm", "max_batch": 3}, "'max_batch' belongs to torch"),
         ({"use": "openai", "urls": ["http://a"]}, "exactly one url and a model"),
-        ({"use": "vllm", "urls": ["localhost:8000"]}, "'localhost:8000' is no URL"),
+        ({"use": "vllm", "urls": ["localhost:8000"]}, "'localhost:8000' is not a URL"),
         ({"use": "vlm"}, "there is no engine 'vlm'; did you mean 'vllm'"),
         ({"use": "vllm", "urlz": []}, "unknown key 'urlz'"),
     ],

@@ -209,7 +209,7 @@ class TestTemplates:
             load_tokenizer(ModelSettings(path=str(folder), template="chatm1"))
         with pytest.raises(RecipeError, match=r"model.template_args: .*does not read 'mood'"):
             load_tokenizer(ModelSettings(path=str(folder), template_args={"mood": "wild"}))
-        with pytest.raises(ValidationError, match="go with 'path'"):
+        with pytest.raises(ValidationError, match="need 'path'"):
             ModelSettings.model_validate({"scratch": {}, "template": "chatml"})
 
     def test_the_ends_of_a_reply_are_also_those_that_the_model_names(self, folder: Path) -> None:

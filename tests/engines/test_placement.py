@@ -157,9 +157,9 @@ def test_turns_on_a_gpu_need_one_trainer_that_waits(tmp_path: Path, recipe: Any,
 def test_what_belongs_together_is_asked_for(recipe: Any) -> None:
     with pytest.raises(ValidationError, match="'colocate' needs 'memory_share'"):
         settings(colocate="sleep")
-    with pytest.raises(ValidationError, match="'gpus' names one twice"):
+    with pytest.raises(ValidationError, match="'gpus' contains an index twice"):
         settings(gpus=[1, 1])
-    with pytest.raises(AgentRLError, match="Ray places the servers"):
+    with pytest.raises(AgentRLError, match="Ray places servers"):
         recipe("engine.gpus=[1]", "scale=ray")
 
 

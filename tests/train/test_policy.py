@@ -157,7 +157,7 @@ def test_adapters_train_and_merge_into_the_model_s_own_names(tmp_path):
 def test_adapters_of_layers_that_are_not_there_are_refused():
     with pytest.raises(TrainError, match=r"no linear layer 'qproj'(.|\n)*q_proj"):
         Trainer(llama(), TrainSettings(lora={"targets": ["qproj"]}))
-    with pytest.raises(ValueError, match="both say what trains"):
+    with pytest.raises(ValueError, match="both select what trains"):
         TrainSettings(lora={}, trainable={"top_layers": 1})
 
 

@@ -44,7 +44,7 @@ def test_a_good_one_passes(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "said", "remedy"),
     [
-        ("stages.0.sft={run: learn}", "stages.0.sft.run: stage 'learn' is a later one (the third)", "stages before it"),
+        ("stages.0.sft={run: learn}", "stages.0.sft.run: stage 'learn' is a later one (the third)", "earlier stages"),
         ("stages.0.sft={jsonl: ./none.jsonl}", "stages.0.sft.jsonl: there is no file", "relative to the recipe"),
         ("stages.0.sft={jsonl: ./task.py}", "task.py:2: not valid JSON", ""),
         ("stages.0.sft={run: ./stored, min_reward: 2}", "stages.0.sft.run", "a lower min_reward"),
