@@ -1,1 +1,1 @@
-"""What can be done, as functions: the command line and Python call the same ones."""
+"""The public functions. The command line and Python code call the same ones."""

@@ -1,4 +1,4 @@
-"""Measuring a policy on fresh episodes."""
+"""Evaluation of a policy on fresh episodes."""
 
 from __future__ import annotations
 
@@ -36,19 +36,18 @@ def evaluate(
     out: str | Path | None = None,
     reporters: Sequence[Reporter] | None = None,
 ) -> Run:
-    """Measures the model of a recipe, or the newest checkpoint of a run, on the tasks of the recipe's evaluation.
+    """Evaluates the model of a recipe, or the newest checkpoint of a run, on the tasks of the recipe's `eval` section.
 
-    The line of metrics is `run.metrics[-1]`.
+    The metrics are in `run.metrics[-1]`.
 
     Args:
         what: a recipe as `rollout` takes it; a training run or its folder; a checkpoint folder.
-        n: how many episodes; default: as the recipe says.
-        out: the run directory. Without it the episodes are fresh; the same one again continues an evaluation that was
-            interrupted.
+        n: number of episodes; default: `eval.episodes` of the recipe.
+        out: the run directory; an existing one continues an interrupted evaluation. Default: a new folder.
         overrides, reporters: as for `rollout`.
 
     Raises:
-        AgentRLError: something is wrong with the recipe, the run has no checkpoint, or too many episodes failed.
+        AgentRLError: the recipe has an error, the run has no checkpoint, or too many episodes failed.
     """
     recipe, iteration = evaluated(what, overrides)
     parts = build(recipe)
@@ -59,7 +58,7 @@ def evaluate(
     tasks = load_tasks(settings.tasks or recipe.tasks, recipe.base, recipe.seed)
     path = Path(out) if out is not None else free_folder(Path("runs") / f"{recipe.name}-eval")
     run = begin_run(path, recipe, "eval", episodes=settings.episodes)
-    again = "the same command continues" if out else f"--out {path} continues, the same command alone begins anew"
+    again = "the same command continues" if out else f"--out {path} continues; without it the command starts again"
     with closing(run, again):
         with reporting(run, recipe, *told) as reporter:
             if recipe.model is not None:
@@ -86,10 +85,10 @@ async def _evaluate(
 
 
 def evaluated(what: str | Path | Recipe | Run, overrides: Overrides = ()) -> tuple[Recipe, int]:
-    """The recipe to evaluate, and the iteration of its weights: of a recipe (0), or of a run or checkpoint folder.
+    """The recipe to evaluate, and the iteration of its weights (0 for a recipe that is not a run or a checkpoint).
 
     Raises:
-        RecipeError: there is no such recipe or folder, or the run has no checkpoint.
+        RecipeError: the recipe or folder does not exist, or the run has no checkpoint.
     """
     if isinstance(what, Recipe):
         return given_recipe(what, overrides), 0
@@ -107,7 +106,7 @@ def evaluated(what: str | Path | Recipe | Run, overrides: Overrides = ()) -> tup
         raise RecipeError(f"{folder} has no model", remedy="evaluate a training run")
     if (recipe.model.path, recipe.model.scratch) != (trained.model.path, trained.model.scratch):
         raise RecipeError(
-            f"{newest} is to be evaluated, and --set names another model",
+            f"--set names another model than the checkpoint to evaluate, {newest}",
             place="--set model",
             remedy="evaluate a recipe, with --set 'model={path: ...}'",
         )

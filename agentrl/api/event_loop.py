@@ -1,4 +1,4 @@
-"""Runs a coroutine for a caller that is not one, wherever that is called: in a script, or in a notebook."""
+"""Runs a coroutine from synchronous code, in a script or in a notebook."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _LOOK_S = 0.2
 
 
 def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Runs `main()` to its end in an event loop of its own, like `asyncio.run`.
+    """Runs `main()` to its end in a new event loop, like `asyncio.run`.
 
-    Where a loop runs already, as in a notebook, the new one has a thread of its own, and the caller waits. Ctrl-C, or
-    the stop button of a notebook, cancels the coroutine and waits for it.
+    If a loop runs already, as in a notebook, the new loop runs in its own thread, and the caller waits. Ctrl-C, or the
+    stop button of a notebook, cancels the coroutine and waits for it.
     """
     try:
         asyncio.get_running_loop()
@@ -29,7 +29,7 @@ def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C is a KeyboardInterrupt. `asyncio.run` would cancel the task that waits here, which cannot notice."""
+    """Makes Ctrl-C raise KeyboardInterrupt. `asyncio.run` would cancel the task that waits here, without effect."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -59,7 +59,7 @@ def _in_a_thread(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     with _interruptible():
         try:
             thread.start()
-            while not result.done():  # a signal that comes just before the wait does not end it
+            while not result.done():  # a signal that arrives just before the wait does not end it
                 wait([result], timeout=_LOOK_S)
             return result.result()
         except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Recipes as Python hands them over."""
+"""Recipes as arguments of the Python API."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Overrides = Sequence[str] | Mapping[str, Any]
 
 
 def given_recipe(recipe: str | Path | Recipe, overrides: Overrides = ()) -> Recipe:
-    """A recipe by its path or name, or one that is loaded, with overrides.
+    """Loads a recipe by its path or name (or takes a loaded one) and applies overrides.
 
     Raises:
-        RecipeError: it cannot be loaded, or an override does not fit.
+        RecipeError: the recipe cannot be loaded, or an override is wrong.
     """
     if isinstance(recipe, Recipe):
         return with_overrides(recipe, as_lines(overrides), recipe.base) if overrides else recipe

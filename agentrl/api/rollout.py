@@ -1,4 +1,4 @@
-"""Episodes without learning."""
+"""Rollouts without training."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ def rollout(
     out: str | Path | None = None,
     reporters: Sequence[Reporter] | None = None,
 ) -> Run:
-    """Collects episodes into a run directory. The same call again adds only what is missing.
+    """Collects episodes into a run directory. The same call again adds only the missing episodes.
 
     Args:
         recipe: a YAML file, a folder with `recipe.yaml`, the name of a shipped recipe, or a loaded recipe.
-        n: how many episodes.
-        overrides: of keys of the recipe: `{"sampling.temperature": 0.7}`, or `["sampling.temperature=0.7"]`.
-        group_size: episodes of each task.
+        n: number of episodes.
+        overrides: keys of the recipe to override: `{"sampling.temperature": 0.7}`, or `["sampling.temperature=0.7"]`.
+        group_size: episodes per task.
         agent: a script of the recipe (`oracle`, `random`, ...) that plays instead of the model.
-        engine: `replay:RUN` says a stored run again; default: the recipe's engine.
+        engine: `replay:RUN` replays the completions of a stored run; default: the recipe's engine.
         out: the run directory; default: `runs/NAME-ENGINE`.
-        reporters: are told what happens; default: the terminal, `()`: nobody.
+        reporters: receive the events of the run; default: the terminal; `()`: none.
 
     Raises:
-        AgentRLError: something is wrong with the recipe, or too many episodes failed.
+        AgentRLError: the recipe has an error, or too many episodes failed.
     """
     recipe = given_recipe(recipe, overrides)
     parts = build(recipe)
@@ -75,7 +75,7 @@ async def _collect(
 ) -> None:
     todo = missing(planned, run)
     if len(todo) < len(planned):
-        reporter.note(f"{len(planned) - len(todo)} of {len(planned)} episodes are there already")
+        reporter.note(f"{len(planned) - len(todo)} of {len(planned)} episodes are stored already")
     if not todo:
         return
     async with open_players(parts) as players:
@@ -92,10 +92,10 @@ async def _collect(
 
 
 def named_engine(parts: Parts, agent: str | None, engine: str | None) -> tuple[Engine, Renderer]:
-    """The engine that a command names: a script (`--agent`), `replay:RUN`, or the recipe's own."""
+    """The engine that a command selects: a script (`--agent`), `replay:RUN`, or the recipe's engine."""
     if agent is not None:
         if engine is not None:
-            raise RecipeError("--agent plays a script and --engine names another engine", remedy="give one of them")
+            raise RecipeError("--agent and --engine select two different engines", remedy="give one of them")
         return parts.scripted_engine(agent)
     kind, _, argument = (engine or "").partition(":")
     if kind == "replay" and argument:
@@ -106,12 +106,14 @@ def named_engine(parts: Parts, agent: str | None, engine: str | None) -> tuple[E
     if engine is None:
         return open_engine(parts, LaunchedServers)
     raise RecipeError(
-        f"there is no engine {engine!r}", place="--engine", remedy="replay:RUN; others by --set engine=torch|vllm"
+        f"there is no engine {engine!r}",
+        place="--engine",
+        remedy="give replay:RUN; select other engines with --set engine=torch|vllm",
     )
 
 
 def _tokenizer_of(run: RunDir) -> Tokenizer:
-    """The tokenizer that a stored run's prompts were rendered with."""
+    """The tokenizer of a stored run's prompts."""
     from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
     from agentrl.models.load import load_tokenizer
 

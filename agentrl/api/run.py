@@ -1,4 +1,4 @@
-"""A run directory for Python: what happened, as tables."""
+"""A run directory as tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TurnRow(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         index: number of the turn in its episode.
-        advantage: what the latest credit says; None if there is none.
+        advantage: of the latest credit; None if the episode has no credit.
         calls: number of tool calls.
     """
 
@@ -45,7 +45,7 @@ class TurnRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool call. The fields are those of `CallRecord`."""
+    """A tool call, with the fields of `CallRecord`."""
 
     episode: str
     turn: int
@@ -63,8 +63,8 @@ class RewardRow(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         turn: None for the component of the whole episode.
-        value: None if it was never scored.
-        note: why it is what it is.
+        value: None if the component was not scored.
+        note: the reason for the value, if the component gave one.
     """
 
     episode: str
@@ -75,10 +75,10 @@ class RewardRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run:
-    """A run directory, also one that is being written: every access sees what is there by then.
+    """A run directory. It may still be written to: every access reads the current data.
 
-    `rollout`, `train`, `evaluate` and `open_run` return it. Keep a table that is used twice (`turns = run.turns`): it
-    is read from disk.
+    `rollout`, `train`, `evaluate` and `open_run` return it. Keep a table that you use twice (`turns = run.turns`):
+    every access reads it from disk.
 
     Attributes:
         path: the folder.
@@ -93,10 +93,10 @@ class Run:
 
     @property
     def dir(self) -> RunDir:
-        """The store's view, for all that is not here: credit, blobs, failures.
+        """The store's view of the run, for data that this class does not offer: credit, blobs, failures.
 
         Raises:
-            StoreError: the folder is no run.
+            StoreError: the folder is not a run.
         """
         self._opened.refresh()
         return self._opened
@@ -117,43 +117,43 @@ class Run:
 
     @property
     def episodes(self) -> Table[EpisodeRow]:
-        """A row for each episode, from the index; `episode(id)` gives one whole."""
+        """One row per episode, from the index; `episode(id)` returns the whole episode."""
         return Table(self.dir.rows, EpisodeRow, leave_out=("shard", "offset", "length"))
 
     @property
     def turns(self) -> Table[TurnRow]:
-        """A row for each turn."""
+        """One row per turn."""
         return Table(lambda: (row for episode in self.whole_episodes() for row in self._turns(episode)), TurnRow)
 
     @property
     def calls(self) -> Table[CallRow]:
-        """A row for each tool call."""
+        """One row per tool call."""
         return Table(lambda: (row for episode in self.whole_episodes() for row in _calls(episode)), CallRow)
 
     @property
     def rewards(self) -> Table[RewardRow]:
-        """A row for each reward component of each episode, and of each turn that has some."""
+        """One row per reward component of each episode and of each turn."""
         return Table(lambda: (row for episode in self.whole_episodes() for row in _rewards(episode)), RewardRow)
 
     @property
     def metrics(self) -> Table[dict[str, Any]]:
-        """A row for each line of `metrics.jsonl`: an iteration, or an evaluation."""
+        """One row per line of `metrics.jsonl`: an iteration, or an evaluation."""
         return Table(self.dir.metrics)
 
     def episode(self, name: str) -> Episode:
         """A whole episode: messages, tokens, calls, rewards.
 
         Args:
-            name: its id, or a part of it that only one has.
+            name: its id, or a unique part of it.
 
         Raises:
-            StoreError: there is none, or several.
+            StoreError: no episode matches, or several do.
         """
         run = self.dir
         return run.get(run.resolve(name))
 
     def credit(self, name: str) -> StoredCredit | None:
-        """The latest credit of an episode; None if it has none."""
+        """The latest credit of an episode; None if it has no credit."""
         run = self.dir
         return run.credit(run.resolve(name))
 
@@ -162,7 +162,7 @@ class Run:
         return self.dir.episodes(split=split, iteration=iteration)
 
     def close(self) -> None:
-        """Lets go of the files. They are opened again when something is asked for."""
+        """Closes the files. The next access opens them again."""
         if "_opened" in vars(self):
             vars(self).pop("_opened").close()
 
@@ -223,10 +223,10 @@ def _rewards(episode: Episode) -> Iterator[RewardRow]:
 
 
 def open_run(path: str | Path) -> Run:
-    """A stored run.
+    """Opens a stored run.
 
     Raises:
-        StoreError: the folder is no run.
+        StoreError: the folder is not a run.
     """
     run = Run(path)
     run.dir  # noqa: B018  (opens it)

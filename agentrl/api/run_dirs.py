@@ -1,4 +1,4 @@
-"""Run directories to write: a new one, or an earlier one that is given the same again."""
+"""Run directories to write to: a new one, or an existing one that the same command continues."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ from agentrl.view.summary import failure_line
 
 _log = logging.getLogger(__name__)
 
-# By section: what would be mixed if a run went on with another one. Settings that may change are marked where they are
-# declared (`sections.MayChange`).
+# By section: why a run cannot continue with another one. Settings that may change are marked where they are declared
+# (`sections.MayChange`).
 _WHY = {
-    "seed": "tasks, samples and the order of training come from it",
-    "tasks": "episodes would be of other tasks",
-    "agent": "episodes would be played by other rules",
-    "tools": "episodes would be played with other tools",
-    "sandbox": "tools would act in other sandboxes",
-    "rewards": "episodes would be scored by two rules",
-    "gate": "episodes would be scored by two rules",
-    "credit": "updates would be credited by two rules",
-    "model": "tokens would come from another policy",
-    "engine": "tokens would be sampled in another way",
-    "sampling": "tokens would be sampled in another way",
-    "train": "its steps would not be those of one training",
+    "seed": "it determines tasks, samples and the order of training",
+    "tasks": "the run would mix episodes of different tasks",
+    "agent": "the run would mix episodes of different agents",
+    "tools": "the run would mix episodes with different tools",
+    "sandbox": "the run would mix episodes in different sandboxes",
+    "rewards": "the run would mix episodes scored by different rules",
+    "gate": "the run would mix episodes scored by different rules",
+    "credit": "the run would mix updates with different credit",
+    "model": "the run would mix tokens of different policies",
+    "engine": "the run would mix tokens sampled in different ways",
+    "sampling": "the run would mix tokens sampled in different ways",
+    "train": "the run would mix steps of different trainings",
     "warm_start": "its first weights came from other demonstrations",
-    "stages": "they would not be the stages of one training",
-    "curriculum": "tasks would be drawn by two rules",
+    "stages": "the run would mix stages of different trainings",
+    "curriculum": "the run would mix tasks drawn by different rules",
     "eval": "its evaluations would not be comparable",
 }
 
-# What is said anew about stored episodes, without playing them again.
+# Commands that score or credit stored episodes again, without new rollouts.
 _AGAIN = {
     "rewards.": "agentrl reward {path} --recipe RECIPE scores its episodes by the new rewards",
     "gate": "agentrl reward {path} --recipe RECIPE scores its episodes by the new gates",
     "credit.": "agentrl credit {path} --estimator NAME --set KEY=VALUE credits its episodes by the new rule",
 }
 
-_TOLD = 6  # differences that a message names
+_TOLD = 6  # differences that a message lists
 
 
 def begin_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
     """Creates the run directory, or opens it if the same command is given again.
 
-    A run without data (nothing ended yet, or all failed) takes a recipe that was mended. One that goes on although
-    code beside the recipe was changed says so.
+    A run without data (no episode has ended, or all have failed) accepts a changed recipe. A warning tells if code
+    beside the recipe has changed since the run began.
 
     Raises:
-        StoreError: the directory holds a run of another recipe or another command, or files that are no run.
+        StoreError: the directory holds a run of another recipe or another command, or other files.
     """
     resolved = json.loads(recipe.model_dump_json())
     described = {"command": command, "recipe": resolved, **info}
@@ -99,7 +99,7 @@ def begin_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
 
 
 def _added_stages(old: Any, new: Any) -> list[str]:
-    """The settings of stages that come after all that the run had: it may go on with them."""
+    """The settings of stages that were added at the end: a run may continue with them."""
     had = len(old.get("stages", [])) if isinstance(old, dict) else 0
     added = {str(index): stage for index, stage in enumerate(new["stages"]) if index >= had > 0}
     return [key for key, _ in _leaves({"recipe": {"stages": added}})] if added else []
@@ -107,24 +107,24 @@ def _added_stages(old: Any, new: Any) -> list[str]:
 
 @contextmanager
 def closing(run: RunDir, again: str = "the same command continues") -> Iterator[None]:
-    """Closes the run at the end. Ctrl-C then says in a line what is kept and how to go on."""
+    """Closes the run at the end. After Ctrl-C, one line tells what is kept and how to continue."""
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"stopped; what was finished is kept in {run.path}: {again}") from None
+        raise KeyboardInterrupt(f"stopped; finished work is kept in {run.path}: {again}") from None
     finally:
         run.close()
 
 
 class EpisodesMissing(AgentRLError):
-    """A command ended, and episodes that it should have played are no data."""
+    """A command ended with missing episodes."""
 
 
 def require_whole(path: Path) -> None:
-    """For the end of a command, when all else is told.
+    """Checks at the end of a command that no episode is missing.
 
     Raises:
-        EpisodesMissing: how many episodes of the run failed, by what, and what to do about it.
+        EpisodesMissing: with the number of failed episodes, the causes, and a remedy.
     """
     with RunDir.read(path) as run:
         rows, told, trains = run.rows(), run.failures(), run.info.get("command") == "train"
@@ -140,9 +140,9 @@ def require_whole(path: Path) -> None:
     ids = {row.id for row in lost.values()}
     last = next((entry for entry in reversed(told) if entry.get("episode") in ids and entry.get("final")), None)
     again = (
-        f"training went on without them: agentrl show {path} --status {next(iter(lost.values())).status} lists them"
+        f"training continued without them: agentrl show {path} --status {next(iter(lost.values())).status} lists them"
         if trains
-        else "mend that and run the same command again: it adds what is missing"
+        else "fix the cause and run the same command again: it adds the missing episodes"
     )
     own = str(last.get("message", "")).partition("\n  -> ")[2] if last is not None else ""
     raise EpisodesMissing(
@@ -159,27 +159,27 @@ def _holds_data(run: RunDir) -> bool:
 
 
 def _refuse_other_files(path: Path) -> None:
-    """Raises StoreError unless `path` is free, or holds no more than what a start that was killed left."""
+    """Raises StoreError unless `path` is free, or holds only what a killed start left."""
     if path.is_file():
         raise StoreError("is a file", place=str(path), remedy="give a folder as --out")
     if path.exists() and any(not child.name.startswith(".run.json") for child in path.iterdir()):
         raise StoreError(
-            "holds files, but no run",
+            "the folder contains files but no run",
             place=str(path),
             remedy=f"give an empty or a new folder: --out {free_folder(path)}",
         )
 
 
 def _ways_on(path: Path, recipe: Recipe, keys: list[str]) -> Iterator[str]:
-    """What can be done about a run that was made with another recipe, a line each; `keys`: that differ."""
-    yield f"to start anew: --out {free_folder(path)} (this run stays as it is); to continue it: the command as it was"
+    """Remedies for a run that was made with another recipe, one line each. `keys`: the keys that differ."""
+    yield f"to start a new run: --out {free_folder(path)} (this run is kept); to continue this one: the original command"
     for section, hint in _AGAIN.items():
         if any(key.startswith(section) for key in keys):
             yield hint.format(path=path)
     if (newest := latest(path / "checkpoints")) is not None and not recipe.stages:
         sets = f"--set 'model={{path: {newest.resolve()}}}'"
         sets += " --set warm_start=null" if recipe.warm_start is not None else ""
-        yield f"to start anew from its newest weights: {sets} with that --out"
+        yield f"to start a new run from its newest weights: {sets} with that --out"
 
 
 def _code_beside(folder: Path) -> dict[str, str]:
@@ -191,11 +191,11 @@ def _note_changed_code(run: RunDir, code: dict[str, str]) -> None:
     before = run.info.get("code", code)
     changed = sorted(name for name in before.keys() | code.keys() if before.get(name) != code.get(name))
     if changed:
-        _log.warning("%s changed since %s began: it will hold episodes of both", ", ".join(changed), run.path)
+        _log.warning("%s changed since %s began: the run will mix episodes of both", ", ".join(changed), run.path)
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by dotted key. A list of sections (stages, tools) counts as a section of its indices."""
+    """Settings by dotted key. A list of sections (stages, tools) is treated as a section with indices as keys."""
     if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
         value = {str(index): each for index, each in enumerate(value)}
     if isinstance(value, dict) and value:
@@ -218,9 +218,9 @@ def newest_checkpoint(run_folder: Path) -> Path:
     """The newest checkpoint of a run.
 
     Raises:
-        RecipeError: there is none.
+        RecipeError: the run has no checkpoint.
     """
     newest = latest(run_folder / "checkpoints")
     if newest is None:
-        raise RecipeError(f"{run_folder} has no checkpoint", remedy="agentrl train makes them")
+        raise RecipeError(f"{run_folder} has no checkpoint", remedy="agentrl train writes checkpoints")
     return newest

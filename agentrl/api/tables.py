@@ -1,4 +1,4 @@
-"""Rows as records, Arrow or pandas."""
+"""Tables as records, Arrow or pandas."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ R = TypeVar("R")
 class Table(Sequence[R], Generic[R]):
     """Rows: a sequence of records, and columns for Arrow and pandas.
 
-    The rows are read when they are first asked for, and kept.
+    The rows are read at the first access, and kept.
 
     Args:
         read: reads the rows.
-        record: what a row is, if that is a struct: its fields are the columns, also where there is no row.
-        leave_out: fields that are no columns.
+        record: the struct type of the rows, if they have one. Its fields are the columns, even of an empty table.
+        leave_out: fields that do not become columns.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class Table(Sequence[R], Generic[R]):
         return list(self._columns())
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """A dict for each row."""
+        """One dict per row."""
         return [dict(zip(self._columns(), row, strict=True)) for row in zip(*self._columns().values(), strict=True)]
 
     def to_arrow(self) -> pyarrow.Table:
-        """An Arrow table. Mappings are JSON in it.
+        """An Arrow table. Mappings become JSON strings.
 
         Raises:
             MissingExtra: pyarrow is not installed.
@@ -103,7 +103,7 @@ def _plain(value: Any) -> Any:
 
 
 def _arrow_types(pyarrow: Any, record: type[msgspec.Struct]) -> dict[str, Any]:
-    """The Arrow type of each field: it must not depend on which rows there are."""
+    """The Arrow type of each field. It does not depend on the rows."""
     known = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
     return {name: known.get(_bare(hint), pyarrow.string()) for name, hint in typing.get_type_hints(record).items()}
 

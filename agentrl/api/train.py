@@ -1,4 +1,4 @@
-"""Training in a run directory: stage after stage."""
+"""Training in a run directory, stage after stage."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def train(
     out: str | Path | None = None,
     reporters: Sequence[Reporter] | None = None,
 ) -> Run | None:
-    """Trains a recipe in a run directory, from wherever the run there stands; then draws its learning curve.
+    """Trains a recipe in a run directory and plots its learning curve. An existing run is resumed.
 
     Args:
         engine: `replay:RUN` trains on the episodes of a stored run; default: the recipe's engine.
@@ -50,10 +50,10 @@ def train(
         recipe, overrides, reporters: as for `rollout`.
 
     Returns:
-        The run; None in the further processes that torchrun started, which worked for the first.
+        The run; None in processes of torchrun other than rank 0.
 
     Raises:
-        AgentRLError: something is wrong with the recipe, too many episodes failed, or training cannot go on.
+        AgentRLError: the recipe has an error, too many episodes failed, or training cannot continue.
     """
     recipe = given_recipe(recipe, overrides)
     path = Path(out) if out is not None else Path("runs") / recipe.name
@@ -110,7 +110,7 @@ def train(
 
 
 def _stages_left(stages: Sequence[tuple[Stage, Parts]], checkpoints: Path) -> Sequence[tuple[Stage, Parts]]:
-    """The stage that the newest checkpoint is of, and those after it."""
+    """The stage of the newest checkpoint, and the stages after it."""
     newest = latest(checkpoints)
     if newest is None:
         return stages
@@ -118,29 +118,29 @@ def _stages_left(stages: Sequence[tuple[Stage, Parts]], checkpoints: Path) -> Se
     at = next((index for index, (stage, _) in enumerate(stages) if is_of(stage, said)), None)
     if at is None:
         raise RecipeError(
-            f"the newest checkpoint is of the stage {said.get('stage')!r}, which the recipe has not",
+            f"the newest checkpoint belongs to the stage {said.get('stage')!r}, which the recipe does not have",
             place=str(newest),
-            remedy="continue with the recipe as it was, or begin in another folder: --out",
+            remedy="continue with the original recipe, or start in another folder: --out",
         )
     return stages[at:]
 
 
 def _replay(engine: str, stages: Sequence[Stage]) -> Callable[[LoadedModel], Engine]:
-    """Makes the engine that says a stored run again.
+    """Makes the engine that replays the completions of a stored run.
 
     Raises:
-        RecipeError: `engine` names none, or one without probabilities.
-        StoreError: it is no run, or lacks the episodes of the first iteration: it is another training's.
+        RecipeError: `engine` is not `replay:RUN`, or the run has no log-probabilities.
+        StoreError: the folder is not a run, or does not contain the episodes of the first iteration.
     """
     from agentrl.engines.replay import ReplayEngine
 
     kind, _, argument = engine.partition(":")
     if kind != "replay" or not argument:
-        raise RecipeError(f"training has no engine {engine!r}", place="--engine", remedy="replay:RUN")
+        raise RecipeError(f"training has no engine {engine!r}", place="--engine", remedy="give replay:RUN")
     replay = ReplayEngine(RunDir.read(Path(argument)))
     if not replay.trainable:
         raise RecipeError(
-            f"{argument} was played by a script or an API: its tokens have no probabilities to train on",
+            f"{argument} was played by a script or an API: its tokens have no log-probabilities to train on",
             place="--engine",
             remedy="replay a run of the torch or vllm engine",
         )

@@ -89,7 +89,7 @@ async def test_a_running_event_loop_is_no_obstacle(trainable: Path, capsys: pyte
     assert {turn.split for turn in trained.turns} == {"demo", "train", "eval"}
     assert capsys.readouterr().out == ""
     agentrl.rollout(trainable, 4, agent="oracle")
-    assert "3 of 4 episodes are there already\nepisodes (1)\n1/1" in capsys.readouterr().out
+    assert "3 of 4 episodes are stored already\nepisodes (1)\n1/1" in capsys.readouterr().out
     await asyncio.sleep(0)
 
 
@@ -169,13 +169,13 @@ def test_the_stop_button_of_a_notebook(kernel: Any) -> None:
     manager.interrupt_kernel()
     reply = reply_to(client, sent)
     assert (reply["status"], reply["ename"]) == ("error", "KeyboardInterrupt")
-    assert "what was finished is kept in slow: the same command continues" in reply["evalue"]
+    assert "finished work is kept in slow: the same command continues" in reply["evalue"]
     said, _ = run_cell(client, "print(len(agentrl.open_run('slow').episodes))")
     kept = int(said)
     assert 0 < kept < 5
     said, reply = run_cell(client, code)
     assert reply["status"] == "ok", reply
-    assert f"{kept} of 5 episodes are there already" in said
+    assert f"{kept} of 5 episodes are stored already" in said
     assert said.endswith("5")
 
 

@@ -71,7 +71,7 @@ def test_another_recipe_is_not_mixed_in(counting: Path) -> None:
     )
     assert other.returncode == 1
     assert "differs in recipe.seed: 0 -> 5" in other.stderr
-    assert "to start anew: --out run-2" in other.stderr
+    assert "to start a new run: --out run-2" in other.stderr
 
 
 def test_more_episodes_are_added_to_the_same_run(counting: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_run_that_misses_episodes_says_how_many_and_why(counting: Path) -> Non
     assert ended.returncode == 1
     assert "10 episodes, 2 failed  reward mean 1.000" in ended.stdout
     assert "2 of 10 episodes (20%) are missing: 2 RewardError; the last: RewardError: " in ended.stderr
-    assert "run the same command again: it adds what is missing" in ended.stderr
+    assert "run the same command again: it adds the missing episodes" in ended.stderr
     (counting / "task.py").write_text(code)
     agentrl(*arguments, cwd=here)
 

@@ -37,7 +37,7 @@ def test_a_folder_with_other_files_is_refused(counting: Path, tmp_path: Path) ->
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis.tex").write_text("")
     said = refused(counting, tmp_path / "home")
-    assert "holds files, but no run" in said
+    assert "contains files but no run" in said
     assert f"--out {tmp_path / 'home-2'}" in said
     assert "is a file" in refused(counting, tmp_path / "home" / "thesis.tex")
     assert [child.name for child in (tmp_path / "home").iterdir()] == ["thesis.tex"]
@@ -57,7 +57,7 @@ def test_changed_code_is_noted_and_not_refused(
         file.write("# other rewards\n")
     (counting / "helper.py").write_text("")
     start(counting, tmp_path / "run").close()
-    noted = f"helper.py, task.py changed since {tmp_path / 'run'} began: it will hold episodes of both"
+    noted = f"helper.py, task.py changed since {tmp_path / 'run'} began: the run will mix episodes of both"
     assert [record.getMessage() for record in caplog.records] == [noted]
 
 
@@ -78,7 +78,7 @@ def test_a_run_of_another_recipe_says_what_can_be_done(counting: Path, tmp_path:
     path = tmp_path / "run"
     with start(counting, path) as run:
         run.add(make_episode("a", reward=1.0))
-    anew = f"-> to start anew: --out {path}-2 (this run stays as it is); to continue it: the command as it was"
+    anew = f"-> to start a new run: --out {path}-2 (this run is kept); to continue this one: the original command"
     said = refused(counting, path, "seed=5")
     assert said.endswith(anew)
     assert f"agentrl reward {path} --recipe RECIPE scores" in refused(counting, path, "rewards.exact.weight=2")
@@ -154,10 +154,10 @@ def test_a_run_goes_on_when_its_recipe_lies_elsewhere(
 @pytest.mark.parametrize(
     ("override", "why"),
     [
-        ("seed=5", "tasks, samples and the order of training come from it"),
-        ("engine.seeded=true", "tokens would be sampled in another way"),
-        ("sandbox.spec.memory_mb=64", "tools would act in other sandboxes"),
-        ("rewards.exact.weight=2", "episodes would be scored by two rules"),
+        ("seed=5", "it determines tasks, samples and the order of training"),
+        ("engine.seeded=true", "the run would mix tokens sampled in different ways"),
+        ("sandbox.spec.memory_mb=64", "the run would mix episodes in different sandboxes"),
+        ("rewards.exact.weight=2", "the run would mix episodes scored by different rules"),
     ],
 )
 def test_a_refusal_says_why_the_difference_matters(counting: Path, tmp_path: Path, override: str, why: str) -> None:
@@ -205,7 +205,7 @@ def test_ctrl_c_ends_with_one_line(counting: Path, ignored: bool) -> None:
                 if run.ids():
                     break
     process.send_signal(signal.SIGINT)
-    assert process.communicate()[1] == "stopped; what was finished is kept in run: the same command continues\n"
+    assert process.communicate()[1] == "stopped; finished work is kept in run: the same command continues\n"
     assert process.returncode == 130
 
 
@@ -222,6 +222,6 @@ def test_ctrl_c_does_not_wait_for_the_warm_start(counting: Path, scale: list[str
         if line.startswith("warm_start sft "):
             break
     process.send_signal(signal.SIGINT)
-    assert "stopped; what was finished is kept" in process.communicate(timeout=120)[1]
+    assert "stopped; finished work is kept" in process.communicate(timeout=120)[1]
     assert process.returncode == 130
     assert not (counting.parent / "run" / "checkpoints" / "it-00000").exists()

@@ -159,7 +159,7 @@ def test_a_stage_is_added_and_none_is_changed(staged: Path) -> None:
     added = metrics(here / "longer")[len(metrics(here / "whole")) :]
     assert [(m["stage"], m["iteration"]) for m in added] == [("more", 1), ("more", 2), ("more", 3)]
     assert "recipe.stages.0.sft.steps: 40 -> 41" in refused.stderr
-    assert "they would not be the stages of one training" in refused.stderr
+    assert "the run would mix stages of different trainings" in refused.stderr
 
 
 def trained_model(staged: Path) -> str:

@@ -99,7 +99,7 @@ async def test_training_refuses_it_by_name(counting: Path) -> None:
         with pytest.raises(RecipeError, match=r"engine\.use is openai, which gives text only"):
             check_training(build(recipe))
         path = (await asyncio.to_thread(rollout, counting, 2, overrides=settings(url), out=counting / "run")).path
-    with pytest.raises(RecipeError, match="its tokens have no probabilities to train on"):
+    with pytest.raises(RecipeError, match="its tokens have no log-probabilities to train on"):
         train(
             counting,
             overrides=["model={path: nowhere}", "train={iterations: 1}"],

@@ -77,7 +77,7 @@ def test_it_samples_with_its_own_settings(counting: Path) -> None:
         assert {episode.turns[0].text for episode in run.episodes()} == {"hm nowhere 4 1"}
         assert run.info["recipe"]["engine"] == {"use": "./engine.py:Says", "text": "hm", "retries": 4}
     again = command("rollout", "counting", "-n", "3", *given, cwd=counting.parent)
-    assert "3 of 3 episodes are there already" in again.stdout + again.stderr
+    assert "3 of 3 episodes are stored already" in again.stdout + again.stderr
 
 
 def test_it_is_trained_with_as_the_built_in_one(counting: Path) -> None:
