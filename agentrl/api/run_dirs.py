@@ -172,7 +172,7 @@ def _refuse_other_files(path: Path) -> None:
 
 def _ways_on(path: Path, recipe: Recipe, keys: list[str]) -> Iterator[str]:
     """Remedies for a run that was made with another recipe, one line each. `keys`: the keys that differ."""
-    yield f"to start a new run: --out {free_folder(path)} (this run is kept); to continue this one: the original command"
+    yield f"to start a new run: --out {free_folder(path)} (this run is kept); to continue it: the original command"
     for section, hint in _AGAIN.items():
         if any(key.startswith(section) for key in keys):
             yield hint.format(path=path)

@@ -78,7 +78,7 @@ def test_a_run_of_another_recipe_says_what_can_be_done(counting: Path, tmp_path:
     path = tmp_path / "run"
     with start(counting, path) as run:
         run.add(make_episode("a", reward=1.0))
-    anew = f"-> to start a new run: --out {path}-2 (this run is kept); to continue this one: the original command"
+    anew = f"-> to start a new run: --out {path}-2 (this run is kept); to continue it: the original command"
     said = refused(counting, path, "seed=5")
     assert said.endswith(anew)
     assert f"agentrl reward {path} --recipe RECIPE scores" in refused(counting, path, "rewards.exact.weight=2")
