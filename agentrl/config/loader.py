@@ -149,7 +149,7 @@ def _validate(tree: Any, path: Path, given: dict[tuple[str, ...], str]) -> Recip
     plain = _plain(tree)
     for loc, value in _strangers(plain):
         raise RecipeError(
-            f"{'.'.join(map(str, loc))}: a run cannot store the value {value!r}",
+            f"{'.'.join(map(str, loc))}: {value!r} is not a value that a run can store",
             place=_place(tree, loc, path, given),
             remedy="write a finite number" if isinstance(value, float) else f"write it in quotes: '{value}'",
         )

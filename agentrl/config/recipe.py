@@ -146,9 +146,7 @@ class RlStage(Section):
     sampling: SamplingSettings | None = None
     curriculum: list[CurriculumPart] | None = None
     eval: EvalSettings | None = None
-    train: TrainSection = Field(
-        default_factory=TrainSection, description="Keys that differ from the recipe's `train`."
-    )
+    train: TrainSection = Field(default_factory=TrainSection, description="Keys that differ from the recipe's `train`.")
 
 
 class StageSettings(Section):
@@ -295,9 +293,7 @@ class Recipe(Section):
     def _places_something(self) -> Recipe:
         scale = self.scale
         if scale.use == "ray" and not scale.rollout_workers and scale.trainer_ranks == 1 and not self.launches_servers:
-            raise ValueError(
-                "scale.use is 'ray', but nothing runs there: set for example scale.rollout_workers: 2"
-            )
+            raise ValueError("scale.use is 'ray', but nothing runs there: set for example scale.rollout_workers: 2")
         if self.launches_servers and self.engine.gpus is not None:
             raise ValueError("'engine.gpus' selects GPUs of one machine, but Ray places servers: set scale.server_gpus")
         return self
