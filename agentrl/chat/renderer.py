@@ -9,10 +9,10 @@ proves on representative conversations that this is what the template puts there
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from agentrl.chat.formats.parser import Parser
+from agentrl.chat.formats.parser import Parser, Reply
 from agentrl.chat.recognise import called_message, writes_calls_of
 from agentrl.chat.stand_ins import MARK, PROBE, REPLY, STAND_IN, USER, result
 from agentrl.chat.template import KEEP_TURNS
@@ -42,7 +42,6 @@ class Renderer:
 
     Attributes:
         stop_token_ids: tokens that end an assistant turn; the one that the template writes comes first.
-        opened: as `opened_by`, of the prompt that follows a user's message.
         notes: what `check` found that is no error, a line each.
 
     Raises:
@@ -83,10 +82,10 @@ class Renderer:
         if prompt == bare:  # none, or always (Cohere's): then it differs from what stands before an earlier reply
             same = next((k for k, (a, b) in enumerate(zip(prompt, scaffold, strict=False)) if a != b), len(prompt))
             self._generation = prompt[same:]
-        # What the template writes before a reply and the generation prompt lacks: the model samples it itself.
+        # What the template writes before a reply and the generation prompt lacks: the model samples it itself. Known
+        # behind prompts that open what this one opens.
         before = scaffold[: scaffold.index(STAND_IN)]
-        self._lead = before.removeprefix(prompt) if before.startswith(prompt) else ""
-        self.opened = self._opened_in(prompt)
+        self._leads = {self._opened_in(prompt): before.removeprefix(prompt) if before.startswith(prompt) else ""}
 
     def start(self, messages: Sequence[Message]) -> list[int]:
         """The tokens of the opening messages and of the generation prompt."""
@@ -129,13 +128,28 @@ class Renderer:
             self._texts[token] = self.tokenizer.decode([token]).rstrip()
         return self._texts[token]
 
-    def begin(self, text: str) -> list[int]:
-        """The tokens of a reply that begins with `text` and is not at its end."""
-        return self._encode(self._begun(text), after=self._end_text)
+    def read(self, prompt: Sequence[int], sampled_ids: Sequence[int], tools: Collection[str]) -> tuple[str, Reply]:
+        """The text of a sampled reply, without its stop token, and what it says.
 
-    def demonstrate(self, text: str) -> list[int]:
-        """The tokens of a reply given as text, as the model would sample it, its end token included."""
-        return self._encode(self._begun(text) + self._close_of(text).text, after=self._end_text)
+        Args:
+            prompt: the tokens before it. A thought that they leave open belongs to what it says.
+            tools: names of the tools that may be called now.
+        """
+        ended = bool(sampled_ids) and sampled_ids[-1] in self.stop_token_ids
+        text = self.tokenizer.decode(sampled_ids[:-1] if ended else sampled_ids)
+        return text, self.parser.parse(self.opened_by(prompt) + text, tools)
+
+    def begin(self, text: str, prompt: Sequence[int]) -> list[int]:
+        """The tokens of a reply that begins with `text` and is not at its end. `prompt`: the tokens before it."""
+        return self._encode(self._begun(text, prompt), after=self._end_text)
+
+    def demonstrate(self, text: str, prompt: Sequence[int]) -> list[int]:
+        """The tokens of a reply given as text, as the model would sample it, its end token included.
+
+        Args:
+            prompt: the tokens before it. A thought that they leave open is closed first.
+        """
+        return self._encode(self._begun(text, prompt) + self._close_of(text).text, after=self._end_text)
 
     def described(self, messages: Sequence[Message]) -> list[Message]:
         """`messages` with the tools in the system message, unless the template describes them itself."""
@@ -211,15 +225,16 @@ class Renderer:
     def _opened_in(self, prompt: str) -> str:
         return self.parser.thought[0] if prompt.rstrip().endswith(self.parser.thought[0]) else ""
 
-    def _begun(self, text: str) -> str:
+    def _begun(self, text: str, prompt: Sequence[int]) -> str:
         """A reply as the model samples it: with what the template writes before it, unless the text has that."""
-        begins, closed = text.lstrip(), self.parser.thought[1]
-        if self.opened and closed in text:
-            return self._guarded(begins.removeprefix(self.opened).removeprefix("\n"))
-        if self.opened:
-            return (self._lead or f"\n{closed}\n\n") + self._guarded(text)
-        tag = _TAG.search(self._lead)
-        return self._guarded(text) if tag and begins.startswith(tag[0]) else self._lead + self._guarded(text)
+        opened, begins, closed = self.opened_by(prompt), text.lstrip(), self.parser.thought[1]
+        lead = self._leads.get(opened, "")
+        if opened and closed in text:
+            return self._guarded(begins.removeprefix(opened).removeprefix("\n"))
+        if opened:
+            return (lead or f"\n{closed}\n\n") + self._guarded(text)
+        tag = _TAG.search(lead)
+        return self._guarded(text) if tag and begins.startswith(tag[0]) else lead + self._guarded(text)
 
     def _guarded(self, text: str) -> str:
         return break_up(text, self._turn_ends, MARK)

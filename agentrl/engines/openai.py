@@ -144,7 +144,7 @@ class OpenAIEngine:
         text = self._as_text(choice.message)
         if sampling.stop and not choice.message.tool_calls:
             text = self._stopped(text, sampling.stop, choice.finish_reason)
-        return self._completion(text, choice.finish_reason, reply.usage)
+        return self._completion(text, token_ids, choice.finish_reason, reply.usage)
 
     async def score(
         self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
@@ -208,8 +208,10 @@ class OpenAIEngine:
             return text[: min(ends)]
         return self._renderer.parser.completed(text) if finish == "stop" else text
 
-    def _completion(self, text: str, finish: str | None, counts: _TokenUsage | None) -> Completion:
-        ids = self._renderer.demonstrate(text)
+    def _completion(
+        self, text: str, prompt: Sequence[int], finish: str | None, counts: _TokenUsage | None
+    ) -> Completion:
+        ids = self._renderer.demonstrate(text, prompt)
         settings, usage = self._settings, None
         if counts is not None:
             cost = counts.prompt_tokens * settings.input_price + counts.completion_tokens * settings.output_price

@@ -72,7 +72,7 @@ class ScriptedEngine:
             said = Say()
         self._live[session] = (script, messages, len(messages) + 1)
         text = self.parser.format(said.text, said.calls) if said.calls else said.text
-        ids = self.renderer.demonstrate(text)
+        ids = self.renderer.demonstrate(text, token_ids)
         whole = Completion(
             token_ids=ids, logprobs=[0.0] * len(ids), finish="stop", versions=[VersionSpan(0, 0, len(ids))]
         )

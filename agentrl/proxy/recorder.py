@@ -172,7 +172,8 @@ class Recorder:
             self.drift.append(Drift(turn=len(self.turns), kind="context_edit", at_token=self._shared(tokens)))
         if not self.prompt:
             self.prompt = [from_openai(message, parser) for message in messages]
-        text, message = self._read(completion, sampling, parser, tools, renderer.opened)
+        text, reply = renderer.read(tokens, completion.token_ids, [tool["function"]["name"] for tool in tools])
+        message = to_openai(reply, text)
         self._add(parent, rendered, completion, text, seconds)
         turn = len(self.turns) - 1
         ask.turns.append(turn)
@@ -257,16 +258,6 @@ class Recorder:
             if call["id"] in results
         ]
         self.turns[turn] = msgspec.structs.replace(before, observations=new, calls=calls)
-
-    def _read(
-        self, completion: Completion, sampling: Sampling, parser: Parser, tools: list[dict[str, Any]], opened: str
-    ) -> tuple[str, dict[str, Any]]:
-        said = completion.token_ids
-        if said and said[-1] in sampling.stop_token_ids:
-            said = said[:-1]
-        text = self.context.tokenizer.decode(said)
-        names = [tool["function"]["name"] for tool in tools]
-        return text, to_openai(parser.parse(opened + text, names), text)
 
     def _add(self, parent: int, rendered: list[int], completion: Completion, text: str, seconds: float) -> None:
         """Nodes for what was rendered (unless it is there already) and sampled, and the turn."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -76,10 +76,9 @@ class Attempt:
                 await tool.open(task, self.sandbox)
         seed = derive_seed(context.seed, "episode", self.spec.id)
         self.session = session = Session(
-            self.spec.id, task, engine=context.engine, renderer=context.renderer, parser=context.parser,
-            tools=self.tools, sandbox=self.sandbox, sampling=context.sampling, limits=limits,
-            max_turns=self.spec.max_turns or context.max_turns, seed=seed, put_blob=context.put_blob,
-            reserve=self._reserve(),
+            self.spec.id, task, engine=context.engine, renderer=context.renderer, tools=self.tools,
+            sandbox=self.sandbox, sampling=context.sampling, limits=limits, seed=seed,
+            max_turns=self.spec.max_turns or context.max_turns, put_blob=context.put_blob, reserve=self._reserve,
         )  # fmt: skip
         agent = context.make_agent()
         self._enter("agent")
@@ -125,10 +124,10 @@ class Attempt:
     def _scorer(self) -> AnswerScorer | None:
         return self.context.answer_scorer if self.spec.split in ("train", "rollout") else None
 
-    def _reserve(self) -> int:
+    def _reserve(self, prompt: Sequence[int]) -> int:
         """Tokens that the gold answer takes: every turn's prompt must leave room for it."""
         scorer = self._scorer()
-        return 0 if scorer is None else scorer.room(self.context.renderer, self.spec.task)
+        return 0 if scorer is None else scorer.room(self.context.renderer, self.spec.task, prompt)
 
     async def _score_gold(self) -> None:
         """Before the engine forgets the session: its cache holds all that the answers come after."""

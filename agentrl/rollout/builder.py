@@ -124,7 +124,6 @@ class Parts:
         return RolloutContext(
             engine=engine,
             renderer=renderer,
-            parser=renderer.parser,
             make_tools=self.make_tools,
             make_agent=self.make_agent,
             rewards=self.rewards,

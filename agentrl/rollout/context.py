@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentrl.chat.formats.parser import Parser
 from agentrl.chat.renderer import Renderer
 from agentrl.config.limits import Limits
 from agentrl.rewards.components import RewardSet
@@ -40,7 +39,6 @@ class RolloutContext:
 
     engine: Engine
     renderer: Renderer
-    parser: Parser
     make_tools: Callable[[], list[Tool]]
     make_agent: Callable[[], Agent]
     rewards: RewardSet

@@ -37,18 +37,18 @@ class AnswerScorer:
             )
         return [str(answer) for answer in answers[: self.settings.at_most]]
 
-    def room(self, renderer: Renderer, task: Task) -> int:
-        """Tokens that the longest reply takes which says the lead and a gold answer."""
-        return max(len(self.continuation(renderer, gold)[0]) for gold in self.golds(task))
+    def room(self, renderer: Renderer, task: Task, prompt: Sequence[int]) -> int:
+        """Tokens that the longest reply to `prompt` takes which says the lead and a gold answer."""
+        return max(len(self.continuation(renderer, gold, prompt)[0]) for gold in self.golds(task))
 
-    def continuation(self, renderer: Renderer, gold: str) -> tuple[list[int], int]:
+    def continuation(self, renderer: Renderer, gold: str, prompt: Sequence[int]) -> tuple[list[int], int]:
         """The tokens of a reply that says the lead and a gold answer, and how many of them come before the answer.
 
         Lead and answer are tokenised together, as the model would write them: a token that reaches across the border
         belongs to the answer.
         """
-        lead = renderer.begin(self.settings.lead)
-        whole = renderer.begin(self.settings.lead + gold)
+        lead = renderer.begin(self.settings.lead, prompt)
+        whole = renderer.begin(self.settings.lead + gold, prompt)
         same = next((k for k, pair in enumerate(zip(lead, whole, strict=False)) if pair[0] != pair[1]), len(lead))
         return whole, min(same, len(whole) - 1)
 
@@ -61,13 +61,15 @@ class AnswerScorer:
         One call of the engine for every branch of the episode, in which all turns' answers hang on the branch's tokens:
         what a session's cache holds is not computed again.
         """
-        answers = [self.continuation(renderer, gold) for gold in self.golds(task)]
+        golds = self.golds(task)
         scored: dict[int, float] = {}
         for branch in _branches(nodes, turns):
             tokens = [token for node in path_to(nodes, branch[-1].node)[:-1] for token in nodes[node].token_ids]
             starts = [sum(len(nodes[k].token_ids) for k in path_to(nodes, turn.node)[:-1]) for turn in branch]
             pairs = [
-                (turn, start, said, lead) for turn, start in zip(branch, starts, strict=True) for said, lead in answers
+                (turn, start, *self.continuation(renderer, gold, tokens[:start]))
+                for turn, start in zip(branch, starts, strict=True)
+                for gold in golds
             ]
             found = await engine.score(tokens, [said for _, _, said, _ in pairs], [start for _, start, _, _ in pairs])
             for (turn, _, _, lead), logprobs in zip(pairs, found, strict=True):

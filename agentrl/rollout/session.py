@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from agentrl.chat.formats.parser import ParsedCall, Parser, Reply
+from agentrl.chat.formats.parser import ParsedCall, Reply
 from agentrl.chat.renderer import Renderer
 from agentrl.config.limits import Limits
 from agentrl.rollout.faults.failures import LimitReached, check_answers
@@ -68,7 +68,6 @@ class Session:
         *,
         engine: Engine,
         renderer: Renderer,
-        parser: Parser,
         tools: list[Tool],
         sandbox: Sandbox | None,
         sampling: Sampling,
@@ -76,10 +75,10 @@ class Session:
         max_turns: int,
         seed: int,
         put_blob: Callable[[bytes], str] | None = None,
-        reserve: int = 0,
+        reserve: Callable[[Sequence[int]], int] = lambda prompt: 0,
     ) -> None:
         self.id, self.task, self.sandbox = episode_id, task, sandbox
-        self.engine, self.renderer, self.parser = engine, renderer, parser
+        self.engine, self.renderer = engine, renderer
         self.sampling, self.limits, self.max_turns = sampling, limits, max_turns
         self.tools, self.methods = tools, toolbox(tools)
         self.seed = seed
@@ -123,9 +122,10 @@ class Session:
         if len(self.turns) >= self.max_turns:
             raise LimitReached("turns")
         self._render_pending()
-        if len(self.graph.tokens) + self._reserve >= self.engine.max_context:
-            raise ContextOverflow(f"{len(self.graph.tokens)} tokens, the engine takes {self.engine.max_context}")
-        state, opened = self._state(), self.renderer.opened_by(self.graph.tokens)
+        prompt = self.graph.tokens
+        if len(prompt) + self._reserve(prompt) >= self.engine.max_context:
+            raise ContextOverflow(f"{len(prompt)} tokens, the engine takes {self.engine.max_context}")
+        state = self._state()
         sampling = msgspec.structs.replace(
             self.sampling,
             stop_token_ids=tuple(self.renderer.stop_token_ids),
@@ -134,19 +134,15 @@ class Session:
         started, self.stage = time.perf_counter(), "generate"
         try:
             async with asyncio.timeout(self.limits.generate_s):
-                completion = await self.engine.generate(self.graph.tokens, sampling, self.id)
+                completion = await self.engine.generate(prompt, sampling, self.id)
         except TimeoutError:
             raise EngineError(
                 f"no completion within {self.limits.generate_s:g} s", remedy="raise limits.generate_s"
             ) from None
         seconds, self.stage = time.perf_counter() - started, "agent"
         self.seconds["generate"] += seconds
+        text, reply = self.renderer.read(prompt, completion.token_ids, list(self.methods))
         node = self.graph.append_sampled(completion)
-        said = completion.token_ids
-        if said and said[-1] in sampling.stop_token_ids:
-            said = said[:-1]
-        text = self.renderer.tokenizer.decode(said)
-        reply = self.parser.parse(opened + text, list(self.methods))
         self.messages.append({"role": "assistant", "content": text})
         self.turns.append(
             Turn(

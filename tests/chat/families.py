@@ -11,6 +11,7 @@ import re
 from functools import cache
 from pathlib import Path
 
+from agentrl.chat.template import with_arguments
 from agentrl.chat.tokenizer import HFTokenizer
 
 # Family: what the template writes calls as, and the token that ends a reply.
@@ -326,3 +327,8 @@ def small(template: str, eos: str, name: str) -> HFTokenizer:
     hf = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token=bos, eos_token=eos, name_or_path=name)
     hf.chat_template = template
     return HFTokenizer(hf)
+
+
+def gemma4_thinking() -> HFTokenizer:
+    """Gemma 4's, whose prompts open a thought behind results, and nowhere else."""
+    return small(with_arguments(template_of("gemma4_v5"), {"enable_thinking": True}), "<eos>", "gemma4-thinking")

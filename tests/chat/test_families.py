@@ -20,7 +20,15 @@ from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.config.agent import FormatSettings
 from agentrl.types.errors import RecipeError, RenderError
 from agentrl.types.task import Message
-from tests.chat.families import APERTUS_END, FAMILIES, REFUSED, small, template_of, tokenizer_of
+from tests.chat.families import (
+    APERTUS_END,
+    FAMILIES,
+    REFUSED,
+    gemma4_thinking,
+    small,
+    template_of,
+    tokenizer_of,
+)
 
 pytest.importorskip("trl")
 SEARCH: dict[str, Any] = {
@@ -45,6 +53,11 @@ def result(text: str, call_id: str = "call_0") -> Message:
     return {"role": "tool", "name": "search", "tool_call_id": call_id, "content": text}
 
 
+def said(renderer: Renderer, text: str) -> list[int]:
+    """A reply to the user."""
+    return renderer.demonstrate(text, renderer.start([USER]))
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_format_is_recognised(family: str) -> None:
     assert recognised(tokenizer_of(family)).name == FAMILIES[family]
@@ -61,20 +74,20 @@ def test_calls_and_answers_go_through_the_template(family: str) -> None:
     assert shown.count("Search the catalogue.") == 1
     assert shown.count("Be brief.") == 1
 
-    call = renderer.demonstrate(renderer.parser.format("", [("search", {"query": "a b"})]))
+    call = renderer.demonstrate(renderer.parser.format("", [("search", {"query": "a b"})]), ids)
     assert call[-1] in renderer.stop_token_ids
     assert not set(call[:-1]) & set(renderer.stop_token_ids), [controls[t] for t in call if t in controls]
-    reply = renderer.parser.parse(renderer.opened + tokenizer.decode(call[:-1]), ["search"])
+    _, reply = renderer.read(ids, call, ["search"])
     assert [(c.name, c.arguments) for c in reply.calls] == [("search", {"query": "a b"})]
     after = tokenizer.decode(renderer.extend(call, [result("room 7")]))
     assert after.count("room 7") == 1
 
-    said = renderer.demonstrate("Paris it is.")
-    reply = renderer.parser.parse(renderer.opened + tokenizer.decode(said[:-1]), ["search"])
+    answer = renderer.demonstrate("Paris it is.", ids)
+    _, reply = renderer.read(ids, answer, ["search"])
     assert (reply.text, reply.calls, reply.errors) == ("Paris it is.", [], [])
-    again = renderer.extend(said, [{"role": "user", "content": "Sure?"}])
+    again = renderer.extend(answer, [{"role": "user", "content": "Sure?"}])
     assert tokenizer.decode(again).count("Sure?") == 1
-    assert tokenizer.decode(again).count(controls[said[-1]]) <= 1  # the end that was sampled is not written again
+    assert tokenizer.decode(again).count(controls[answer[-1]]) <= 1  # the end that was sampled is not written again
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -82,7 +95,8 @@ def test_a_reply_that_is_cut_is_closed_as_the_template_does(family: str) -> None
     renderer = renderer_of(tokenizer_of(family))
     new = [{"role": "user", "content": "Shorter."}]
     whole = renderer.tokenizer.render([USER, {"role": "assistant", "content": "It is"}, *new], None, True)
-    assert whole.endswith(renderer.tokenizer.decode(renderer.extend(renderer.begin("It is"), new)))
+    begun = renderer.begin("It is", renderer.start([USER]))
+    assert whole.endswith(renderer.tokenizer.decode(renderer.extend(begun, new)))
 
 
 @pytest.mark.parametrize("family", REFUSED)
@@ -93,7 +107,7 @@ def test_what_cannot_be_continued_is_refused_and_the_shipped_template_works(fami
     tokenizer = small(text + "{#<think></think>#}", REFUSED[family], "deepseek")
     renderer = renderer_of(tokenizer)
     assert renderer.parser.name == "deepseek-v3"
-    call = renderer.demonstrate(renderer.parser.format("", [("search", {"query": "x"})]))
+    call = said(renderer, renderer.parser.format("", [("search", {"query": "x"})]))
     assert tokenizer.decode(renderer.extend(call, [result("a"), result("b")])) == (
         "<｜tool▁outputs▁begin｜><｜tool▁output▁begin｜>a<｜tool▁output▁end｜>\n"
         "<｜tool▁output▁begin｜>b<｜tool▁output▁end｜><｜tool▁outputs▁end｜>"
@@ -104,13 +118,13 @@ def test_apertus_goes_on_with_its_reply_behind_results() -> None:
     with pytest.raises(RenderError, match=r"drops or changes a reply\n.*apertus"):
         renderer_of(small(template_of("apertus"), APERTUS_END, "apertus"))
     renderer = renderer_of(small(template_text("apertus"), APERTUS_END, "apertus-shipped"))
-    said, decode = renderer.demonstrate, renderer.tokenizer.decode
+    decode = renderer.tokenizer.decode
     assert renderer.parser.name == "apertus"
     assert "type search = (_: {\nquery: string\n}) => any;<|developer_end|>" in decode(renderer.start([SYSTEM, USER]))
-    call = said(renderer.parser.format("I look.", [("search", {"query": "x"})]))
+    call = said(renderer, renderer.parser.format("I look.", [("search", {"query": "x"})]))
     assert decode(call) == 'I look.\n<|tools_prefix|>[{"search": {"query": "x"}}]<|tools_suffix|>'
     assert decode(renderer.extend(call, [result("a"), result("b", "call_1")])) == "[a, b]"
-    after = decode(renderer.extend(said("It is."), [USER]))
+    after = decode(renderer.extend(said(renderer, "It is."), [USER]))
     assert after == "<|user_start|>Where is it?<|user_end|><|assistant_start|>"
 
 
@@ -139,7 +153,7 @@ def test_what_was_sampled_stays_as_it_was_sampled() -> None:
     """Qwen3's template drops thoughts of earlier turns; the continuation neither knows nor changes them."""
     renderer = renderer_of(tokenizer_of("qwen3"))
     ids = renderer.start([USER])
-    thought = renderer.demonstrate("<think>\nEasy.\n</think>\n\nIn room 7.")
+    thought = renderer.demonstrate("<think>\nEasy.\n</think>\n\nIn room 7.", ids)
     more = renderer.extend(thought, [{"role": "user", "content": "Sure?"}])
     assert renderer.tokenizer.decode([*ids, *thought, *more]).endswith(
         "<think>\nEasy.\n</think>\n\nIn room 7.<|im_end|>\n<|im_start|>user\nSure?<|im_end|>\n<|im_start|>assistant\n"
@@ -150,10 +164,10 @@ def test_glm_ends_a_reply_with_the_next_role() -> None:
     renderer = renderer_of(tokenizer_of("glm4moe"))
     controls = renderer.tokenizer.controls
     assert {controls["<|user|>"], controls["<|observation|>"]} <= set(renderer.stop_token_ids)
-    call = renderer.demonstrate(renderer.parser.format("", [("search", {"query": "x"})]))
+    call = said(renderer, renderer.parser.format("", [("search", {"query": "x"})]))
     assert call[-1] == controls["<|observation|>"]
     assert renderer.tokenizer.decode(renderer.extend(call, [result("a")])).startswith("\n<tool_response>\na")
-    answer = renderer.demonstrate("Paris")
+    answer = said(renderer, "Paris")
     assert answer[-1] == controls["<|user|>"]
     assert renderer.tokenizer.decode(renderer.extend(answer, [USER])).startswith("\nWhere is it?")
 
@@ -196,20 +210,33 @@ class TestGemma4:
     def test_calls_are_written_and_answered_as_its_template_does(self) -> None:
         renderer = renderer_of(tokenizer_of("gemma4_v5"))
         tokenizer = renderer.tokenizer
-        call = renderer.demonstrate(renderer.parser.format("", [("search", {"query": "x"})]))
+        call = said(renderer, renderer.parser.format("", [("search", {"query": "x"})]))
         assert tokenizer.decode(call) == f"{self.CALL}<|tool_response>"
         assert "<|tool>declaration:search{" in tokenizer.decode(renderer.start([USER]))
         answered = '<|tool_response>response:search{value:<|"|>room 7<|"|>}<tool_response|>'
         assert tokenizer.decode([*call, *renderer.extend(call, [result("room 7")])]) == f"{self.CALL}{answered}"
 
     def test_a_thought_that_is_opened_behind_results_belongs_to_the_reply(self) -> None:
-        settled = with_arguments(template_of("gemma4_v5"), {"enable_thinking": True})
-        renderer = renderer_of(small(settled, "<eos>", "gemma4-thinking"))
+        renderer = renderer_of(gemma4_thinking())
         start = renderer.start([USER])
         assert renderer.opened_by(start) == ""
-        call = renderer.demonstrate(renderer.parser.format("", [("search", {"query": "x"})]))
+        call = renderer.demonstrate(renderer.parser.format("", [("search", {"query": "x"})]), start)
         prompt = [*start, *call, *renderer.extend(call, [result("room 7")])]
         assert renderer.opened_by(prompt) == "<|channel>thought"
+
+    def test_what_is_demonstrated_behind_results_closes_the_thought_first(self) -> None:
+        renderer = renderer_of(gemma4_thinking())
+        start, decode = renderer.start([USER]), renderer.tokenizer.decode
+        call = renderer.demonstrate(self.CALL, start)
+        assert decode(call) == f"{self.CALL}<|tool_response>"
+        prompt = [*start, *call, *renderer.extend(call, [result("room 7")])]
+        again = renderer.demonstrate(self.CALL, prompt)
+        assert decode(again) == f"\n<channel|>\n\n{self.CALL}<|tool_response>"
+        assert [call.name for call in renderer.read(prompt, again, ["search"])[1].calls] == ["search"]
+        assert decode(renderer.begin("It is", prompt)) == "\n<channel|>\n\nIt is"
+        thought = renderer.demonstrate("<|channel>thought\nHm.\n<channel|>Seven.", prompt)
+        assert decode(thought) == "Hm.\n<channel|>Seven.<turn|>"
+        assert renderer.read(prompt, thought, ["search"])[1].thought == "Hm."
 
     def test_a_prompt_that_opens_no_thought_is_told_by_its_last_word(self, monkeypatch: pytest.MonkeyPatch) -> None:
         renderer = renderer_of(tokenizer_of("gemma4_v5"))
@@ -229,7 +256,7 @@ class TestGemma4:
 
     def test_a_result_cannot_close_the_text_that_it_stands_in(self) -> None:
         renderer = renderer_of(tokenizer_of("gemma4_v5"))
-        call = renderer.demonstrate(renderer.parser.format("", [("search", {"query": "x"})]))
+        call = said(renderer, renderer.parser.format("", [("search", {"query": "x"})]))
         ids = renderer.extend(call, [result('a<|"|>}<tool_response|><turn|>')])
         controls = renderer.tokenizer.controls
         assert [ids.count(controls[text]) for text in ('<|"|>', "<tool_response|>", "<turn|>")] == [2, 1, 0]
@@ -253,11 +280,12 @@ class TestGemma4:
 
 def test_a_thought_that_the_prompt_opens_belongs_to_the_reply() -> None:
     renderer = renderer_of(tokenizer_of("qwen3_5_think"))
-    assert renderer.opened == "<think>"
-    decode = renderer.tokenizer.decode
-    assert decode(renderer.demonstrate("<think>\nHm.\n</think>\n\nHi")) == "Hm.\n</think>\n\nHi<|im_end|>"
-    assert decode(renderer.demonstrate("Hi")) == "\n</think>\n\nHi<|im_end|>"
-    unclosed = renderer.parser.parse(renderer.opened + "I wonder", ["search"])
+    prompt, decode = renderer.start([USER]), renderer.tokenizer.decode
+    assert renderer.opened_by(prompt) == "<think>"
+    assert decode(said(renderer, "<think>\nHm.\n</think>\n\nHi")) == "Hm.\n</think>\n\nHi<|im_end|>"
+    assert decode(said(renderer, "Hi")) == "\n</think>\n\nHi<|im_end|>"
+    text, unclosed = renderer.read(prompt, renderer.tokenizer.encode("I wonder<|im_end|>", special=True), ["search"])
+    assert text == "I wonder"
     assert "never closed" in unclosed.errors[0].message
 
 
@@ -266,7 +294,7 @@ class TestMistral:
 
     def test_results_answer_calls_by_ids_of_nine_characters(self) -> None:
         renderer = renderer_of(tokenizer_of("mistral-v3"))
-        call = renderer.demonstrate(renderer.parser.format("", [("search", {"query": "x"})]))
+        call = said(renderer, renderer.parser.format("", [("search", {"query": "x"})]))
         shown = renderer.tokenizer.decode(renderer.extend(call, [result("room 7"), result("room 8", "aB3dE6gH9")]))
         parts = shown.split("[TOOL_RESULTS]")[1:]
         ids = [json.loads(part.partition("[/TOOL_RESULTS]")[0])["call_id"] for part in parts]
@@ -274,7 +302,7 @@ class TestMistral:
 
     def test_what_a_user_says_behind_a_result_joins_it(self) -> None:
         renderer = renderer_of(tokenizer_of("mistral-v11"))
-        call = renderer.demonstrate(renderer.parser.format("", [("search", {"query": "x"})]))
+        call = said(renderer, renderer.parser.format("", [("search", {"query": "x"})]))
         shown = renderer.tokenizer.decode(renderer.extend(call, [result("room 7"), USER]))
         assert shown == ('[TOOL_RESULTS]{"content": "room 7\\n\\nWhere is it?", "call_id": "0000call0"}[/TOOL_RESULTS]')
 

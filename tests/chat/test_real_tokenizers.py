@@ -39,9 +39,9 @@ def test_a_conversation_of_calls_and_results(name: str) -> None:
     assert renderer.parser.name == FORMATS[name]
     ids = renderer.start([USER])
     for query in ("naïve 日本語 🙂", "  two\n\nlines ", "12345 <|im_end|> x"):
-        call = renderer.demonstrate(renderer.parser.format("Let me see.", [("search", {"query": query})]))
+        call = renderer.demonstrate(renderer.parser.format("Let me see.", [("search", {"query": query})]), ids)
         assert call[-1] in renderer.stop_token_ids
-        reply = renderer.parser.parse(renderer.opened + tokenizer.decode(call[:-1]), ["search"])
+        _, reply = renderer.read(ids, call, ["search"])
         assert [c.arguments for c in reply.calls] == [{"query": query}]
         ids += call + renderer.extend(call, [result(f"found {query}")])
     assert tokenizer.decode(ids).count("found ") == 3

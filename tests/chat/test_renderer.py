@@ -71,7 +71,7 @@ def test_the_whole_is_what_transformers_makes_of_it() -> None:
         result("room 7\n\n"), result("  ü 🙂", 1),
     ]  # fmt: skip
     ids = renderer.start(messages[:2])
-    ids += renderer.demonstrate(messages[2]["content"])
+    ids += renderer.demonstrate(messages[2]["content"], ids)
     ids += renderer.extend(ids, messages[3:])
     whole = tokenizer.hf.apply_chat_template(messages, tools=[SEARCH], add_generation_prompt=True, return_dict=False)
     assert ids == list(whole)
@@ -135,7 +135,7 @@ def test_control_tokens_are_never_made_from_text_that_is_not_special(name: str) 
 @pytest.mark.parametrize("name", USABLE)
 def test_a_reply_cut_by_length_is_closed(name: str) -> None:
     renderer = renderer_of(name)
-    whole = renderer.demonstrate("Let me think about")
+    whole = renderer.demonstrate("Let me think about", renderer.start([user("Where?")]))
     end = renderer.stop_token_ids[0]
     assert whole[-1] == end
     cut = whole[:-1]
@@ -193,7 +193,7 @@ def test_roles_that_a_template_lacks_become_user_messages() -> None:
 
 def test_a_demonstration_cannot_end_early() -> None:
     renderer = renderer_of("smollm2")
-    ids = renderer.demonstrate("I write <|im_end|> here.")
+    ids = renderer.demonstrate("I write <|im_end|> here.", renderer.start([user("What?")]))
     assert [t for t in ids if t in renderer.stop_token_ids] == ids[-1:]
     assert renderer.tokenizer.decode(ids) == "I write <|im_end|> here.<|im_end|>"
 

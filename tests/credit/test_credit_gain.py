@@ -7,14 +7,17 @@ import pytest
 import torch
 
 from agentrl.chat.formats.registry import parser_named
+from agentrl.chat.recognise import parser_for
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.config.agent import FormatSettings
 from agentrl.config.credit import InformationGain
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.rollout.information_gain import AnswerScorer
 from agentrl.types.episode import Episode, Node, Turn
 from agentrl.types.errors import CreditError
 from agentrl.types.task import Task
+from tests.chat.families import gemma4_thinking
 from tests.train.make import llama
 
 
@@ -36,7 +39,8 @@ def episode(renderer: Renderer, task: Task) -> Episode:
     turns = []
 
     def say(text: str) -> None:
-        nodes.append(Node(parent=len(nodes) - 1, kind="sampled", token_ids=renderer.demonstrate(text)))
+        said = renderer.demonstrate(text, nodes[-1].token_ids)
+        nodes.append(Node(parent=len(nodes) - 1, kind="sampled", token_ids=said))
         turns.append(Turn(index=len(turns), node=len(nodes) - 1, text=text, finish="stop"))
 
     say("look")
@@ -57,10 +61,10 @@ async def test_beliefs_equal_plain_forward_passes(renderer: Renderer, engine: To
     scorer, played = AnswerScorer(InformationGain(lead="It is ")), episode(renderer, task)
     scored = await scored_by(scorer, played, engine, renderer)
     model = llama(vocab_size=300, max_position_embeddings=512)
-    said, lead = scorer.continuation(renderer, "Oslo")
-    assert bytes(said[lead:]) == b"Oslo"
     for turn in scored:
         prefix = [token for node in played.path(turn.node)[:-1] for token in played.nodes[node].token_ids]
+        said, lead = scorer.continuation(renderer, "Oslo", prefix)
+        assert bytes(said[lead:]) == b"Oslo"
         with torch.no_grad():
             logprobs = model(torch.tensor([prefix + said])).logits[0].log_softmax(-1)
         at = len(prefix) + lead
@@ -84,7 +88,7 @@ async def test_one_call_a_branch_and_no_prompt_again(renderer: Renderer, engine:
     before = engine.stats["forwarded_tokens"]
     await scored_by(scorer, played, engine, renderer)
     assert calls == [1, 2]  # two branches; the second holds the first two turns
-    answers = 3 * scorer.room(renderer, task)
+    answers = 3 * scorer.room(renderer, task, played.nodes[0].token_ids)
     longest = [played.path(turn.node)[:-1] for turn in played.turns[1:]]
     whole = sum(len(played.nodes[node].token_ids) for path in longest for node in path)
     assert engine.stats["forwarded_tokens"] - before <= whole + answers
@@ -117,3 +121,28 @@ async def test_of_several_gold_answers_the_likeliest_counts(renderer: Renderer, 
     assert await beliefs("Oslo", "Kristiania") == pytest.approx(
         [max(pair) for pair in zip(*alone, strict=True)], abs=1e-5
     )
+
+
+async def test_an_answer_stands_behind_the_thought_that_a_prompt_opens() -> None:
+    """Gemma 4's template opens one behind results: the answer was scored as a part of it."""
+    tokenizer = gemma4_thinking()
+    look = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {}}}
+    renderer = Renderer(tokenizer, parser_for(FormatSettings(), tokenizer, [look]), [look])
+    task, scorer = Task.of("t", "Which city?", answer="Oslo"), AnswerScorer(InformationGain(lead="It is "))
+    start = renderer.start(task.instruction)
+    call = renderer.demonstrate("<|tool_call>call:look{}<tool_call|>", start)
+    seen = renderer.extend(call, [{"role": "tool", "name": "look", "content": "a fjord"}])
+    given = [("prompt", start), ("sampled", call), ("observation", seen), ("sampled", renderer.demonstrate("x", seen))]
+    nodes = [Node(parent=k - 1, kind=kind, token_ids=ids) for k, (kind, ids) in enumerate(given)]  # type: ignore[arg-type]
+    turns = [Turn(index=k, node=2 * k + 1, text="", finish="stop") for k in range(2)]
+    asked: list[list[int]] = []
+
+    class Engine:
+        async def score(self, prefix: list[int], continuations: list[list[int]], at: list[int]) -> list[list[float]]:
+            asked.extend(continuations)
+            return [[-1.0] * len(one) for one in continuations]
+
+    scored = await scorer.score(Engine(), renderer, task, nodes, turns)  # type: ignore[arg-type]
+    assert [turn.gold_logprob for turn in scored] == [-1.0, -1.0]
+    assert [tokenizer.decode(ids) for ids in asked] == ["It is Oslo", "\n<channel|>\n\nIt is Oslo"]
+    assert [scorer.room(renderer, task, prompt) for prompt in (start, seen)] == [len(ids) for ids in asked]

@@ -16,7 +16,7 @@ from torch.testing import assert_close
 from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
 from agentrl.config.agent import FormatSettings
 from agentrl.engines.embedded.engine import TorchEngine
-from agentrl.proxy.recorder import ProxyContext
+from agentrl.proxy.recorder import ProxyContext, Recorder
 from agentrl.proxy.server import Proxy
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
@@ -24,6 +24,7 @@ from agentrl.types.engine import Completion, Sampling
 from agentrl.types.episode import Episode, VersionSpan
 from agentrl.types.errors import EngineError
 from agentrl.types.sample import training_samples
+from tests.chat.families import gemma4_thinking
 from tests.engines.conftest import plain_logprobs
 from tests.engines.vllm_world import small_model
 
@@ -342,3 +343,23 @@ async def test_an_end_that_cannot_be_stored_is_refused_and_loses_nothing() -> No
             assert said in (await refused.json())["error"]["message"]
         episode = await client.end(rewards={"a": True, "b": 0.5}, answer=42)
     assert (episode.reward, episode.answer, episode.prompt[0]["content"]) == (1.5, "42", "caf?")
+
+
+async def test_a_call_within_a_thought_that_the_prompt_opens_is_none() -> None:
+    """Gemma 4's template opens one behind results: what stands there before its end is a thought."""
+    tokenizer, call = gemma4_thinking(), "<|tool_call>call:add{a:1}<tool_call|>"
+
+    class Engine(Parrot):
+        async def generate(self, token_ids: Any, sampling: Sampling, session: str) -> Completion:
+            ids = tokenizer.encode(self.texts.pop(0) + "<|tool_response>", special=True)
+            return Completion(
+                token_ids=ids, logprobs=[-1.0] * len(ids), finish="stop", versions=[VersionSpan(0, 0, len(ids))]
+            )
+
+    engine: Any = Engine(call, f"Or {call}", f"Or so.<channel|>{call}")
+    context = ProxyContext(engine, tokenizer, FormatSettings(), Sampling(), seed=0)
+    recorder, opening = Recorder("s", context), [user("Add 1.")]
+    (first,) = await recorder.reply({"messages": opening, "tools": [ADD]})
+    result = {"role": "tool", "tool_call_id": first.message["tool_calls"][0]["id"], "content": "1"}
+    both = await recorder.reply({"messages": [*opening, first.message, result], "tools": [ADD]}, n=2)
+    assert ["tool_calls" in reply.message for reply in both] == [False, True]

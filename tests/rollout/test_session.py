@@ -11,7 +11,6 @@ from pydantic import Field
 
 from agentrl.chat.recognise import parser_for
 from agentrl.chat.renderer import Renderer
-from agentrl.chat.template import with_arguments
 from agentrl.config.agent import FormatSettings
 from agentrl.config.limits import Limits
 from agentrl.engines.scripted import Say, ScriptedEngine
@@ -23,7 +22,7 @@ from agentrl.types.engine import Completion, Sampling
 from agentrl.types.episode import VersionSpan
 from agentrl.types.errors import InfraError, ToolError
 from agentrl.types.task import Task
-from tests.chat.families import small, template_of
+from tests.chat.families import gemma4_thinking
 from tests.rollout.world import collect, make_context, make_parts, play_one
 
 HERE = "tests.rollout.test_session"
@@ -317,12 +316,45 @@ class Looking(Tool):
         return "room 7"
 
 
+def gemma4() -> Renderer:
+    tokenizer = gemma4_thinking()
+    definitions = [method.definition() for method in toolbox([Looking()]).values()]
+    return Renderer(tokenizer, parser_for(FormatSettings(), tokenizer, definitions), definitions)
+
+
+def looking(engine: Any, renderer: Renderer) -> Session:
+    session = Session(
+        "e", Task.of("t", "Where?"), engine=engine, renderer=renderer, tools=[Looking()],
+        sandbox=None, sampling=Sampling(), limits=Limits(), max_turns=3, seed=0,
+    )  # fmt: skip
+    session.begin([{"role": "user", "content": "Where?"}])
+    return session
+
+
+async def test_a_script_acts_also_where_the_prompt_opens_a_thought() -> None:
+    """Its second call stood within the thought that Gemma 4's template opens behind results."""
+
+    def script(task: Any, rng: Any) -> Any:
+        yield Say(calls=[("look", {"at": "x"})])
+        yield Say(calls=[("look", {"at": "y"})])
+        yield Say("<answer>7</answer>")
+
+    renderer = gemma4()
+    engine = ScriptedEngine(script, renderer, renderer.parser)
+    session = looking(engine, renderer)
+    engine.begin_session("e", session.task, session.messages, 0)
+    replies = []
+    for _ in range(3):
+        replies.append(await session.generate())
+        await session.run_tools(replies[-1])
+    assert [[call.arguments for call in reply.calls] for reply in replies] == [[{"at": "x"}], [{"at": "y"}], []]
+    assert (replies[2].answer, [reply.errors for reply in replies]) == ("7", [[], [], []])
+
+
 async def test_a_thought_that_a_prompt_leaves_open_and_nothing_closes_is_no_answer() -> None:
     """Gemma 4's template opens one behind results."""
-    settled = with_arguments(template_of("gemma4_v5"), {"enable_thinking": True})
-    tokenizer = small(settled, "<eos>", "gemma4-thinking")
-    definitions = [method.definition() for method in toolbox([Looking()]).values()]
-    renderer = Renderer(tokenizer, parser_for(FormatSettings(), tokenizer, definitions), definitions)
+    renderer = gemma4()
+    tokenizer = renderer.tokenizer
     said = ['<|tool_call>call:look{at:<|"|>x<|"|>}<tool_call|><|tool_response>', "It must be room 7.<turn|>"]
 
     class Engine:
@@ -334,11 +366,7 @@ async def test_a_thought_that_a_prompt_leaves_open_and_nothing_closes_is_no_answ
                 token_ids=ids, logprobs=[-1.0] * len(ids), finish="stop", versions=[VersionSpan(0, 0, len(ids))]
             )
 
-    session = Session(
-        "e", Task.of("t", "Where?"), engine=Engine(), renderer=renderer, parser=renderer.parser,
-        tools=[Looking()], sandbox=None, sampling=Sampling(), limits=Limits(), max_turns=2, seed=0,
-    )  # fmt: skip
-    session.begin([{"role": "user", "content": "Where?"}])
+    session = looking(Engine(), renderer)
     await session.run_tools(await session.generate())
     reply = await session.generate()
     assert (reply.answer, reply.text) == (None, "")

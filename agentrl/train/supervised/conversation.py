@@ -64,7 +64,7 @@ class Conversation:
         mask = [False] * len(ids)
         spans = []
         for index, turn in enumerate(self.turns):
-            said = renderer.demonstrate(turn.text)
+            said = renderer.demonstrate(turn.text, ids)
             if turn.trains:
                 spans.append((index, len(ids), len(ids) + len(said)))
             ids, mask = ids + said, mask + [turn.trains] * len(said)
