@@ -28,6 +28,11 @@ class StopSettings(Section):
             raise ValueError("give at_least, at_most or patience")
         return self
 
+    @property
+    def evaluates(self) -> bool:
+        """Whether it reads evaluations."""
+        return self.metric.startswith("eval/")
+
 
 class OfflineStage(Section):
     """Settings that supervised and preference stages share."""

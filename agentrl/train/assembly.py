@@ -153,8 +153,10 @@ class _Assembly:
         self, first: Engine, engine_for: Callable[[LoadedModel], Engine], loaded: LoadedModel
     ) -> Engine | None:
         """An engine for evaluations in the background; None where training waits for them. Servers hold one policy at
-        a time, and a replay is of one training."""
-        if self.recipe.eval is None or not works_beside(self.recipe) or not isinstance(first, TorchEngine):
+        a time, a replay is of one training, and a stop rule that reads them must not depend on how long they take."""
+        stop = self.recipe.train.stop
+        beside = self.recipe.eval is not None and works_beside(self.recipe) and isinstance(first, TorchEngine)
+        if not beside or (stop is not None and stop.evaluates):
             return None
         return self._closed(engine_for(loaded))
 

@@ -76,6 +76,10 @@ class TrainingLoop:
             if self.state.is_over(self.iteration):
                 break
             await self.step()
+        if not self.state.is_kept(self.iteration):  # it was an evaluation that ended the stage
+            await self.commit()
+        if (why := self.state.stopped(self.iteration)) is not None:
+            self.reporter.note(f"stage {self.state.stage.name} ends after {self.iteration} iterations: {why}")
         await self.evaluator.finish()
 
     async def step(self) -> None:
@@ -106,8 +110,6 @@ class TrainingLoop:
             await self.commit()
         await self.publisher.publish(self.iteration)
         self.reporter.metrics(line)
-        if (why := self.state.stopped(self.iteration)) is not None:
-            self.reporter.note(f"stage {self.state.stage.name} ends after {self.iteration} iterations: {why}")
 
     async def commit(self) -> None:
         """Writes a checkpoint: what came before it is not done again."""

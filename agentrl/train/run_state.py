@@ -80,6 +80,10 @@ class RunState:
         """Whether a checkpoint is to be written after an iteration."""
         return iteration % self._recipe.train.checkpoint_every == 0 or self.is_over(iteration)
 
+    def is_kept(self, iteration: int) -> bool:
+        """Whether there is a checkpoint of the policy after an iteration."""
+        return self.record.folder(iteration).exists()
+
     def commit(self, iteration: int, parts: dict[str, Any], trainer: Trainer, columns: ModelColumns) -> None:
         """Writes a checkpoint.
 

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from agentrl.api.train import train as train_recipe
+from agentrl.store.checkpoints import latest
 from agentrl.store.run_dir import RunDir
 from agentrl.train import assembly
+from agentrl.types.reporter import Reporter
 from tests.command import agentrl
 
 from .test_train import metrics, train, trainable  # noqa: F401  (a fixture)
@@ -33,6 +35,31 @@ def test_a_thread_and_evaluations_in_the_background_change_no_number(
     monkeypatch.setattr(assembly, "works_beside", lambda recipe: True)
     train_recipe(trainable, overrides=few, out=here / "beside")
     assert in_order(here / "beside") == in_order(here / "turns")
+
+
+class Notes(Reporter):
+    """Keeps what a run says of its stages."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        if text.startswith("stage "):
+            self.said.append(text)
+
+
+@pytest.mark.parametrize("beside", [[], ["train.max_staleness=1", IMPORTANCE]])
+def test_a_stage_that_an_evaluation_ends_keeps_its_policy(trainable: Path, beside: list[str]) -> None:  # noqa: F811
+    """After an iteration that no checkpoint is due at; the same command then trains no further."""
+    few = ["warm_start=null", "train.iterations=8", "train.checkpoint_every=2", "eval={every: 1, episodes: 2}", *beside]
+    stop, run = "train.stop={metric: eval/success, patience: 3}", trainable.parent / "run"
+    for _ in range(2):
+        notes = Notes()
+        train_recipe(trainable, overrides=[*few, stop], out=run, reporters=[notes])
+        assert notes.said == ["stage rl ends after 3 iterations: eval/success is no better than 3 lines ago"]
+        assert latest(run / "checkpoints") == run / "checkpoints" / "it-00003"
+        found = [(line["split"], line["iteration"]) for line in metrics(run)]
+        assert found == [("eval", 0), *((split, k) for k in (1, 2, 3) for split in ("train", "eval"))]
 
 
 def test_a_run_with_the_old_key_goes_on(trainable: Path) -> None:  # noqa: F811

@@ -18,7 +18,7 @@ def reached(stop: StopSettings | None, lines: Iterable[Mapping[str, Any]]) -> st
     """
     if stop is None:
         return None
-    values = _means(_values(stop.metric, lines), stop.window)
+    values = _means(_values(stop, lines), stop.window)
     if not values:
         return None
     last, name = values[-1], stop.metric
@@ -34,7 +34,7 @@ def reached(stop: StopSettings | None, lines: Iterable[Mapping[str, Any]]) -> st
 def missing(stop: StopSettings, line: Mapping[str, Any]) -> str | None:
     """What to say of a line that should have the metric, and does not; None: it has it, or is of the other kind."""
     name = stop.metric.removeprefix("eval/")
-    if (line["split"] == "eval") != stop.metric.startswith("eval/") or name in line:
+    if (line["split"] == "eval") != stop.evaluates or name in line:
         return None
     known = [key for key, value in line.items() if isinstance(value, int | float) and key != "iteration"]
     return f"stop.metric: the {line['split']} line of iteration {line['iteration']} has no {name!r}; " + nearest(
@@ -42,11 +42,10 @@ def missing(stop: StopSettings, line: Mapping[str, Any]) -> str | None:
     )
 
 
-def _values(metric: str, lines: Iterable[Mapping[str, Any]]) -> list[float]:
+def _values(stop: StopSettings, lines: Iterable[Mapping[str, Any]]) -> list[float]:
     """The metric in lines that have it: in those of evaluations by `eval/NAME`, else in those of training."""
-    evaluated = metric.startswith("eval/")
-    name = metric.removeprefix("eval/")
-    own = (line for line in lines if (line["split"] == "eval") == evaluated)
+    name = stop.metric.removeprefix("eval/")
+    own = (line for line in lines if (line["split"] == "eval") == stop.evaluates)
     return [float(line[name]) for line in own if isinstance(line.get(name), int | float)]
 
 
