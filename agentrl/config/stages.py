@@ -59,7 +59,7 @@ class OfflineStage(Section):
 
     def steps_over(self, samples: int) -> int:
         """The number of steps of a stage with this many episodes (or pairs)."""
-        return self.steps or max(1, math.ceil((self.epochs or 1) * samples / self.batch))
+        return self.steps or math.ceil((self.epochs or 1) * math.ceil(samples / self.batch))
 
 
 class SftStage(OfflineStage, Short):

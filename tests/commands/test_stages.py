@@ -97,8 +97,7 @@ def test_killed_in_each_stage_it_comes_to_the_same_metrics(staged: Path) -> None
     expected = metrics(here / "whole")
     assert [(m["stage"], m["split"], m["iteration"]) for m in expected] == [
         *(("format", "sft", k) for k in (8, 16, 24, 32, 40)),
-        *(("prefer", "preference", k) for k in range(3, 11, 3)),
-        ("prefer", "preference", 10),
+        *(("prefer", "preference", k) for k in range(3, 13, 3)),
         ("learn", "eval", 0), *(("learn", "train", k) for k in (1, 2, 3)), ("learn", "eval", 3),
     ]  # fmt: skip
     deaths = [
@@ -131,7 +130,7 @@ def sets(*overrides: str) -> list[str]:
 def test_what_is_shown_names_the_stages(staged: Path) -> None:
     shown = agentrl("show", "whole", cwd=staged.parent).stdout
     assert "stage format: sft, 40 steps  loss" in shown
-    assert "stage prefer: preference, 10 steps  accuracy" in shown
+    assert "stage prefer: preference, 12 steps  accuracy" in shown
     assert "stage learn: rl, 3 iterations  success" in shown
     assert "learn/train: 36 episodes" in shown
     page = (staged.parent / agentrl("view", "whole", cwd=staged.parent).stdout.strip()).read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,20 @@ def test_a_stage_sees_the_recipe_with_what_it_says_itself(tmp_path: Path) -> Non
     assert [*own.rewards] == ["other"]
     assert own.base == tmp_path
     assert [*recipe.rewards] == ["exact"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "samples", "steps"),
+    [
+        ({"epochs": 3, "batch": 3}, 10, 12),  # of each pass four steps, as `minibatches` splits it
+        ({"batch": 3}, 9, 3),
+        ({"epochs": 0.5, "batch": 3}, 10, 2),
+        ({"epochs": 0.1, "batch": 16}, 2, 1),
+        ({"steps": 7}, 1000, 7),
+    ],
+)
+def test_an_epoch_is_a_pass_over_the_data(settings: dict[str, Any], samples: int, steps: int) -> None:
+    assert SftStage(script="oracle", **settings).steps_over(samples) == steps
 
 
 def test_it_comes_back_from_a_record_as_it_went_in(tmp_path: Path) -> None:
