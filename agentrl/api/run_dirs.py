@@ -13,6 +13,7 @@ from typing import Any
 
 from agentrl.config.recipe import Recipe, recipe_from_run
 from agentrl.config.sections import may_change
+from agentrl.reporters.tracker import forget
 from agentrl.store.checkpoints import latest
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import planned_id
@@ -55,8 +56,8 @@ _TOLD = 6  # differences that a message lists
 def begin_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
     """Creates the run directory, or opens it if the same command is given again.
 
-    A run without data (no episode has ended, or all have failed) accepts a changed recipe. A warning tells if code
-    beside the recipe has changed since the run began.
+    A run without data (no episode has ended, or all have failed) accepts a changed recipe and starts over with it. A
+    warning tells if code beside the recipe has changed since the run began.
 
     Raises:
         StoreError: the directory holds a run of another recipe or another command, or other files.
@@ -81,6 +82,9 @@ def begin_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
         if old.get(key) != new.get(key) and not may_change(Recipe, key.removeprefix("recipe.").split("."))
     }
     if known["command"] == command and not _holds_data(run):
+        if differing:  # what was measured of the first steps is of another training
+            run.begin_again()
+            forget(run.path)
         run.update_info(**described, base=base, code=code, finished=False)
     elif differing:
         run.close()

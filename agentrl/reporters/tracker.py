@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from agentrl.store.info import replace
 from agentrl.types.reporter import Metrics, Reporter, RunStart, numbers, source_of
+
+FOLDER = "trackers"
 
 
 class Tracker(Reporter, ABC):
@@ -36,7 +39,7 @@ class Tracker(Reporter, ABC):
         """Ends the run of the tracker."""
 
     def started(self, run: RunStart) -> None:
-        self._file = run.path / "trackers" / f"{self.name}.json"
+        self._file = run.path / FOLDER / f"{self.name}.json"
         known = json.loads(self._file.read_text()) if self._file.exists() else {"id": None, "sent": {}}
         self._sent = {(split, iteration) for split, iterations in known["sent"].items() for iteration in iterations}
         self._waiting: list[Metrics] = list(run.history)
@@ -71,6 +74,12 @@ class Tracker(Reporter, ABC):
             sent.setdefault(split, []).append(iteration)
         self._file.parent.mkdir(exist_ok=True)
         replace(self._file, json.dumps({"id": self._id, "sent": sent}).encode() + b"\n", durable=False)
+
+
+def forget(run: Path) -> None:
+    """Forgets what the trackers of a run have: they begin runs of their own for what comes."""
+    for file in (run / FOLDER).glob("*.json"):
+        file.unlink()
 
 
 def flat(recipe: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -30,7 +30,7 @@ def circumstances() -> dict[str, Any]:
             continue
     noted = {
         "format": FORMAT,
-        "id": secrets.token_hex(8),
+        "id": new_id(),
         "created_at": time.time(),
         "versions": versions,
         "argv": sys.argv,
@@ -38,6 +38,11 @@ def circumstances() -> dict[str, Any]:
     if commit := _git("rev-parse", "HEAD"):
         noted["git"] = {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
     return noted
+
+
+def new_id() -> str:
+    """An id that no other run has."""
+    return secrets.token_hex(8)
 
 
 def _git(*command: str) -> str:

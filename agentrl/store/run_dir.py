@@ -23,7 +23,7 @@ import msgspec
 
 from agentrl.store.codec import StoredCredit, decode_credit, decode_episode, encode_credit, encode_episode
 from agentrl.store.index import BlobRow, CreditRow, EpisodeRow, Index, Record, blobs_of, credit_row_of, row_of
-from agentrl.store.info import circumstances, replace, write_json
+from agentrl.store.info import circumstances, new_id, replace, write_json
 from agentrl.store.lines import append_line, cut_torn_line, read_lines
 from agentrl.store.lock import Lock
 from agentrl.store.shards import Frame, Location, Shards
@@ -191,6 +191,11 @@ class RunDir:
             self._must_write()
             self.info = {**self.info, **fields}
             write_json(self.path / "run.json", self.info)
+
+    def begin_again(self) -> None:
+        """Makes it another run, with an id of its own and without metrics: for one that is to be of another recipe."""
+        self.update_info(id=new_id())
+        (self.path / "metrics.jsonl").unlink(missing_ok=True)
 
     def flush(self) -> None:
         """Brings all to disk: what was added so far survives a power cut."""

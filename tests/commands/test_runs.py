@@ -74,6 +74,22 @@ def test_a_run_without_data_takes_the_recipe_as_it_was_mended(
     assert capsys.readouterr().err == ""
 
 
+def test_a_run_that_takes_another_recipe_measures_from_the_start(counting: Path, tmp_path: Path) -> None:
+    """A stage on a file that was interrupted before its first checkpoint has lines of metrics, and nothing to go on
+    with."""
+    sent = tmp_path / "run" / "trackers" / "tensorboard.json"
+    with start(counting, tmp_path / "run") as run:
+        run.add_metrics({"stage": "format", "split": "sft", "iteration": 10, "loss": 3.0})
+        sent.parent.mkdir()
+        sent.write_text('{"id": "7", "sent": {"format": [10]}}')
+        first = run.id
+    with start(counting, tmp_path / "run", "concurrency=7") as run:
+        assert (run.id, len(run.metrics()), sent.exists()) == (first, 1, True), "it goes on"
+    with start(counting, tmp_path / "run", "seed=5") as run:
+        assert (len(run.metrics()), sent.exists()) == (0, False)
+        assert run.id != first, "trackers would take it for the run that they know"
+
+
 def test_a_run_of_another_recipe_says_what_can_be_done(counting: Path, tmp_path: Path) -> None:
     path = tmp_path / "run"
     with start(counting, path) as run:
