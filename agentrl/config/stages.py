@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from agentrl.config.sections import MAY_CHANGE, Section, Short, alone
+from agentrl.config.sections import MAY_CHANGE, Section, Short, alone, misplaced
 from agentrl.config.tasks import TaskSettings
 from agentrl.config.train import LrSchedule, OptimiserSettings, PreferenceLossSettings
 
@@ -50,6 +50,14 @@ class OfflineStage(Section):
     train: OptimiserSettings = Field(
         default_factory=OptimiserSettings, description="Keys that differ from the recipe's `train`."
     )
+
+    @model_validator(mode="after")
+    def _is_not_evaluated(self) -> Self:
+        if self.stop is not None and self.stop.evaluates:
+            message = "a supervised or preference stage is not evaluated: the rule could never end it"
+            remedy = "a metric of its own lines, for example {metric: loss, at_most: 0.1}"
+            raise misplaced("stop.metric", message, self.stop.metric, remedy)
+        return self
 
     @model_validator(mode="after")
     def _steps_or_epochs(self) -> Self:

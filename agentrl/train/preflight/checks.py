@@ -34,7 +34,8 @@ def check_training(parts: Parts, *, begins: bool = True) -> TrainingRecipe:
         The recipe as one that trains.
 
     Raises:
-        RecipeError: a section is missing, nothing rewards, or a part of the curriculum does not fit.
+        RecipeError: a section is missing, nothing rewards, a stop rule could never end it, or a part of the curriculum
+            does not fit.
         TrainError: the loss or one of its settings is unknown.
         CreditError: the estimator is unknown or needs what the tools do not give.
     """
@@ -78,6 +79,12 @@ def check_training(parts: Parts, *, begins: bool = True) -> TrainingRecipe:
             f"{credit.estimator.name} reads win rates, and no reward component is named win_rate",
             place="rewards",
             remedy="rewards: {win_rate: {use: ./task.py:win_rate, weight: 0}}, the share of comparisons won",
+        )
+    if recipe.eval is None and recipe.train.stop is not None and recipe.train.stop.evaluates:
+        raise RecipeError(
+            f"{recipe.train.stop.metric!r} is a metric of evaluations, and there are none: the rule could never end it",
+            place="train.stop.metric",
+            remedy="eval: {every: 10}, or a metric of training",
         )
     check_model(recipe, recipe.train, begins)
     load_loss(recipe.train.loss, recipe.base)

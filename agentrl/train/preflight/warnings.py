@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 
-from agentrl.config.recipe import TrainSection
+from agentrl.config.recipe import Recipe, TrainSection
 from agentrl.credit.registry import CreditAssigner, load_credit
 from agentrl.curriculum.curriculum import load_parts
 from agentrl.curriculum.methods.zero_variance import ZeroVariance
@@ -32,10 +32,19 @@ def cautions(parts: Parts) -> Iterator[str]:
         return
     credit = load_credit(recipe.credit, recipe.base)
     curriculum = load_parts(recipe.curriculum, recipe.base, recipe.scripts)
+    yield from _of_the_end(recipe, recipe.train)
     yield from _of_groups(parts, credit, recipe.train)
     yield from _of_rewards(parts, credit)
     yield from _of_the_loss(parts, credit, recipe.train)
     yield from _of_the_curriculum(parts, credit, curriculum)
+
+
+def _of_the_end(recipe: Recipe, train: TrainSection) -> Iterator[str]:
+    if recipe.eval is not None and not recipe.eval.every and train.stop is not None and train.stop.evaluates:
+        yield (
+            f"train.stop reads {train.stop.metric}, and eval.every is 0: it looks at the start and at the end only\n"
+            "  -> eval.every=10"
+        )
 
 
 def _of_groups(parts: Parts, credit: CreditAssigner, train: TrainSection) -> Iterator[str]:

@@ -9,6 +9,7 @@ import pytest
 
 from agentrl.config.loader import load_recipe
 from agentrl.store.run_dir import RunDir
+from agentrl.train.preflight.warnings import cautions
 from agentrl.train.stages.preflight import check_stages
 from agentrl.types.errors import AgentRLError
 from tests.commands.conftest import CODE, RECIPE
@@ -60,6 +61,11 @@ def test_a_good_one_passes(folder: Path) -> None:
         ),
         ("stages.2.rl.rewards={}", "stages.2 (learn): rewards: the recipe has no rewards", "at least one"),
         ("stages.2.rl.credit=gae", "stages.2 (learn): train.critic: gae needs a critic", "train: {critic: {}}"),
+        (
+            "stages.2.rl.train.stop={metric: eval/success, at_least: 1}",
+            "stages.2 (learn): train.stop.metric: 'eval/success' is a metric of evaluations",
+            "eval: {every: 10}",
+        ),
         ("model=null", "stages.0 (format): the recipe has no section 'model'", "training needs it"),
     ],
 )
@@ -68,6 +74,14 @@ def test_what_is_wrong_is_named(folder: Path, override: str, said: str, remedy: 
         check_stages(load_recipe(str(folder), [override]))
     assert said in str(error.value)
     assert remedy in str(error.value)
+
+
+@pytest.mark.parametrize(("every", "told"), [(0, True), (2, False)])
+def test_a_stop_rule_that_looks_at_the_end_only_is_told(folder: Path, every: int, told: bool) -> None:
+    stop = ["stages.2.rl.train.stop={metric: eval/success, at_least: 1}", f"eval.every={every}"]
+    *_, (_, parts) = check_stages(load_recipe(str(folder), stop))
+    said = [caution for caution in cautions(parts) if "it looks at the start and at the end only" in caution]
+    assert bool(said) == told
 
 
 def test_adapters_may_go_on_what_an_earlier_stage_built(folder: Path) -> None:
