@@ -14,7 +14,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError
 
 from agentrl.config.old_keys import old_keys
-from agentrl.config.recipe import Recipe
+from agentrl.config.recipe import KINDS, Recipe, TrainSection
 from agentrl.config.sections import Short, section_at
 from agentrl.registry.settings import in_words
 from agentrl.types.errors import RecipeError, nearest
@@ -74,10 +74,21 @@ def with_overrides(recipe: Recipe, overrides: Sequence[str], place: Path) -> Rec
         RecipeError: as `load_recipe`.
     """
     tree = json.loads(recipe.model_dump_json())
+    _let_stages_follow(tree, overrides)
     given = {_apply(tree, override, Recipe): override for override in overrides}
     other = _validate(tree, place, given)
     other._base = recipe.base
     return other
+
+
+def _let_stages_follow(tree: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Removes overridden keys of `train` from stages that have the recipe's value, so that they inherit them again."""
+    paths = [override.partition("=")[0].split(".") for override in overrides]
+    train = tree["train"] or TrainSection().model_dump(mode="json")
+    followed = {key for key in train for path in paths if path[0] == "train" and path[1:2] in ([], [key])}
+    for section in (stage[kind] for stage in tree["stages"] for kind in KINDS if stage[kind] is not None):
+        own = section["train"]
+        section["train"] = {key: own[key] for key in own if key not in followed or own[key] != train[key]}
 
 
 def dump_recipe(recipe: Recipe) -> str:

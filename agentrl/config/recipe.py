@@ -249,9 +249,10 @@ class Recipe(Section):
     @classmethod
     def _stages_inherit(cls, value: Any) -> Any:
         """Each stage's `train`, with missing keys taken from the recipe's `train`."""
-        if not isinstance(value, dict) or not isinstance(value.get("stages"), list):
+        if not isinstance(value, dict) or not isinstance(value.get("stages"), list | tuple):
             return value
-        return {**value, "stages": [_inheriting(stage, value.get("train")) for stage in value["stages"]]}
+        train = _as_written(value.get("train"))
+        return {**value, "stages": [_inheriting(_as_written(stage), train) for stage in value["stages"]]}
 
     @model_validator(mode="after")
     def _scripts_exist(self) -> Recipe:
@@ -323,6 +324,11 @@ class TrainingRecipe(Recipe):
         whole = cls.model_construct(recipe.model_fields_set, **dict(recipe))
         whole._base = recipe.base
         return whole
+
+
+def _as_written(section: Any) -> Any:
+    """A section object as the keys that it was given."""
+    return section.model_dump(exclude_unset=True) if isinstance(section, Section) else section
 
 
 def _inheriting(stage: Any, train: Any) -> Any:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from agentrl.api.recipes import given_recipe
 from agentrl.config.loader import load_recipe
-from agentrl.config.recipe import Recipe
+from agentrl.config.recipe import Recipe, RlStage, StageSettings, TrainSection, recipe_from_run
 from agentrl.config.stages import PreferenceStage, SftStage
+from agentrl.config.train import ImportanceSettings
 from agentrl.train.stages.stage import stages_of
 from agentrl.types.errors import RecipeError
 
@@ -84,6 +86,37 @@ def test_overrides_reach_into_stages(tmp_path: Path) -> None:
     assert first.settings.steps == 3
     assert third.recipe.train is not None
     assert (third.recipe.train.groups, third.recipe.train.lr) == (9, 0.1)
+
+
+def test_overrides_of_a_loaded_recipe_reach_the_stages_that_have_its_value(tmp_path: Path) -> None:
+    read = loaded(tmp_path, THREE)
+    recorded = recipe_from_run({"recipe": json.loads(read.model_dump_json()), "base": str(tmp_path)})
+    for recipe in (read, recorded):
+        other = given_recipe(recipe, {"train.token_budget": 55, "train.lr": 0.2, "train.groups": 8})
+        first, second, third = stages_of(other)
+        assert first.settings.train.token_budget == 55
+        assert second.settings.train.token_budget == 99
+        own = third.recipe.train
+        assert own is not None
+        assert (own.token_budget, own.groups, own.lr, own.loss.use) == (55, 8, 0.1, "dapo")
+        third = stages_of(given_recipe(recipe, ["train={lr: 0.3}"]))[2]
+        assert third.settings.train == TrainSection(lr=0.1), "what the recipe no longer says"
+        assert given_recipe(recipe, ["seed=1"]).model_dump(exclude={"seed"}) == recipe.model_dump(exclude={"seed"})
+
+
+def test_stages_that_python_made_inherit() -> None:
+    raw = {"name": "x", "tasks": "./t.py:x", "scripts": {"oracle": "./t.py:o"}}
+    train = TrainSection(token_budget=77, groups=3, importance=ImportanceSettings(high=2))
+    stages = [
+        StageSettings(name="format", sft=SftStage(script="oracle")),
+        StageSettings(name="learn", rl=RlStage(train=TrainSection(groups=5))),
+    ]
+    first, second = Recipe.model_validate({**raw, "train": train, "stages": stages}).stages
+    assert first.sft is not None
+    assert first.sft.train.token_budget == 77
+    assert second.rl is not None
+    assert (second.rl.train.token_budget, second.rl.train.groups) == (77, 5)
+    assert second.rl.train.importance == train.importance
 
 
 def test_a_recipe_without_stages_is_its_warm_start_and_its_training(tmp_path: Path) -> None:
