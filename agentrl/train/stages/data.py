@@ -157,31 +157,42 @@ def parser_of(parts: Parts) -> Parser:
 
 
 def fitting(
-    examples: Sequence[Example], renderer: Renderer, max_context: int, note: Callable[[str], None]
+    examples: Sequence[Example],
+    renderer: Renderer,
+    max_context: int,
+    note: Callable[[str], None],
+    *,
+    paired: bool = False,
 ) -> list[TrainingSample]:
-    """The samples of those that fit the model's context; of a pair both or none.
+    """The samples of those that fit the model's context.
+
+    Args:
+        paired: both of a pair or none.
 
     Raises:
         TrainError: none fits.
     """
-    made = [(example, example.samples(renderer)) for example in examples]
-    longest = {id(example): max(len(each.token_ids) for each in samples) for example, samples in made}
-    cut = {example.conversation.group_id for example, _ in made if longest[id(example)] > max_context}
-    labelled = any(example.label for example in examples)
-    kept = [
-        samples
-        for example, samples in made
-        if (example.conversation.group_id not in cut if labelled else longest[id(example)] <= max_context)
-    ]
+    longest: dict[str, int] = {}  # of those that train together
+    made = [(_unit(each, paired), each.samples(renderer)) for each in examples]
+    for unit, samples in made:
+        longest[unit] = max(longest.get(unit, 0), *(len(sample.token_ids) for sample in samples))
+    kept = [samples for unit, samples in made if longest[unit] <= max_context]
     if not kept:
+        what = "pairs" if paired else "conversations"
         raise TrainError(
-            f"none of {len(made)} conversations fits the context of {max_context} tokens: the shortest has "
+            f"none of {len(longest)} {what} fits the context of {max_context} tokens: the shortest has "
             f"{min(longest.values())}",
             remedy="a model with a longer context",
         )
     if len(kept) < len(made):
-        note(f"{len(made) - len(kept)} of {len(made)} conversations are longer than the context, and left out")
+        why = "longer than the context" + (", or paired with one that is" if paired else "")
+        note(f"{len(made) - len(kept)} of {len(made)} conversations are {why}: they are left out")
     return [sample for samples in kept for sample in samples]
+
+
+def _unit(example: Example, paired: bool) -> str:
+    """What trains or is left out as a whole."""
+    return example.conversation.group_id if paired else example.conversation.id
 
 
 def key_of(stage: Stage, key: str) -> str:

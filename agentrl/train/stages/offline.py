@@ -144,11 +144,12 @@ class OfflineTraining:
         renderer = self.parts.renderer(self.tokenizer)
         if getattr(self.settings, "script", None) is not None:
             self.parts.check_prompts(renderer, self._tasks().tasks, self.loaded.max_context)
-        samples = fitting(examples, renderer, self.loaded.max_context, self.reporter.note)
-        return self._course(samples)
+        pairs = self.loss is not None and self.loss.paired
+        samples = fitting(examples, renderer, self.loaded.max_context, self.reporter.note, paired=pairs)
+        return self._course(samples, pairs)
 
-    def _course(self, samples: Sequence[Any]) -> Course:
-        settings, pairs = self.settings, self.loss is not None and self.loss.paired
+    def _course(self, samples: Sequence[Any], pairs: bool) -> Course:
+        settings = self.settings
         episodes = len({sample.group_id if pairs else sample.episode_id for sample in samples})
         return Course(
             samples,

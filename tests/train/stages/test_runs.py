@@ -136,7 +136,19 @@ def test_what_is_longer_than_the_context_is_left_out_with_its_pair(tmp_path: Pat
     with stored_for(stage, run, stages) as stored:
         examples = examples_of(stage, PARSER, stored, [])
     notes: list[str] = []
-    assert {each.group_id for each in fitting(examples, RENDERER, 60, notes.append)} == {"learn/train/g0"}
-    assert notes == ["2 of 4 conversations are longer than the context, and left out"]
-    with pytest.raises(TrainError, match="none of 4 conversations fits the context of 9 tokens"):
-        fitting(examples, RENDERER, 9, notes.append)
+    kept = fitting(examples, RENDERER, 60, notes.append, paired=True)
+    assert {each.group_id for each in kept} == {"learn/train/g0"}
+    assert notes == ["2 of 4 conversations are longer than the context, or paired with one that is: they are left out"]
+    with pytest.raises(TrainError, match="none of 2 pairs fits the context of 9 tokens"):
+        fitting(examples, RENDERER, 9, notes.append, paired=True)
+
+
+def test_of_labelled_episodes_each_is_left_out_for_itself(tmp_path: Path, run: RunDir) -> None:
+    run.add(episode("learn/train/g0#3", 0.0, text="x" * 50))
+    stage, stages = stage_of(tmp_path, LEARN + "{name: b, preference: {run: learn, threshold: 0.5, loss: kto}}")
+    with stored_for(stage, run, stages) as stored:
+        examples = examples_of(stage, PARSER, stored, [])
+    notes: list[str] = []
+    kept = {each.episode_id for each in fitting(examples, RENDERER, 60, notes.append)}
+    assert kept == {*(f"learn/train/g0#{k}" for k in range(3)), "learn/train/g1#0", "learn/train/g1#1"}
+    assert notes == ["1 of 6 conversations are longer than the context: they are left out"]
