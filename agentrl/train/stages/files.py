@@ -146,7 +146,7 @@ def _content(value: Any) -> str:
 
 
 def _part(part: Any) -> str:
-    if not isinstance(part, dict) or part.get("type") != "text":
+    if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
         raise ValueError(f"a part of the content is {part!r:.60}")
     return str(part["text"])
 

@@ -154,6 +154,7 @@ MESSAGES = [said("user", "a"), said("assistant", "b")]
         ({"messages": MESSAGES, "tools": [ADD]}, "tools of its own", "name the tools in the recipe"),
         ({"messages": [said("user", "a"), said("assistant", "b", audio={"id": 1})]}, "messages[1] has audio", "lost"),
         ({"messages": [said("user", [{"type": "image_url"}]), said("assistant", "b")]}, "messages[0]", "text only"),
+        ({"messages": [said("user", [{"type": "text"}]), said("assistant", "b")]}, "messages[0]: a part", "text only"),
         ({"messages": [MESSAGES[0], said("assistant", "b", weight=2)]}, "messages[1] has weight 2", "0 only read"),
         (
             {"messages": [said("user", "a"), said("assistant", "", tool_calls=[{"function": {"name": "sub",
