@@ -97,6 +97,10 @@ def _pair(row: JsonRow, parser: Parser) -> list[Labelled]:
         both = list(zip(*sides.values(), strict=False))
         prompt = [message for message, _ in takewhile(lambda pair: pair[0] == pair[1], both)]
         sides = {name: messages[len(prompt) :] for name, messages in sides.items()}
+    for name, other in (("chosen", "rejected"), ("rejected", "chosen")):
+        if not sides[name]:
+            remedy = "give both a reply of its own after what they begin with, or the prompt"
+            raise TaskError(f"{name} is what {other} begins with", place=row.place, remedy=remedy)
     given = [_turns(prompt + own, row, parser, name, learned_from=len(prompt)) for name, own in sides.items()]
     return [(given[0], 1.0), (given[1], 0.0)]
 
@@ -175,7 +179,8 @@ def _turns(
         learned = start >= learned_from and messages[start].get("weight") != 0
         turns.append(Said(_text(messages[start], row, parser), messages[start + 1 : end], learned))
     if not any(turn.trains for turn in turns):
-        raise TaskError("every reply has weight 0: there is nothing to learn", place=row.place)
+        why = "every reply has weight 0" if starts[-1] >= learned_from else f"{side} has no reply of its own"
+        raise TaskError(f"{why}: there is nothing to learn", place=row.place)
     group = f"{Path(row.place.rpartition(':')[0]).stem}:{row.number}"
     opening = [_plain(message) for message in messages[: starts[0]]]
     own = f"{group}/{side}" if side else group

@@ -182,9 +182,14 @@ def test_what_is_no_conversation_is_named_with_its_line(tmp_path: Path, row: Any
     [
         ({"prompt": "a", "chosen": "b"}, "the row has prompt, chosen"),
         ({"prompt": "a", "chosen": "b", "rejected": "b"}, "chosen and rejected are the same"),
+        ({"chosen": MESSAGES, "rejected": [*MESSAGES, said("user", "c"), said("assistant", "d")]},
+         "chosen is what rejected begins with"),
+        ({"chosen": [*MESSAGES, said("user", "c")], "rejected": MESSAGES}, "rejected is what chosen begins with"),
+        ({"chosen": [*MESSAGES, said("user", "c")], "rejected": [*MESSAGES, said("user", "d")]},
+         "chosen has no reply of its own: there is nothing to learn"),
         ({"prompt": "a", "completion": "b", "label": True}, "the loss compares a chosen reply with a rejected one"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_preference_is_named_with_its_line(tmp_path: Path, row: Any, message: str) -> None:
     with pytest.raises(TaskError, match=message) as error:
         preferences(written(tmp_path, row), PARSER, "stages.0.preference.jsonl", paired=True)
