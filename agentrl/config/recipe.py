@@ -25,6 +25,7 @@ from agentrl.config.stages import PreferenceStage, SftStage, StopSettings
 from agentrl.config.tasks import CurriculumPart, TaskSettings
 from agentrl.config.train import OptimiserSettings, TrainSettings
 from agentrl.types.errors import RecipeError
+from agentrl.types.reporter import UNNAMED
 from agentrl.types.sandbox import SandboxSpec
 
 
@@ -183,6 +184,8 @@ class StageSettings(Section):
             raise ValueError(f"a stage needs exactly one of {', '.join(KINDS)}")
         if self.name in SPLITS:
             raise ValueError(f"{self.name!r} is reserved: it names a split in episode ids; choose another name")
+        if self.name == UNNAMED:
+            raise ValueError(f"{self.name!r} is reserved for recipes without stages; choose another name")
         return self
 
 

@@ -281,7 +281,7 @@ def test_a_recorded_recipe_with_old_keys_is_read() -> None:
         "sandbox": {"backend": "docker"},
         "scale": {"backend": "process", "rollout_workers": 2},
         "train": {"staleness": 2, "old_logprobs": "engine"},
-        "stages": [{"name": "rl", "rl": {"train": {"staleness": None}}}],
+        "stages": [{"name": "learn", "rl": {"train": {"staleness": None}}}],
     }
     recipe = recipe_from_run({"recipe": old, "base": "/there"})
     assert (recipe.agent.settings, recipe.agent.max_turns) == ({"depth": 2}, 3)
