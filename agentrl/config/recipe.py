@@ -69,6 +69,10 @@ class WarmStart(Section, Short):
 
 Kind = Literal["sft", "preference", "rl"]
 KINDS: tuple[Kind, ...] = typing.get_args(Kind)
+_SOURCES: dict[Kind, str] = {
+    "sft": "{script: NAME}, {jsonl: ./file.jsonl} or {run: NAME}",
+    "preference": "{jsonl: ./file.jsonl} or {run: NAME}",
+}
 SPLITS = ("train", "eval", "demo", "rollout")
 """Prefixes of episode ids in a recipe without named stages."""
 
@@ -173,10 +177,13 @@ class StageSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _alone(cls, value: Any) -> Any:
-        """`rl:` without keys is a stage with the recipe's settings."""
-        if isinstance(value, dict) and "rl" in value and value["rl"] is None and not {"sft", "preference"} & {*value}:
+        """`rl:` without keys is a stage with the recipe's settings; the other kinds need data."""
+        named = [kind for kind in KINDS if kind in value] if isinstance(value, dict) else []
+        if len(named) != 1 or value[named[0]] is not None:
+            return value
+        if named == ["rl"]:
             return {**value, "rl": {}}
-        return value
+        raise misplaced(named[0], "is empty: it names no training data", None, _SOURCES[named[0]])
 
     @model_validator(mode="after")
     def _one_kind(self) -> StageSettings:

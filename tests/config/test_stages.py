@@ -150,6 +150,8 @@ def test_checkpoints_of_later_stages_sort_behind(tmp_path: Path) -> None:
         ("- {name: a, sft: {jsonl: x, train: {groups: 3}}}", 7, "stages.0.sft.train.groups: unknown key", "allowed"),
         ("- {name: a, sft: oracle, rl: {}}", 7, "a stage needs exactly one of sft, preference, rl", ""),
         ("- {name: eval, rl: }", 7, "'eval' is reserved", ""),
+        ("- {name: a, sft: }", 7, "stages.0.sft: is empty: it names no training data", "{jsonl: ./file.jsonl}"),
+        ("- {name: a, preference: }", 7, "stages.0.preference: is empty", "{jsonl: ./file.jsonl} or {run: NAME}"),
         ("- {name: rl, rl: }", 7, "'rl' is reserved for recipes without stages", ""),
         ("- {name: a/b, rl: }", 7, "stages.0.name", ""),
         ("- {name: a, sft: {jsonl: x, stop: {metric: eval/success, at_least: 1}}}", 7,
