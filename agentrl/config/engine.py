@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    Field,
+    ModelWrapValidatorHandler,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from agentrl.config.sections import MAY_CHANGE, PlugIn, WithPlugIn
 from agentrl.registry.references import is_reference
@@ -116,17 +122,28 @@ class EngineSettings(WithPlugIn):
     output_price: float = Field(0.0, ge=0, description="openai: price per million completion tokens.")
 
     @property
-    def settings(self) -> dict[str, Any]:
-        """The settings of a user-defined engine: every key that was given."""
-        given = self.model_fields_set - {"use"} if is_reference(self.use) else ()
-        return {key: getattr(self, key) for key in sorted(given)}
+    def own_keys(self) -> list[str]:
+        """None for a user-defined engine: every key is a setting of its constructor."""
+        return [] if is_reference(self.use) else super().own_keys
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _as_given(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """The settings of a user-defined engine are not converted, even if a built-in engine has a key of that name."""
+        given = cls.spelled_out(value)
+        if not (isinstance(given, dict) and isinstance(given.get("use"), str) and is_reference(given["use"])):
+            return handler(value)
+        shared = {key: value for key, value in given.items() if key in cls.model_fields and key != "use"}
+        found = handler({key: value for key, value in given.items() if key not in shared})
+        assert found.model_extra is not None
+        found.model_extra.update(shared)
+        return found
 
     @model_serializer(mode="wrap")
     def _without_others(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """A user-defined engine is serialised without the defaults of the built-in ones."""
-        found: dict[str, Any] = whole(self)
-        kept = self.model_fields_set if is_reference(self.use) else found.keys()
-        return {key: value for key, value in found.items() if key in kept}
+        found: dict[str, Any] = {"use": self.use, **self.settings} if is_reference(self.use) else whole(self)
+        return found
 
     @model_validator(mode="after")
     def _belong_together(self) -> EngineSettings:

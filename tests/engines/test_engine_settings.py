@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -50,7 +51,19 @@ def test_an_engine_of_ones_own_takes_all_keys_that_are_given() -> None:
     assert settings.settings == {"lag": 0.5, "retries": 9}
     assert settings.model_dump() == {"use": "./e.py:E", "retries": 9, "lag": 0.5}
     assert EngineSettings.model_validate(settings.model_dump()).settings == settings.settings
+    assert settings.own_keys == []
     assert EngineSettings(use="vllm").settings == {}
+
+
+@pytest.mark.parametrize("form", [{"use": "./e.py:E", "gpus": "all", "transfer": "rdma", "retries": "3"},
+                                  {"./e.py:E": {"gpus": "all", "transfer": "rdma", "retries": "3"}}])  # fmt: skip
+def test_an_engine_of_ones_own_gets_values_as_they_are_written(form: dict[str, Any]) -> None:
+    """`gpus: all` was no list, and `transfer: rdma` became a section."""
+    settings = EngineSettings.model_validate(form)
+    assert settings.settings == {"gpus": "all", "transfer": "rdma", "retries": "3"}
+    again = EngineSettings.model_validate_json(settings.model_dump_json())
+    assert (again, again.settings) == (settings, settings.settings)
+    assert again.model_dump_json() == settings.model_dump_json()
 
 
 def test_the_registry_knows_the_same_engines() -> None:

@@ -22,8 +22,8 @@ from agentrl.types.episode import VersionSpan
 class Says:
     "Says one thing."
     name, trainable, max_context, checkpoint_names, takes_adapters = "says", False, 10_000, False, False
-    def __init__(self, tokenizer, definitions, text: str, urls: list = ["nowhere"], retries: int = 7):
-        self.said = tokenizer.encode(f"{text} {urls[0]} {retries} {len(definitions)}", special=False)
+    def __init__(self, tokenizer, definitions, text: str, urls: list = ["nowhere"], retries: int = 7, gpus: str = ""):
+        self.said = tokenizer.encode(f"{text} {urls[0]} {retries} {gpus} {len(definitions)}", special=False)
     async def start(self): pass
     def begin_session(self, session, task, messages, seed): pass
     async def generate(self, token_ids, sampling, session):
@@ -71,11 +71,13 @@ def sets(*overrides: str) -> list[str]:
 
 
 def test_it_samples_with_its_own_settings(counting: Path) -> None:
-    given = sets("model=null", "warm_start=null", "train=null", "engine={use: ./engine.py:Says, text: hm, retries: 4}")
+    given = sets(
+        "model=null", "warm_start=null", "train=null", "engine={use: ./engine.py:Says, text: hm, retries: 4, gpus: all}"
+    )
     command("rollout", "counting", "-n", "3", *given, cwd=counting.parent)
     with RunDir.read(counting.parent / "runs" / "counting-Says") as run:
-        assert {episode.turns[0].text for episode in run.episodes()} == {"hm nowhere 4 1"}
-        assert run.info["recipe"]["engine"] == {"use": "./engine.py:Says", "text": "hm", "retries": 4}
+        assert {episode.turns[0].text for episode in run.episodes()} == {"hm nowhere 4 all 1"}
+        assert run.info["recipe"]["engine"] == {"use": "./engine.py:Says", "text": "hm", "retries": 4, "gpus": "all"}
     again = command("rollout", "counting", "-n", "3", *given, cwd=counting.parent)
     assert "3 of 3 episodes are stored already" in again.stdout + again.stderr
 
@@ -93,6 +95,10 @@ def test_it_is_trained_with_as_the_built_in_one(counting: Path) -> None:
     [
         ("{use: ./engine.py:Says}", "needs the setting 'text'"),
         ("{use: ./engine.py:Says, text: a, urlz: 3}", "has no setting 'urlz'"),
+        (
+            "{use: ./engine.py:Own, retries: 3}",
+            r"no setting 'retries'\n.*vllm, openai have it; its settings: max_batch$",
+        ),
         ("{use: ./engine.py:Completion}", "lacks the method"),
         ("{use: ./engine.py:Sings}", "has no 'Sings'"),
         ("{use: ./engine.py:Says, text: a}", "cannot be trained on"),
