@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from typer.core import TyperGroup
 
-from agentrl.commands.output import show_log
+from agentrl.commands.output import Json, restore_standard_output, show_log, write_json, write_line
 from agentrl.commands.sandbox import app as sandboxes
 from agentrl.types.errors import AgentRLError, RankDied, raised_by
 from agentrl.view.terminal import visible
@@ -61,15 +59,16 @@ def quickstart(
     seed: Annotated[int, typer.Option(help="Without --compare: the seed.")] = 0,
     jobs: Annotated[int, typer.Option(help="With --compare: runs at the same time.")] = 2,
     out: Out = None,
+    as_json: Json = False,
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """A tiny policy learns, on this CPU, to find its way through real folders with a real shell."""
     from agentrl.commands import quickstart as command
 
     if compare:
-        command.compare(seeds, jobs, out or Path("runs/compare"), overrides)
+        command.compare(seeds, jobs, out or Path("runs/compare"), overrides, as_json=as_json)
     else:
-        command.quickstart(seed, out, overrides)
+        command.quickstart(seed, out, overrides, as_json=as_json)
 
 
 @app.command()
@@ -80,15 +79,16 @@ def rollout(
     agent: Annotated[str | None, typer.Option(help="A script of the recipe (oracle, random, ...).")] = None,
     engine: Annotated[str | None, typer.Option(help="replay:RUN; default: the recipe's.")] = None,
     out: Out = None,
+    as_json: Json = False,
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Collect episodes. The same command again adds only what is missing."""
     from agentrl.api.rollout import rollout as command
     from agentrl.api.run_dirs import require_whole
-    from agentrl.commands.look import print_summary
+    from agentrl.commands.look import put_out_summary
 
     done = command(recipe, n, overrides=overrides, group_size=group_size, agent=agent, engine=engine, out=out)
-    print_summary(done.path)
+    put_out_summary(done.path, as_json=as_json)
     require_whole(done.path)
 
 
@@ -97,12 +97,13 @@ def train(
     recipe: RecipeName,
     engine: Annotated[str | None, typer.Option(help="replay:RUN trains on the episodes of a stored run.")] = None,
     out: Out = None,
+    as_json: Json = False,
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Learn. The same command again continues a run that was interrupted."""
     from agentrl.api.run_dirs import require_whole
     from agentrl.api.train import train as command
-    from agentrl.commands.look import print_summary
+    from agentrl.commands.look import put_out_summary
 
     try:
         done = command(recipe, overrides=overrides, out=out, engine=engine)
@@ -110,7 +111,7 @@ def train(
         _begin_anew(died)
         raise
     if done is not None:
-        print_summary(done.path)
+        put_out_summary(done.path, as_json=as_json)
         require_whole(done.path)
 
 
@@ -119,23 +120,22 @@ def eval(
     what: Annotated[str, typer.Argument(help="A recipe, a training run, or a checkpoint folder.")],
     n: Annotated[int | None, typer.Option("--n", "-n", min=1, help="Episodes; default: the recipe's.")] = None,
     out: Out = None,
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    as_json: Json = False,
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Measure a policy on fresh episodes."""
     from agentrl.api.evaluate import evaluate as command
     from agentrl.api.run_dirs import require_whole
-    from agentrl.commands.look import print_summary
-    from agentrl.commands.output import progress
+    from agentrl.commands.look import put_out_summary
 
-    done = command(what, n, overrides=overrides, out=out, reporters=[progress(as_json)])
+    done = command(what, n, overrides=overrides, out=out)
     path, metrics = done.path, done.metrics[-1]
     if as_json:
-        print(json.dumps(metrics))
+        write_json({"run": path, **metrics})
     else:
         told = {name: "none" if value is None else f"{value:.4g}" for name, value in metrics.items() if name != "split"}
         print(", ".join(f"{name} {value}" for name, value in told.items()))
-        print_summary(path)
+        put_out_summary(path, as_json=False)
     require_whole(path)
 
 
@@ -144,14 +144,14 @@ def reward(
     run: Run,
     recipe: Annotated[str | None, typer.Option(help="Whose rewards; default: those of the run.")] = None,
     name: Annotated[str, typer.Option(help="Kept under this name, beside the recorded scores.")] = "again",
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    as_json: Json = False,
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Score a stored run again, without new rollouts. What was recorded is never rewritten."""
     from agentrl.commands import reward as command
 
     result = command.rescore(run, recipe, overrides, name=name)
-    print(json.dumps(result)) if as_json else command.print_comparison(result, run, name)
+    write_json(result) if as_json else command.print_comparison(result, run, name)
     command.require_all_scored(result, run)
 
 
@@ -165,26 +165,26 @@ def credit(
     episode: Annotated[str | None, typer.Option(help="Show only this one: an id, or a part of it.")] = None,
     limit: Annotated[int, typer.Option(help="Show at most so many episodes.")] = 10,
     save: Annotated[bool, typer.Option(help="Keep it with the run, for `show` and `view`.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="All episodes, as JSON.")] = False,
+    as_json: Json = False,
     overrides: Annotated[list[str], typer.Option("--set", help="A setting: --set gamma=0.9", metavar="KEY=VALUE")] = [],  # noqa: B006
 ) -> None:
     """Say again which turn deserved what, of a stored run. Without --save nothing is written."""
     from agentrl.commands import credit as command
 
     result = command.recredit(run, estimator, overrides, rewards=rewards, save=save)
-    print(json.dumps(result.as_dict())) if as_json else command.print_credit(result, episode, limit)
+    write_json(result.as_dict()) if as_json else command.print_credit(result, episode, limit)
 
 
 @app.command("list")
 def list_plug_ins(
     kind: Annotated[str | None, typer.Argument(help="tools, estimators, ...; default: the kinds.")] = None,
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    as_json: Json = False,
 ) -> None:
     """List the built-in plug-ins of a kind: what can be set about each, and where its code is."""
     from agentrl.commands import plug_ins as command
 
     rows = command.kinds() if kind is None else command.plug_ins(kind)
-    print(json.dumps(rows, indent=1)) if as_json else command.print_rows(rows)
+    write_json(rows) if as_json else command.print_rows(rows)
 
 
 @app.command()
@@ -192,14 +192,14 @@ def serve(recipe: RecipeName, overrides: Set = []) -> None:  # noqa: B006
     """Start the vLLM servers of a recipe and keep them until Ctrl-C."""
     from agentrl.commands.serve import serve as command
 
-    command(recipe, overrides, _tell)
+    command(recipe, overrides, write_line)
 
 
 @app.command()
 def simulate(
     pipeline: Annotated[Path, typer.Argument(help="A YAML file: what a run is made of, in seconds (docs/scale.md).")],
     times: Annotated[str, typer.Option(help="Everything in it so many times, one line each: 1,8,64")] = "1",
-    as_json: Annotated[bool, typer.Option("--json")] = False,
+    as_json: Json = False,
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Predict the throughput of a training run, up to a thousand GPUs, from measured costs."""
@@ -208,7 +208,7 @@ def simulate(
     if not all(factor.strip().isdigit() for factor in times.split(",")):
         raise typer.BadParameter(f"--times {times}: numbers with commas between, for example 1,8,64")
     predictions = command.simulate(pipeline, overrides, [int(factor) for factor in times.split(",")])
-    print(json.dumps([asdict(each) for each in predictions])) if as_json else command.print_predictions(predictions)
+    write_json(predictions) if as_json else command.print_predictions(predictions)
 
 
 @app.command()
@@ -223,11 +223,11 @@ def proxy(
     """Record any agent program: it talks to this URL as to the OpenAI API, and each session becomes an episode."""
     from agentrl.commands.proxy import proxy as command
 
-    command(recipe, overrides, out=out, host=host, port=port, idle_s=idle_s, tell=_tell)
+    command(recipe, overrides, out=out, host=host, port=port, idle_s=idle_s, tell=write_line)
 
 
 @app.command()
-def check(run: Run, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+def check(run: Run, as_json: Json = False) -> None:
     """Verify a run directory's invariants. Exit code 1 if one does not hold."""
     from agentrl.commands import look
 
@@ -244,11 +244,15 @@ def show(
     min_reward: Annotated[float | None, typer.Option(help="Only episodes with at least this reward.")] = None,
     sort: Annotated[str, typer.Option(help="Sort by a column: reward, turns, duration_s, ...")] = "created_at",
     limit: Annotated[int, typer.Option(help="List at most so many.")] = 20,
+    as_json: Json = False,
 ) -> None:
     """Look at a run, or at one episode, in the terminal."""
     from agentrl.commands import look
 
-    look.show(run, episode, tokens=tokens, status=status, split=split, min_reward=min_reward, sort=sort, limit=limit)
+    if episode is not None:
+        look.show_one(run, episode, tokens=tokens, as_json=as_json)
+    else:
+        look.show(run, as_json, status=status, split=split, min_reward=min_reward, sort=sort, limit=limit)
 
 
 @app.command()
@@ -256,21 +260,22 @@ def view(
     run: Run,
     export: Annotated[Path | None, typer.Option(help="The page to write; default: RUN/view.html.")] = None,
     episodes: Annotated[int, typer.Option(help="Episodes on the page at most.")] = 200,
+    as_json: Json = False,
 ) -> None:
     """Write one static page: curves, episodes, turns, tool calls, rewards, credit."""
     from agentrl.commands import look
 
-    look.view(run, export, episodes)
+    look.view(run, export, episodes, as_json=as_json)
 
 
 @app.command()
-def doctor(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+def doctor(as_json: Json = False) -> None:
     """What this machine can do, and the command that mends what it cannot."""
     from agentrl.commands import doctor as command
 
     findings = command.examine()
     if as_json:
-        print(json.dumps(command.as_json(findings), indent=1))
+        write_json(findings)
         return
     table = Table("", "what", "found", "fix", box=None)
     for finding in findings:
@@ -279,19 +284,21 @@ def doctor(as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
 
 
 @recipes.command("check")
-def recipe_check(recipe: RecipeName, overrides: Set = []) -> None:  # noqa: B006
+def recipe_check(recipe: RecipeName, as_json: Json = False, overrides: Set = []) -> None:  # noqa: B006
     """Check a recipe as far as that goes without running it."""
-    from agentrl.commands.recipe import check as command
+    from agentrl.commands import recipe as command
 
-    print(command(recipe, overrides))
+    found = command.check(recipe, overrides)
+    write_json(found) if as_json else print(command.described(found))
 
 
 @recipes.command("show")
-def recipe_show(recipe: RecipeName, overrides: Set = []) -> None:  # noqa: B006
+def recipe_show(recipe: RecipeName, as_json: Json = False, overrides: Set = []) -> None:  # noqa: B006
     """Print the fully resolved recipe."""
     from agentrl.config.loader import dump_recipe, load_recipe
 
-    print(dump_recipe(load_recipe(recipe, overrides)), end="")
+    loaded = load_recipe(recipe, overrides)
+    write_json(loaded.model_dump(mode="json")) if as_json else print(dump_recipe(loaded), end="")
 
 
 @recipes.command("schema")
@@ -299,7 +306,7 @@ def recipe_schema() -> None:
     """Print the JSON schema of recipes."""
     from agentrl.config.recipe import Recipe
 
-    print(json.dumps(Recipe.model_json_schema(), indent=1))
+    write_json(Recipe.model_json_schema())
 
 
 def _begin_anew(died: RankDied) -> None:
@@ -311,12 +318,8 @@ def _begin_anew(died: RankDied) -> None:
     if times < died.restarts:
         print(f"{died.place}: {died.message}\nonce more, from the last checkpoint", file=sys.stderr, flush=True)
         os.environ[BEGUN_ANEW] = str(times + 1)
+        restore_standard_output()
         os.execv(sys.executable, [sys.executable, "-m", "agentrl.cli", *sys.argv[1:]])
-
-
-def _tell(line: str) -> None:
-    """At once, also into a file or a pipe: others wait for it."""
-    print(line, flush=True)
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,7 @@ class Run:
     @property
     def episodes(self) -> Table[EpisodeRow]:
         """One row per episode, from the index; `episode(id)` returns the whole episode."""
-        return Table(self.dir.rows, EpisodeRow, leave_out=("shard", "offset", "length"))
+        return episode_table(self.dir.rows)
 
     @property
     def turns(self) -> Table[TurnRow]:
@@ -195,6 +195,11 @@ class Run:
                 generate_s=turn.generate_s,
                 tools_s=turn.tools_s,
             )
+
+
+def episode_table(read: Callable[[], Iterable[EpisodeRow]]) -> Table[EpisodeRow]:
+    """Rows of the index, without where the records lie."""
+    return Table(read, EpisodeRow, leave_out=("shard", "offset", "length"))
 
 
 def _calls(episode: Episode) -> Iterator[CallRow]:

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -144,11 +144,6 @@ CHECKS: list[Callable[[], Finding]] = [
 def examine() -> list[Finding]:
     """All findings."""
     return [check() for check in CHECKS]
-
-
-def as_json(findings: list[Finding]) -> list[dict[str, object]]:
-    """The findings as plain objects."""
-    return [asdict(finding) for finding in findings]
 
 
 def install_command() -> str:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Unpack
 
+import msgspec
+
+from agentrl.api.run import episode_table
 from agentrl.chat.tokenizer import ByteTokenizer
-from agentrl.commands.output import write, write_all
+from agentrl.commands.output import write, write_all, write_json
 from agentrl.store.check import check as check_run
 from agentrl.store.checkpoints import checkpoints
+from agentrl.store.rescored import of_episode
 from agentrl.store.run_dir import RunDir
 from agentrl.view.html import export_html
-from agentrl.view.show import show_episode, show_run, show_summary
+from agentrl.view.show import Choice, chosen, show_episode, show_run, show_summary
+from agentrl.view.summary import summarise
 from agentrl.view.terminal import visible
 
 
@@ -32,39 +37,46 @@ def token_text(run: RunDir) -> Callable[[int], str] | None:
 
 
 def check(path: Path, *, as_json: bool) -> int:
-    """Prints which invariants of a run hold; the exit code."""
+    """Puts out which invariants of a run hold; the exit code."""
     report = check_run(path)
-    print(json.dumps(report.as_dict(), indent=1) if as_json else visible(report.as_text()))
+    write_json(report.as_dict()) if as_json else print(visible(report.as_text()))
     return report.exit_code
 
 
-def print_summary(path: Path) -> None:
-    """Prints what a run came to, and how to look closer."""
+def put_out_summary(path: Path, *, as_json: bool) -> None:
+    """Puts out what a run came to, and for people how to look closer."""
     with RunDir.read(path) as run:
+        if as_json:
+            write_json({"run": path, "summary": summarise(run)})
+            return
         write(show_summary(run))
     print(f"agentrl show {path} | agentrl check {path} | agentrl view {path}")
 
 
-def show(
-    path: Path,
-    episode: str | None,
-    *,
-    tokens: bool,
-    status: str | None,
-    split: str | None,
-    min_reward: float | None,
-    sort: str,
-    limit: int,
-) -> None:
-    """Prints a run, or one of its episodes."""
+def show(path: Path, as_json: bool, **choice: Unpack[Choice]) -> None:
+    """Puts out what a run came to, and those of its episodes that are asked for."""
     with RunDir.read(path) as run:
-        if episode is None:
-            write_all(show_run(run, status=status, split=split, min_reward=min_reward, sort=sort, limit=limit))
+        if as_json:
+            rows = episode_table(lambda: chosen(run, choice)).to_dicts()
+            write_json({"run": path, "summary": summarise(run), "episodes": rows})
         else:
-            write_all(show_episode(run, episode, tokens=tokens, decode=token_text(run) if tokens else None))
+            write_all(show_run(run, **choice))
 
 
-def view(path: Path, export: Path | None, episodes: int) -> None:
-    """Writes the page of a run."""
+def show_one(path: Path, name: str, *, tokens: bool, as_json: bool) -> None:
+    """Puts out an episode."""
     with RunDir.read(path) as run:
-        print(export_html(run, export or path / "view.html", episodes=episodes, decode=token_text(run)))
+        if not as_json:
+            write_all(show_episode(run, name, tokens=tokens, decode=token_text(run) if tokens else None))
+            return
+        episode = run.get(run.resolve(name))
+        shown = episode if tokens else msgspec.structs.replace(episode, nodes=[])
+        again = of_episode(run.path, episode.id)
+        write_json({"run": path, "episode": shown, "credit": run.credit(episode.id), "rewards": again})
+
+
+def view(path: Path, export: Path | None, episodes: int, *, as_json: bool) -> None:
+    """Writes the page of a run, and puts out where it is."""
+    with RunDir.read(path) as run:
+        page = export_html(run, export or path / "view.html", episodes=episodes, decode=token_text(run))
+    write_json({"page": page}) if as_json else print(page)

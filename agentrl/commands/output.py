@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -15,10 +17,24 @@ from rich.console import Console, RenderableType
 
 from agentrl.view.terminal import Unwrapped, Visible, visible
 
-if TYPE_CHECKING:
-    from agentrl.reporters.terminal import Terminal
+_STDOUT, _STDERR = 1, 2
+_kept: list[int] = []  # standard output, while it is kept for the document
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text (docs/python.md).")]
+
+def _keep_standard_output(as_json: bool) -> bool:
+    """From now on what is printed goes to standard error, by user code and child processes too."""
+    if as_json:
+        sys.stdout.flush()
+        _kept.append(os.dup(_STDOUT))
+        os.dup2(_STDERR, _STDOUT)
+    return as_json
+
+
+Json = Annotated[
+    bool,
+    typer.Option("--json", callback=_keep_standard_output, help="One JSON document instead of text (docs/python.md)."),
+]
+"""The option of every command that prints. With it, standard output takes what `write_json` writes and nothing else."""
 
 
 def write(*parts: RenderableType) -> None:
@@ -39,15 +55,19 @@ def write_line(text: str) -> None:
 
 
 def write_json(data: Any) -> None:
-    """Puts out one document. Structs and dataclasses are objects in it; a number that JSON has not is null."""
-    print(json.dumps(_finite(msgspec.to_builtins(data)), indent=1, ensure_ascii=False), flush=True)
+    """Puts out one document. Structs and dataclasses are objects in it, paths strings; a number that JSON has not is
+    null. It is ASCII: no character of it controls a terminal."""
+    document = json.dumps(_finite(msgspec.to_builtins(data, enc_hook=_plain)), indent=1)
+    restore_standard_output()
+    print(document, flush=True)
 
 
-def progress(as_json: bool) -> Terminal:
-    """The view of what goes on. Standard output is the document's where there is one."""
-    from agentrl.reporters.terminal import Terminal
-
-    return Terminal(console=Console(stderr=True)) if as_json else Terminal()
+def restore_standard_output() -> None:
+    """Gives standard output back: to the document, or to a command that takes the place of this one."""
+    while _kept:
+        sys.stdout.flush()
+        os.dup2(_kept[-1], _STDOUT)
+        os.close(_kept.pop())
 
 
 class _ToStandardError(logging.Handler):
@@ -71,6 +91,15 @@ def _standard_output() -> Console:
     if not console.is_terminal:
         console.width = max(console.width, 140)
     return console
+
+
+def _plain(value: Any) -> Any:
+    """What JSON takes of a value that msgspec does not take: a NumPy float is a float."""
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"no JSON is known for {type(value)}")
 
 
 def _finite(value: Any) -> Any:

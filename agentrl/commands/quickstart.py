@@ -19,6 +19,7 @@ from rich.text import Text
 
 from agentrl.api.run_dirs import require_whole
 from agentrl.api.train import train
+from agentrl.commands.output import write_json
 from agentrl.config.loader import load_recipe
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
@@ -36,7 +37,7 @@ CREDITS = {
 }
 
 
-def quickstart(seed: int, out: Path | None, overrides: list[str]) -> None:
+def quickstart(seed: int, out: Path | None, overrides: list[str], *, as_json: bool = False) -> None:
     """Trains the shipped recipe and shows what came of it. An interrupted quickstart continues."""
     console = Console()
     if not console.is_terminal:
@@ -58,6 +59,9 @@ def quickstart(seed: int, out: Path | None, overrides: list[str]) -> None:
         )
     finally:
         run.close()
+    if as_json:
+        write_json({"run": path, "before": before, "after": after})
+        return require_whole(path)
     console.print(
         f"\nNext:\n  agentrl view {path}                  one page: curves, episodes, credit turn by turn\n"
         f"  agentrl eval {path} --n 256           measure the newest checkpoint\n"
@@ -66,8 +70,8 @@ def quickstart(seed: int, out: Path | None, overrides: list[str]) -> None:
     require_whole(path)
 
 
-def compare(seeds: int, jobs: int, out: Path, overrides: list[str]) -> None:
-    """Trains every credit on every seed, each run a process of its own, and prints the table."""
+def compare(seeds: int, jobs: int, out: Path, overrides: list[str], *, as_json: bool = False) -> None:
+    """Trains every credit on every seed, each run a process of its own, and puts out the table."""
     console = Console()
     todo = [(name, seed) for seed in range(seeds) for name in CREDITS]
 
@@ -93,24 +97,37 @@ def compare(seeds: int, jobs: int, out: Path, overrides: list[str]) -> None:
 
     with ThreadPoolExecutor(jobs) as pool:
         found = dict(zip(todo, pool.map(train, todo), strict=True))
+    figures = {name: _figures([found[name, seed] for seed in range(seeds)]) for name in CREDITS}
+    if as_json:
+        return write_json([{"credit": name, **told} for name, told in figures.items()])
     table = Table(
         "credit", "solved at start", "solved at the end, by seed", "mean", "iterations to .9", "turns at the end"
     )
-    for name in CREDITS:
-        table.add_row(name, *_row([found[name, seed] for seed in range(seeds)]))
+    for name, told in figures.items():
+        table.add_row(name, *_cells(told))
     console.print(table)
 
 
-def _row(runs: list[list[dict[str, Any]]]) -> list[str]:
+def _figures(runs: list[list[dict[str, Any]]]) -> dict[str, list[Any]]:
+    """What came of each seed: success at the start and at the end, turns at the end, iterations to 90%."""
     evals = [[m for m in run if m["split"] == "eval"] for run in runs]
-    start, end = ([e[k]["success"] for e in evals] for k in (0, -1))
-    reached = [k for run in runs if (k := _iterations_to(0.9, run)) is not None]
+    return {
+        "solved_at_start": [each[0]["success"] for each in evals],
+        "solved_at_end": [each[-1]["success"] for each in evals],
+        "iterations_to_90": [_iterations_to(0.9, run) for run in runs],
+        "turns_at_end": [each[-1]["turns"] for each in evals],
+    }
+
+
+def _cells(figures: dict[str, list[Any]]) -> list[str]:
+    reached = [k for k in figures["iterations_to_90"] if k is not None]
+    end = figures["solved_at_end"]
     return [
-        f"{statistics.mean(start):.2f}",
+        f"{statistics.mean(figures['solved_at_start']):.2f}",
         " ".join(f"{value:.2f}" for value in end),
         f"{statistics.mean(end):.2f}",
-        f"{len(reached)} of {len(runs)}" + (f" ({min(reached)}-{max(reached)})" if reached else ""),
-        f"{statistics.mean(e[-1]['turns'] for e in evals):.1f}",
+        f"{len(reached)} of {len(end)}" + (f" ({min(reached)}-{max(reached)})" if reached else ""),
+        f"{statistics.mean(figures['turns_at_end']):.1f}",
     ]
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+from dataclasses import dataclass
+from typing import Any
 
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.loader import load_recipe
@@ -12,15 +15,39 @@ from agentrl.curriculum.curriculum import Curriculum, load_parts
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.distributed.launchers import check_launcher
 from agentrl.reporters.registry import trackers
-from agentrl.rewards.components import Component
 from agentrl.rollout.builder import Parts, build
 from agentrl.train.preflight.warnings import cautions
 from agentrl.train.stages.preflight import check_stages
 from agentrl.train.stages.stage import Stage
 
 
-def check(name: str, overrides: list[str]) -> str:
-    """Builds every part of a recipe. Returns what was found.
+@dataclass(frozen=True)
+class CheckedRecipe:
+    """A recipe whose parts could be built.
+
+    Attributes:
+        sandbox: whether an episode needs one.
+        rewards: by component, what a call of it occupies: `engine`, `sandbox`.
+        model: a folder, `from scratch`, or None where only scripts play.
+        stages: the kind of each, by name; empty for a recipe without `stages`.
+        warnings: what is allowed, and why it may not be what was meant.
+    """
+
+    name: str
+    tasks: int
+    tools: list[str]
+    sandbox: bool
+    rewards: dict[str, list[str]]
+    credit: str
+    credit_settings: dict[str, Any]
+    model: str | None
+    scripts: list[str]
+    stages: dict[str, str]
+    warnings: list[str]
+
+
+def check(name: str, overrides: list[str]) -> CheckedRecipe:
+    """Builds every part of a recipe.
 
     Raises:
         AgentRLError: the first thing that is wrong.
@@ -34,25 +61,45 @@ def check(name: str, overrides: list[str]) -> str:
     parts.open_backend()
     check_launcher(recipe)
     trackers(recipe)
-    model = "none (scripts only)"
-    if recipe.model is not None:
-        model = "from scratch" if recipe.model.scratch is not None else str(recipe.model.path)
-        if recipe.model.scratch is None and importlib.util.find_spec("transformers") is not None:
-            from agentrl.models.load import find_model
-
-            model = str(find_model(str(recipe.model.path)))
-    tools = ", ".join(definition["function"]["name"] for definition in parts.definitions) or "none"
-    return (
-        f"{recipe.name}: ok\n"
-        f"  tasks    {len(tasks)}\n"
-        f"  tools    {tools}{' (in a sandbox)' if parts.needs_sandbox else ''}\n"
-        f"  rewards  {', '.join(map(_described, parts.rewards.components)) or 'none'}\n"
-        f"  credit   {credit.estimator.name} {credit.settings.model_dump_json()}\n"
-        f"  model    {model}\n"
-        f"  scripts  {', '.join(recipe.scripts) or 'none'}"
-        + ("\n  stages   " + ", ".join(f"{each.name} ({each.kind})" for each in recipe.stages) if recipe.stages else "")
-        + "".join(f"\nwarning: {caution}" for each in trained for caution in cautions(each))
+    return CheckedRecipe(
+        name=recipe.name,
+        tasks=len(tasks),
+        tools=[definition["function"]["name"] for definition in parts.definitions],
+        sandbox=parts.needs_sandbox,
+        rewards={component.name: list(component.costs) for component in parts.rewards.components},
+        credit=credit.estimator.name,
+        credit_settings=credit.settings.model_dump(mode="json"),
+        model=_model(recipe),
+        scripts=list(recipe.scripts),
+        stages={stage.name: stage.kind for stage in recipe.stages},
+        warnings=[caution for each in trained for caution in cautions(each)],
     )
+
+
+def described(found: CheckedRecipe) -> str:
+    """What was found, for people."""
+    rewards = [name + (f" ({', '.join(costs)})" if costs else "") for name, costs in found.rewards.items()]
+    lines = {
+        "tasks": str(found.tasks),
+        "tools": (", ".join(found.tools) or "none") + (" (in a sandbox)" if found.sandbox else ""),
+        "rewards": ", ".join(rewards) or "none",
+        "credit": f"{found.credit} {json.dumps(found.credit_settings, separators=(',', ':'))}",
+        "model": found.model or "none (scripts only)",
+        "scripts": ", ".join(found.scripts) or "none",
+        "stages": ", ".join(f"{name} ({kind})" for name, kind in found.stages.items()),
+    }
+    told = [f"  {name:8} {line}" for name, line in lines.items() if line]
+    return "\n".join([f"{found.name}: ok", *told, *(f"warning: {warning}" for warning in found.warnings)])
+
+
+def _model(recipe: Recipe) -> str | None:
+    if recipe.model is None or recipe.model.scratch is not None:
+        return None if recipe.model is None else "from scratch"
+    if importlib.util.find_spec("transformers") is None:
+        return str(recipe.model.path)
+    from agentrl.models.load import find_model
+
+    return str(find_model(str(recipe.model.path)))
 
 
 def _stages(recipe: Recipe) -> list[tuple[Stage, Parts]]:
@@ -76,8 +123,3 @@ def _check_tasks(parts: Parts) -> None:
         curriculum = Curriculum(load_parts(recipe.curriculum, recipe.base, recipe.scripts), seed=0, iterations=1)
         curriculum.draw(tasks, len(tasks), recipe.train.group_size, recipe.agent.max_turns, iteration=0)
     parts.renderer(ByteTokenizer()).start(tasks.at(0).instruction)
-
-
-def _described(component: Component) -> str:
-    """A reward component with what a call of it occupies."""
-    return component.name + (f" ({', '.join(component.costs)})" if component.costs else "")

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from agentrl.commands.output import Json, write_json
 from agentrl.sandbox import images
-from agentrl.sandbox.conformance import Arena, CheckResult, checks, run_check
+from agentrl.sandbox.conformance import Arena, Check, CheckResult, checks, run_check
 from agentrl.sandbox.registry import BACKENDS, open_backend
 from agentrl.types.errors import AgentRLError, MissingExtra, RecipeError, nearest
 from agentrl.types.sandbox import SandboxSpec
@@ -29,35 +28,28 @@ _SHOWN = 3  # of each kind of what is removed
 _COLOURS = {"pass": "green", "fail": "red", "not claimed": "yellow"}
 
 
-def _list_checks(asked: bool) -> None:
-    if asked:
-        for check in checks().values():
-            print(f"{check.name:35} {check.proves}")
-        raise typer.Exit
-
-
-ListChecks = Annotated[bool, typer.Option("--list", is_eager=True, callback=_list_checks, help="Show the checks.")]
-
-
 @app.command("check")
 def check_command(
-    backend: BackendName,
+    backend: Annotated[str | None, typer.Argument(help="A backend's name, or pkg.module:Class.")] = None,
     only: Annotated[list[str], typer.Option(help="Only this check (see --list); may be given again.")] = [],  # noqa: B006
     image: Image = None,
     rootfs: Rootfs = None,
-    as_json: Annotated[bool, typer.Option("--json")] = False,
-    _list: ListChecks = False,
+    as_json: Json = False,
+    listed: Annotated[bool, typer.Option("--list", help="Show the checks, without a backend.")] = False,
 ) -> None:
     """Run the conformance suite against a backend. Exit code 1 if a check fails."""
     known = checks()
+    if listed:
+        return _list(known, as_json)
+    if backend is None:
+        raise typer.BadParameter("say which backend, or --list")
     for name in only:
         if name not in known:
             raise RecipeError(f"there is no check {name!r}", place="--only", remedy=nearest(name, known))
-    findings = asyncio.run(_check(backend, only or list(known), _spec(image, rootfs), quiet=as_json))
+    findings = asyncio.run(_check(backend, only or list(known), _spec(image, rootfs)))
     failed = sum(finding.status == "fail" for finding in findings)
     if as_json:
-        report = {"backend": backend, "failed": failed, "checks": [asdict(finding) for finding in findings]}
-        print(json.dumps(report, indent=1))
+        write_json({"backend": backend, "failed": failed, "checks": findings})
     else:
         passed = sum(finding.status == "pass" for finding in findings)
         took = sum(finding.duration_s for finding in findings)
@@ -66,9 +58,16 @@ def check_command(
     sys.exit(1 if failed else 0)
 
 
-async def _check(name: str, names: list[str], base: SandboxSpec, *, quiet: bool) -> list[CheckResult]:
+def _list(known: dict[str, Check], as_json: bool) -> None:
+    if as_json:
+        return write_json([{"name": check.name, "proves": check.proves} for check in known.values()])
+    for check in known.values():
+        print(f"{check.name:35} {check.proves}")
+
+
+async def _check(name: str, names: list[str], base: SandboxSpec) -> list[CheckResult]:
     backend = open_backend(name)
-    console = Console(quiet=quiet)
+    console = Console()
     findings = []
     try:
         backend.preflight(base)
@@ -121,39 +120,57 @@ def build_command(
     name: Annotated[str | None, typer.Argument(help="An image; without one: the list.")] = None,
     mirror: Annotated[str, typer.Option(help="Of Debian packages.")] = images.MIRROR,
     tar: Annotated[Path | None, typer.Option(help="Also write the root file system to this archive.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Build a sandbox image without a registry, for `namespace`, and for a container engine if one answers."""
     if name is None:
-        for image in map(images.image_named, images.image_names()):
-            print(f"{image.name:10} {'built' if images.is_built(image) else 'not built':10} {images.place_of(image)}")
-        return
-    images.build(name, mirror=mirror)
+        return _list_images(as_json)
+    rootfs, image = images.build(name, mirror=mirror), None
     if tar is not None:
         images.archive(name, tar)
     try:
-        images.import_image(name)
+        image = images.import_image(name)
     except (images.NoEngine, MissingExtra) as problem:
         print(f"{name}: not handed to a container engine: {problem.message}")
+    if as_json:
+        write_json({"name": name, "rootfs": rootfs, "archive": tar, "image": image})
+
+
+def _list_images(as_json: bool) -> None:
+    found = [
+        {"name": image.name, "built": images.is_built(image), "rootfs": images.place_of(image)}
+        for image in map(images.image_named, images.image_names())
+    ]
+    if as_json:
+        return write_json(found)
+    for each in found:
+        print(f"{each['name']:10} {'built' if each['built'] else 'not built':10} {each['rootfs']}")
 
 
 @app.command("gc")
 def gc_command(
     dry: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
     backend: Annotated[str | None, typer.Option(help="Only this backend; default: all.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Remove what drivers that were killed left behind: processes, control groups, folders, containers."""
+    told: list[dict[str, Any]] = []
     for name in [backend] if backend else BACKENDS.built_in:
         try:
             found = asyncio.run(_gc(name, dry))
         except AgentRLError as error:
             if backend:
                 raise
+            told.append({"backend": name, "found": [], "skipped": error.message})
             print(f"{name}: skipped: {error.message}")
             continue
+        told.append({"backend": name, "found": found, "skipped": None})
         for line in _by_kind(found):
             print(f"{name}: {'would remove' if dry else 'removed'} {line}")
         if not found:
             print(f"{name}: nothing is left behind")
+    if as_json:
+        write_json(told)
 
 
 def _by_kind(found: list[str]) -> list[str]:

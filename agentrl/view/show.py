@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from agentrl.store import rescored
 from agentrl.store.codec import StoredCredit
+from agentrl.store.index import EpisodeRow
 from agentrl.store.rescored import Rescore
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import CallRecord, Episode, GateVerdict, Node, Turn
@@ -43,36 +44,47 @@ _TOLD = 3  # exceptions, or kinds of failures, that a summary shows
 # Upper bound of the log-probability -> how surprised the policy was by its own token.
 _SURPRISE = [(-4.0, "white on red3"), (-1.5, "black on dark_orange"), (-0.4, "black on khaki1"), (0.0, "green")]
 _BAR = 12
+LIMIT = 20
+"""Episodes that a list shows, unless told otherwise."""
 
 
-def show_run(
-    run: RunDir,
-    *,
-    status: str | None = None,
-    split: str | None = None,
-    min_reward: float | None = None,
-    sort: str = "created_at",
-    limit: int = 20,
-) -> Iterator[RenderableType]:
-    """What a run came to, and its episodes.
+class Choice(TypedDict, total=False):
+    """Which episodes of a run, in which order: `sort` is a column of the index, `-` in front for descending."""
 
-    Args:
-        sort: a column of the index, `-` in front for descending: `-reward`.
+    status: str | None
+    split: str | None
+    min_reward: float | None
+    sort: str
+    limit: int
+
+
+def chosen(run: RunDir, choice: Choice) -> list[EpisodeRow]:
+    """The rows of the episodes that are asked for; without `limit`, 20 of them at most.
 
     Raises:
         StoreError: there is no such column, status or split.
     """
+    status, split, sort = choice.get("status"), choice.get("split"), choice.get("sort", "created_at")
     _check_choice("status", status, STATUS_STYLE)
     _check_choice("split", split, {row.split: None for row in run.rows()})
-    yield show_summary(run)
-    rows = run.rows(
+    return run.rows(
         status=status,
         split=split,
-        min_reward=min_reward,
+        min_reward=choice.get("min_reward"),
         order=sort.removeprefix("-"),
         descending=sort.startswith("-"),
-        limit=limit,
+        limit=choice.get("limit", LIMIT),
     )
+
+
+def show_run(run: RunDir, **choice: Unpack[Choice]) -> Iterator[RenderableType]:
+    """What a run came to, and the episodes that are asked for.
+
+    Raises:
+        StoreError: there is no such column, status or split.
+    """
+    rows = chosen(run, choice)
+    yield show_summary(run)
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("episode", overflow="fold", ratio=1)
     for name, justify in [("status", "left"), ("stop", "left"), ("reward", "right"), ("turns", "right")]:
@@ -93,8 +105,8 @@ def show_run(
             Text(_one_line(row.answer or "")),
         )
     yield table if rows else Text("no episode fits", "dim")
-    if len(rows) == limit:
-        yield Text(f"(the first {limit}; --limit shows more)", "dim")
+    if len(rows) == choice.get("limit", LIMIT):
+        yield Text(f"(the first {len(rows)}; --limit shows more)", "dim")
 
 
 def show_summary(run: RunDir) -> RenderableType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from pathlib import Path
 
@@ -43,3 +44,7 @@ def test_it_learns(tmp_path: Path) -> None:
     assert "after: maze" in printed
     assert (tmp_path / "run" / "curve.png").exists()
     assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+    told = json.loads(agentrl("quickstart", "--out", "run", *sets, "--json", cwd=tmp_path).stdout)
+    assert (told["before"]["success"], told["after"]["success"]) == (before, after), (
+        "the same run: nothing is left to do"
+    )

@@ -141,7 +141,7 @@ def test_what_is_shown_names_the_stages(staged: Path) -> None:
 
 def test_the_newest_checkpoint_is_evaluated_as_its_stage_sees_the_recipe(staged: Path) -> None:
     printed = agentrl("eval", "whole", "--n", "6", "--json", "--out", "evaluated", cwd=staged.parent).stdout
-    found = json.loads(printed.splitlines()[-1])
+    found = json.loads(printed)
     assert (found["episodes"], found["failed"]) == (6, 0)
 
 

@@ -111,7 +111,7 @@ def test_a_checkpoint_is_a_model_and_can_be_evaluated(trainable: Path) -> None:
     assert AutoModelForCausalLM.from_pretrained(newest).config.hidden_size == 32
     for what in ("run", str(newest)):
         printed = agentrl("eval", what, "--n", "10", "--json", "--out", f"eval-{Path(what).name}", cwd=here).stdout
-        found = json.loads(printed.splitlines()[-1])
+        found = json.loads(printed)
         assert (found["episodes"], found["failed"]) == (10, 0)
     people = agentrl("eval", "run", "--n", "2", cwd=here).stdout
     assert "agentrl show runs/counting-eval" in people

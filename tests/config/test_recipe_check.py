@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.commands.recipe import check
+from agentrl.commands import recipe as command
 from agentrl.registry.references import load_object
 from agentrl.types.errors import CreditError, RecipeError
 
@@ -34,6 +34,11 @@ rewards: {right: ./task.py:right}
 model: {scratch: {hidden: 16, layers: 2, heads: 2, vocab_size: 300, max_context: 256}}
 train: {group_size: 4}
 """
+
+
+def check(folder: str, overrides: list[str]) -> str:
+    """What `agentrl recipe check` prints."""
+    return command.described(command.check(folder, overrides))
 
 
 @pytest.fixture
