@@ -148,11 +148,12 @@ def reward(
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Score a stored run again, without new rollouts. What was recorded is never rewritten."""
-    from agentrl.commands import reward as command
+    from agentrl.api.rescore import require_all_scored, rescore
+    from agentrl.commands.reward import print_comparison
 
-    result = command.rescore(run, recipe, overrides, name=name)
-    write_json(result) if as_json else command.print_comparison(result, run, name)
-    command.require_all_scored(result, run)
+    result = rescore(run, recipe, overrides, name=name)
+    write_json(result) if as_json else print_comparison(result, run, name)
+    require_all_scored(result, run)
 
 
 @app.command()
@@ -169,10 +170,11 @@ def credit(
     overrides: Annotated[list[str], typer.Option("--set", help="A setting: --set gamma=0.9", metavar="KEY=VALUE")] = [],  # noqa: B006
 ) -> None:
     """Say again which turn deserved what, of a stored run. Without --save nothing is written."""
-    from agentrl.commands import credit as command
+    from agentrl.api.recredit import recredit
+    from agentrl.commands.credit import print_credit
 
-    result = command.recredit(run, estimator, overrides, rewards=rewards, save=save)
-    write_json(result.as_dict()) if as_json else command.print_credit(result, episode, limit)
+    result = recredit(run, estimator, overrides, rewards=rewards, save=save)
+    write_json(result.as_dict()) if as_json else print_credit(result, episode, limit)
 
 
 @app.command("list")
@@ -203,12 +205,13 @@ def simulate(
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Predict the throughput of a training run, up to a thousand GPUs, from measured costs."""
-    from agentrl.commands import simulate as command
+    from agentrl.commands.simulate import print_predictions
+    from agentrl.simulate.pipeline_file import simulate as command
 
     if not all(factor.strip().isdigit() for factor in times.split(",")):
         raise typer.BadParameter(f"--times {times}: numbers with commas between, for example 1,8,64")
-    predictions = command.simulate(pipeline, overrides, [int(factor) for factor in times.split(",")])
-    write_json(predictions) if as_json else command.print_predictions(predictions)
+    predictions = command(pipeline, overrides, [int(factor) for factor in times.split(",")])
+    write_json(predictions) if as_json else print_predictions(predictions)
 
 
 @app.command()
@@ -286,10 +289,11 @@ def doctor(as_json: Json = False) -> None:
 @recipes.command("check")
 def recipe_check(recipe: RecipeName, as_json: Json = False, overrides: Set = []) -> None:  # noqa: B006
     """Check a recipe as far as that goes without running it."""
-    from agentrl.commands import recipe as command
+    from agentrl.api.recipe_check import check as command
+    from agentrl.commands.recipe import described
 
-    found = command.check(recipe, overrides)
-    write_json(found) if as_json else print(command.described(found))
+    found = command(recipe, overrides)
+    write_json(found) if as_json else print(described(found))
 
 
 @recipes.command("show")

@@ -1,100 +1,18 @@
-"""`agentrl credit`: credits a stored run again, and lists the estimators."""
+"""`agentrl credit`: the credit of a stored run, a line per turn."""
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from agentrl.config.credit import CreditSettings
-from agentrl.config.loader import settings_of
-from agentrl.config.recipe import recipe_from_run
-from agentrl.credit.registry import CreditAssigner, EpisodeCredit, load_credit
-from agentrl.store.rescored import load, rescored
-from agentrl.store.run_dir import RunDir
-from agentrl.types.episode import Episode, Turn
+from agentrl.api.recredit import Recredit
+from agentrl.types.episode import Turn
 from agentrl.types.errors import StoreError
 from agentrl.view.show import signed_bar
 from agentrl.view.terminal import Visible
-
-
-@dataclass(frozen=True)
-class Recredit:
-    """What an estimator says about a stored run.
-
-    Attributes:
-        episodes: the credited ones, by id.
-        batches: metrics of each batch that was credited together: one iteration of one split.
-    """
-
-    credit: CreditAssigner
-    episodes: dict[str, Episode]
-    credits: list[EpisodeCredit]
-    batches: list[dict[str, Any]]
-
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON takes it."""
-        return {
-            "estimator": self.credit.estimator.name,
-            "settings": self.credit.settings.model_dump(mode="json"),
-            "batches": self.batches,
-            "episodes": [msgspec.to_builtins(credit) for credit in self.credits],
-        }
-
-
-def recredit(
-    path: Path, estimator: str | None, settings: list[str], *, rewards: str | None = None, save: bool = False
-) -> Recredit:
-    """Credits the scored episodes of a run, one iteration of one split at a time, as training does.
-
-    Args:
-        estimator: a name, or code relative to the folder of the run's recipe, as in the recipe; default: the run's own,
-            whose settings `settings` then change.
-        rewards: use the scores that `agentrl reward --name` gave instead of the recorded ones.
-        save: store the credit; it takes the place of earlier credit wherever a run is looked at.
-
-    Raises:
-        CreditError: no such estimator or setting, or the episodes lack what it needs.
-        StoreError: there is no such run, or nothing in it was scored.
-    """
-    with RunDir.open(path) if save else RunDir.read(path) as run:
-        credit = _chosen(run, estimator, settings_of(settings))
-        episodes = [episode for episode in run.episodes() if episode.split != "demo"]
-        if rewards is not None:
-            episodes = list(rescored(episodes, load(path, rewards)))
-        scored = sorted(
-            (e for e in episodes if e.scored), key=lambda e: (e.split == "eval", e.split, e.iteration, e.id)
-        )
-        if not scored:
-            raise StoreError("holds no scored episode", place=str(path), remedy="agentrl show RUN lists what it holds")
-        credits: list[EpisodeCredit] = []
-        batches = []
-        note = "agentrl credit --save" + (f", rewards {rewards!r}" if rewards is not None else "")
-        for (split, iteration), members in itertools.groupby(scored, key=lambda e: (e.split, e.iteration)):
-            given, metrics = credit.assign(list(members))
-            credits += given
-            batches.append({"split": split, "iteration": iteration, **metrics})
-            for one in given if save else ():
-                run.add_credit(
-                    one.episode_id, one.estimator, one.turn_advantages, one.parts, iteration=iteration, note=note
-                )
-    return Recredit(credit, {episode.id: episode for episode in scored}, credits, batches)
-
-
-def _chosen(run: RunDir, estimator: str | None, settings: dict[str, Any]) -> CreditAssigner:
-    """The estimator that was asked for, or that of the run."""
-    if estimator is not None:
-        return load_credit(CreditSettings(use=estimator, **settings), Path(run.info.get("base", "")))
-    if "recipe" not in run.info:
-        raise StoreError("names no recipe", place=str(run.path), remedy="say which: --estimator NAME")
-    recipe = recipe_from_run(run.info)
-    return load_credit(CreditSettings(**{**recipe.credit.model_dump(), **settings}), recipe.base)
 
 
 def print_credit(result: Recredit, episode: str | None, limit: int) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.commands.credit import recredit
+from agentrl.api.recredit import recredit
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 from tests.store.make import make_episode

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentrl.commands import recipe as command
+from agentrl.api import recipe_check
+from agentrl.commands.recipe import described
 from agentrl.registry.references import load_object
 from agentrl.types.errors import CreditError, RecipeError
 
@@ -38,7 +39,7 @@ train: {group_size: 4}
 
 def check(folder: str, overrides: list[str]) -> str:
     """What `agentrl recipe check` prints."""
-    return command.described(command.check(folder, overrides))
+    return described(recipe_check.check(folder, overrides))
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from agentrl.api.recipe_check import check
+from agentrl.api.recredit import recredit
 from agentrl.api.rollout import rollout
 from agentrl.api.train import train
-from agentrl.commands.credit import recredit
-from agentrl.commands.recipe import check
 from agentrl.credit.registry import ESTIMATORS
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import CreditError, RecipeError

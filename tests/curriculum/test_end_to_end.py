@@ -142,7 +142,7 @@ def test_an_iteration_without_a_score_stops_the_training(counting: list[str], tm
     ],
 )
 def test_what_is_wrong_is_found_before_the_first_episode(counting: list[str], override: str, expected: str) -> None:
-    from agentrl.commands.recipe import check
+    from agentrl.api.recipe_check import check
 
     with pytest.raises(AgentRLError, match=expected):
         check(counting[0], [override])

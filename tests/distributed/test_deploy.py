@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from agentrl.commands.simulate import load_pipeline
 from agentrl.config.loader import load_recipe
 from agentrl.simulate.pipeline import Pipeline
+from agentrl.simulate.pipeline_file import load_pipeline
 from agentrl.types.paths import data_path
 
 ROOT = Path(__file__).parents[2]

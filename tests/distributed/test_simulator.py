@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentrl.commands.simulate import simulate
 from agentrl.simulate.clock import simulated
 from agentrl.simulate.pipeline import EngineCosts, Pipeline, Spread
+from agentrl.simulate.pipeline_file import simulate
 from agentrl.simulate.simulator import SimulatedReplica, predict
 from agentrl.types.errors import RecipeError
 from tests.command import agentrl

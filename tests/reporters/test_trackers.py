@@ -217,7 +217,7 @@ def test_a_missing_package_is_named_before_anything_runs(
     ],
 )
 def test_a_wrong_entry_is_named_by_recipe_check(counting: Path, track: str, said: str) -> None:
-    from agentrl.commands.recipe import check
+    from agentrl.api.recipe_check import check
 
     (counting / "own.py").write_text(USERS_OWN)
     with pytest.raises(RecipeError, match=said):

@@ -319,7 +319,7 @@ class Forger(Agent):
 
 
 def test_recipe_check_sees_data_that_is_no_json(tmp_path: Path) -> None:
-    from agentrl.commands.recipe import check as recipe_check
+    from agentrl.api.recipe_check import check as recipe_check
 
     (tmp_path / "task.py").write_text(
         "import numpy as np\nfrom agentrl import Task\n\ndef tasks():\n    yield Task.of('t', 'Go.', gold=np.ones(2))\n"

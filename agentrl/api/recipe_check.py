@@ -1,0 +1,108 @@
+"""Checks a recipe: everything that can be wrong before the first episode."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import Any
+
+from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.config.loader import load_recipe
+from agentrl.config.recipe import Recipe
+from agentrl.credit.registry import load_credit
+from agentrl.curriculum.curriculum import Curriculum, load_parts
+from agentrl.curriculum.task_source import load_tasks
+from agentrl.distributed.launchers import check_launcher
+from agentrl.reporters.registry import trackers
+from agentrl.rollout.builder import Parts, build
+from agentrl.train.preflight.warnings import cautions
+from agentrl.train.stages.preflight import check_stages
+from agentrl.train.stages.stage import Stage
+
+
+@dataclass(frozen=True)
+class CheckedRecipe:
+    """A recipe whose parts could be built.
+
+    Attributes:
+        sandbox: whether an episode needs one.
+        rewards: by component, what a call of it occupies: `engine`, `sandbox`.
+        model: a folder, `from scratch`, or None where only scripts play.
+        stages: the kind of each, by name; empty for a recipe without `stages`.
+        warnings: what is allowed, and why it may not be what was meant.
+    """
+
+    name: str
+    tasks: int
+    tools: list[str]
+    sandbox: bool
+    rewards: dict[str, list[str]]
+    credit: str
+    credit_settings: dict[str, Any]
+    model: str | None
+    scripts: list[str]
+    stages: dict[str, str]
+    warnings: list[str]
+
+
+def check(name: str, overrides: list[str]) -> CheckedRecipe:
+    """Builds every part of a recipe.
+
+    Raises:
+        AgentRLError: the first thing that is wrong.
+    """
+    recipe = load_recipe(name, overrides)
+    trained = [parts for stage, parts in _stages(recipe) if stage.kind == "rl"]
+    parts = build(recipe)
+    for each in (parts, *trained):
+        _check_tasks(each)
+    tasks, credit = load_tasks(recipe.tasks, recipe.base, recipe.seed), load_credit(recipe.credit, recipe.base)
+    parts.open_backend()
+    check_launcher(recipe)
+    trackers(recipe)
+    return CheckedRecipe(
+        name=recipe.name,
+        tasks=len(tasks),
+        tools=[definition["function"]["name"] for definition in parts.definitions],
+        sandbox=parts.needs_sandbox,
+        rewards={component.name: list(component.costs) for component in parts.rewards.components},
+        credit=credit.estimator.name,
+        credit_settings=credit.settings.model_dump(mode="json"),
+        model=_model(recipe),
+        scripts=list(recipe.scripts),
+        stages={stage.name: stage.kind for stage in recipe.stages},
+        warnings=[caution for each in trained for caution in cautions(each)],
+    )
+
+
+def _model(recipe: Recipe) -> str | None:
+    if recipe.model is None or recipe.model.scratch is not None:
+        return None if recipe.model is None else "from scratch"
+    if importlib.util.find_spec("transformers") is None:
+        return str(recipe.model.path)
+    from agentrl.models.load import find_model
+
+    return str(find_model(str(recipe.model.path)))
+
+
+def _stages(recipe: Recipe) -> list[tuple[Stage, Parts]]:
+    """The stages of a recipe that trains, checked."""
+    return check_stages(recipe) if recipe.stages or recipe.train is not None else []
+
+
+def _check_tasks(parts: Parts) -> None:
+    """Whether every task has what rewards, credit and curriculum read."""
+    recipe = parts.recipe
+    tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
+    if recipe.eval is not None and recipe.eval.tasks is not None:
+        load_tasks(recipe.eval.tasks, recipe.base, recipe.seed)
+    for task in tasks.tasks:
+        for component in parts.rewards.components:
+            component.check_task(task)
+        if parts.answer_scorer is not None:
+            parts.answer_scorer.golds(task)
+    if recipe.train is not None:
+        # Drawn once for every task: a part that reads what a task lacks says so here.
+        curriculum = Curriculum(load_parts(recipe.curriculum, recipe.base, recipe.scripts), seed=0, iterations=1)
+        curriculum.draw(tasks, len(tasks), recipe.train.group_size, recipe.agent.max_turns, iteration=0)
+    parts.renderer(ByteTokenizer()).start(tasks.at(0).instruction)

@@ -1,0 +1,163 @@
+"""Scores a stored run again, without new rollouts."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from agentrl.api.run_dirs import EpisodesMissing
+from agentrl.config.loader import load_recipe
+from agentrl.config.recipe import Recipe, recipe_from_run
+from agentrl.rewards.components import Component, RewardSet
+from agentrl.rollout.rescorer import Rescorer
+from agentrl.rollout.scheduler import RolloutScheduler
+from agentrl.sandbox.registry import BACKENDS
+from agentrl.store.rescored import Rescore, add, begin
+from agentrl.store.run_dir import RunDir
+from agentrl.types.closing import close_all
+from agentrl.types.episode import Episode
+from agentrl.types.errors import REMEDY, RecipeError, StoreError
+
+
+def rescore(path: Path, recipe_name: str | None, overrides: list[str], *, name: str) -> dict[str, Any]:
+    """Scores the episodes of a run by the rewards of a recipe, and keeps that as `name` beside the record.
+
+    A component that needs the sandbox as the agent left it keeps the value that was recorded under its name. Episodes
+    whose judge or sandbox failed are left for the same command, given again.
+
+    Args:
+        recipe_name: default: the recipe of the run, for `--set` to change.
+
+    Returns:
+        By component and for `reward`: means, recorded and new, how many are unscored; what failed; and by status how
+        many episodes were left out, being neither done nor truncated.
+
+    Raises:
+        RecipeError: a component needs the live sandbox, and no episode has a recorded value.
+    """
+    with RunDir.read(path) as run:
+        before = recipe_from_run(run.info) if "recipe" in run.info else None
+        if recipe_name is None and (before is None or overrides):
+            raise RecipeError("no recipe is named", remedy="agentrl reward RUN --recipe R, with --set for changes")
+        recipe = load_recipe(recipe_name, overrides) if recipe_name is not None else before
+        assert recipe is not None
+        rewards = RewardSet.from_recipe(
+            {key: settings.spec for key, settings in recipe.rewards.items()}, recipe.base, recipe.gate
+        )
+        if not rewards.components:
+            raise RecipeError("the recipe has no rewards", place="rewards")
+        described = json.loads(recipe.model_dump_json(include={"rewards", "gate"}))
+        described["code"] = {component.name: _code(component) for component in rewards.components}
+        left_out = Counter(row.status for row in run.rows() if row.status not in ("done", "truncated"))
+        if left_out.total() == len(run.rows()):
+            counts = ", ".join(f"{count} {status}" for status, count in sorted(left_out.items()))
+            raise StoreError(
+                f"holds no done or truncated episode ({counts or 'it is empty'})",
+                place=str(path),
+                remedy="agentrl show RUN --status user_error lists what failed",
+            )
+        there = begin(path, name, described)
+        todo = [row.id for row in run.rows() if row.status in ("done", "truncated") and row.id not in there]
+        failures = asyncio.run(_score(run, todo, rewards, recipe, _scored_by(before), name))
+        episodes = [episode for episode in run.episodes() if episode.status in ("done", "truncated")]
+        scores = begin(path, name, described)
+    return {**_comparison(episodes, scores, rewards), "failed": failures, "left_out": dict(left_out)}
+
+
+def _code(component: Component) -> str:
+    """A hash of a user's function: scores of other code must not be taken for its own. "" for built-in ones."""
+    if component.function.__module__.startswith("agentrl."):
+        return ""
+    try:
+        source = inspect.getsource(component.function)
+    except (TypeError, OSError):  # an object with __call__, or code without a file
+        source = repr(type(component.function))
+    return hashlib.sha256(source.encode()).hexdigest()[:16]
+
+
+def _scored_by(recipe: Recipe | None) -> set[str]:
+    """Names of turn rewards that an earlier recipe's functions gave: they are not the tools', and are dropped."""
+    if recipe is None:
+        return set()
+    return {name for name, settings in recipe.rewards.items() if (settings.use or name) != "tool_reward"}
+
+
+async def _score(
+    run: RunDir, ids: list[str], rewards: RewardSet, recipe: Recipe, earlier: set[str], name: str
+) -> list[str]:
+    """Scores episodes, and stores the scores; returns why episodes could not be scored this time.
+
+    Raises:
+        SandboxDown, EngineDown: sandboxes, or the judge, failed for too many episodes in a row.
+    """
+    failures: list[str] = []
+    backend, spec = None, recipe.sandbox.spec
+
+    def store(episode: Episode) -> None:
+        if episode.error is not None:
+            failures.append(episode.error.message)
+        else:
+            add(run.path, name, Rescore.of(episode))
+
+    try:
+        if rewards.needs_fresh_sandbox:
+            backend = BACKENDS.chosen(recipe.sandbox, recipe.base).make()
+            backend.preflight(spec)
+        player = Rescorer(rewards, run.get, recipe.limits, earlier, backend, spec)
+        async with RolloutScheduler(
+            player, concurrency=recipe.concurrency, limits=recipe.limits, store=store
+        ) as scheduler:
+            await scheduler.play_all(ids)
+        return failures
+    finally:
+        await close_all(backend)
+
+
+def _comparison(episodes: list[Episode], scores: dict[str, Rescore], rewards: RewardSet) -> dict[str, Any]:
+    names = [component.name for component in rewards.components]
+    old = [(dict(e.components), [turn.rewards for turn in e.turns], e.reward) for e in episodes]
+    new = [(score.components, score.turns, score.reward) for score in scores.values()]
+    lines = {name: (_values(old, name), _values(new, name)) for name in names}
+    lines["reward"] = ([reward for *_, reward in old], [reward for *_, reward in new])
+    return {
+        "episodes": len(episodes),
+        "scored": len(scores),
+        "components": {
+            name: {"recorded": _mean(before), "new": _mean(after), "unscored": sum(value is None for value in after)}
+            for name, (before, after) in lines.items()
+        },
+    }
+
+
+def _values(scores: list[Any], name: str) -> list[float | None]:
+    """A component of every episode: its outcome, or the sum over its turns."""
+    values: list[float | None] = []
+    for components, turns, _ in scores:
+        scored = [turn[name] for turn in turns if turn.get(name) is not None]
+        values.append(components.get(name) if name in components else sum(scored) if scored else None)
+    return values
+
+
+def _mean(values: list[float | None]) -> float | None:
+    scored = [value for value in values if value is not None]
+    return sum(scored) / len(scored) if scored else None
+
+
+def require_all_scored(result: dict[str, Any], path: Path) -> None:
+    """For the end of the command, when all else is told.
+
+    Raises:
+        EpisodesMissing: some episodes could not be scored.
+    """
+    if failed := result["failed"]:
+        raise EpisodesMissing(
+            f"{len(failed)} of {result['episodes']} episodes could not be scored; the last: "
+            f"{failed[-1].partition(REMEDY)[0]}",
+            place=str(path),
+            remedy="the same command tries them again",
+        )
