@@ -1,7 +1,8 @@
 """agentrl: multi-turn agentic reinforcement learning.
 
 For a task of your own: `Task`, `Tool`, `tool`, `ToolResult`, `ToolError`, `Say`, `Agent`, `ToolAgent`.
-To run: `rollout`, `train`, `evaluate`, `open_run`, which the command line calls too: `agentrl --help`; docs/python.md.
+To run: `rollout`, `train`, `evaluate`; of a stored run: `open_run`, `rescore`, `recredit`. The command line calls them
+too: `agentrl --help`; docs/python.md.
 
 Names are imported when they are first used: `import agentrl` itself costs milliseconds.
 """
@@ -17,6 +18,8 @@ from agentrl.registry.moved import report_moved_names
 
 if TYPE_CHECKING:
     from agentrl.api.evaluate import evaluate
+    from agentrl.api.recredit import recredit
+    from agentrl.api.rescore import rescore
     from agentrl.api.rollout import rollout
     from agentrl.api.run import Run, open_run
     from agentrl.api.train import train
@@ -51,6 +54,8 @@ _MODULES = {
     "evaluate": "agentrl.api.evaluate",
     "load_recipe": "agentrl.config.loader",
     "open_run": "agentrl.api.run",
+    "recredit": "agentrl.api.recredit",
+    "rescore": "agentrl.api.rescore",
     "tool": "agentrl.tools.base",
 }
 
@@ -71,6 +76,8 @@ __all__ = [
     "evaluate",
     "load_recipe",
     "open_run",
+    "recredit",
+    "rescore",
     "rollout",
     "tool",
     "train",

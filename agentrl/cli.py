@@ -151,7 +151,7 @@ def reward(
     from agentrl.api.rescore import require_all_scored, rescore
     from agentrl.commands.reward import print_comparison
 
-    result = rescore(run, recipe, overrides, name=name)
+    result = rescore(run, recipe, name=name, overrides=overrides)
     write_json(result) if as_json else print_comparison(result, run, name)
     require_all_scored(result, run)
 
@@ -164,7 +164,7 @@ def credit(
     ] = None,
     rewards: Annotated[str | None, typer.Option(help="Scores that `agentrl reward` gave under this name.")] = None,
     episode: Annotated[str | None, typer.Option(help="Show only this one: an id, or a part of it.")] = None,
-    limit: Annotated[int, typer.Option(help="Show at most so many episodes.")] = 10,
+    limit: Annotated[int, typer.Option(help="Show at most so many episodes; with --json all.")] = 10,
     save: Annotated[bool, typer.Option(help="Keep it with the run, for `show` and `view`.")] = False,
     as_json: Json = False,
     overrides: Annotated[list[str], typer.Option("--set", help="A setting: --set gamma=0.9", metavar="KEY=VALUE")] = [],  # noqa: B006
@@ -173,8 +173,10 @@ def credit(
     from agentrl.api.recredit import recredit
     from agentrl.commands.credit import print_credit
 
-    result = recredit(run, estimator, overrides, rewards=rewards, save=save)
-    write_json(result.as_dict()) if as_json else print_credit(result, episode, limit)
+    result = recredit(run, estimator, settings=overrides, rewards=rewards, save=save)
+    if episode is not None:
+        result = result.only(episode)
+    write_json(result.as_dict()) if as_json else print_credit(result, limit)
 
 
 @app.command("list")

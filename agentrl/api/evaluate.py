@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentrl.api import event_loop
 from agentrl.api.recipes import Overrides, as_lines, given_recipe
-from agentrl.api.run import Run
+from agentrl.api.run import Run, folder_of
 from agentrl.api.run_dirs import begin_run, closing, free_folder, newest_checkpoint
 from agentrl.config.loader import with_overrides
 from agentrl.config.recipe import EvalSettings, Recipe, recipe_from_run
@@ -92,7 +92,7 @@ def evaluated(what: str | Path | Recipe | Run, overrides: Overrides = ()) -> tup
     """
     if isinstance(what, Recipe):
         return given_recipe(what, overrides), 0
-    folder = what.path if isinstance(what, Run) else Path(what)
+    folder = folder_of(what)
     if (folder / "state.json").is_file():
         newest, run_folder = folder, folder.resolve().parent.parent
     elif (folder / "run.json").is_file():

@@ -1,14 +1,16 @@
-"""Credits a stored run again."""
+"""Crediting a stored run again."""
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from agentrl.api.recipes import Overrides, as_lines
+from agentrl.api.run import Run, folder_of
 from agentrl.config.credit import CreditSettings
 from agentrl.config.loader import settings_of
 from agentrl.config.recipe import recipe_from_run
@@ -33,6 +35,17 @@ class Recredit:
     credits: list[EpisodeCredit]
     batches: list[dict[str, Any]]
 
+    def only(self, name: str) -> Recredit:
+        """The same for the episodes that have `name` in their id.
+
+        Raises:
+            StoreError: no credited episode has.
+        """
+        chosen = [credit for credit in self.credits if name in credit.episode_id]
+        if not chosen:
+            raise StoreError(f"no credited episode has {name!r} in its id")
+        return replace(self, credits=chosen)
+
     def as_dict(self) -> dict[str, Any]:
         """As JSON takes it."""
         return {
@@ -44,23 +57,30 @@ class Recredit:
 
 
 def recredit(
-    path: Path, estimator: str | None, settings: list[str], *, rewards: str | None = None, save: bool = False
+    run: str | Path | Run,
+    estimator: str | None = None,
+    *,
+    settings: Overrides = (),
+    rewards: str | None = None,
+    save: bool = False,
 ) -> Recredit:
     """Credits the scored episodes of a run, one iteration of one split at a time, as training does.
 
     Args:
         estimator: a name, or code relative to the folder of the run's recipe, as in the recipe; default: the run's own,
             whose settings `settings` then change.
-        rewards: use the scores that `agentrl reward --name` gave instead of the recorded ones.
+        settings: `{"gamma": 0.9}`, or `["gamma=0.9"]`.
+        rewards: use the scores that `rescore` gave under this name instead of the recorded ones.
         save: store the credit; it takes the place of earlier credit wherever a run is looked at.
 
     Raises:
         CreditError: no such estimator or setting, or the episodes lack what it needs.
         StoreError: there is no such run, or nothing in it was scored.
     """
-    with RunDir.open(path) if save else RunDir.read(path) as run:
-        credit = _chosen(run, estimator, settings_of(settings))
-        episodes = [episode for episode in run.episodes() if episode.split != "demo"]
+    path = folder_of(run)
+    with RunDir.open(path) if save else RunDir.read(path) as stored:
+        credit = _chosen(stored, estimator, settings_of(as_lines(settings)))
+        episodes = [episode for episode in stored.episodes() if episode.split != "demo"]
         if rewards is not None:
             episodes = list(rescored(episodes, load(path, rewards)))
         scored = sorted(
@@ -76,7 +96,7 @@ def recredit(
             credits += given
             batches.append({"split": split, "iteration": iteration, **metrics})
             for one in given if save else ():
-                run.add_credit(
+                stored.add_credit(
                     one.episode_id, one.estimator, one.turn_advantages, one.parts, iteration=iteration, note=note
                 )
     return Recredit(credit, {episode.id: episode for episode in scored}, credits, batches)

@@ -1,8 +1,7 @@
-"""Scores a stored run again, without new rollouts."""
+"""Scoring a stored run again, without new rollouts."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import inspect
 import json
@@ -10,8 +9,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from agentrl.api import event_loop
+from agentrl.api.recipes import Overrides, given_recipe
+from agentrl.api.run import Run, folder_of
 from agentrl.api.run_dirs import EpisodesMissing
-from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe, recipe_from_run
 from agentrl.rewards.components import Component, RewardSet
 from agentrl.rollout.rescorer import Rescorer
@@ -24,14 +25,21 @@ from agentrl.types.episode import Episode
 from agentrl.types.errors import REMEDY, RecipeError, StoreError
 
 
-def rescore(path: Path, recipe_name: str | None, overrides: list[str], *, name: str) -> dict[str, Any]:
+def rescore(
+    run: str | Path | Run,
+    recipe: str | Path | Recipe | None = None,
+    *,
+    name: str = "again",
+    overrides: Overrides = (),
+) -> dict[str, Any]:
     """Scores the episodes of a run by the rewards of a recipe, and keeps that as `name` beside the record.
 
     A component that needs the sandbox as the agent left it keeps the value that was recorded under its name. Episodes
     whose judge or sandbox failed are left for the same command, given again.
 
     Args:
-        recipe_name: default: the recipe of the run, for `--set` to change.
+        recipe: as `rollout` takes it; default: the recipe of the run.
+        overrides: as for `rollout`.
 
     Returns:
         By component and for `reward`: means, recorded and new, how many are unscored; what failed; and by status how
@@ -40,33 +48,48 @@ def rescore(path: Path, recipe_name: str | None, overrides: list[str], *, name: 
     Raises:
         RecipeError: a component needs the live sandbox, and no episode has a recorded value.
     """
-    with RunDir.read(path) as run:
-        before = recipe_from_run(run.info) if "recipe" in run.info else None
-        if recipe_name is None and (before is None or overrides):
-            raise RecipeError("no recipe is named", remedy="agentrl reward RUN --recipe R, with --set for changes")
-        recipe = load_recipe(recipe_name, overrides) if recipe_name is not None else before
-        assert recipe is not None
-        rewards = RewardSet.from_recipe(
-            {key: settings.spec for key, settings in recipe.rewards.items()}, recipe.base, recipe.gate
-        )
-        if not rewards.components:
-            raise RecipeError("the recipe has no rewards", place="rewards")
-        described = json.loads(recipe.model_dump_json(include={"rewards", "gate"}))
+    path = folder_of(run)
+    with RunDir.read(path) as stored:
+        before = recipe_from_run(stored.info) if "recipe" in stored.info else None
+        asked = before if recipe is None else recipe
+        if asked is None:
+            raise RecipeError("names no recipe", place=str(path), remedy="agentrl reward RUN --recipe R")
+        resolved = given_recipe(asked, overrides)
+        rewards = _rewards(resolved)
+        described = json.loads(resolved.model_dump_json(include={"rewards", "gate"}))
         described["code"] = {component.name: _code(component) for component in rewards.components}
-        left_out = Counter(row.status for row in run.rows() if row.status not in ("done", "truncated"))
-        if left_out.total() == len(run.rows()):
-            counts = ", ".join(f"{count} {status}" for status, count in sorted(left_out.items()))
-            raise StoreError(
-                f"holds no done or truncated episode ({counts or 'it is empty'})",
-                place=str(path),
-                remedy="agentrl show RUN --status user_error lists what failed",
-            )
+        left_out = _left_out(stored)
         there = begin(path, name, described)
-        todo = [row.id for row in run.rows() if row.status in ("done", "truncated") and row.id not in there]
-        failures = asyncio.run(_score(run, todo, rewards, recipe, _scored_by(before), name))
-        episodes = [episode for episode in run.episodes() if episode.status in ("done", "truncated")]
+        todo = [row.id for row in stored.rows() if row.status in ("done", "truncated") and row.id not in there]
+        failures = event_loop.run(lambda: _score(stored, todo, rewards, resolved, _scored_by(before), name))
+        episodes = [episode for episode in stored.episodes() if episode.status in ("done", "truncated")]
         scores = begin(path, name, described)
-    return {**_comparison(episodes, scores, rewards), "failed": failures, "left_out": dict(left_out)}
+    return {**_comparison(episodes, scores, rewards), "failed": failures, "left_out": left_out}
+
+
+def _rewards(recipe: Recipe) -> RewardSet:
+    specs = {key: settings.spec for key, settings in recipe.rewards.items()}
+    rewards = RewardSet.from_recipe(specs, recipe.base, recipe.gate)
+    if not rewards.components:
+        raise RecipeError("the recipe has no rewards", place="rewards")
+    return rewards
+
+
+def _left_out(run: RunDir) -> dict[str, int]:
+    """How many episodes are not scored, by status.
+
+    Raises:
+        StoreError: none is scored.
+    """
+    counts = Counter(row.status for row in run.rows() if row.status not in ("done", "truncated"))
+    if counts.total() == len(run.rows()):
+        told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+        raise StoreError(
+            f"holds no done or truncated episode ({told or 'it is empty'})",
+            place=str(run.path),
+            remedy="agentrl show RUN --status user_error lists what failed",
+        )
+    return dict(counts)
 
 
 def _code(component: Component) -> str:

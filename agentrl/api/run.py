@@ -197,6 +197,11 @@ class Run:
             )
 
 
+def folder_of(run: str | Path | Run) -> Path:
+    """The folder of a run that is given as such, or by its folder."""
+    return run.path if isinstance(run, Run) else Path(run)
+
+
 def episode_table(read: Callable[[], Iterable[EpisodeRow]]) -> Table[EpisodeRow]:
     """Rows of the index, without where the records lie."""
     return Table(read, EpisodeRow, leave_out=("shard", "offset", "length"))

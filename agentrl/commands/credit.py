@@ -10,20 +10,13 @@ from rich.text import Text
 
 from agentrl.api.recredit import Recredit
 from agentrl.types.episode import Turn
-from agentrl.types.errors import StoreError
 from agentrl.view.show import signed_bar
 from agentrl.view.terminal import Visible
 
 
-def print_credit(result: Recredit, episode: str | None, limit: int) -> None:
-    """Prints a line per turn: its credit, what that is made of, and what the turn did; and which groups teach nothing.
-
-    Raises:
-        StoreError: no credited episode is called `episode`.
-    """
-    chosen = [credit for credit in result.credits if episode is None or episode in credit.episode_id]
-    if not chosen:
-        raise StoreError(f"no credited episode has {episode!r} in its id")
+def print_credit(result: Recredit, limit: int) -> None:
+    """Prints a line per turn: credit, what that is made of, what the turn did; and which groups teach nothing."""
+    chosen = result.credits
     name, settings = result.credit.estimator.name, result.credit.settings.model_dump(mode="json")
     print(f"{name}  {'  '.join(f'{key}={value}' for key, value in settings.items())}")
     parts = list(chosen[0].parts) if len(chosen[0].parts) > 1 else []

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import agentrl
+from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import RecipeError, StoreError
 from agentrl.types.reporter import Reporter
 from tests.commands.conftest import counting
@@ -91,6 +92,29 @@ async def test_a_running_event_loop_is_no_obstacle(trainable: Path, capsys: pyte
     agentrl.rollout(trainable, 4, agent="oracle")
     assert "3 of 4 episodes are stored already\nepisodes (1)\n1/1" in capsys.readouterr().out
     await asyncio.sleep(0)
+
+
+async def test_a_stored_run_is_scored_and_credited_again(counting: Path) -> None:
+    run = agentrl.rollout(counting, 8, agent="hasty", group_size=4, reporters=())
+    recorded = [row.reward for row in run.episodes]
+    doubled = agentrl.rescore(run, name="doubled", overrides={"rewards.exact.weight": 2})
+    assert doubled["components"]["reward"]["new"] == pytest.approx(2 * sum(map(float, recorded)) / 8)  # type: ignore[arg-type]
+    assert [row.reward for row in run.episodes] == recorded
+    once, twice = (
+        agentrl.recredit(str(run.path), "dr_grpo", settings={"weighting": "turn"}, rewards=name)
+        for name in (None, "doubled")
+    )
+    assert once.credit.settings.model_dump()["weighting"] == "turn"
+    assert [one.turn_advantages for one in twice.credits] == [
+        [2 * value for value in one.turn_advantages] for one in once.credits
+    ]
+    assert {turn.advantage for turn in run.turns} == {None}
+    agentrl.recredit(run, "rloo", save=True)
+    assert None not in {turn.advantage for turn in run.turns}
+    with RunDir.create(Path("bare")):
+        pass
+    with pytest.raises(RecipeError, match="bare: names no recipe"):
+        agentrl.rescore("bare")
 
 
 async def test_sandboxes_work_within_a_running_event_loop() -> None:

@@ -84,7 +84,7 @@ def test_evaluations_come_last(tmp_path: Path) -> None:
         for split in ("eval", "train", "rollout"):
             for iteration in (1, 0):
                 run.add(make_episode(f"{split}/{iteration}", split=split, iteration=iteration, reward=1.0))
-    ordered = [credit.episode_id for credit in recredit(tmp_path / "run", "grpo", []).credits]
+    ordered = [credit.episode_id for credit in recredit(tmp_path / "run", "grpo").credits]
     assert ordered == ["rollout/0", "rollout/1", "train/0", "train/1", "eval/0", "eval/1"]
 
 

@@ -86,6 +86,7 @@ def test_what_is_said_of_a_stored_run(stored: Path) -> None:
     rewards = document("reward", "run", "--recipe", "counting", cwd=stored)
     assert rewards["components"]["loud"] == {"recorded": 1.0, "new": 1.0, "unscored": 0}
     assert len(document("credit", "run", "--estimator", "grpo", cwd=stored)["episodes"]) == 4
+    assert len(document("credit", "run", "--estimator", "grpo", "--episode", "count1", cwd=stored)["episodes"]) == 2
     assert (stored / document("view", "run", cwd=stored)["page"]).exists()
 
 

@@ -81,7 +81,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", [name for name in ESTIMATORS.built_in if name not in WITH_A_MODEL])
 def test_recorded_episodes_are_credited(folder: Path, name: str) -> None:
     assert check(str(folder), [f"credit.use={name}"]).credit == name
-    result = recredit(folder / "run", name, [])
+    result = recredit(folder / "run", name)
     assert len(result.credits) == 16
     assert any(any(credit.turn_advantages) for credit in result.credits)
     for credit in result.credits:
@@ -91,7 +91,7 @@ def test_recorded_episodes_are_credited(folder: Path, name: str) -> None:
 @pytest.mark.parametrize("name", WITH_A_MODEL)
 def test_training_gives_what_a_record_lacks(folder: Path, name: str, tmp_path: Path) -> None:
     with pytest.raises(CreditError):
-        recredit(folder / "run", name, [])
+        recredit(folder / "run", name)
     out = train(folder, overrides=[f"credit.use={name}", *WITH_A_MODEL[name]], out=tmp_path / "out")
     with RunDir.read(out.path) as run:
         credits = [run.credit(episode.id) for episode in run.episodes(split="train") if episode.scored]
