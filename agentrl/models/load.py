@@ -271,7 +271,7 @@ def _converted(gguf: Path) -> Path:
     """The GGUF file as a model folder (float32 safetensors), converted once and kept in the cache.
 
     The cache is $AGENTRL_CACHE, by default ~/.cache/agentrl. The key holds the file's name, size and time, so that
-    a file that was replaced is converted anew.
+    a file that was replaced is converted again.
     """
     _need("gguf", "gguf")
     _need("accelerate", "gguf")

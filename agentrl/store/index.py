@@ -19,7 +19,7 @@ from agentrl.store.shards import Location
 from agentrl.types.episode import Episode
 
 FORMAT = 3
-"""Raised when a column changes; an index of another format is built anew."""
+"""Increased when a column changes; an index of another format is rebuilt."""
 
 
 class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -275,7 +275,7 @@ def _ranking(documents: list[Document], cache: Path | None) -> Any:
             if ranking.scores["num_docs"] == len(documents):
                 return ranking
         except (OSError, ValueError, KeyError):
-            pass  # damaged: built anew below
+            pass  # damaged: rebuilt below
     ranking = bm25s.BM25(k1=1.5, b=0.75, method="lucene", backend="numpy")
     ranking.index([words(f"{d.title} {d.title} {d.text}") for d in documents], show_progress=False)
     if kept is not None:

@@ -1,5 +1,5 @@
-"""Training: samples, tokens with one advantage each, packed as a prefix tree, and a named loss on them.
+"""Training: samples (tokens with one advantage each), packed as a prefix tree, and a loss that is selected by name.
 
-Blind to algorithms: what makes a token good or bad was decided in `agentrl.credit`. `settings` and `sample` are free
-of torch; everything else here needs `pip install 'agentrl[train]'`.
+The trainer is independent of the algorithm: `agentrl.credit` computes the advantages. Most modules here need
+`pip install 'agentrl[train]'`.
 """

@@ -1,4 +1,4 @@
-"""Wires the parts of a training together. Nothing else knows them all."""
+"""Wires the parts of a training together. No other module knows all of them."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ async def training(
     engine_for: Callable[[LoadedModel], Engine] | None = None,
     ranks: Ranks | None = None,
 ) -> AsyncIterator[TrainingLoop]:
-    """A stage of reinforcement learning in the run directory, from wherever it stands. It is closed with the block.
+    """The training loop of a stage of reinforcement learning, resumed if the run has begun. Closed with the block.
 
     Args:
-        players: play its episodes.
-        stage: default: the last of the recipe's.
-        engine_for: makes an engine from the loaded model; default: that of the recipe.
-        ranks: the processes that train the model; this one is the first.
+        players: play the episodes.
+        stage: default: the last stage of the recipe.
+        engine_for: makes an engine from the loaded model; default: the recipe's engine.
+        ranks: the processes that train the model; this process is rank 0.
 
     Raises:
         AgentRLError: the recipe cannot be trained, or the run cannot be continued.
@@ -79,13 +79,13 @@ async def training(
 
 
 def works_beside(recipe: TrainingRecipe) -> bool:
-    """Whether rollouts go on meanwhile: the trainer then computes in a thread beside the event loop, and is evaluated
-    in the background on an engine of its own. It changes no number."""
+    """Whether rollouts continue while the trainer computes. The trainer then runs in its own thread, and evaluations
+    run in the background on a second engine. This changes no number."""
     return recipe.train.max_staleness > 0
 
 
 class _Assembly:
-    """The parts that need no model, and how the others are made of them."""
+    """Makes the parts of a training: first those that need no model, then the others."""
 
     def __init__(
         self,
@@ -112,8 +112,7 @@ class _Assembly:
         self.compute = self._closed(compute_of(ranks.size, beside=works_beside(recipe)))
 
     async def loop(self, engine_for: Callable[[LoadedModel], Engine]) -> TrainingLoop:
-        """The loop, restored or begun. The engines' models are made first: the trainer may put adapters into its own,
-        or shard it."""
+        """The loop, new or resumed. Engines are made first: the trainer may add adapters to the model or shard it."""
         refers = self.recipe.train.kl is not None or "ref_logprob" in self.credit.needs
         state = RunState(self.stage, self.recipe, self.run, refers=refers)
         renderer = self.parts.renderer(HFTokenizer(state.loaded.tokenizer))
@@ -152,8 +151,8 @@ class _Assembly:
     def _second_engine(
         self, first: Engine, engine_for: Callable[[LoadedModel], Engine], loaded: LoadedModel
     ) -> Engine | None:
-        """An engine for evaluations in the background; None where training waits for them. Servers hold one policy at
-        a time, a replay is of one training, and a stop rule that reads them must not depend on how long they take."""
+        """An engine for evaluations in the background; None if training waits for them. Servers hold only one policy at
+        a time, a replay contains only one training, and a stop rule on evaluations must not depend on their timing."""
         stop = self.recipe.train.stop
         beside = self.recipe.eval is not None and works_beside(self.recipe) and isinstance(first, TorchEngine)
         if not beside or (stop is not None and stop.evaluates):
@@ -177,7 +176,7 @@ class _Assembly:
         return trainer
 
     def _canary(self, engine: Engine, renderer: Renderer, loaded: LoadedModel) -> Canary | None:
-        """None where it is turned off, and for a replay, which takes no weights."""
+        """The canary; None if it is turned off, and for a replay, which takes no weights."""
         if not self.recipe.train.canary or isinstance(engine, ReplayEngine):
             return None
         prompts = [renderer.start(self.parts.opening(task)) for task in self.tasks.tasks[:ROWS]]
@@ -204,6 +203,6 @@ class _Assembly:
         return self._closed(BackgroundEvaluator(evaluations, second, publisher.hand_over, self.recipe, state))
 
     def _closed(self, part: Part) -> Part:
-        """The part, closed with the training, those that were made later first."""
+        """Registers a part to be closed with the training, in reverse order."""
         self.stack.push_async_callback(close_all, part)
         return part

@@ -1,11 +1,11 @@
-"""Checkpoints: a folder in Hugging Face's format plus the trainer's state. A folder that can be seen is whole.
+"""Checkpoints: a folder in Hugging Face's format plus the trainer's state. A visible folder is complete.
 
     it-00040/   config.json, model.safetensors, tokenizer files   (any HF tool can load these)
                 adapter/                                          (with LoRA: the adapters alone, for peft)
                 trainer.pt                                        (optimiser and its counters)
-                state.json                                        (what the loop wants back; written last)
+                state.json                                        (the state of the loop; written last)
 
-Everything is written to a hidden folder beside, flushed to the disk, and renamed: a kill leaves either the whole
+Everything is written to a hidden folder beside it, flushed to the disk, and renamed: a kill leaves either the complete
 checkpoint or none.
 """
 
@@ -36,7 +36,7 @@ _UNFINISHED, _DROPPED = ".new-", ".gone-"
 
 @dataclass(frozen=True)
 class Saved:
-    """What `save` was given: `trainer` for `Trainer.load_state_dict`, `extra` as it was."""
+    """The arguments of `save`: `trainer` for `Trainer.load_state_dict`, and `extra`."""
 
     trainer: dict[str, Any]
     extra: dict[str, Any]
@@ -52,18 +52,18 @@ def save(
     weights: Mapping[str, Tensor] | None = None,
     lora: LoraSettings | None = None,
 ) -> None:
-    """Writes a checkpoint atomically; one that is there already is replaced.
+    """Writes a checkpoint atomically. An existing one is replaced.
 
     Args:
-        model: of transformers.
+        model: a model of transformers.
         tokenizer_saver: for example `tokenizer.save_pretrained`.
         trainer_state: `Trainer.state_dict()`.
-        extra: JSON values that the loop needs to go on, for example the iteration.
-        weights: `Trainer.weights()`, where the model's own are shards or have adapters beside them; None: its own.
-        lora: the adapters' settings, where `trainer_state` has adapters: they are saved on their own, too.
+        extra: JSON values that the loop needs to resume, for example the iteration.
+        weights: `Trainer.weights()`, if the model is sharded or has adapters; None: the model's own weights.
+        lora: the settings of the adapters in `trainer_state`: they are also saved separately.
 
     Raises:
-        StoreError: the disk is full. Nothing is left of the checkpoint; those before it stay.
+        StoreError: the disk is full. Nothing is left of the checkpoint; earlier ones stay.
     """
     root = folder.parent
     root.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def save(
             save_adapters(new / "adapter", trainer_state["adapters"], lora)
         if tokenizer_saver is not None:
             tokenizer_saver(str(new))
-        with (new / TRAINER).open("wb") as file:  # given the path, torch does not tell why it failed
+        with (new / TRAINER).open("wb") as file:  # given a path, torch does not report why it failed
             torch.save(trainer_state, file)
         (new / STATE).write_text(json.dumps(extra, indent=1) + "\n")
         for path in [*sorted(new.rglob("*")), new]:
@@ -89,8 +89,8 @@ def save(
         raise StoreError(
             "the disk is full: the checkpoint could not be written",
             place=str(folder),
-            remedy="make room and run the same command again: it goes on from the checkpoint before "
-            "(train.checkpoint_every says how often one is written)",
+            remedy="free disk space and run the same command again: it resumes from the previous checkpoint "
+            "(train.checkpoint_every sets how often one is written)",
         ) from error
     if folder.exists():
         folder.rename(old)
@@ -100,30 +100,29 @@ def save(
 
 
 def load_state(folder: Path) -> Saved:
-    """Reads back what belongs to the trainer and the loop; the model is loaded like any Hugging Face model.
+    """Reads the state of the trainer and the loop. The model is loaded like any Hugging Face model.
 
     Raises:
-        StoreError: the folder is no checkpoint, or is damaged.
+        StoreError: the folder is not a checkpoint, or it is damaged.
     """
     trainer = reading(folder, lambda: torch.load(folder / TRAINER, map_location="cpu", weights_only=True))
     return Saved(trainer, about(folder))
 
 
 def prune(root: Path, keep: int, pinned: Collection[str] = ()) -> None:
-    """Removes all but the last `keep` checkpoints and those of the names `pinned`, and what killed runs left
-    unfinished."""
+    """Removes all checkpoints except the last `keep` and those in `pinned`, and unfinished ones of killed runs."""
     if keep < 1:
         raise ValueError(f"keep={keep}: the newest checkpoint is never removed")
     _settle(root)
     for folder in checkpoints(root)[:-keep]:
         if folder.name in pinned:
             continue
-        # Renamed first, so that a kill half-way leaves no folder that looks whole.
+        # Renamed first, so that a kill in between leaves no folder that looks complete.
         shutil.rmtree(folder.rename(root / f"{_DROPPED}{folder.name}"), ignore_errors=True)
 
 
 def _settle(root: Path) -> None:
-    """Ends what a killed run began: puts back what was moved aside, removes what was half written or half removed."""
+    """Cleans up after a killed run: restores checkpoints that were moved aside, and removes incomplete ones."""
     for folder in root.glob(f"{REPLACED}*"):
         if not (place := root / folder.name.removeprefix(REPLACED)).exists():
             folder.rename(place)
@@ -133,7 +132,7 @@ def _settle(root: Path) -> None:
 
 
 def _is_of_a_full_disk(error: BaseException | None) -> bool:
-    """Whether an exception, or one that led to it, says so; safetensors has it in the message alone."""
+    """Whether an exception or one of its causes reports a full disk; safetensors has it only in the message."""
     while error is not None:
         number = error.errno if isinstance(error, OSError) else None
         if number in _FULL or any(f"(os error {each})" in str(error) for each in _FULL):

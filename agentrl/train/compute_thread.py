@@ -1,4 +1,4 @@
-"""Where the trainer computes: in the event loop's thread, or in one thread beside it."""
+"""The thread in which the trainer computes: the event loop's, or a separate one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Result = TypeVar("Result")
 Job = Callable[[], Any]
 
 CLOSE_S = 15.0
-"""So long closing waits for a call that is under way."""
+"""Maximum time that closing waits for a running call."""
 
 
 class Compute(Protocol):
-    """Does the trainer's work. All of it goes through one: with several ranks its parts must not mix."""
+    """Runs the trainer's calls, one at a time: with several ranks they must not overlap."""
 
     async def call(self, function: Callable[..., Result], *args: Any) -> Result:
         """What the function returns, or raises."""
@@ -31,22 +31,22 @@ class Compute(Protocol):
 
 
 class Inline:
-    """Computes in the event loop's thread, which waits."""
+    """Runs calls in the event loop's thread, which blocks."""
 
     async def call(self, function: Callable[..., Result], *args: Any) -> Result:
         """What the function returns, or raises."""
         return function(*args)
 
     async def close(self) -> None:
-        """Holds nothing."""
+        """Does nothing."""
 
 
 class ComputeThread:
-    """Does what it is asked, call after call, on the GPU of the thread that asks first, and with the number of threads
-    that torch has where this is made. (By itself a thread takes over the number that an engine's thread set last.)
+    """Runs calls one after another in one thread, on the GPU of the first caller, and with torch's number of threads at
+    construction. (Without this, a new thread takes over the number that an engine's thread set last.)
 
-    A daemon, unlike asyncio's own threads: a collective whose other ranks are gone may never return, and must not keep
-    the process from ending.
+    The thread is a daemon, unlike asyncio's own threads: a collective whose other ranks are gone may never return, and
+    must not keep the process from ending.
     """
 
     def __init__(self) -> None:
@@ -67,18 +67,18 @@ class ComputeThread:
         return await future
 
     async def close(self) -> None:
-        """Ends the thread, and waits until it has done what it was asked; not for ever, since it may hang."""
+        """Ends the thread after its last call. Waits for that, but not forever: the call may hang."""
         if self._loop is not None:
             self.dismiss()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), CLOSE_S)
 
     def dismiss(self) -> None:
-        """Ends the thread when it has done what it was asked, without waiting."""
+        """Ends the thread after its last call, without waiting."""
         self._jobs.put(None)
 
     def _work(self, device: int | None) -> None:
-        if device is not None:  # by itself every thread begins at the first
+        if device is not None:  # by default every thread starts on the first GPU
             torch.cuda.set_device(device)
         torch.set_num_threads(self._threads)
         while (job := self._jobs.get()) is not None:
@@ -104,15 +104,15 @@ def compute_of(size: int, *, beside: bool = False) -> Compute:
     """Where a training computes.
 
     Args:
-        size: ranks that train. With several it is always a thread: the event loop so sees that a placed rank died, for
-            which a collective over NCCL would wait.
-        beside: whether the event loop is to go on meanwhile.
+        size: number of trainer ranks. With several ranks it is always a thread: the event loop can then notice that a
+            rank died, while a collective over NCCL would wait for it.
+        beside: whether the event loop must keep running meanwhile.
     """
     return ComputeThread() if beside or size > 1 else Inline()
 
 
 async def in_thread(function: Callable[[], Result]) -> Result:
-    """What the function returns, or raises, in a thread of its own. If the call is cancelled, nobody waits for it."""
+    """Runs a function in a new thread. If the call is cancelled, nobody waits for the thread."""
     thread = ComputeThread()
     try:
         return await thread.call(function)

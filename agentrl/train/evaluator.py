@@ -1,4 +1,4 @@
-"""Evaluation before, during and after training: the trainer waits for it, or it runs in the background."""
+"""Evaluation before, during and after training: blocking, or in the background."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from agentrl.types.engine import Engine
 
 
 class Evaluator(Protocol):
-    """Evaluates when that is due: at the start, at the end, and every so often."""
+    """Evaluates when an evaluation is due: at the start, at the end, and every `eval.every` iterations."""
 
     async def catch_up(self, iteration: int) -> None:
-        """Does again what a kill cut short before this iteration, as far as checkpoints were kept for it."""
+        """Repeats evaluations before this iteration that a kill interrupted, if their checkpoints were kept."""
         ...
 
     async def run_if_due(self, iteration: int) -> None:
-        """Evaluates the policy as it is now, or begins to."""
+        """Evaluates the current policy, or starts to."""
         ...
 
     def keeps(self, iteration: int) -> bool:
-        """Whether an evaluation after this iteration needs a checkpoint, to be caught up on after a kill."""
+        """Whether an evaluation after this iteration needs a checkpoint, so that it can be repeated after a kill."""
         ...
 
     @property
     def busy(self) -> bool:
-        """Whether an evaluation is under way, whose checkpoint must stay."""
+        """Whether an evaluation is running, whose checkpoint must be kept."""
         ...
 
     async def finish(self) -> None:
-        """Waits for what is under way."""
+        """Waits for the running evaluation."""
         ...
 
     async def close(self) -> None:
-        """Cancels what is under way."""
+        """Cancels the running evaluation."""
         ...
 
 
 class Evaluations:
-    """When a training is evaluated, and on what."""
+    """The schedule and the tasks of a training's evaluations."""
 
     def __init__(
         self, recipe: TrainingRecipe, collector: Collector, tasks: TaskSource, renderer: Renderer, state: RunState
@@ -59,10 +59,10 @@ class Evaluations:
         self._tasks = tasks if given is None else load_tasks(given, recipe.base, recipe.seed)
 
     def due(self, iteration: int, *, past: bool = False) -> EvalSettings | None:
-        """The settings, if an evaluation is due; once each, also in a run that was killed in between.
+        """The settings, if an evaluation is due. Each is due once, also in a run that was killed in between.
 
         Args:
-            past: training has gone on since.
+            past: whether training has continued since.
         """
         settings = self._settings
         if settings is None or self._state.record.has_line("eval", iteration):
@@ -72,7 +72,7 @@ class Evaluations:
         return settings if iteration == 0 or last or (every > 0 and iteration % every == 0) else None
 
     async def run(self, settings: EvalSettings, engine: Engine, iteration: int) -> None:
-        """Evaluates what the engine samples."""
+        """Evaluates the engine's policy."""
         record = self._state.record
         line = await self._collector.evaluate(
             settings, self._tasks, engine, self._renderer, iteration, prefix=record.stage.prefix
@@ -89,15 +89,15 @@ class BlockingEvaluator:
         self._evaluations, self._engine = evaluations, engine
 
     async def catch_up(self, iteration: int) -> None:
-        """Training waited for what is behind it."""
+        """Nothing to do: training waited for every earlier evaluation."""
 
     async def run_if_due(self, iteration: int) -> None:
-        """Evaluates the policy as it is now."""
+        """Evaluates the current policy."""
         if (settings := self._evaluations.due(iteration)) is not None:
             await self._evaluations.run(settings, self._engine, iteration)
 
     def keeps(self, iteration: int) -> bool:
-        """Training goes on from before an evaluation that a kill cuts short."""
+        """False: after a kill, training resumes before the interrupted evaluation."""
         return False
 
     async def finish(self) -> None:
@@ -108,10 +108,10 @@ class BlockingEvaluator:
 
 
 class BackgroundEvaluator:
-    """Evaluates on an engine of its own, which holds a copy of the policy, while training goes on.
+    """Evaluates on a second engine, which has a copy of the policy, while training continues.
 
     Args:
-        hand_over: gives the engine the policy as it is now.
+        hand_over: sends the current policy to the engine.
     """
 
     def __init__(
@@ -128,11 +128,11 @@ class BackgroundEvaluator:
 
     @property
     def busy(self) -> bool:
-        """Whether an evaluation is under way, whose checkpoint must stay."""
+        """Whether an evaluation is running, whose checkpoint must be kept."""
         return self._task is not None and not self._task.done()
 
     async def catch_up(self, iteration: int) -> None:
-        """Evaluates the checkpoints of evaluations that a kill cut short."""
+        """Repeats evaluations that a kill interrupted, on their checkpoints."""
         for earlier in range(iteration):
             settings, folder = self._evaluations.due(earlier, past=True), self._state.record.folder(earlier)
             if settings is not None and folder.exists():
@@ -142,24 +142,24 @@ class BackgroundEvaluator:
                 self._begin(settings, earlier)
 
     async def run_if_due(self, iteration: int) -> None:
-        """Begins to evaluate the policy as it is now, when the evaluation before has ended."""
+        """Starts to evaluate the current policy, after the previous evaluation has ended."""
         if (settings := self._evaluations.due(iteration)) is not None:
             await self.finish()
             await self._hand_over(self._engine, iteration)
             self._begin(settings, iteration)
 
     def keeps(self, iteration: int) -> bool:
-        """Training does not wait: a kill that cuts the evaluation short comes after later checkpoints."""
+        """Training does not wait: a kill may interrupt the evaluation after later checkpoints were written."""
         return self._evaluations.due(iteration) is not None
 
     async def finish(self) -> None:
-        """Waits for the evaluation that is under way."""
+        """Waits for the running evaluation."""
         if self._task is not None:
             await self._task
             self._task = None
 
     async def close(self) -> None:
-        """Cancels the evaluation that is under way."""
+        """Cancels the running evaluation."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

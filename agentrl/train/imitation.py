@@ -35,7 +35,7 @@ class Imitation:
         self._renderer, self._trainer, self._compute = renderer, trainer, compute
 
     async def step(self, iteration: int) -> dict[str, float]:
-        """Has them played, and imitates; metrics by filter."""
+        """Plays the demonstrations and trains on them. Returns metrics by filter."""
         metrics: dict[str, float] = {}
         for part in self._curriculum.filters:
             if (asked := part.demonstrate()) is None:
@@ -50,7 +50,7 @@ class Imitation:
         return metrics
 
     async def _play(self, script: str, prefix: str, ids: list[str], iteration: int) -> list[Episode]:
-        """The scored demonstrations of some tasks, by id; `prefix` is what their ids begin with."""
+        """The scored demonstrations of some tasks, sorted by id. `prefix`: of their ids."""
         specs = [EpisodeSpec(f"{prefix}/{id}#0", f"{prefix}/{id}", self._tasks[id], iteration, "demo") for id in ids]
         engine, renderer = self._collector.parts.scripted_engine(script)
         self._collector.reporter.phase(f"demonstrations by {script!r}", len(specs))

@@ -1,4 +1,4 @@
-"""The training loop. `assembly.py` wires its parts together; none of them knows the loop.
+"""The training loop. `assembly.py` wires its parts together; the parts do not know the loop.
 
                                       groups of episodes             samples
     curriculum --draw--> rollout buffer ----------> batch builder ----------> trainer --weights--> publisher
@@ -9,14 +9,15 @@
                              |                                    ^
                              +------------------------------------+
 
-    beside it: evaluator (the trainer waits for it, or it runs in the background), imitation (demonstrations that
-    filters ask for), run state (restore, commit, prune), reporter (terminal, trackers)
+    beside it: evaluator (blocking, or in the background), imitation (demonstrations that filters request), run state
+    (restore, commit, prune), reporter (terminal, trackers)
 
-With `max_staleness: 0` training is synchronous: the groups of an iteration begin when the update before it is done, and
-all of them train in it. Beyond, groups are played while the trainer computes, at most that many updates ahead of it.
+With `max_staleness: 0` training is synchronous: the groups of an iteration begin after the previous update, and all of
+them train in the next one. With a larger value, rollouts continue while the trainer computes, at most that many updates
+ahead.
 
-Each step may be repeated after a kill: episodes, credit and metrics are keyed, and the checkpoint, written last, is
-the commit.
+Each step may be repeated after a kill: episodes, credit and metrics have keys, and the checkpoint, written last, is the
+commit.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class TrainingLoop:
     iteration: int = 0
 
     async def run(self) -> None:
-        """Trains to the stage's end, from wherever it stands.
+        """Trains to the end of the stage, from its current iteration.
 
         Raises:
             TrainError: the loss is not finite, or an iteration has no scored episode.
@@ -112,14 +113,14 @@ class TrainingLoop:
         self.reporter.metrics(line)
 
     async def commit(self) -> None:
-        """Writes a checkpoint: what came before it is not done again."""
+        """Writes a checkpoint. Work before it is not repeated after a kill."""
         parts = {"curriculum": self.curriculum.state_dict(), **self.buffer.state_dict()}
         await self.compute.call(self.state.commit, self.iteration, parts, self.trainer, self.batches.columns)
         if not self.evaluator.busy:
             await self.compute.call(self.state.record.prune)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes what `commit` wrote beside the weights."""
+        """Restores the state that `commit` wrote beside the weights."""
         self.iteration = int(state["iteration"])
         self.curriculum.load_state_dict(state["curriculum"])
         self.buffer.load_state_dict(state, self.iteration)
@@ -140,7 +141,7 @@ class TrainingLoop:
             raise TrainError(
                 f"iteration {self.iteration}: no task was drawn",
                 place="curriculum",
-                remedy="look at its sampler, which gave none",
+                remedy="check the sampler of the curriculum: it returned no task",
             )
         if not any(group.episodes for group in rollouts.groups) and not any(e.scored for e in rollouts.episodes):
             raise TrainError(

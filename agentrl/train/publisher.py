@@ -1,4 +1,4 @@
-"""Hands the trained weights to engines, and sees whether they arrived."""
+"""Sends the trained weights to engines, and checks that they arrived."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class WeightPublisher:
     """Publishes the trainer's weights, version after version.
 
     Args:
-        engine: that samples what the trainer trains on.
-        canary: compares the two after every update; None: nobody looks.
+        engine: the engine that samples the training episodes.
+        canary: compares engine and trainer after every update; None: no check.
 
     Attributes:
-        metrics: of the last comparison.
+        metrics: metrics of the last comparison.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class WeightPublisher:
         self.metrics: dict[str, float] = {}
 
     async def begin(self) -> None:
-        """To be called while trainer and engine have the model as it was loaded."""
+        """Must be called while trainer and engine have the model as it was loaded."""
         if self._recipe.train.lora is not None and not self._engine.takes_adapters:
             self._reporter.note(f"LoRA: the engine gets weights merged in {self._recipe.model.dtype}")
         await self.rest()
@@ -52,15 +52,15 @@ class WeightPublisher:
             self._canary.begin(await self._compute.call(self._canary.trained, self._trainer))
 
     async def rest(self) -> None:
-        """The trainer's turn on GPUs that it shares with servers: they sleep until the next update."""
+        """Puts servers that share GPUs with the trainer to sleep until the next update."""
         if self._recipe.engine.colocate is not None and isinstance(self._engine, VLLMEngine):
             await self._engine.sleep()
 
     async def publish(self, version: int) -> None:
-        """Hands the policy as it is now to the engine.
+        """Sends the current policy to the engine.
 
         Raises:
-            WeightsLost: it did not arrive.
+            WeightsLost: the policy did not reach the engine.
         """
         await self.hand_over(self._engine, version)
         if self._canary is not None:
@@ -70,10 +70,10 @@ class WeightPublisher:
             self.metrics = {**self._canary.metrics, "canary_s": time.perf_counter() - started}
 
     async def hand_over(self, to: Engine, version: int) -> None:
-        """Hands the policy as it is now to any engine of the model."""
+        """Sends the current policy to any engine of the model."""
         settings, dtype = self._recipe.train, self._recipe.model.dtype
         colocated = self._recipe.engine.colocate is not None
-        device = "cpu" if colocated else None  # no copy on the GPU, which the servers want back
+        device = "cpu" if colocated else None  # no copy on the GPU: the servers need the memory
         weights = partial(self._trainer.weights, dtype, device, checkpoint_names=to.checkpoint_names)
         if colocated:
             torch.cuda.empty_cache()

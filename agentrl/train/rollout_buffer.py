@@ -1,7 +1,7 @@
 """The rollout buffer: groups from their draw until an update trains on them.
 
-Groups are drawn ahead of the update that trains on them, as far as the staleness policy allows, and played meanwhile.
-With a staleness of 0 an update's groups begin when the update before it is done, and all of them train in it.
+Groups are drawn ahead of their update, as far as the staleness policy allows, and played meanwhile. With
+`max_staleness: 0` the groups of an update begin after the previous update, and all of them train in it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class DrawnGroup:
     """A group from its draw until it trains.
 
     Attributes:
-        iteration, index: its place in the order in which groups were drawn.
-        begun: the policy's version when its first episode began; None: all wait for room.
-        ended: None while it is played; else a number that rises from one ended group to the next.
+        iteration, index: its position in the order in which groups were drawn.
+        begun: the policy's version when its first episode began; None: no episode has begun.
+        ended: None while it is played; else a number that increases from one ended group to the next.
     """
 
     def __init__(self, iteration: int, index: int, plan: GroupPlan, prefix: str = "") -> None:
@@ -41,7 +41,7 @@ class DrawnGroup:
         self.ended: int | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        """JSON values. The task is among them: a schedule may have changed it."""
+        """JSON values. They include the task: a schedule may have changed it."""
         task = msgspec.to_builtins(self.plan.task)
         return {
             "iteration": self.iteration, "index": self.index, "begun": self.begun,
@@ -50,7 +50,7 @@ class DrawnGroup:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], prefix: str = "") -> DrawnGroup:
-        """What `state_dict` told."""
+        """The group from the result of `state_dict`."""
         plan = GroupPlan(msgspec.convert(state["task"], Task), state["size"], state["max_turns"])
         group = cls(state["iteration"], state["index"], plan, prefix)
         group.begun = state["begun"]
@@ -59,12 +59,12 @@ class DrawnGroup:
 
 @dataclass(frozen=True)
 class RolloutBatch:
-    """What an update trains on.
+    """The rollouts of an update.
 
     Attributes:
         groups: in the order in which they were drawn, with the episodes that count.
-        episodes: all of theirs by id, also those that failed: the order in which they happened to end must not reach
-            the optimiser.
+        episodes: all episodes of the groups, sorted by id, including failed ones: the order in which they ended must
+            not affect the optimiser.
     """
 
     groups: list[Group]
@@ -77,13 +77,13 @@ class RolloutBatch:
 
 @dataclass(frozen=True)
 class GroupSource:
-    """Where groups come from, and which of their episodes count.
+    """The source of groups, and the rule for which of their episodes count.
 
     Attributes:
-        draw: so many groups for an iteration.
-        more: how many more groups an iteration needs, by what was played and after how many rounds.
-        counts: whether an episode is in its group, and so in the baselines.
-        size: groups that are drawn for an iteration.
+        draw: draws a number of groups for an iteration.
+        more: the number of additional groups that an iteration needs, given its groups and the number of rounds so far.
+        counts: whether an episode counts in its group, and therefore in the baselines.
+        size: number of groups drawn for an iteration.
     """
 
     draw: Callable[[int, int], list[GroupPlan]]
@@ -93,12 +93,12 @@ class GroupSource:
 
 
 class RolloutBuffer:
-    """Has groups played, and gives each update those that it trains on.
+    """Has groups played, and gives each update its groups.
 
     Args:
-        scheduler: plays and stores their episodes. Those of older groups begin first: also groups that a filter asks
-            for in addition go before all of later iterations.
-        record: of the stage, whose episodes they are.
+        scheduler: plays and stores the episodes. Episodes of older groups begin first; additional groups that a filter
+            requests begin before those of later iterations.
+        record: the record of the stage that the episodes belong to.
     """
 
     def __init__(
@@ -119,8 +119,8 @@ class RolloutBuffer:
         self._sizes: dict[int, int] = {}  # groups that were drawn for each of them that has not trained
 
     async def next_batch(self, version: int) -> RolloutBatch:
-        """Begins what may begin, and waits for what the update of policy `version` trains on; for more of it, if the
-        curriculum asks.
+        """Begins all groups that may begin, and waits for the groups of the update of policy `version`, including
+        additional groups that the curriculum requests.
 
         Raises:
             AgentRLError: as `RolloutScheduler.submit`.
@@ -142,8 +142,8 @@ class RolloutBuffer:
         return batch
 
     def metrics(self, trained: RolloutBatch) -> dict[str, Any]:
-        """`trained_groups`; since the last call: episodes in flight (mean), seconds in which none was; groups that wait
-        to train."""
+        """`trained_groups`; since the last call, the mean number of episodes in flight and the seconds without any; and
+        the number of groups that wait to train."""
         ended = sum(group.ended is not None for group in self._groups)
         return {
             "trained_groups": [group.id for group in trained.groups],
@@ -153,7 +153,7 @@ class RolloutBuffer:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """The groups that have been drawn, as JSON values; their episodes are in the run directory as they end."""
+        """The drawn groups, as JSON values. Their episodes are stored in the run directory when they end."""
         return {
             "drawn": self._drawn,
             "sizes": [[iteration, size] for iteration, size in self._sizes.items()],
@@ -161,17 +161,17 @@ class RolloutBuffer:
         }
 
     def load_state_dict(self, state: dict[str, Any], version: int) -> None:
-        """Takes what `state_dict` returned. `resume` has played what is missing.
+        """Restores the result of `state_dict`. `resume` then plays the missing episodes.
 
         Args:
-            version: of the policy. Checkpoints of synchronous training used to say no more.
+            version: version of the policy. Older checkpoints of synchronous training contain nothing else.
         """
         self._version, self._drawn = version, state.get("drawn", version)
         self._sizes = {iteration: size for iteration, size in state.get("sizes", [])}
         self._groups = [DrawnGroup.from_state(each, self._record.stage.prefix) for each in state.get("groups", [])]
 
     def resume(self) -> None:
-        """Begins the groups of a state that was loaded."""
+        """Begins the groups of a loaded state."""
         groups, self._groups = self._groups, []
         self._begin(groups)
 
@@ -193,7 +193,7 @@ class RolloutBuffer:
         return [DrawnGroup(iteration, first + k, plan, self._record.stage.prefix) for k, plan in enumerate(plans)]
 
     def _begin(self, groups: Iterable[DrawnGroup]) -> None:
-        """Has groups played. Episodes that are stored already are not played again."""
+        """Submits the episodes of groups. Stored episodes are not played again."""
         begun = list(groups)
         specs = {group.id: group_specs(group.plan, group.id, group.iteration) for group in begun}
         todo = missing([spec for each in specs.values() for spec in each], self._record.run)
@@ -223,33 +223,33 @@ class RolloutBuffer:
             group.ended = self._endings
 
     def _versions(self, group: DrawnGroup) -> set[int]:
-        """Of the policies that sampled the group's stored episodes, and the one that it is known to have begun under.
+        """The versions that sampled the group's stored episodes, and the version under which the group began.
 
-        What a checkpoint knows of a begin may be one version late: it is written before the new weights are out.
+        The latter may be one version too late in a checkpoint, which is written before the new weights are published.
         """
         nodes = [node for episode in self._record.group(group.id) for node in episode.nodes]
         known = set() if group.begun is None else {group.begun}
         return known | {span.version for node in nodes for span in node.versions}
 
     def _trained_before_a_kill(self) -> list[DrawnGroup]:
-        """What this update has trained on already, if a kill came between its metrics and its checkpoint."""
+        """The groups that this update has trained on already, if a kill came between its metrics and its checkpoint."""
         key = ("train", self._version + 1)
         done = (m for m in self._record.lines(self._version + 1) if (m["split"], m["iteration"]) == key)
         ids = set(next(done, {}).get("trained_groups", []))
         return [group for group in self._groups if group.id in ids]
 
     async def _take(self, sizes: Sequence[int]) -> list[DrawnGroup]:
-        """Waits for the groups that the update trains on, and takes them away.
+        """Waits for the groups of the update, and removes them from the buffer.
 
         Args:
-            sizes: as `StalenessPolicy.choose` takes them.
+            sizes: as in `StalenessPolicy.choose`.
         """
         while (chosen := self._policy.choose(self._groups, self._version, sizes)) is None:
             await self._ending()
         return self._away(chosen)
 
     async def _take_all(self, groups: list[DrawnGroup]) -> list[DrawnGroup]:
-        """Waits for these groups, and takes them away."""
+        """Waits for these groups, and removes them from the buffer."""
         while any(group.ended is None for group in groups):
             await self._ending()
         return self._away(groups)

@@ -1,4 +1,4 @@
-"""The state of a training: what it commits, and goes on from when the same command is given again."""
+"""The state of a training: what it commits, and what it resumes from."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from agentrl.train.trainer import Trainer
 
 
 class RunState:
-    """A stage's part of the run directory. A checkpoint, written last, is the commit of what came before.
+    """A stage's part of the run directory. A checkpoint is written last and commits everything before it.
 
     Args:
-        refers: whether the policy that the stage begins with is referred to, by KL or by credit.
+        refers: whether KL or credit needs the policy at the start of the stage.
 
     Attributes:
-        loaded: the model with the weights that training goes on from: those of the newest checkpoint, the stage's own
-            or that of the stage before; without one, as the recipe begins.
+        loaded: the model with the weights of the newest checkpoint (of this stage or the previous one); without a
+            checkpoint, the recipe's model.
     """
 
     def __init__(self, stage: Stage, recipe: TrainingRecipe, run: RunDir, *, refers: bool) -> None:
@@ -42,11 +42,11 @@ class RunState:
 
     @property
     def path(self) -> Path:
-        """Of the run directory."""
+        """The run directory."""
         return self._run.path
 
     def reference(self) -> Any | None:
-        """The policy that the stage began with; None if nothing refers to it."""
+        """The policy at the start of the stage; None if nothing needs it."""
         if not self._refers:
             return None
         if self._old_reference.exists():
@@ -57,10 +57,10 @@ class RunState:
         return load_policy(self._recipe, self.record.checkpoints / name)
 
     def resume(self, trainer: Trainer, columns: ModelColumns) -> dict[str, Any] | None:
-        """Gives the trainer and what learns beside it what the newest checkpoint has.
+        """Restores the trainer, critics and reward model from the newest checkpoint.
 
         Returns:
-            What `commit` was given as `parts`, with the iteration; None: the stage begins.
+            The `parts` of `commit`, with the iteration; None if the stage starts.
         """
         saved, self._saved = self._saved, None
         if not self._start.resume(trainer, saved, self.stage) or saved is None:
@@ -69,15 +69,15 @@ class RunState:
         return saved.extra
 
     def is_over(self, iteration: int) -> bool:
-        """After the last iteration (or beyond, if a longer training is given fewer), or where the stop rule says."""
+        """Whether the last iteration is done (or the recipe now has fewer), or the stop rule applies."""
         return iteration >= self._recipe.train.iterations or self.stopped(iteration) is not None
 
     def stopped(self, iteration: int) -> str | None:
-        """Why the stop rule ends the stage after an iteration; None: it does not."""
+        """The reason why the stop rule ends the stage after an iteration; None if it does not."""
         return reached(self._recipe.train.stop, self.record.lines(iteration))
 
     def is_due(self, iteration: int) -> bool:
-        """Whether a checkpoint is to be written after an iteration."""
+        """Whether a checkpoint must be written after an iteration."""
         return iteration % self._recipe.train.checkpoint_every == 0 or self.is_over(iteration)
 
     def is_kept(self, iteration: int) -> bool:
@@ -88,12 +88,12 @@ class RunState:
         """Writes a checkpoint.
 
         Args:
-            parts: JSON values that the loop's other parts want back.
+            parts: JSON values of the loop's other parts.
         """
         self._run.flush()
         folder = self.record.folder(iteration)
         if self._refers and self.record.pins["reference"] is None and not self._old_reference.exists():
-            self.record.pins["reference"] = folder.name  # the first stage begins with it
+            self.record.pins["reference"] = folder.name  # the first stage starts from it
         checkpoint.save(
             folder,
             self.loaded.model,

@@ -1,4 +1,4 @@
-"""The ranks beside the first: they take the model from rank 0, make the same trainer, and do what it is told to do."""
+"""Trainer ranks other than rank 0: they receive the model from rank 0, make the same trainer, and repeat its calls."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def driver_trainer(
     ranks: Ranks,
     auxiliary: Sequence[str] = (),
 ) -> Trainer:
-    """Rank 0's trainer; the others make theirs. Alone: a trainer.
+    """Makes the trainer of rank 0, and makes the other ranks create theirs.
 
     Raises:
         TrainError: as `Trainer`.
-        RankFailed: this rank is out of memory, or another one is gone.
+        RankFailed: this rank is out of memory, or another rank is gone.
     """
     with named_failures(STARTING):
         if ranks.size > 1:
@@ -42,13 +42,13 @@ def driver_trainer(
 
 
 def worker_loop(ranks: Ranks) -> None:
-    """Does what rank 0's trainer does, until it is dismissed. What fails there fails here, and is told there.
+    """Repeats the calls of rank 0's trainer until rank 0 dismisses this rank. Rank 0 reports common errors.
 
     Raises:
-        RankFailed: this rank is out of memory, or another one is gone.
+        RankFailed: this rank is out of memory, or another rank is gone.
     """
     _serve_calls(ranks)
-    # What still held the group would keep its threads past the interpreter's end, which aborts the process.
+    # A reference to the group would keep its threads alive at the interpreter's exit, which aborts the process.
     gc.collect()
     dist.barrier()
     dist.destroy_process_group()
@@ -79,11 +79,11 @@ def _next(ranks: Ranks) -> Any:
     try:
         return ranks.broadcast(None)
     except RankFailed as error:
-        raise RankFailed("rank 0 has ended before its trainer did", remedy="its own output tells why") from error
+        raise RankFailed("rank 0 ended before its trainer did", remedy="see the output of rank 0") from error
 
 
 def _share(model: Any | None, ranks: Ranks) -> Any:
-    """Rank 0's model on all ranks, weight by weight, so that none needs the file or the disk that it came from."""
+    """Broadcasts rank 0's model weight by weight, so that no other rank needs access to the model's files."""
     about = None if model is None else (type(model), model.config, model.dtype, model.device.type)
     kind, config, dtype, device = ranks.broadcast(about)
     if model is None:

@@ -1,8 +1,8 @@
-"""Staleness: which groups may begin under a policy, which of them an update trains on, and how old what trains is.
+"""Staleness: which groups may begin under a policy, which groups an update trains on, and how stale their tokens are.
 
-AReaL (arXiv:2505.24298, section 5.1) bounds what was ever begun by (eta + version + 1) * B episodes, with B of an
-iteration. That alone bounds the mean age: a slow episode may be overtaken again and again. Here the bound holds for
-every token: groups train in the order in which they end, as long as those that began before can still train in time.
+AReaL (arXiv:2505.24298, section 5.1) limits the number of begun episodes to (eta + version + 1) * B, with B episodes
+per iteration. This bounds only the mean staleness: a slow episode may be overtaken again and again. Here the bound
+holds for every token: groups train in the order in which they end, as long as older groups can still train in time.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ class StalenessPolicy:
     """The rule.
 
     Attributes:
-        max_staleness: eta, updates between the begin of a group and the one that trains on it, at most.
-        iterations: of the training, in all.
+        max_staleness: eta, the maximum number of updates between the start of a group and its training.
+        iterations: total number of iterations of the training.
     """
 
     max_staleness: int
     iterations: int
 
     def open_until(self, version: int) -> int:
-        """The groups of all iterations before this one may begin under the policy `version`: those of eta + version + 1
-        iterations in all, and no more than the training takes."""
+        """The first iteration whose groups may not begin under the policy `version` yet: eta + version + 1, or the end
+        of the training."""
         return min(self.max_staleness + version + 1, self.iterations)
 
     def choose(self, groups: Sequence[G], version: int, sizes: Sequence[int]) -> list[G] | None:
-        """The groups that the update of policy `version` trains on; None: wait until another one ends.
+        """The groups that the update of policy `version` trains on; None: wait until another group ends.
 
-        A group that began under policy b trains in update b + eta at the latest. Whatever is chosen, no more groups may
-        be left that must train by update t than the updates after this one up to t train on. There is always a choice:
-        in all, no more are left than the next eta updates take.
+        A group that began under policy b must train in update b + eta at the latest. The choice therefore leaves at
+        most as many groups with the deadline t as the later updates up to t can train on. A choice always exists: in
+        total, the remaining groups fit into the next eta updates.
 
         Args:
-            groups: all that were drawn and have not trained.
-            sizes: how many groups update `version`, `version` + 1, ... trains on: as many as were drawn for that
-                iteration, which may be fewer than its recipe asks for. The iterations that have begun, in order.
+            groups: all groups that were drawn and have not trained.
+            sizes: the number of groups of update `version`, `version` + 1, ..., for all iterations that have begun. It
+                is the number of groups drawn for the iteration, which may be smaller than in the recipe.
         """
         wanted = sizes[0]
         eta = self.max_staleness
@@ -78,14 +78,14 @@ class StalenessPolicy:
 
 
 def staleness_metrics(samples: Sequence[TrainingSample], version: int) -> dict[str, Any]:
-    """Updates between the sampling of a trained token and its training, over all trained tokens.
+    """The number of updates between sampling a token and training on it, over all trained tokens.
 
     Args:
-        version: of the policy that is about to be trained.
+        version: version of the policy that is about to be trained.
 
     Returns:
-        staleness_mean, staleness_max; staleness: by its value, the share of the tokens; mixed_versions: the share of
-        samples that several versions sampled. Nothing if the engine told no versions.
+        staleness_mean, staleness_max; staleness: the share of tokens by value; mixed_versions: the share of samples
+        that several versions sampled. Empty if the engine reported no versions.
     """
     ages: Counter[int] = Counter()
     for sample in samples:

@@ -1,4 +1,4 @@
-"""What an update reports: sums over trained tokens and lists over steps, turned into means at the end."""
+"""The metrics of an update: sums over trained tokens and lists over steps, averaged at the end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Stats:
     router_loss: float = 0.0
 
     def add_pack(self, packed: Pack, samples: Sequence[TrainingSample]) -> None:
-        """Counts a pack's tokens, and those of its samples had they been forwarded one by one."""
+        """Counts the tokens of a pack, and the tokens of its samples without shared prefixes."""
         self.tokens += len(packed.prediction_index)
         self.forwarded += len(packed.token_ids)
         self.row_tokens += sum(len(samples[index].token_ids) for index in packed.samples)

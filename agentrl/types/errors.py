@@ -112,7 +112,7 @@ class RankDied(TrainError):
     """A trainer rank is gone, and with it a part of the model; the last checkpoint has all of it.
 
     Args:
-        restarts: so often a training may be begun anew for that.
+        restarts: maximum number of restarts of the training for this reason.
     """
 
     def __init__(self, message: str, *, restarts: int) -> None:

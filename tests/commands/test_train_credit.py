@@ -78,8 +78,8 @@ def test_token_credit_reaches_the_tokens(here: Path) -> None:
 
 
 @pytest.mark.parametrize(("changes", "words"), [
-    (["credit.use=gae"], "gae needs a critic (value), and there is none"),
-    (["train.critic={}"], "gigpo asks for no critic"),
+    (["credit.use=gae"], "gae needs a critic (value), and the recipe has none"),
+    (["train.critic={}"], "gigpo does not use a critic"),
     (["credit.use=spa", "credit.baseline=group"], "spa needs a critic (progress)"),
     (["credit.use=implicit_prm"], "implicit process reward model"),
     (["credit.use=igpo", "information_gain={answer: gold}"], "task count0: data['gold'] is None"),

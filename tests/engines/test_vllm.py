@@ -286,7 +286,7 @@ def test_an_update_that_is_lost_is_told_at_once(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(FileTransfer, "_write", write)
     monkeypatch.setattr(Shelf, "put", shelved)
-    with pytest.raises(WeightsLost, match="version 3 did not arrive: since version 2") as told:
+    with pytest.raises(WeightsLost, match="version 3 did not reach the engine: since version 2") as told:
         train_adapters(tmp_path, *(["engine.merge_lora=true"] if merged else []))
     print(f"\n{told.value}")
 

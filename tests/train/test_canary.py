@@ -82,7 +82,7 @@ def test_an_update_that_is_lost_is_told_at_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], version: int
 ) -> None:
     drop(monkeypatch, version)
-    lost = rf"version {version} did not arrive: since version {version - 1} .* by -?0% of that"
+    lost = rf"version {version} did not reach the engine: since version {version - 1} .* by -?0% of that"
     with pytest.raises(WeightsLost, match=lost):
         train(folder, *more)
     # The same command sends them again.

@@ -78,7 +78,7 @@ def test_weights_of_experts_have_the_names_of_checkpoints(tmp_path):
 
 def test_adapters_on_all_layers_are_refused_where_experts_would_be_left_out():
     with pytest.raises(
-        TrainError, match=r"(?s)experts are no linear layers.*train.lora.targets|train.lora.targets.*experts"
+        TrainError, match=r"(?s)experts are not linear layers.*train.lora.targets|train.lora.targets.*experts"
     ):
         Trainer(build("qwen3_moe"), TrainSettings(lora=LoraSettings(rank=2)))
     named = Trainer(build("qwen3_moe"), TrainSettings(lora=LoraSettings(rank=2, targets=["q_proj", "v_proj"])))

@@ -117,4 +117,4 @@ def test_an_iteration_of_truncated_episodes_alone_trains_nothing(
     assert {episode.status for episode in played.values()} == {"truncated"}
     assert not rows
     assert line["trained_rows"] == 0
-    assert "no episode was left to train on" in capsys.readouterr().out
+    assert "no episode is left to train on" in capsys.readouterr().out

@@ -106,7 +106,7 @@ class Batch:
                 request.keep = False
 
     def update(self, weights: Mapping[str, Tensor], version: int, *, whole: bool = True) -> None:
-        """Copies new weights into the model. Running requests go on under them, their caches computed anew.
+        """Copies new weights into the model. Running requests continue under them; their caches are recomputed.
 
         Args:
             whole: all weights have to be there; else those that are not stay.

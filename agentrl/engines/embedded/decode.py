@@ -116,7 +116,7 @@ class Decoder:
         return [int(token) for token in tokens], logprobs
 
     def _redraw(self, request: Request, spare: int) -> tuple[float, float]:
-        """The same draw by the row alone, in a row of the arena that nobody has, its cache computed anew."""
+        """The same draw by the row alone, in a row of the arena that is free, with its cache recomputed."""
         self.redrawn += 1
         ids, device = request.token_ids, self._model.device
         self._model.arena.reserve(spare + 1, len(ids))

@@ -44,7 +44,7 @@ class TorchEngine:
         max_batch: so many requests run at once, the others wait. The running caches take up to
             max_batch * (longest running episode) tokens of memory.
         parked_mb: MiB for the caches of sessions that are between two turns; the longest unused goes first and is
-            computed anew when it comes back.
+            computed again when it comes back.
         decode: token ids as text, for stop strings; None: none can be asked for.
         threads: of the worker's tensor operations. More than 1 pays for models of 100 million parameters and more,
             on cores that nothing else uses.
@@ -290,7 +290,7 @@ class TorchEngine:
         try:
             self._batch.step()
         except Exception as error:
-            # The engine goes on: the episodes are retried, on caches that start anew.
+            # The engine continues: the episodes are retried with new caches.
             self._batch.abort(_as_engine_error(error))
         self._hand_over()
 

@@ -91,7 +91,7 @@ class ServerControl:
         sent = await self._transfer.send(started, self._each)
         done = await self._each(sent, "/finish_weight_update", {"weight_version": str(version)})
         # Whatever a pause clears in this vLLM or that: nothing computed under the old weights stays. Requests under way
-        # are computed anew, so that every log-probability is that of one version, history included.
+        # are recomputed, so that every log-probability is that of one version, history included.
         cleared = await self._each(done, CLEAR, None, kind=_Cleared)
         resumed = await self._each(cleared, "/resume", None)
         for replica in resumed:

@@ -327,7 +327,7 @@ class VLLMEngine:
         if sampling.stop:
             settings |= {"stop": list(sampling.stop), "include_stop_str_in_output": True, "skip_special_tokens": False}
         if self._settings.seeded and sampling.seed is not None:
-            # Of a completion that is continued, every piece draws anew.
+            # Every piece of a continued completion gets a seed of its own.
             settings["seed"] = (sampling.seed + len(prompt)) & (1 << 62) - 1
         with self._sampled() as policy:
             if self._native:

@@ -38,7 +38,7 @@ async def evidence_judgement(
     A result is useful if its score is above `threshold`. A judgement is looked for in the turn after the search.
 
     Differs from ReSeek: its threshold of 0.7 is that of a reranker's score, while the default scorer here is the recall
-    of words: give `scorer`, or set `threshold` anew. Nothing teaches the action: describe it in `agent.system`.
+    of words: set `scorer`, or adjust `threshold`. Nothing teaches the action: describe it in `agent.system`.
 
     Args:
         key: where in `task.data` the gold answer is.

@@ -36,7 +36,7 @@ class Budget:
         told: what happened, of `{number}` episodes.
         limit: the field of `Limits` that says how many are too many.
         more: how many more than that it takes.
-        in_a_row: an episode that is data starts the count anew.
+        in_a_row: a successful episode resets the count.
     """
 
     error: Callable[..., AgentRLError]
@@ -106,7 +106,7 @@ class Budgets:
             self.fail(episode.error, f"episode {episode.id}", user=episode.status == "user_error")
 
     def succeed(self) -> None:
-        """Something went well: what counts in a row begins anew."""
+        """Resets the counts of consecutive failures after a success."""
         for cause in [cause for cause in self._counts if BUDGETS[cause].in_a_row]:
             del self._counts[cause]
 

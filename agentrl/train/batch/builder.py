@@ -1,7 +1,7 @@
-"""The batch builder: groups that were played become the samples that train.
+"""The batch builder: turns groups of episodes into training samples.
 
-groups -> select -> credit -> refine -> samples. Each episode is laid out as training samples once: the models that
-credit asks (critic, reward model, reference) and the trainer take the same ones.
+groups -> select -> credit -> refine -> samples. The samples of an episode are built once: critic, reward model,
+reference policy and trainer share them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Samples = dict[str, list[TrainingSample]]
 
 @dataclass(frozen=True)
 class TrainingBatch:
-    """What the trainer updates on.
+    """The data of an update.
 
     Attributes:
-        groups: all that were played, with what credit came to: what the curriculum observes.
+        groups: all groups of the rollout, with the size of their advantages: the curriculum observes them.
     """
 
     samples: list[TrainingSample]
@@ -43,7 +43,7 @@ class BatchBuilder:
     """Builds the batches of a training, in the trainer's thread.
 
     Attributes:
-        truncation: what becomes of episodes that a limit cut short.
+        truncation: the rules for episodes that a limit ended.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class BatchBuilder:
     def _give_credit(
         self, chosen: list[Episode], samples: Samples, iteration: int
     ) -> tuple[list[EpisodeCredit], dict[str, Any]]:
-        """Credit of each episode, in order. The models that credit asks learn from it, too."""
+        """Credit of each episode, in order. Critic and reward model are trained here, too."""
         penalised, metrics = Penalised(chosen), {}
         if self._settings.kl is not None and self._settings.kl.place == "reward":
             place = self._credit.penalty_place()
@@ -95,7 +95,7 @@ class BatchBuilder:
     def _store(self, groups: list[Group], credits: Iterable[EpisodeCredit], iteration: int) -> None:
         played = {episode.id for group in groups for episode in group.episodes}
         for each in credits:
-            if each.episode_id in played:  # one that joined from an earlier iteration keeps its own
+            if each.episode_id in played:  # an episode from an earlier iteration keeps its stored credit
                 self._run.add_credit(
                     each.episode_id, each.estimator, each.turn_advantages, each.parts, iteration=iteration
                 )
@@ -103,15 +103,15 @@ class BatchBuilder:
     def _note_if_nothing_teaches(self, samples: list[TrainingSample], groups: list[Group], iteration: int) -> None:
         if any(sample.advantage.any() for sample in samples):
             return
-        why = "every advantage is 0" if samples else "no episode was left to train on"
+        why = "every advantage is 0" if samples else "no episode is left to train on"
         if self._credit.passes_over(episode for group in groups for episode in group.episodes):
-            why += f", and {self._credit.estimator.name} does not read the rewards that turns were given"
+            why += f", and {self._credit.estimator.name} does not read the turn rewards"
         told = _groups_in_words(groups)
         self._reporter.note(f"iteration {iteration + 1}: nothing to learn from, {why} ({told})")
 
 
 def _rewarded(samples: list[TrainingSample], episode: Episode) -> list[TrainingSample]:
-    """The samples with the reward that credit sees, which a penalty may have changed."""
+    """The samples with the reward that credit reads, which the KL penalty may have changed."""
     reward = episode.reward or 0.0
     return [each if each.reward == reward else replace(each, reward=reward) for each in samples]
 
@@ -119,7 +119,7 @@ def _rewarded(samples: list[TrainingSample], episode: Episode) -> list[TrainingS
 def _credited(each: CreditedEpisode, samples: Samples) -> list[TrainingSample]:
     """The samples of an episode with its advantages; those that still train after turns were masked."""
     laid_out = samples.get(each.episode.id)
-    if laid_out is None:  # a filter brought it from an earlier iteration
+    if laid_out is None:  # a filter added it from an earlier iteration
         laid_out = untrained_samples(each.episode)
     whole = with_advantages(laid_out, each.credit.turn_advantages, each.credit.token_advantages)
     masked = [mask_turns(sample, each.masked_turns) for sample in whole]

@@ -22,12 +22,11 @@ from agentrl.types.sample import TrainingSample, by_turn
 
 @dataclass(frozen=True)
 class Penalised:
-    """Episodes with -coef * KL in their rewards. Those that are stored stay as they are: the policy's distance is no
-    property of theirs.
+    """Episodes with -coef * KL in their rewards. Stored episodes are not changed: the penalty depends on the policy.
 
     Attributes:
-        columns: for the credit table, by name and episode id: `token_reward`, if the penalty is there.
-        kl: mean estimate of a token.
+        columns: for the credit table, by name and episode id: `token_reward`, if the penalty is per token.
+        kl: mean estimate per token.
     """
 
     episodes: list[Episode]

@@ -1,4 +1,4 @@
-"""The columns of the credit table that take a model: critic's, reward model's, reference's and policy's."""
+"""The columns of the credit table that models compute: critic, reward model, reference policy and policy."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ Samples = Mapping[str, list[TrainingSample]]
 
 
 class ModelColumns:
-    """Fills the columns that credit needs before it is given, and trains the trainer's critics and reward model on
-    what it found."""
+    """Computes the columns that the estimator needs, and trains critics and reward model on the resulting credit."""
 
     def __init__(self, credit: CreditAssigner, trainer: Trainer) -> None:
         found = trainer.auxiliary
@@ -53,7 +52,7 @@ class ModelColumns:
     def learn(
         self, episodes: Sequence[Episode], samples_of: Samples, credits: Sequence[EpisodeCredit]
     ) -> dict[str, float]:
-        """Trains critics and reward model on these episodes; metrics. Nothing is done if there is nothing to see."""
+        """Trains critics and reward model on these episodes, if they have turns. Returns metrics."""
         metrics: dict[str, float] = {}
         if not any(episode.turns for episode in episodes):  # the curriculum may have left none
             return metrics
@@ -75,18 +74,18 @@ class ModelColumns:
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """What continues critics and reward model exactly."""
+        """The state of critics and reward model."""
         return {name: model.state_dict() for name, model in self._trainer.auxiliary.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes what `state_dict` returned; a model that was not there begins anew."""
+        """Restores the result of `state_dict`. A model that it does not contain starts from scratch."""
         for name, model in self._trainer.auxiliary.items():
             if name in state:
                 model.load_state_dict(state[name])
 
 
 def _turn_ends(episodes: Sequence[Episode], columns: Column) -> Column:
-    """Of token columns, the entry of each turn's last token; 0 for a turn without tokens."""
+    """From token columns, the entry of each turn's last token; 0 for a turn without tokens."""
     out: Column = {}
     for episode in episodes:
         ends = np.cumsum([len(episode.nodes[turn.node].token_ids) for turn in episode.turns])

@@ -1,4 +1,4 @@
-"""What becomes of episodes that a limit cut short."""
+"""The rules for episodes that a limit ended."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Truncation:
         return cls(settings.truncated, settings.timed_out)
 
     def counts(self, episode: Episode) -> bool:
-        """Whether an episode is in its group, and so in the baselines."""
+        """Whether an episode counts in its group, and therefore in the baselines."""
         return episode.scored and self.of(episode) != "drop"
 
     def of(self, episode: Episode) -> Cut:
-        """`keep` for an episode that ended by itself, or by breaking its sandbox: neither gets rid of a bad reward."""
+        """The rule for an episode. `keep` if it ended by itself or broke its sandbox: it must keep its bad reward."""
         if episode.status != "truncated" or episode.stop == "sandbox_broken":
             return "keep"
         return self.timed_out if episode.stop == "wall" else self.truncated
 
     def metrics(self, episodes: Iterable[Episode]) -> dict[str, float]:
-        """How many scored episodes were masked and dropped; nothing where both rules are `keep`."""
+        """The numbers of scored episodes that were masked and dropped; empty if both rules are `keep`."""
         if self.truncated == self.timed_out == "keep":
             return {}
         found = [self.of(episode) for episode in episodes if episode.scored]

@@ -72,5 +72,5 @@ def _check_binary(label: Tensor) -> None:
         raise TrainError(
             f"an episode has reward {odd:g}; this loss learns from outcomes 0 and 1",
             place="train.loss",
-            remedy="give weight 0 to all rewards but one that is 0 or 1, or take another loss",
+            remedy="give weight 0 to all rewards except one that is 0 or 1, or use another loss",
         )

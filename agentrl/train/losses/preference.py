@@ -99,7 +99,7 @@ def kto(batch: TokenBatch, settings: Kto) -> Result:
 
 def _log_ratio(batch: TokenBatch) -> Tensor:
     if batch.ref_logprob is None:
-        raise TrainError("the loss compares with a reference policy, and there is none", place="train.loss")
+        raise TrainError("the loss needs a reference policy, and the trainer has none", place="train.loss")
     return batch.logprob - batch.ref_logprob
 
 
@@ -117,7 +117,7 @@ def _by_side(batch: TokenBatch, of_episode: Tensor) -> Sides:
         raise TrainError(
             "a group is not a pair of a chosen and a rejected episode",
             place="train.loss",
-            remedy="label one of two with reward 1 and the other with 0, or take the loss kto, which needs no pairs",
+            remedy="label one of two with reward 1 and the other with 0, or use the loss kto, which needs no pairs",
         )
     sides = (pair.new_zeros(count).scatter(0, pair[which], which.nonzero()[:, 0]) for which in (good, ~good))
     return Sides(*(of_episode[index] for index in sides))

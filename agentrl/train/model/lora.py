@@ -37,9 +37,9 @@ def add_adapters(model: Any, settings: LoraSettings, seed: int = 0) -> None:
     body = {name.rsplit(".", 1)[-1] for name, module in model.base_model.named_modules() if type(module) is nn.Linear}
     if settings.targets is None and any(".experts." in name for name, _ in model.named_parameters()):
         raise TrainError(
-            "the model's experts are no linear layers: adapters on all layers would leave them out",
+            "the model's experts are not linear layers: adapters on all layers would leave them out",
             place="train.lora.targets",
-            remedy=f"name the layers that adapters go to ({', '.join(sorted(body))}), or train without lora",
+            remedy=f"name the layers that get adapters ({', '.join(sorted(body))}), or train without lora",
         )
     targets = set(settings.targets or body)
     if unknown := sorted(targets - linear):

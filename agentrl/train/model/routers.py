@@ -36,6 +36,6 @@ def router_coefficient(config: Any, wanted: float | None) -> float:
         raise TrainError(
             f"{config.model_type} has no routers with an auxiliary loss",
             place="train.router_loss",
-            remedy="leave train.router_loss out",
+            remedy="remove train.router_loss",
         )
     return float(own or 0.0) if wanted is None else wanted

@@ -1,1 +1,1 @@
-"""What is checked before training begins: errors, and settings that would waste a training."""
+"""Checks before training begins: errors, and warnings about settings that would waste a training."""

@@ -1,4 +1,4 @@
-"""What training needs beyond a rollout, checked before the first demonstration."""
+"""Checks of what training needs beyond a rollout, before the first demonstration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentrl.train.losses.registry import load_loss
 from agentrl.train.preflight.signal import check_signal
 from agentrl.types.errors import CreditError, RecipeError
 
-# By section of `train`: what it is, the columns that it gives to credit, and who asks for them.
+# By section of `train`: the model, the columns that it provides for credit, and the estimators that need them.
 _LEARNED = {
     "critic": ("a critic", {"value", "progress"}, "gae, turn_gae, bi_level_gae, ppr, spa"),
     "reward_model": ("an implicit process reward model", {"prm_logprob"}, "implicit_prm"),
@@ -25,28 +25,28 @@ _LEARNED = {
 
 
 def check_training(parts: Parts, *, begins: bool = True) -> TrainingRecipe:
-    """What training needs beyond a rollout, checked before the first demonstration.
+    """Checks what training needs beyond a rollout, before the first demonstration.
 
     Args:
         begins: whether it is the first stage, which trains the recipe's model.
 
     Returns:
-        The recipe as one that trains.
+        The training recipe.
 
     Raises:
-        RecipeError: a section is missing, nothing rewards, a stop rule could never end it, or a part of the curriculum
+        RecipeError: a section or the rewards are missing, the stop rule can never apply, or a part of the curriculum
             does not fit.
         TrainError: the loss or one of its settings is unknown.
-        CreditError: the estimator is unknown or needs what the tools do not give.
+        CreditError: the estimator is unknown, or needs something that the tools do not provide.
     """
     recipe = TrainingRecipe.of(parts.recipe)
     if not samples_tokens(recipe.engine, recipe.base):
         raise not_trainable(recipe.engine)
     if recipe.launches_servers and recipe.model.scratch is not None:
         raise RecipeError(
-            "vLLM servers on a cluster read the model from a folder, and this one is built by training",
+            "vLLM servers on a cluster read the model from a folder, but model.scratch builds it during training",
             place="model.scratch",
-            remedy="train it elsewhere first, then model.path names its folder; or name servers in engine.urls",
+            remedy="train it elsewhere first and set model.path to its folder; or set engine.urls to running servers",
         )
     if recipe.engine.colocate is not None:
         _check_turns(recipe)
@@ -56,35 +56,35 @@ def check_training(parts: Parts, *, begins: bool = True) -> TrainingRecipe:
     keyed = any(type(tool).state_key is not Tool.state_key for tool in parts.make_tools())
     if "state" in credit.needs and not keyed:
         raise CreditError(
-            f"{credit.estimator.name} compares turns that acted on the same state, and no tool has a state_key()",
+            f"{credit.estimator.name} compares turns at the same state, but no tool has a state_key()",
             place="credit.estimator",
-            remedy="def state_key(self) -> str in a tool, or another estimator (grpo, returns)",
+            remedy="define state_key(self) -> str in a tool, or use another estimator (grpo, returns)",
         )
     for section, (what, columns, takers) in _LEARNED.items():
         asked, given = columns & set(credit.needs), getattr(recipe.train, section) is not None
         if asked and not given:
             raise CreditError(
-                f"{credit.estimator.name} needs {what} ({', '.join(sorted(asked))}), and there is none",
+                f"{credit.estimator.name} needs {what} ({', '.join(sorted(asked))}), and the recipe has none",
                 place=f"train.{section}",
-                remedy=f"train: {{{section}: {{}}}}, or another estimator (grpo, gigpo)",
+                remedy=f"set train: {{{section}: {{}}}}, or use another estimator (grpo, gigpo)",
             )
         if given and not asked:
             raise RecipeError(
-                f"{credit.estimator.name} asks for no {section.replace('_', ' ')}",
+                f"{credit.estimator.name} does not use a {section.replace('_', ' ')}",
                 place=f"train.{section}",
-                remedy=f"remove it, or take credit that does: {takers}",
+                remedy=f"remove it, or use an estimator that needs it: {takers}",
             )
     if "win_rate" in credit.needs and "win_rate" not in recipe.rewards:
         raise CreditError(
-            f"{credit.estimator.name} reads win rates, and no reward component is named win_rate",
+            f"{credit.estimator.name} reads win rates, but no reward component is named win_rate",
             place="rewards",
-            remedy="rewards: {win_rate: {use: ./task.py:win_rate, weight: 0}}, the share of comparisons won",
+            remedy="set rewards: {win_rate: {use: ./task.py:win_rate, weight: 0}}, the share of comparisons won",
         )
     if recipe.eval is None and recipe.train.stop is not None and recipe.train.stop.evaluates:
         raise RecipeError(
-            f"{recipe.train.stop.metric!r} is a metric of evaluations, and there are none: the rule could never end it",
+            f"{recipe.train.stop.metric!r} is a metric of evaluations, but the recipe has no eval",
             place="train.stop.metric",
-            remedy="eval: {every: 10}, or a metric of training",
+            remedy="set eval: {every: 10}, or use a metric of training",
         )
     check_model(recipe, recipe.train, begins)
     load_loss(recipe.train.loss, recipe.base)
@@ -93,31 +93,31 @@ def check_training(parts: Parts, *, begins: bool = True) -> TrainingRecipe:
 
 
 def check_model(recipe: Recipe, optimiser: OptimiserSettings, begins: bool) -> None:
-    """Whether what is to train is there.
+    """Checks the model that is to be trained.
 
     Raises:
-        RecipeError: there is no model, or it has fewer layers, or is built from nothing and to be kept.
+        RecipeError: the model is missing, has too few layers, or is a scratch model with adapters.
     """
     if recipe.model is None:
         raise RecipeError("the recipe has no section 'model'", remedy="training needs it")
     if optimiser.lora is not None and recipe.model.scratch is not None and begins:
         raise RecipeError(
-            "a model that is built from nothing has nothing that adapters could keep",
+            "a scratch model has random weights: LoRA adapters alone cannot train it",
             place="train.lora",
-            remedy="give model.path, or train without lora",
+            remedy="set model.path, or train without lora",
         )
     if optimiser.trainable is not None:
         top, layers = optimiser.trainable.top_layers, count_layers(recipe.model)
         if layers is not None and top > layers:
             raise RecipeError(
-                f"{top} layers are to train, and the model has {layers}",
+                f"top_layers is {top}, but the model has {layers} layers",
                 place="train.trainable.top_layers",
-                remedy=f"at most {layers}",
+                remedy=f"set at most {layers}",
             )
 
 
 def _check_turns(recipe: TrainingRecipe) -> None:
-    """Trainer and servers can take turns on a GPU only where one waits for the other, in one process each."""
+    """Trainer and servers can take turns on a GPU only if one waits for the other, with one trainer process."""
     apart = {
         "train.max_staleness": recipe.train.max_staleness > 0,
         "scale.trainer_ranks": recipe.scale.trainer_ranks > 1 or int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1,
@@ -126,8 +126,8 @@ def _check_turns(recipe: TrainingRecipe) -> None:
     }
     if bad := [name for name, is_so in apart.items() if is_so]:
         raise RecipeError(
-            "with engine.colocate trainer and servers of one machine take turns: one trainer process, no staleness, "
-            "weights through a file",
+            "with engine.colocate, trainer and servers of one machine take turns: this needs one trainer process, "
+            "max_staleness 0, and weights through a file",
             place=bad[0],
-            remedy=f"leave {bad[0]} out, or engine.colocate",
+            remedy=f"remove {bad[0]} or engine.colocate",
         )

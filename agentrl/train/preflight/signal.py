@@ -1,4 +1,4 @@
-"""Whether what a recipe samples and rewards can teach its policy: checked before the first episode."""
+"""Checks before the first episode that the rewards of a recipe can train its policy."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from agentrl.rollout.builder import Parts
 from agentrl.types.errors import CreditError, RecipeError
 
 OTHER_SIGNALS = frozenset({"gold_logprob", "process", "progress", "wrong", "prm_logprob", "win_rate"})
-"""Columns of the credit table that teach something without any reward."""
+"""Columns of the credit table that provide a training signal without any reward."""
 
 
 def check_signal(parts: Parts, credit: CreditAssigner, curriculum: Collection[Part]) -> None:
-    """Refuses recipes whose training would learn nothing, or something else than what is rewarded.
+    """Refuses recipes whose training would learn nothing, or something other than the rewards.
 
     Args:
-        curriculum: the loaded parts of the recipe's.
+        curriculum: the loaded parts of the recipe's curriculum.
 
     Raises:
-        RecipeError: tokens are sampled from a part of the distribution, or those of older policies train uncorrected.
-        CreditError: credit does not read the rewards of turns, and there are no others; or KL is put into a reward that
-            it does not read.
+        RecipeError: tokens are sampled from a truncated distribution, or the loss does not correct for tokens of older
+            policies.
+        CreditError: all rewards are turn rewards and the estimator does not read them; or it does not read the reward
+            that contains the KL penalty.
     """
     recipe = parts.recipe
     assert recipe.train is not None
     if recipe.sampling.top_p < 1:
         raise RecipeError(
             f"sampling.top_p is {recipe.sampling.top_p:g}: the trainer computes probabilities over the whole "
-            "vocabulary, so that every token's would differ from the one that it was sampled with",
+            "vocabulary, which would differ from those that tokens were sampled with",
             place="sampling.top_p",
-            remedy="sampling.top_p=1 in training; agentrl eval and agentrl rollout take any",
+            remedy="set sampling.top_p=1 in training; agentrl eval and agentrl rollout take any value",
         )
     if recipe.train.kl is not None and recipe.train.kl.place == "reward":
         credit.penalty_place()
@@ -39,7 +40,7 @@ def check_signal(parts: Parts, credit: CreditAssigner, curriculum: Collection[Pa
     weighed = [component for component in parts.rewards.components if component.weight]
     if unread and len(unread) == len(weighed) and not OTHER_SIGNALS & set(credit.needs):
         raise CreditError(
-            f"all rewards are those of turns ({', '.join(unread)}), and {credit.estimator.name} reads none of them: "
+            f"all rewards are turn rewards ({', '.join(unread)}), and {credit.estimator.name} does not read them: "
             "nothing would be learned",
             place="credit",
             remedy=reading_turns(credit),
@@ -47,17 +48,17 @@ def check_signal(parts: Parts, credit: CreditAssigner, curriculum: Collection[Pa
     replaying = [part.name for part in curriculum if part.trains_older_episodes]
     if replaying and not recipe.train.corrects_stale_tokens:
         raise RecipeError(
-            f"{', '.join(replaying)} trains on episodes of older policies, and nothing corrects for that",
+            f"{', '.join(replaying)} trains on episodes of older policies, and the loss does not correct for that",
             place="train.importance",
-            remedy="train.importance={high: 2} (DART: {high: 1}), or train.old_logprobs=engine, which clips against "
-            "the policy that sampled them",
+            remedy="set train.importance={high: 2} (DART: {high: 1}), or train.old_logprobs=engine, which clips "
+            "against the policy that sampled them",
         )
 
 
 def unread_turn_rewards(parts: Parts, credit: CreditAssigner) -> list[str]:
-    """The components with a weight that are known to score turns, if credit reads no rewards of turns.
+    """The components with a weight that score turns, if the estimator does not read turn rewards.
 
-    Those that credit reads under their own name (`process`, `wrong`) are not among them.
+    Components that the estimator reads by name (`process`, `wrong`) are not included.
     """
     if credit.reads is None or credit.reads & {"turns", "first_turn"}:
         return []
@@ -66,8 +67,8 @@ def unread_turn_rewards(parts: Parts, credit: CreditAssigner) -> list[str]:
 
 
 def reading_turns(credit: CreditAssigner) -> str:
-    """The remedy for credit that does not read the rewards of turns."""
+    """The remedy for an estimator that does not read turn rewards."""
     name = credit.estimator.name
     by_score = getattr(credit.settings, "score", None) == "outcome"
     total = f"credit: {{{name}: {{score: total}}}}, or " if by_score else ""
-    return f"{total}credit by turn: returns, gigpo, mt_grpo, turn_gae with a critic"
+    return f"{total}an estimator by turn: returns, gigpo, mt_grpo, turn_gae with a critic"

@@ -1,4 +1,4 @@
-"""What is no error in a recipe, but would waste a training."""
+"""Warnings about recipes that are valid but would waste a training."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from agentrl.train.preflight.signal import reading_turns, unread_turn_rewards
 from agentrl.types.errors import nearest
 
 LOSSES_OF = {"asymre": ("reinforce",), "opmd": ("reinforce",), "gpg": ("gpg", "reinforce")}
-"""By credit: the losses that its method was published with, where another makes it a different method."""
+"""By estimator: the losses of its published method, if another loss makes it a different method."""
 
 ON_TURNS = {
     "process": "judge the turns: a reward component or session.reward(process=...), from 0 to 1",
     "wrong": "let critiques mark the wrong turns: session.reward(wrong=...), the share of critiques that did",
 }
-"""Rewards of turns that credit reads by name, and how they come about."""
+"""Turn rewards that estimators read by name, and how to provide them."""
 
 
 def cautions(parts: Parts) -> Iterator[str]:
-    """What to tell before training begins, each with a remedy. Nothing for a recipe without `train`."""
+    """The warnings before training begins, each with a remedy. None for a recipe without `train`."""
     recipe = parts.recipe
     if recipe.train is None:
         return
@@ -50,12 +50,12 @@ def _of_the_end(recipe: Recipe, train: TrainSection) -> Iterator[str]:
 def _of_groups(parts: Parts, credit: CreditAssigner, train: TrainSection) -> Iterator[str]:
     if credit.needs_members and train.group_size == 1:
         yield (
-            f"{credit.estimator.name} compares the episodes of a group, and train.group_size is 1: nothing is learned\n"
-            "  -> train.group_size=8, or credit that needs no group (reinforce_pp, or turn_gae with a critic)"
+            f"{credit.estimator.name} compares the episodes of a group, but train.group_size is 1: nothing is learned\n"
+            "  -> train.group_size=8, or an estimator without groups (reinforce_pp, or turn_gae with a critic)"
         )
     if credit.needs_members and parts.recipe.sampling.temperature == 0:
         yield (
-            "sampling.temperature is 0: all episodes of a group are the same, and nothing is learned\n"
+            "sampling.temperature is 0: all episodes of a group are equal, and nothing is learned\n"
             "  -> sampling.temperature=1"
         )
 
@@ -64,12 +64,12 @@ def _of_rewards(parts: Parts, credit: CreditAssigner) -> Iterator[str]:
     name = credit.estimator.name
     if unread := unread_turn_rewards(parts, credit):
         names = ", ".join(unread)
-        yield f"{name} does not read rewards of turns, as those of {names} are\n  -> {reading_turns(credit)}"
+        yield f"{name} does not read turn rewards, but {names} scores turns\n  -> {reading_turns(credit)}"
     for column, remedy in ON_TURNS.items():
         if column in credit.needs and column not in parts.recipe.rewards and not _in_code(column, parts):
             yield (
-                f"{name} reads the turns' reward {column!r}, and neither a reward component nor the code of a tool or "
-                f"the agent has that name\n  -> {remedy}"
+                f"{name} reads the turn reward {column!r}, but neither a reward component nor the code of a tool or "
+                f"the agent has this name\n  -> {remedy}"
             )
 
 
@@ -77,13 +77,13 @@ def _of_the_loss(parts: Parts, credit: CreditAssigner, train: TrainSection) -> I
     name, loss = credit.estimator.name, load_loss(train.loss, parts.recipe.base)[0].name
     wanted = LOSSES_OF.get(name, (loss,))
     if loss not in wanted:
-        yield f"{name} was published with the loss {wanted[0]}, and train.loss is {loss}\n  -> train.loss={wanted[0]}"
+        yield f"{name} was published with the loss {wanted[0]}, but train.loss is {loss}\n  -> train.loss={wanted[0]}"
     model = parts.recipe.model
     rounded = model is not None and model.dtype != "float32" and parts.recipe.engine.use == "vllm"
     if rounded and not train.corrects_stale_tokens:
         yield (
-            "vLLM's probabilities in half precision are not the trainer's, and nothing corrects for that\n"
-            "  -> train.importance={high: 2}, and look at mismatch_mean"
+            "vLLM's log-probabilities in half precision differ from the trainer's, and the loss does not correct for "
+            "that\n  -> train.importance={high: 2}, and watch the metric mismatch_mean"
         )
 
 
@@ -95,20 +95,20 @@ def _of_the_curriculum(parts: Parts, credit: CreditAssigner, curriculum: Sequenc
             name = getattr(part.settings, key, None)
             if isinstance(name, str) and name not in (*rewards, special) and not _in_code(name, parts):
                 yield (
-                    f"curriculum.{index}.{key}: {part.name} {verb} by {name!r}, and neither a reward component nor a "
-                    f"tool's code has that name\n  -> {nearest(name, rewards, 'components')}; or let a tool give "
+                    f"curriculum.{index}.{key}: {part.name} {verb} by {name!r}, but neither a reward component nor a "
+                    f"tool's code has this name\n  -> {nearest(name, rewards, 'components')}; or let a tool give "
                     f"it to a turn: ToolResult(..., rewards={{{name!r}: 0.5}})"
                 )
         by_outcome = isinstance(part, ZeroVariance) and part.settings.metric is None
         if by_outcome and on_turns and "turns" in (credit.reads or ()):
             yield (
-                f"curriculum.{index}: {part.name} leaves out groups of equal outcomes, and {credit.estimator.name} "
-                f"would learn from the rewards of their turns ({on_turns})\n  -> {part.name}: {{metric: total}}"
+                f"curriculum.{index}: {part.name} drops groups of equal outcomes, but {credit.estimator.name} "
+                f"could learn from their turn rewards ({on_turns})\n  -> {part.name}: {{metric: total}}"
             )
 
 
 def _in_code(name: str, parts: Parts) -> bool:
-    """Whether the modules of the tools or the agent say the name somewhere; also if they cannot be read."""
+    """Whether the modules of the tools or the agent contain the name; True if they cannot be read."""
     owners = [*(getattr(tool, "function", type(tool)) for tool in parts.make_tools()), type(parts.make_agent())]
     try:
         return any(name in inspect.getsource(inspect.getmodule(owner) or owner) for owner in owners)

@@ -182,7 +182,7 @@ def fitting(
         raise TrainError(
             f"none of {len(longest)} {what} fits the context of {max_context} tokens: the shortest has "
             f"{min(longest.values())}",
-            remedy="a model with a longer context",
+            remedy="use a model with a longer context",
         )
     if len(kept) < len(made):
         why = "longer than the context" + (", or paired with one that is" if paired else "")

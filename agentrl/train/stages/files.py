@@ -77,9 +77,9 @@ def _preferences(row: JsonRow, parser: Parser, paired: bool) -> list[Labelled]:
         raise _other_form(row, "preference")
     if paired:
         raise TaskError(
-            "the row has a label, and the loss compares a chosen reply with a rejected one",
+            "the row has a label, but the loss compares a chosen reply with a rejected one",
             place=row.place,
-            remedy="preference.loss: kto, or rows of prompt, chosen and rejected",
+            remedy="use preference.loss: kto, or rows with prompt, chosen and rejected",
         )
     if not isinstance(data["label"], bool):
         raise TaskError(f"label is {data['label']!r}", place=row.place, remedy="true or false")
@@ -121,8 +121,8 @@ def _reply(value: Any, row: JsonRow, key: str) -> list[Message]:
 
 def _messages(value: Any, row: JsonRow, key: str) -> list[Message]:
     if row.data.get("tools"):
-        remedy = "remove the key: name the tools in the recipe, whose descriptions the policy sees"
-        raise TaskError("the row brings tools of its own", place=row.place, remedy=remedy)
+        remedy = "remove the key and name the tools in the recipe: the policy sees their descriptions"
+        raise TaskError("the row defines its own tools", place=row.place, remedy=remedy)
     if not isinstance(value, list) or not value:
         raise TaskError(f"{key} is {value!r:.60}", place=row.place, remedy="a list of messages: {role, content}")
     return [_message(each, row, f"{key}[{index}]") for index, each in enumerate(value)]
@@ -132,10 +132,10 @@ def _message(value: Any, row: JsonRow, where: str) -> Message:
     if not isinstance(value, dict) or not isinstance(value.get("role"), str):
         raise TaskError(f"{where} is {value!r:.60}", place=row.place, remedy="a message: {role, content}")
     if strangers := [key for key, item in value.items() if key not in _KEYS and item not in (None, [], {}, "")]:
-        remedy = f"a message has {', '.join(_KEYS)}; thoughts are part of the content, as the model writes them"
+        remedy = f"a message has {', '.join(_KEYS)}; reasoning is part of the content, as the model writes it"
         raise TaskError(f"{where} has {', '.join(strangers)}, which would be lost", place=row.place, remedy=remedy)
     if value.get("weight") not in (None, 0, 1):
-        raise TaskError(f"{where} has weight {value['weight']!r}", place=row.place, remedy="1 is learned, 0 only read")
+        raise TaskError(f"{where} has weight {value['weight']!r}", place=row.place, remedy="1: learned; 0: context")
     try:
         return {**value, "content": _content(value.get("content"))}
     except ValueError as error:
@@ -166,15 +166,15 @@ def _turns(
     """
     starts = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
     if not starts or starts[0] == 0:
-        why = "no message is the assistant's" if not starts else "the first message is the assistant's"
-        raise TaskError(why, place=row.place, remedy="a prompt, then a reply")
+        why = "the assistant has no message" if not starts else "the first message is the assistant's"
+        raise TaskError(why, place=row.place, remedy="give a prompt, then a reply")
     turns: list[Said] = []
     for start, end in zip(starts, [*starts[1:], len(messages)], strict=True):
         if end == start + 1 < len(messages):
             raise TaskError(
                 f"messages {start} and {end} are both the assistant's",
                 place=row.place,
-                remedy="write them as one, or put what came between them in",
+                remedy="write them as one message, or add the message between them",
             )
         learned = start >= learned_from and messages[start].get("weight") != 0
         turns.append(Said(_text(messages[start], row, parser), messages[start + 1 : end], learned))

@@ -1,4 +1,4 @@
-"""Which policy a stage begins with: that of the newest checkpoint, whether it is its own or of the stage before."""
+"""The policy that a stage starts from: the newest checkpoint, of this stage or of the previous one."""
 
 from __future__ import annotations
 

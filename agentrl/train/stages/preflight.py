@@ -56,7 +56,7 @@ def _check_offline(stage: Stage, stages: Iterable[Stage], parts: Parts) -> None:
             raise RecipeError(
                 f"the loss {loss.name} compares a good episode with a bad one: it takes pairs",
                 place=key_of(stage, "threshold"),
-                remedy="leave it out, or take the loss kto",
+                remedy="remove it, or use the loss kto",
             )
     with stored_for(stage, None, stages) as stored:
         if isinstance(settings, SftStage) and settings.script is not None:

@@ -50,7 +50,7 @@ class Stored:
         if not chosen:
             best = max((row.reward or 0.0 for row in self.rows), default=None)
             found = "it has no scored episode" if best is None else f"the best of {len(self.rows)} earned {best:g}"
-            raise TrainError(f"nothing to learn from: {found}", place=str(self.run.path), remedy="a lower min_reward")
+            raise TrainError(f"nothing to learn from: {found}", place=str(self.run.path), remedy="lower min_reward")
         return chosen
 
 

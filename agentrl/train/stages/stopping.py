@@ -1,5 +1,4 @@
-"""When a stage has reached what it was to reach: a function of its lines in `metrics.jsonl` alone, so that a run that
-goes on decides alike."""
+"""The stop rule of a stage. It depends only on the stage's lines in `metrics.jsonl`: a resumed run decides the same."""
 
 from __future__ import annotations
 
@@ -11,10 +10,10 @@ from agentrl.types.errors import nearest
 
 
 def reached(stop: StopSettings | None, lines: Iterable[Mapping[str, Any]]) -> str | None:
-    """Why the stage ends here, in words; None: it goes on.
+    """The reason why the stage ends here; None if it continues.
 
     Args:
-        lines: of the stage, so far.
+        lines: the stage's lines so far.
     """
     if stop is None:
         return None

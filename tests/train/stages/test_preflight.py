@@ -48,7 +48,7 @@ def test_a_good_one_passes(folder: Path) -> None:
         ("stages.0.sft={run: learn}", "stages.0.sft.run: stage 'learn' is a later one (the third)", "earlier stages"),
         ("stages.0.sft={jsonl: ./none.jsonl}", "stages.0.sft.jsonl: there is no file", "relative to the recipe"),
         ("stages.0.sft={jsonl: ./task.py}", "task.py:2: not valid JSON", ""),
-        ("stages.0.sft={run: ./stored, min_reward: 2}", "stages.0.sft.run", "a lower min_reward"),
+        ("stages.0.sft={run: ./stored, min_reward: 2}", "stages.0.sft.run", "lower min_reward"),
         ("stages.1.preference.run=./nowhere", "there is no such folder", "name the folder"),
         ("stages.1.preference.loss=dop", "stages.1.preference.loss: there is no preference loss 'dop'", "'dpo'"),
         ("stages.1.preference.loss={simpo: {gama: 1}}", "stages.1.preference.loss.gama", "did you mean 'gamma'"),
@@ -56,7 +56,7 @@ def test_a_good_one_passes(folder: Path) -> None:
         ("stages.1.preference.threshold=0.5", "stages.1.preference.threshold: the loss dpo compares", "the loss kto"),
         (
             "stages.0.sft.train.lora={}",
-            "stages.0 (format): train.lora: a model that is built from nothing",
+            "stages.0 (format): train.lora: a scratch model has random weights",
             "model.path",
         ),
         ("stages.2.rl.rewards={}", "stages.2 (learn): rewards: the recipe has no rewards", "at least one"),

@@ -40,8 +40,8 @@ class ReinforcePPSettings(Whitening):
         score: `total`: immediate rewards count at the end of their turn. `outcome`: only the last turn is rewarded.
         observations: `skip`: the return passes over observation tokens, undiscounted. `count`: they are positions like
             any other, in the discount and in the whitening. `reset`: what verl does when observations are masked: the
-            return starts anew at every observation, so that only the last turn sees the outcome. A trap; here so that
-            numbers can be compared.
+            return restarts at every observation, so that only the last turn sees the outcome. Not recommended; it is
+            here so that numbers can be compared.
     """
 
     gamma: Discount = 1.0
