@@ -20,6 +20,7 @@ from agentrl.train.losses.objective import Objective
 from agentrl.train.losses.registry import load_loss
 from agentrl.train.losses.weights import token_weights
 from agentrl.train.model.columns import Columns, token_columns
+from agentrl.train.model.frozen import cast_frozen
 from agentrl.train.model.learning_rate import learning_rate
 from agentrl.train.model.lora import add_adapters, merged, without_adapters
 from agentrl.train.model.packing import Floats, Pack
@@ -296,6 +297,8 @@ class Trainer:
 
     def _policy(self, model: Any, checkpointing: bool = False) -> Policy:
         own = self.settings
+        if own.precision == "bfloat16" and self.ranks.size == 1:
+            cast_frozen(model)
         return Policy(
             model,
             precision=own.precision,

@@ -119,12 +119,14 @@ class Policy(nn.Module):
 
     def _score(self, hidden: Tensor, targets: Tensor, temperature: float, entropy: Entropy) -> tuple[Tensor, Tensor]:
         """Of n predictions: the targets' log-probabilities, and the entropies (zeros if not asked for) [n]."""
-        every = torch.log_softmax(self.logits(hidden) / temperature, -1)
+        logits = self.logits(hidden)
+        every = torch.log_softmax(logits if temperature == 1.0 else logits / temperature, -1)
         logprob = every.gather(1, targets[:, None])[:, 0]
         if entropy == "none":
             return logprob, torch.zeros_like(logprob)
         if entropy == "value":
             every = every.detach()
+            return logprob, -every.exp().mul_(every).sum(-1)
         return logprob, -(every.exp() * every).sum(-1)
 
 
