@@ -164,14 +164,6 @@ class Trainer:
         return state if dtype is None else cast(state, getattr(torch, dtype))
 
     @collective
-    def freeze_reference(self) -> None:
-        """Makes the policy as it is now the reference."""
-        assert self.reference is not None
-        load_full_state_dict(
-            self.reference.model, self._plain(full_state_dict(self.model, everywhere=True)), self.ranks
-        )
-
-    @collective
     def update(self, samples: Sequence[TrainingSample], seed: int, progress: float = 0.0) -> dict[str, float]:
         """One iteration of policy optimisation: `epochs` passes over minibatches of whole episodes.
 

@@ -64,14 +64,16 @@ def run_case(name: str, ranks: Ranks) -> dict[str, Any]:
         return trainer.update(rows, seed) if preferred is None else trainer.fit(rows, preferred, lr=1e-3)
 
     before = trainer.logprobs(rows)
+    measured = trainer.logprobs(rows, reference=True) if reference is not None else []
     first = step(0)
     state = trainer.state_dict()
     trainer.load_state_dict(state)
     second = step(1)
-    if settings.kl is not None:
-        trainer.freeze_reference()
+    if reference is not None:
+        whole = Trainer(llama(seed=1), TrainSettings()).logprobs(rows)
         frozen = trainer.logprobs(rows, reference=True)
-        assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(frozen, trainer.logprobs(rows), strict=True))
+        assert all(np.allclose(a, b, atol=1e-5) for a, b in zip(measured, whole, strict=True))
+        assert all(np.array_equal(a, b) for a, b in zip(measured, frozen, strict=True)), "steps leave it as it was"
     weights = {key: tensor.clone() for key, tensor in trainer.weights().items()}
     return {
         "logprobs": torch.from_numpy(np.concatenate(before)),

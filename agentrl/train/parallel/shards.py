@@ -41,22 +41,19 @@ def full_tensor(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def full_state_dict(
-    model: nn.Module, everywhere: bool = False, device: torch.device | str | None = None
-) -> dict[str, Tensor]:
-    """The model's state dict with whole tensors. Tied weights stay tied: one tensor under several names.
+def full_state_dict(model: nn.Module, device: torch.device | str | None = None) -> dict[str, Tensor]:
+    """The model's state dict with whole tensors, for rank 0; the others get names with nothing under them. Tied weights
+    stay tied: one tensor under several names.
 
     Args:
-        everywhere: on every rank. Otherwise rank 0 alone keeps them, and the others get names with nothing under them.
         device: where each goes as soon as it is whole; default: it stays.
     """
-    gather = full_tensor if everywhere else _for_rank_0
     first: dict[int, str] = {}
     out: dict[str, Tensor] = {}
     tied = {name: id(parameter) for name, parameter in model.named_parameters(remove_duplicate=False)}
     for name, tensor in model.state_dict().items():
         original = first.setdefault(tied.get(name, id(name)), name)
-        out[name] = out[original] if original in out else gather(tensor).to(device)
+        out[name] = out[original] if original in out else _for_rank_0(tensor).to(device)
     return out
 
 
