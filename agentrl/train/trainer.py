@@ -1,4 +1,4 @@
-"""The trainer: samples in, better weights out. It knows losses by name and nothing of the algorithm behind them."""
+"""The trainer: updates a policy on samples. It is independent of the algorithm: advantages are part of the samples."""
 
 from __future__ import annotations
 
@@ -43,25 +43,24 @@ from agentrl.types.sample import TrainingSample
 
 
 class Trainer:
-    """Trains a causal language model on samples, on the device that it is on.
+    """Trains a causal language model on samples, on the model's device.
 
-    The model is kept in eval mode: dropout would make the recomputed log-probabilities another policy's.
-    On a CPU, equal samples, seed and state give equal weights, bit by bit.
+    The model stays in eval mode: with dropout the recomputed log-probabilities would be those of another policy.
+    On a CPU, equal samples, seed and state give bit-identical weights.
 
     Args:
-        model: of transformers; trained in place.
-        settings: of the optimiser and the loss.
-        reference: the frozen policy that `settings.kl` measures the distance to.
-        base: folder that user code in the settings is relative to.
-        ranks: the processes that train it together; each has its share of weights and packs (FSDP2).
-        auxiliary: what else is to learn, by the names of `required_models`; copies of the model as it is now.
+        model: a model of transformers; trained in place.
+        settings: settings of the optimiser and the loss.
+        reference: the frozen reference policy of `settings.kl`.
+        base: folder that references to user code in the settings are relative to.
+        ranks: the processes that train together; each has its shards of the weights and its packs (FSDP2).
+        auxiliary: names of the auxiliary models, as in `required_models`; they start as copies of the model.
 
     Attributes:
-        unpacked: why `packing: auto` trains one sample per branch; None if it packs prefix trees.
+        unpacked: the reason why `packing: auto` trains one row per branch; None if it packs prefix trees.
 
     Raises:
-        TrainError: the loss is unknown, or the layout that `packing` names does not fit the model, or KL has no
-            reference.
+        TrainError: the loss is unknown, the layout of `packing` does not fit the model, or KL has no reference.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class Trainer:
 
     @property
     def model(self) -> Any:
-        """The model that is trained, of transformers; with several ranks its weights are shards."""
+        """The trained model of transformers; with several ranks its weights are shards."""
         return self.policy.model
 
     @collective
@@ -113,10 +112,10 @@ class Trainer:
         """Log-probabilities of the samples' trained tokens, at each sample's temperature (0 counts as 1).
 
         Args:
-            reference: those of the reference policy, not of the one that is trained.
+            reference: use the reference policy instead of the trained one.
 
         Returns:
-            float32 [n] for each sample, 0 where it does not train.
+            float32 [n] per sample; 0 for tokens that do not train.
         """
         policy = self.reference if reference else self.policy
         if policy is None:
@@ -125,7 +124,7 @@ class Trainer:
 
     @collective
     def entropies(self, samples: Sequence[TrainingSample]) -> list[Floats]:
-        """Entropy (nats) of the policy where it sampled the samples' trained tokens; 0 at the others."""
+        """Entropy (nats) of the policy at the samples' trained tokens; 0 at other tokens."""
         return self._measure(samples, lambda packed: self.policy(packed, "value")[1])
 
     @collective
@@ -138,18 +137,18 @@ class Trainer:
         adapters: bool = True,
         frozen: bool = True,
     ) -> dict[str, Tensor]:
-        """The policy's state dict as a plain model has it: shards gathered (for rank 0 alone), adapters merged.
+        """The policy's state dict in the form of a plain model: shards gathered (on rank 0 only), adapters merged.
 
-        Without either these are the weights themselves, which change with the next step.
+        Without shards and adapters these are the weights themselves, which change with the next step.
 
         Args:
-            dtype: "float32" or "bfloat16"; default: as they are.
-            device: where each goes once it is gathered: "cpu" for a file, since a GPU need not have room for them all.
-            checkpoint_names: under the names that the family's checkpoints have, where transformers has others in
-                memory (it fuses experts); what other programs that load checkpoints understand.
-            adapters: false: without LoRA's part, the weights that it was put on.
-            frozen: false: without those that never change, because no gradient reaches them. Not with LoRA, which
-                changes them when it is merged, nor with `checkpoint_names`.
+            dtype: "float32" or "bfloat16"; default: unchanged.
+            device: target of each gathered tensor: "cpu" for a file, since a GPU may not have room for all of them.
+            checkpoint_names: use the names of the family's checkpoints, which other programs load. transformers may
+                use other names in memory (it fuses experts).
+            adapters: false: the base weights without LoRA's part.
+            frozen: false: without weights that never change because no gradient reaches them. Not with LoRA, whose
+                merge changes them, and not with `checkpoint_names`.
         """
         state = full_state_dict(self.model, device=device)
         if self.ranks.rank:
@@ -168,8 +167,8 @@ class Trainer:
         """One iteration of policy optimisation: `epochs` passes over minibatches of whole episodes.
 
         Args:
-            seed: of the order in which episodes are drawn.
-            progress: share of the training that is done, 0 to 1; sets the rate by `lr_schedule`.
+            seed: seed of the order in which episodes are drawn.
+            progress: finished share of the training, 0 to 1; sets the learning rate by `lr_schedule`.
 
         Returns:
             Means over steps: loss (entropy bonus included), grad_norm (before clipping). Means over trained tokens:
@@ -226,13 +225,13 @@ class Trainer:
         Args:
             loss: `cross_entropy`, which weighs each token by its advantage (1 in demonstrations), or a preference loss,
                 which reads each episode's reward as its label.
-            fresh: with an optimiser of its own, that knows no earlier step.
+            fresh: use a new optimiser without earlier steps.
 
         Returns:
-            As `update`, without what needs an old policy; of a preference loss also `preference_metrics`.
+            As `update`, without metrics that need an old policy; for a preference loss also `preference_metrics`.
 
         Raises:
-            TrainError: as `update`; or the loss needs a reference policy, and there is none.
+            TrainError: as `update`; or the loss needs a reference policy, and the trainer has none.
         """
         _check(samples)
         stats, objective, about = Stats(), Objective.alone(loss, self.base), load_loss(loss, self.base)[0]
@@ -251,21 +250,21 @@ class Trainer:
 
     @collective
     def restart(self) -> None:
-        """A fresh optimiser, as if the steps so far were another's."""
+        """Starts with a new optimiser and a step count of 0."""
         self.optimizer, self.steps = self._adamw(self.settings.lr), 0
 
     @collective
     def state_dict(self) -> dict[str, Any]:
-        """What, with the model's weights, continues the training exactly: optimiser and number of steps.
+        """The state that, with the model's weights, continues the training exactly: optimiser and number of steps.
 
-        With LoRA also the adapters, which the merged weights do not tell; the model is then the one it began with.
+        With LoRA also the adapters, which cannot be recovered from merged weights; they belong to the base model.
         """
         state = {"optimizer": full_optimizer_state_dict(self.optimizer), "steps": self.steps}
         return state if self.settings.lora is None else {**state, "adapters": self.adapters()}
 
     @collective
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes what `state_dict` returned. Settings are the trainer's own: a changed rate takes effect."""
+        """Restores the result of `state_dict`. The trainer keeps its settings: a changed learning rate takes effect."""
         load_full_optimizer_state_dict(self.optimizer, state["optimizer"], self.ranks)
         load_full_state_dict(self.model, state.get("adapters", {}), self.ranks)
         fresh = self._adamw(self.settings.lr)
@@ -275,7 +274,7 @@ class Trainer:
 
     @collective
     def load_adapters(self, adapters: dict[str, Tensor]) -> None:
-        """Takes what `adapters` returned."""
+        """Restores the result of `adapters`."""
         load_full_state_dict(self.model, adapters, self.ranks)
 
     @collective
@@ -300,7 +299,7 @@ class Trainer:
         )
 
     def _measure(self, samples: Sequence[TrainingSample], of: Callable[[Pack], Tensor]) -> list[Floats]:
-        """A number for each trained token, as long as the samples; without gradient."""
+        """One number per trained token, in arrays as long as the samples; without gradient."""
         out = [np.zeros(len(sample.token_ids), np.float32) for sample in samples]
         with torch.no_grad():
             for packed, own in self.ranks.packs(samples, self.settings.token_budget, self.policy.layout):
@@ -328,11 +327,11 @@ class Trainer:
         stats: Stats,
         ref: list[Floats] | None = None,
     ) -> list[Floats]:
-        """The gradient of the weighted loss of all of `samples`, accumulated over packs.
+        """Accumulates the gradient of the weighted loss of all `samples` over packs.
 
         Args:
             old: old log-probabilities by sample; None: the policy is still the old one.
-            entropy_bonus: None: without entropy, and without the sums that compare policies (supervised training).
+            entropy_bonus: None: compute neither entropy nor the sums that compare policies (supervised training).
             ref: the reference policy's log-probabilities by sample.
 
         Returns:
@@ -394,7 +393,7 @@ class Trainer:
     def _apply(
         self, optimizer: torch.optim.Optimizer, lr: float, samples: Sequence[TrainingSample], stats: Stats
     ) -> None:
-        """Clips the gradient and takes the step, if the gradient is finite."""
+        """Clips the gradient and takes the optimiser step, if the gradient is finite."""
         norm = full_tensor(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_grad_norm)).item()
         if not math.isfinite(norm):
             raise self._not_finite("gradient", samples, stats)
@@ -443,14 +442,14 @@ class Trainer:
         return torch.from_numpy(array).to(self.model.device)
 
     def _not_finite(self, what: str, samples: Sequence[TrainingSample], stats: Stats) -> TrainError:
-        """The error to raise; the gradient is dropped, so that weights and optimiser stay as they were."""
+        """The error to raise. Drops the gradient, so that weights and optimiser do not change."""
         self.model.zero_grad()
         ids = list(dict.fromkeys(sample.episode_id for sample in samples))
         more = f" and {len(ids) - 8} more" if len(ids) > 8 else ""
         return TrainError(
             f"the {what} of step {len(stats.grad_norms) + 1} is not finite (episodes {', '.join(ids[:8])}{more}); "
             "the step was not taken",
-            remedy="lower train.lr or train.max_grad_norm, and look at those episodes' rewards and log-probabilities",
+            remedy="lower train.lr or train.max_grad_norm, and check these episodes' rewards and log-probabilities",
         )
 
 
@@ -461,15 +460,15 @@ def cast(state: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
 
 
 def _check(samples: Sequence[TrainingSample]) -> None:
-    """Raises if no token trains, or a number that goes into the loss is not finite."""
+    """Raises if no token trains, or an input of the loss is not finite."""
     if not any(sample.loss_mask.any() for sample in samples):
         raise TrainError(
-            f"{len(samples)} training samples, and no token to train on", remedy="check that the episodes have turns"
+            f"{len(samples)} training samples without a token to train on", remedy="check that the episodes have turns"
         )
     for sample in samples:
         for name, values in (("advantage", sample.advantage), ("engine's log-probability", sample.behaviour_logprob)):
             if not np.isfinite(values[sample.loss_mask]).all():
                 raise TrainError(
                     f"episode {sample.episode_id}, branch {sample.branch_id}: an {name} is not finite",
-                    remedy="`agentrl show` the episode: a reward or the engine is at fault",
+                    remedy="inspect the episode with `agentrl show`: a reward or the engine returned this value",
                 )

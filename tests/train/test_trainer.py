@@ -331,7 +331,7 @@ def test_a_gradient_that_is_not_finite_leaves_the_weights_alone():
 
 
 def test_nothing_to_train_on_is_an_error():
-    with pytest.raises(TrainError, match="no token to train on"):
+    with pytest.raises(TrainError, match="without a token to train on"):
         Trainer(llama(), settings()).update([], 0)
 
 

@@ -277,7 +277,7 @@ def decoder_layers(model: Any) -> list[nn.Module]:
     found = [child for child in body(model).children() if isinstance(child, nn.ModuleList)]
     if not found:
         raise TrainError(
-            "the model's body holds no list of layers",
+            "the model has no list of decoder layers",
             place=type(model).__name__,
             remedy="train without trainable.top_layers and activation_checkpointing",
         )
