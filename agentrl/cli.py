@@ -30,6 +30,8 @@ class Commands(TyperGroup):
             raise SystemExit(130) from None
 
 
+OF_STAGE = "Only the episodes of this stage, with its rewards and credit; needed where several hold episodes."
+
 app = typer.Typer(
     name="agentrl",
     cls=Commands,
@@ -144,6 +146,7 @@ def reward(
     run: Run,
     recipe: Annotated[str | None, typer.Option(help="Whose rewards; default: those of the run.")] = None,
     name: Annotated[str, typer.Option(help="Kept under this name, beside the recorded scores.")] = "again",
+    stage: Annotated[str | None, typer.Option(help=OF_STAGE)] = None,
     as_json: Json = False,
     overrides: Set = [],  # noqa: B006
 ) -> None:
@@ -151,7 +154,7 @@ def reward(
     from agentrl.api.rescore import require_all_scored, rescore
     from agentrl.commands.reward import print_comparison
 
-    result = rescore(run, recipe, name=name, overrides=overrides)
+    result = rescore(run, recipe, name=name, stage=stage, overrides=overrides)
     write_json(result) if as_json else print_comparison(result, run, name)
     require_all_scored(result, run)
 
@@ -162,6 +165,7 @@ def credit(
     estimator: Annotated[
         str | None, typer.Option(help="A built-in name or ./task.py:mine; default: the estimator of the run.")
     ] = None,
+    stage: Annotated[str | None, typer.Option(help=OF_STAGE)] = None,
     rewards: Annotated[str | None, typer.Option(help="Scores that `agentrl reward` gave under this name.")] = None,
     episode: Annotated[str | None, typer.Option(help="Show only this one: an id, or a part of it.")] = None,
     limit: Annotated[int, typer.Option(help="Show at most so many episodes; with --json all.")] = 10,
@@ -173,7 +177,7 @@ def credit(
     from agentrl.api.recredit import recredit
     from agentrl.commands.credit import print_credit
 
-    result = recredit(run, estimator, settings=overrides, rewards=rewards, save=save)
+    result = recredit(run, estimator, settings=overrides, stage=stage, rewards=rewards, save=save)
     if episode is not None:
         result = result.only(episode)
     write_json(result.as_dict()) if as_json else print_credit(result, limit)

@@ -11,9 +11,10 @@ import msgspec
 
 from agentrl.api.recipes import Overrides, as_lines
 from agentrl.api.run import Run, folder_of
+from agentrl.api.run_stages import RunStages
 from agentrl.config.credit import CreditSettings
 from agentrl.config.loader import settings_of
-from agentrl.config.recipe import recipe_from_run
+from agentrl.config.recipe import Recipe
 from agentrl.credit.registry import CreditAssigner, EpisodeCredit, load_credit
 from agentrl.store.rescored import load, rescored
 from agentrl.store.run_dir import RunDir
@@ -27,7 +28,7 @@ class Recredit:
 
     Attributes:
         episodes: the credited ones, by id.
-        batches: metrics of each batch that was credited together: one iteration of one split.
+        batches: metrics of each batch that was credited together: one iteration of one split of one stage.
     """
 
     credit: CreditAssigner
@@ -61,40 +62,52 @@ def recredit(
     estimator: str | None = None,
     *,
     settings: Overrides = (),
+    stage: str | None = None,
     rewards: str | None = None,
     save: bool = False,
 ) -> Recredit:
     """Credits the scored episodes of a run, one iteration of one split at a time, as training does.
 
     Args:
-        estimator: a name, or code relative to the folder of the run's recipe, as in the recipe; default: the run's own,
-            whose settings `settings` then change.
+        estimator: a name, or code relative to the folder of the run's recipe, as in the recipe; default: the stage's
+            own, whose settings `settings` then change.
+        stage: only its episodes; default: those of all stages, with an `estimator`; else there must be one.
         settings: `{"gamma": 0.9}`, or `["gamma=0.9"]`.
         rewards: use the scores that `rescore` gave under this name instead of the recorded ones.
         save: store the credit; it takes the place of earlier credit wherever a run is looked at.
 
     Raises:
         CreditError: no such estimator or setting, or the episodes lack what it needs.
-        StoreError: there is no such run, or nothing in it was scored.
+        StoreError: there is no such run or stage, or nothing in it was scored.
     """
     path = folder_of(run)
     with RunDir.open(path) if save else RunDir.read(path) as stored:
-        credit = _chosen(stored, estimator, settings_of(as_lines(settings)))
-        episodes = [episode for episode in stored.episodes() if episode.split != "demo"]
+        stages, given_settings = RunStages(stored), settings_of(as_lines(settings))
+        if estimator is None:
+            recipe, prefix = stages.chosen(stage)
+            credit = _of_recipe(stored, recipe, given_settings)
+        else:
+            prefix = "" if stage is None else stages.chosen(stage)[1]
+            credit = load_credit(CreditSettings(use=estimator, **given_settings), Path(stored.info.get("base", "")))
+        episodes = [e for e in stored.episodes() if e.split != "demo" and e.id.startswith(prefix)]
         if rewards is not None:
             episodes = list(rescored(episodes, load(path, rewards)))
-        scored = sorted(
-            (e for e in episodes if e.scored), key=lambda e: (e.split == "eval", e.split, e.iteration, e.id)
-        )
+
+        def together(episode: Episode) -> tuple[bool, str, str, int]:
+            split = episode.split
+            return split == "eval", split, stages.prefix_of(episode.id), episode.iteration
+
+        scored = sorted((e for e in episodes if e.scored), key=lambda e: (*together(e), e.id))
         if not scored:
             raise StoreError("holds no scored episode", place=str(path), remedy="agentrl show RUN lists what it holds")
         credits: list[EpisodeCredit] = []
         batches = []
         note = "agentrl credit --save" + (f", rewards {rewards!r}" if rewards is not None else "")
-        for (split, iteration), members in itertools.groupby(scored, key=lambda e: (e.split, e.iteration)):
+        for (_, split, of, iteration), members in itertools.groupby(scored, key=together):
             given, metrics = credit.assign(list(members))
             credits += given
-            batches.append({"split": split, "iteration": iteration, **metrics})
+            named = {"stage": of.removesuffix("/")} if of else {}
+            batches.append({"split": split, **named, "iteration": iteration, **metrics})
             for one in given if save else ():
                 stored.add_credit(
                     one.episode_id, one.estimator, one.turn_advantages, one.parts, iteration=iteration, note=note
@@ -102,11 +115,7 @@ def recredit(
     return Recredit(credit, {episode.id: episode for episode in scored}, credits, batches)
 
 
-def _chosen(run: RunDir, estimator: str | None, settings: dict[str, Any]) -> CreditAssigner:
-    """The estimator that was asked for, or that of the run."""
-    if estimator is not None:
-        return load_credit(CreditSettings(use=estimator, **settings), Path(run.info.get("base", "")))
-    if "recipe" not in run.info:
+def _of_recipe(run: RunDir, recipe: Recipe | None, settings: dict[str, Any]) -> CreditAssigner:
+    if recipe is None:
         raise StoreError("names no recipe", place=str(run.path), remedy="say which: --estimator NAME")
-    recipe = recipe_from_run(run.info)
     return load_credit(CreditSettings(**{**recipe.credit.model_dump(), **settings}), recipe.base)

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from agentrl.api import event_loop
 from agentrl.api.recipes import Overrides, given_recipe
 from agentrl.api.run import Run, folder_of
 from agentrl.api.run_dirs import EpisodesMissing
-from agentrl.config.recipe import Recipe, recipe_from_run
+from agentrl.api.run_stages import RunStages
+from agentrl.config.recipe import Recipe
 from agentrl.rewards.components import Component, RewardSet
 from agentrl.rollout.rescorer import Rescorer
 from agentrl.rollout.scheduler import RolloutScheduler
 from agentrl.sandbox.registry import BACKENDS
+from agentrl.store.index import EpisodeRow
 from agentrl.store.rescored import Rescore, add, begin
 from agentrl.store.run_dir import RunDir
 from agentrl.types.closing import close_all
@@ -30,6 +33,7 @@ def rescore(
     recipe: str | Path | Recipe | None = None,
     *,
     name: str = "again",
+    stage: str | None = None,
     overrides: Overrides = (),
 ) -> dict[str, Any]:
     """Scores the episodes of a run by the rewards of a recipe, and keeps that as `name` beside the record.
@@ -38,7 +42,8 @@ def rescore(
     whose judge or sandbox failed are left for the same command, given again.
 
     Args:
-        recipe: as `rollout` takes it; default: the recipe of the run.
+        recipe: as `rollout` takes it; default: that of the stage.
+        stage: only its episodes; default: those of all stages, with a `recipe`; else there must be one.
         overrides: as for `rollout`.
 
     Returns:
@@ -50,19 +55,22 @@ def rescore(
     """
     path = folder_of(run)
     with RunDir.read(path) as stored:
-        before = recipe_from_run(stored.info) if "recipe" in stored.info else None
-        asked = before if recipe is None else recipe
+        stages = RunStages(stored)
+        own, prefix = stages.chosen(stage) if recipe is None or stage is not None else (None, "")
+        asked = own if recipe is None else recipe
         if asked is None:
             raise RecipeError("names no recipe", place=str(path), remedy="agentrl reward RUN --recipe R")
         resolved = given_recipe(asked, overrides)
         rewards = _rewards(resolved)
         described = json.loads(resolved.model_dump_json(include={"rewards", "gate"}))
         described["code"] = {component.name: _code(component) for component in rewards.components}
-        left_out = _left_out(stored)
+        rows = [row for row in stored.rows() if row.id.startswith(prefix)]
+        left_out = _left_out(rows, path)
         there = begin(path, name, described)
-        todo = [row.id for row in stored.rows() if row.status in ("done", "truncated") and row.id not in there]
-        failures = event_loop.run(lambda: _score(stored, todo, rewards, resolved, _scored_by(before), name))
-        episodes = [episode for episode in stored.episodes() if episode.status in ("done", "truncated")]
+        todo = [row.id for row in rows if row.status in ("done", "truncated") and row.id not in there]
+        earlier = {name for each in stages.recipes() for name in _scored_by(each)}
+        failures = event_loop.run(lambda: _score(stored, todo, rewards, resolved, earlier, name))
+        episodes = [e for e in stored.episodes() if e.status in ("done", "truncated") and e.id.startswith(prefix)]
         scores = begin(path, name, described)
     return {**_comparison(episodes, scores, rewards), "failed": failures, "left_out": left_out}
 
@@ -75,18 +83,18 @@ def _rewards(recipe: Recipe) -> RewardSet:
     return rewards
 
 
-def _left_out(run: RunDir) -> dict[str, int]:
+def _left_out(rows: Sequence[EpisodeRow], path: Path) -> dict[str, int]:
     """How many episodes are not scored, by status.
 
     Raises:
         StoreError: none is scored.
     """
-    counts = Counter(row.status for row in run.rows() if row.status not in ("done", "truncated"))
-    if counts.total() == len(run.rows()):
+    counts = Counter(row.status for row in rows if row.status not in ("done", "truncated"))
+    if counts.total() == len(rows):
         told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
         raise StoreError(
             f"holds no done or truncated episode ({told or 'it is empty'})",
-            place=str(run.path),
+            place=str(path),
             remedy="agentrl show RUN --status user_error lists what failed",
         )
     return dict(counts)
@@ -103,10 +111,8 @@ def _code(component: Component) -> str:
     return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
-def _scored_by(recipe: Recipe | None) -> set[str]:
+def _scored_by(recipe: Recipe) -> set[str]:
     """Names of turn rewards that an earlier recipe's functions gave: they are not the tools', and are dropped."""
-    if recipe is None:
-        return set()
     return {name for name, settings in recipe.rewards.items() if (settings.use or name) != "tool_reward"}
 
 

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from agentrl.api.recredit import recredit
+from agentrl.api.run_dirs import begin_run
+from agentrl.config.loader import load_recipe
 from agentrl.store.run_dir import RunDir
+from agentrl.types.errors import StoreError
 from tests.command import agentrl
 from tests.store.make import make_episode
 
@@ -120,3 +123,23 @@ def test_what_does_not_fit_is_explained(counting: Path) -> None:
         assert failed.returncode == 1
         assert message in failed.stderr
         assert "Traceback" not in failed.stderr
+
+
+def test_stages_are_credited_apart(tmp_path: Path) -> None:
+    stages = "stages=[{name: explore, rl: {credit: grpo}}, {name: learn, rl: {credit: rloo}}]"
+    with begin_run(tmp_path / "run", load_recipe("quickstart", [stages, "warm_start=null"]), "train") as run:
+        for stage, rewards in (("explore", (1.0, 0.0)), ("learn", (1.0, 0.5))):
+            for number, reward in enumerate(rewards):
+                id = f"{stage}/train/{number}"
+                run.add(make_episode(id, group=f"{stage}/train", split="train", iteration=0, reward=reward))
+    with pytest.raises(StoreError, match=r"several stages.*\n.*--stage explore\|learn"):
+        recredit(tmp_path / "run")
+    with pytest.raises(StoreError, match=r"no stage 'learm'.*\n.*learn"):
+        recredit(tmp_path / "run", stage="learm")
+    learned = recredit(tmp_path / "run", stage="learn")
+    assert learned.credit.estimator.name == "rloo"
+    assert [one.episode_id for one in learned.credits] == ["learn/train/0", "learn/train/1"]
+    every = recredit(tmp_path / "run", "grpo")
+    assert [(batch["stage"], batch["iteration"]) for batch in every.batches] == [("explore", 0), ("learn", 0)]
+    shown = json.loads(agentrl("credit", "run", "--stage", "explore", "--json", cwd=tmp_path).stdout)
+    assert (shown["estimator"], len(shown["episodes"])) == ("grpo", 2)

@@ -1,0 +1,62 @@
+"""The stages of a stored run, by the episodes that it holds."""
+
+from __future__ import annotations
+
+from agentrl.config.recipe import Recipe, recipe_from_run
+from agentrl.store.run_dir import RunDir
+from agentrl.train.stages.stage import Stage, stages_of
+from agentrl.types.errors import StoreError, nearest
+
+
+class RunStages:
+    """The stages that a run's recipe lists.
+
+    Attributes:
+        recipe: of the run; None if it names none.
+    """
+
+    def __init__(self, run: RunDir) -> None:
+        self.recipe = recipe_from_run(run.info) if "recipe" in run.info else None
+        self._run = run
+        self._listed = [] if self.recipe is None else [stage for stage in stages_of(self.recipe) if stage.listed]
+
+    def prefix_of(self, episode_id: str) -> str:
+        """What the ids of an episode's stage begin with; "" in a run without listed stages."""
+        return next((stage.prefix for stage in self._listed if episode_id.startswith(stage.prefix)), "")
+
+    def recipes(self) -> list[Recipe]:
+        """Those under which episodes were played."""
+        shared = [] if self.recipe is None else [self.recipe]
+        return [stage.recipe for stage in self._listed] or shared
+
+    def chosen(self, name: str | None) -> tuple[Recipe | None, str]:
+        """The recipe of one stage, and what the ids of its episodes begin with.
+
+        Args:
+            name: default: the only stage that holds episodes beside demonstrations.
+
+        Raises:
+            StoreError: there is no such stage; or none is named, and several hold episodes.
+        """
+        if name is not None:
+            return self._named(name)
+        holding = self._holding()
+        if len(holding) > 1:
+            raise StoreError(
+                "holds episodes of several stages, each with rewards and credit of its own",
+                place=str(self._run.path),
+                remedy=f"say which: --stage {'|'.join(stage.name for stage in holding)}",
+            )
+        return (holding[0].recipe, holding[0].prefix) if holding else (self.recipe, "")
+
+    def _named(self, name: str) -> tuple[Recipe, str]:
+        for stage in self._listed:
+            if stage.name == name:
+                return stage.recipe, stage.prefix
+        names = [stage.name for stage in self._listed]
+        remedy = nearest(name, names) if names else "leave out --stage: its recipe lists no stages"
+        raise StoreError(f"has no stage {name!r}", place=str(self._run.path), remedy=remedy)
+
+    def _holding(self) -> list[Stage]:
+        ids = [row.id for row in self._run.rows() if row.split != "demo"]
+        return [stage for stage in self._listed if any(id.startswith(stage.prefix) for id in ids)]
