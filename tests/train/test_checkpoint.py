@@ -98,7 +98,7 @@ def test_a_full_disk_is_told_and_leaves_the_checkpoint_before(tmp_path, file):
         (Path(to) / file).symlink_to("/dev/full")
 
     full = Heavy() if file == "model" else model
-    with pytest.raises(StoreError, match=r"it-00002: the disk is full[\s\S]*-> make room"):
+    with pytest.raises(StoreError, match=r"it-00002: the disk is full[\s\S]*-> free disk space"):
         checkpoint.save(tmp_path / "it-00002", full, point_at_the_full_disk, trainer.state_dict(), {"iteration": 2})
     assert [path.name for path in tmp_path.iterdir()] == ["it-00001"], "what was half written holds no room"
     assert checkpoint.load_state(latest(tmp_path)).extra == {"iteration": 1}

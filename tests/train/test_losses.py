@@ -178,7 +178,7 @@ def test_unbiased_kl_has_the_gradient_of_the_divergence(name):
     [
         ({"estimator": "k1"}, "mean zero"),
         ({"estimator": "k3+", "place": "reward"}, "gradients"),
-        ({"estimator": "k2", "unbiased": True}, "k1 and k3"),
+        ({"estimator": "k2", "unbiased": True}, "k1 or k3"),
         ({"coef": 0}, "greater than 0"),
     ],
 )
