@@ -87,10 +87,10 @@ def rollout(
     """Collect episodes. The same command again adds only what is missing."""
     from agentrl.api.rollout import rollout as command
     from agentrl.api.run_dirs import require_whole
-    from agentrl.commands.look import put_out_summary
+    from agentrl.commands.look import print_summary
 
     done = command(recipe, n, overrides=overrides, group_size=group_size, agent=agent, engine=engine, out=out)
-    put_out_summary(done.path, as_json=as_json)
+    print_summary(done.path, as_json=as_json)
     require_whole(done.path)
 
 
@@ -105,7 +105,7 @@ def train(
     """Learn. The same command again continues a run that was interrupted."""
     from agentrl.api.run_dirs import require_whole
     from agentrl.api.train import train as command
-    from agentrl.commands.look import put_out_summary
+    from agentrl.commands.look import print_summary
 
     try:
         done = command(recipe, overrides=overrides, out=out, engine=engine)
@@ -113,7 +113,7 @@ def train(
         _begin_anew(died)
         raise
     if done is not None:
-        put_out_summary(done.path, as_json=as_json)
+        print_summary(done.path, as_json=as_json)
         require_whole(done.path)
 
 
@@ -128,7 +128,7 @@ def eval(
     """Measure a policy on fresh episodes."""
     from agentrl.api.evaluate import evaluate as command
     from agentrl.api.run_dirs import require_whole
-    from agentrl.commands.look import put_out_summary
+    from agentrl.commands.look import print_summary
 
     done = command(what, n, overrides=overrides, out=out)
     path, metrics = done.path, done.metrics[-1]
@@ -137,7 +137,7 @@ def eval(
     else:
         told = {name: "none" if value is None else f"{value:.4g}" for name, value in metrics.items() if name != "split"}
         print(", ".join(f"{name} {value}" for name, value in told.items()))
-        put_out_summary(path, as_json=False)
+        print_summary(path, as_json=False)
     require_whole(path)
 
 

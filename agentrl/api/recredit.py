@@ -14,7 +14,6 @@ from agentrl.api.run import Run, folder_of
 from agentrl.api.run_stages import RunStages
 from agentrl.config.credit import CreditSettings
 from agentrl.config.loader import settings_of
-from agentrl.config.recipe import Recipe
 from agentrl.credit.registry import CreditAssigner, EpisodeCredit, load_credit
 from agentrl.store.rescored import load, rescored
 from agentrl.store.run_dir import RunDir
@@ -82,13 +81,8 @@ def recredit(
     """
     path = folder_of(run)
     with RunDir.open(path) if save else RunDir.read(path) as stored:
-        stages, given_settings = RunStages(stored), settings_of(as_lines(settings))
-        if estimator is None:
-            recipe, prefix = stages.chosen(stage)
-            credit = _of_recipe(stored, recipe, given_settings)
-        else:
-            prefix = "" if stage is None else stages.chosen(stage)[1]
-            credit = load_credit(CreditSettings(use=estimator, **given_settings), Path(stored.info.get("base", "")))
+        stages = RunStages(stored)
+        credit, prefix = _chosen(stored, stages, stage, estimator, settings_of(as_lines(settings)))
         episodes = [e for e in stored.episodes() if e.split != "demo" and e.id.startswith(prefix)]
         if rewards is not None:
             episodes = list(rescored(episodes, load(path, rewards)))
@@ -115,7 +109,14 @@ def recredit(
     return Recredit(credit, {episode.id: episode for episode in scored}, credits, batches)
 
 
-def _of_recipe(run: RunDir, recipe: Recipe | None, settings: dict[str, Any]) -> CreditAssigner:
+def _chosen(
+    run: RunDir, stages: RunStages, stage: str | None, estimator: str | None, settings: dict[str, Any]
+) -> tuple[CreditAssigner, str]:
+    """The credit to give, and what the ids of the episodes begin with that it is for."""
+    if estimator is not None:
+        prefix = "" if stage is None else stages.chosen(stage)[1]
+        return load_credit(CreditSettings(use=estimator, **settings), Path(run.info.get("base", ""))), prefix
+    recipe, prefix = stages.chosen(stage)
     if recipe is None:
         raise StoreError("names no recipe", place=str(run.path), remedy="say which: --estimator NAME")
-    return load_credit(CreditSettings(**{**recipe.credit.model_dump(), **settings}), recipe.base)
+    return load_credit(CreditSettings(**{**recipe.credit.model_dump(), **settings}), recipe.base), prefix

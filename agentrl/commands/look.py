@@ -37,14 +37,14 @@ def token_text(run: RunDir) -> Callable[[int], str] | None:
 
 
 def check(path: Path, *, as_json: bool) -> int:
-    """Puts out which invariants of a run hold; the exit code."""
+    """Prints which invariants of a run hold. Returns the exit code."""
     report = check_run(path)
     write_json(report.as_dict()) if as_json else print(visible(report.as_text()))
     return report.exit_code
 
 
-def put_out_summary(path: Path, *, as_json: bool) -> None:
-    """Puts out what a run came to, and for people how to look closer."""
+def print_summary(path: Path, *, as_json: bool) -> None:
+    """Prints the summary of a run, and for people the commands that show more."""
     with RunDir.read(path) as run:
         if as_json:
             write_json({"run": path, "summary": summarise(run)})
@@ -54,7 +54,7 @@ def put_out_summary(path: Path, *, as_json: bool) -> None:
 
 
 def show(path: Path, as_json: bool, **choice: Unpack[Choice]) -> None:
-    """Puts out what a run came to, and those of its episodes that are asked for."""
+    """Prints the summary of a run, and those of its episodes that are asked for."""
     with RunDir.read(path) as run:
         if as_json:
             rows = episode_table(lambda: chosen(run, choice)).to_dicts()
@@ -64,7 +64,7 @@ def show(path: Path, as_json: bool, **choice: Unpack[Choice]) -> None:
 
 
 def show_one(path: Path, name: str, *, tokens: bool, as_json: bool) -> None:
-    """Puts out an episode."""
+    """Prints an episode."""
     with RunDir.read(path) as run:
         if not as_json:
             write_all(show_episode(run, name, tokens=tokens, decode=token_text(run) if tokens else None))
@@ -76,7 +76,7 @@ def show_one(path: Path, name: str, *, tokens: bool, as_json: bool) -> None:
 
 
 def view(path: Path, export: Path | None, episodes: int, *, as_json: bool) -> None:
-    """Writes the page of a run, and puts out where it is."""
+    """Writes the page of a run, and prints its path."""
     with RunDir.read(path) as run:
         page = export_html(run, export or path / "view.html", episodes=episodes, decode=token_text(run))
     write_json({"page": page}) if as_json else print(page)

@@ -38,24 +38,24 @@ Json = Annotated[
 
 
 def write(*parts: RenderableType) -> None:
-    """Puts out parts, one below the other, with nothing in them that would control a terminal."""
+    """Prints parts, one below the other, with nothing in them that would control a terminal."""
     write_all(parts)
 
 
 def write_all(parts: Iterable[RenderableType]) -> None:
-    """Puts out parts as they come."""
+    """Prints parts as they come."""
     console = _standard_output()
     for part in parts:
         console.print(Visible(part), soft_wrap=isinstance(part, Unwrapped), markup=False, highlight=False)
 
 
 def write_line(text: str) -> None:
-    """Puts out a line at once, also into a file or a pipe: others may wait for it."""
+    """Prints a line at once, also into a file or a pipe: others may wait for it."""
     print(visible(text), flush=True)
 
 
 def write_json(data: Any) -> None:
-    """Puts out one document. Structs and dataclasses are objects in it, paths strings; a number that JSON has not is
+    """Prints one document. Structs and dataclasses are objects in it, paths strings; a number that JSON has not is
     null. It is ASCII: no character of it controls a terminal."""
     document = json.dumps(_finite(msgspec.to_builtins(data, enc_hook=_plain)), indent=1)
     restore_standard_output()

@@ -71,7 +71,7 @@ def quickstart(seed: int, out: Path | None, overrides: list[str], *, as_json: bo
 
 
 def compare(seeds: int, jobs: int, out: Path, overrides: list[str], *, as_json: bool = False) -> None:
-    """Trains every credit on every seed, each run a process of its own, and puts out the table."""
+    """Trains every credit on every seed, each run a process of its own, and prints the table."""
     console = Console()
     todo = [(name, seed) for seed in range(seeds) for name in CREDITS]
 

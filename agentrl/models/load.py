@@ -71,7 +71,7 @@ def load_model(settings: ModelSettings, *, texts: Iterable[str] | None = None, s
     _need("transformers", "train")
     if settings.scratch is not None:
         loaded = _build(settings.scratch, texts, seed)
-        model = cast(loaded.model, _dtype(settings)).to(_device(settings))
+        model = cast_weights(loaded.model, _dtype(settings)).to(_device(settings))
         return LoadedModel(model, loaded.tokenizer, loaded.max_context)
     folder = model_folder(settings)
     if not any(True for pattern in WEIGHTS for _ in folder.glob(pattern)):
@@ -85,7 +85,7 @@ def load_model(settings: ModelSettings, *, texts: Iterable[str] | None = None, s
     return LoadedModel(model.eval().to(_device(settings)), tokenizer, int(model.config.max_position_embeddings))
 
 
-def cast(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+def cast_weights(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
     """The model with its weights in another type, changed in place, as transformers loads it in that type. Buffers that
     no checkpoint has stay as they are: rotary frequencies rounded to bfloat16 turn late tokens by wrong angles."""
     for tensor in model.state_dict(keep_vars=True).values():

@@ -61,10 +61,10 @@ def engine_of(recipe: Recipe, loaded: LoadedModel, launch_servers: LaunchServers
 
     import torch
 
-    from agentrl.models.load import cast
+    from agentrl.models.load import cast_weights
 
     assert recipe.model is not None
-    model = cast(copy.deepcopy(loaded.model), getattr(torch, recipe.model.dtype))
+    model = cast_weights(copy.deepcopy(loaded.model), getattr(torch, recipe.model.dtype))
     return _torch(recipe, model, loaded.max_context, tokenizer)
 
 

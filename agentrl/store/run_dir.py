@@ -21,9 +21,10 @@ from typing import Any
 
 import msgspec
 
+from agentrl.store.blobs import Blobs
 from agentrl.store.codec import StoredCredit, decode_credit, decode_episode, encode_credit, encode_episode
 from agentrl.store.index import BlobRow, CreditRow, EpisodeRow, Index, Record, blobs_of, credit_row_of, row_of
-from agentrl.store.info import circumstances, new_id, replace, write_json
+from agentrl.store.info import circumstances, new_id, write_json
 from agentrl.store.lines import append_line, cut_torn_line, read_lines
 from agentrl.store.lock import Lock
 from agentrl.store.shards import Frame, Location, Shards
@@ -56,6 +57,7 @@ class RunDir:
         self._lock = Lock(path / "lock") if write else None
         self._episodes = Shards(path / "episodes")
         self._credit = Shards(path / "credit")
+        self._blobs = Blobs(path / "blobs")
         self._pending: dict[str, list[Record]] = {"episodes": [], "credit": [], "blobs": []}
         self._pending_ids: set[str] = set()
         self._committed_at = time.monotonic()
@@ -178,12 +180,7 @@ class RunDir:
     def put_blob(self, data: bytes) -> str:
         """Stores bytes under their SHA-256, once. A blob that no stored episode names is swept at the end."""
         self._must_write()
-        sha = hashlib.sha256(data).hexdigest()
-        path = self._blob_path(sha)
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace(path, data, durable=False)
-        return sha
+        return self._blobs.put(data)
 
     def update_info(self, **fields: Any) -> None:
         """Sets fields of `run.json`."""
@@ -357,10 +354,7 @@ class RunDir:
         Raises:
             StoreError: it is missing.
         """
-        path = self._blob_path(sha)
-        if not path.exists():
-            raise StoreError(f"no blob {sha}", place=str(self.path), remedy="`agentrl check RUN` lists what is missing")
-        return path.read_bytes()
+        return self._blobs.get(sha)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of `metrics.jsonl`."""
@@ -404,9 +398,6 @@ class RunDir:
                 place=f"{self._episodes.folder}/{location}",
                 remedy="it was written by another version of agentrl; read it with that one",
             ) from None
-
-    def _blob_path(self, sha: str) -> Path:
-        return self.path / "blobs" / sha[:2] / sha
 
     def _commit_when_due(self) -> None:
         waiting = len(self._pending["episodes"]) + len(self._pending["credit"])
@@ -479,10 +470,7 @@ class RunDir:
         """
         if self.damage or any(noted["kind"] in ("damaged", "lost") for noted in self.repairs()):
             return
-        named = {row[0] for row in self._select("DISTINCT sha FROM all_blobs")}
-        for path in self.path.glob("blobs/*/*"):
-            if path.name not in named:
-                path.unlink()
+        self._blobs.sweep({row[0] for row in self._select("DISTINCT sha FROM all_blobs")})
 
 
 def _checked(path: str | Path) -> Path:

@@ -1,4 +1,4 @@
-"""A run, or one of its episodes, as text that `view.terminal.write` puts out."""
+"""A run, or one of its episodes, as text that `view.terminal.write` prints."""
 
 from __future__ import annotations
 
