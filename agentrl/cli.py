@@ -198,9 +198,9 @@ def list_plug_ins(
 @app.command()
 def serve(recipe: RecipeName, overrides: Set = []) -> None:  # noqa: B006
     """Start the vLLM servers of a recipe and keep them until Ctrl-C."""
-    from agentrl.commands.serve import serve as command
+    from agentrl.api.servers.vllm import serve as command
 
-    command(recipe, overrides, write_line)
+    command(recipe, overrides, note=write_line)
 
 
 @app.command()
@@ -230,9 +230,9 @@ def proxy(
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Record any agent program: it talks to this URL as to the OpenAI API, and each session becomes an episode."""
-    from agentrl.commands.proxy import proxy as command
+    from agentrl.api.servers.proxy import proxy as command
 
-    command(recipe, overrides, out=out, host=host, port=port, idle_s=idle_s, tell=write_line)
+    command(recipe, overrides=overrides, out=out, host=host, port=port, idle_s=idle_s, note=write_line)
 
 
 @app.command()

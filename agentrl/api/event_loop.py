@@ -27,6 +27,15 @@ def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     return _in_a_thread(main)
 
 
+def stop_signal() -> asyncio.Event:
+    """An event that SIGINT or SIGTERM sets. Outside the main thread nothing sets it; there `run` cancels instead."""
+    stop = asyncio.Event()
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
 @contextmanager
 def _interruptible() -> Iterator[None]:
     """Makes Ctrl-C raise KeyboardInterrupt. `asyncio.run` would cancel the task that waits here, without effect."""

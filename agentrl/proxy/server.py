@@ -14,7 +14,8 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
@@ -148,6 +149,18 @@ class Proxy:
             await sweeping
         for name in list(self.sessions):
             self.end(name)
+
+
+@asynccontextmanager
+async def listening(proxy: Proxy, host: str, port: int) -> AsyncIterator[str]:
+    """Serves the proxy until the block ends; yields its address. Port 0 selects a free port."""
+    runner = web.AppRunner(proxy.app())
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        yield f"http://{host}:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
 
 
 def _session_of(request: web.Request) -> str:

@@ -11,8 +11,8 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from agentrl.api.quickstart import figures
 from agentrl.cli import app
-from agentrl.commands.quickstart import _figures
 from tests.command import agentrl
 
 WITHOUT = {
@@ -147,7 +147,7 @@ def test_a_comparison_gives_the_figures_of_each_seed() -> None:
         before, after = ({"split": "eval", "success": each, "turns": 9.0 - each} for each in (solved[0], solved[-1]))
         return [before, *({"split": "train", "success": each} for each in solved), after]
 
-    assert _figures([run(0.0, 0.9, 0.9, 0.9), run(0.5, 0.5)]) == {
+    assert figures([run(0.0, 0.9, 0.9, 0.9), run(0.5, 0.5)]) == {
         "solved_at_start": [0.0, 0.5],
         "solved_at_end": [0.9, 0.5],
         "iterations_to_90": [4, None],

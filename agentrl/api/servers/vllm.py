@@ -1,48 +1,53 @@
-"""`agentrl serve`: the vLLM servers of a recipe, with the flags that training needs, until they are stopped."""
+"""The vLLM servers of a recipe, with the flags that training needs."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import urlsplit
 
-from agentrl.config.loader import load_recipe
+from agentrl.api import event_loop
+from agentrl.api.recipes import Overrides, given_recipe
+from agentrl.config.recipe import Recipe
 from agentrl.engines.vllm.launch import START_S, Servers, start_servers
 from agentrl.models.load import model_folder
 from agentrl.rollout.engines import named_model, serving
 from agentrl.types.errors import EngineError, RecipeError
 
+_FIRST_PORT = 8000
 
-def serve(name: str, overrides: list[str], tell: Callable[[str], None]) -> None:
-    """Starts the servers at the ports of `engine.urls` (one each; without urls `engine.replicas`, from 8000 on).
+
+def serve(recipe: str | Path | Recipe, overrides: Overrides = (), *, note: Callable[[str], None]) -> None:
+    """Runs one server per port of `engine.urls` (without urls: `engine.replicas` servers, from port 8000 on) until
+    SIGINT or SIGTERM.
 
     Args:
-        tell: is given lines for the user.
+        note: receives lines for the user.
 
     Raises:
-        RecipeError: the recipe's engine is none that is served, or its model is yet to be built.
+        RecipeError: the recipe's engine is not vllm, or its model does not exist yet.
         EngineError: a server ended by itself.
     """
-    recipe = load_recipe(name, overrides)
+    recipe = given_recipe(recipe, overrides)
     settings = recipe.engine
     if settings.use != "vllm":
         raise RecipeError(
             f"engine.use is {settings.use!r}, which needs no server", place="engine", remedy="--set engine=vllm"
         )
-    ports = [urlsplit(url).port or 8000 for url in settings.urls] or [8000 + k for k in range(settings.replicas)]
-    model = named_model(recipe)
+    ports = [urlsplit(url).port or _FIRST_PORT for url in settings.urls]
+    ports = ports or [_FIRST_PORT + index for index in range(settings.replicas)]
+    folder = model_folder(named_model(recipe))
     settings = settings.model_copy(update={"replicas": len(ports)})
-    servers = start_servers(settings, model_folder(model), serving(recipe), ports=ports)
-    tell(f"starting {len(ports)} server(s), logs in {servers.folder}")
-    asyncio.run(_attend(servers, tell))
+    servers = start_servers(settings, folder, serving(recipe), ports=ports)
+    note(f"starting {len(ports)} server(s), logs in {servers.folder}")
+    event_loop.run(lambda: _keep(servers, note))
 
 
-async def _attend(servers: Servers, tell: Callable[[str], None]) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+async def _keep(servers: Servers, note: Callable[[str], None]) -> None:
+    """Waits until a signal stops the servers, or one of them ends."""
+    stop = event_loop.stop_signal()
     try:
         ready = asyncio.create_task(servers.ready(START_S))
         stopping = asyncio.create_task(stop.wait())
@@ -51,7 +56,7 @@ async def _attend(servers: Servers, tell: Callable[[str], None]) -> None:
             ready.cancel()
             return
         await ready
-        tell(f"ready; a recipe attaches with engine: {{use: vllm, urls: [{', '.join(servers.urls)}]}}")
+        note(f"ready; a recipe attaches with engine: {{use: vllm, urls: [{', '.join(servers.urls)}]}}")
         while not stop.is_set():
             if (dead := servers.dead()) is not None:
                 raise EngineError(f"the server ended with status {dead.process.returncode}", place=str(dead.log))
