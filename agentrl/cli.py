@@ -20,7 +20,7 @@ from agentrl.view.terminal import visible
 
 
 class Commands(TyperGroup):
-    """All commands; Ctrl-C ends each with one line."""
+    """All commands. Ctrl-C ends each of them with one line."""
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
         try:
@@ -30,7 +30,7 @@ class Commands(TyperGroup):
             raise SystemExit(130) from None
 
 
-OF_STAGE = "Only the episodes of this stage, with its rewards and credit; needed where several hold episodes."
+OF_STAGE = "Only the episodes of this stage, with its rewards and credit; required if several stages have episodes."
 
 app = typer.Typer(
     name="agentrl",
@@ -50,8 +50,8 @@ Out = Annotated[Path | None, typer.Option("--out", help="Run directory; the same
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
 
 
-BEGUN_ANEW = "AGENTRL_BEGUN_ANEW"
-"""Environment: how often this command has taken its own place."""
+RESTARTS = "AGENTRL_RESTARTS"
+"""Environment variable: how often this command has restarted itself."""
 
 
 @app.command()
@@ -84,7 +84,7 @@ def rollout(
     as_json: Json = False,
     overrides: Set = [],  # noqa: B006
 ) -> None:
-    """Collect episodes. The same command again adds only what is missing."""
+    """Collect episodes. The same command again adds only the missing ones."""
     from agentrl.api.rollout import rollout as command
     from agentrl.api.run_dirs import require_whole
     from agentrl.commands.look import print_summary
@@ -102,7 +102,7 @@ def train(
     as_json: Json = False,
     overrides: Set = [],  # noqa: B006
 ) -> None:
-    """Learn. The same command again continues a run that was interrupted."""
+    """Train. The same command again continues an interrupted run."""
     from agentrl.api.run_dirs import require_whole
     from agentrl.api.train import train as command
     from agentrl.commands.look import print_summary
@@ -110,7 +110,7 @@ def train(
     try:
         done = command(recipe, overrides=overrides, out=out, engine=engine)
     except RankDied as died:
-        _begin_anew(died)
+        _restart(died)
         raise
     if done is not None:
         print_summary(done.path, as_json=as_json)
@@ -125,7 +125,7 @@ def eval(
     as_json: Json = False,
     overrides: Set = [],  # noqa: B006
 ) -> None:
-    """Measure a policy on fresh episodes."""
+    """Evaluate a policy on fresh episodes."""
     from agentrl.api.evaluate import evaluate as command
     from agentrl.api.run_dirs import require_whole
     from agentrl.commands.look import print_summary
@@ -135,8 +135,10 @@ def eval(
     if as_json:
         write_json({"run": path, **metrics})
     else:
-        told = {name: "none" if value is None else f"{value:.4g}" for name, value in metrics.items() if name != "split"}
-        print(", ".join(f"{name} {value}" for name, value in told.items()))
+        shown = {
+            name: "none" if value is None else f"{value:.4g}" for name, value in metrics.items() if name != "split"
+        }
+        print(", ".join(f"{name} {value}" for name, value in shown.items()))
         print_summary(path, as_json=False)
     require_whole(path)
 
@@ -144,13 +146,13 @@ def eval(
 @app.command()
 def reward(
     run: Run,
-    recipe: Annotated[str | None, typer.Option(help="Whose rewards; default: those of the run.")] = None,
-    name: Annotated[str, typer.Option(help="Kept under this name, beside the recorded scores.")] = "again",
+    recipe: Annotated[str | None, typer.Option(help="The recipe with the rewards; default: that of the run.")] = None,
+    name: Annotated[str, typer.Option(help="Name under which the new scores are stored.")] = "again",
     stage: Annotated[str | None, typer.Option(help=OF_STAGE)] = None,
     as_json: Json = False,
     overrides: Set = [],  # noqa: B006
 ) -> None:
-    """Score a stored run again, without new rollouts. What was recorded is never rewritten."""
+    """Score a stored run again, without new rollouts. The recorded scores stay as they are."""
     from agentrl.api.rescore import require_all_scored, rescore
     from agentrl.commands.reward import print_comparison
 
@@ -166,14 +168,16 @@ def credit(
         str | None, typer.Option(help="A built-in name or ./task.py:mine; default: the estimator of the run.")
     ] = None,
     stage: Annotated[str | None, typer.Option(help=OF_STAGE)] = None,
-    rewards: Annotated[str | None, typer.Option(help="Scores that `agentrl reward` gave under this name.")] = None,
+    rewards: Annotated[
+        str | None, typer.Option(help="The scores that `agentrl reward` stored under this name.")
+    ] = None,
     episode: Annotated[str | None, typer.Option(help="Show only this one: an id, or a part of it.")] = None,
-    limit: Annotated[int, typer.Option(help="Show at most so many episodes; with --json all.")] = 10,
-    save: Annotated[bool, typer.Option(help="Keep it with the run, for `show` and `view`.")] = False,
+    limit: Annotated[int, typer.Option(help="Maximum number of episodes to show; --json shows all.")] = 10,
+    save: Annotated[bool, typer.Option(help="Store the credit in the run, for `show` and `view`.")] = False,
     as_json: Json = False,
     overrides: Annotated[list[str], typer.Option("--set", help="A setting: --set gamma=0.9", metavar="KEY=VALUE")] = [],  # noqa: B006
 ) -> None:
-    """Say again which turn deserved what, of a stored run. Without --save nothing is written."""
+    """Compute the credit of every turn of a stored run again. Without --save nothing is written."""
     from agentrl.api.recredit import recredit
     from agentrl.commands.credit import print_credit
 
@@ -205,8 +209,8 @@ def serve(recipe: RecipeName, overrides: Set = []) -> None:  # noqa: B006
 
 @app.command()
 def simulate(
-    pipeline: Annotated[Path, typer.Argument(help="A YAML file: what a run is made of, in seconds (docs/scale.md).")],
-    times: Annotated[str, typer.Option(help="Everything in it so many times, one line each: 1,8,64")] = "1",
+    pipeline: Annotated[Path, typer.Argument(help="A YAML file with the costs of a run in seconds (docs/scale.md).")],
+    times: Annotated[str, typer.Option(help="Factors for the size of the pipeline, one line each: 1,8,64")] = "1",
     as_json: Json = False,
     overrides: Set = [],  # noqa: B006
 ) -> None:
@@ -226,7 +230,7 @@ def proxy(
     out: Out = None,
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.")] = 8300,
-    idle_s: Annotated[float, typer.Option(help="A session ends after so many seconds without a request.")] = 600.0,
+    idle_s: Annotated[float, typer.Option(help="Seconds without a request after which a session ends.")] = 600.0,
     overrides: Set = [],  # noqa: B006
 ) -> None:
     """Record any agent program: it talks to this URL as to the OpenAI API, and each session becomes an episode."""
@@ -252,7 +256,7 @@ def show(
     split: Annotated[str | None, typer.Option(help="Only episodes of this split: train, eval, demo.")] = None,
     min_reward: Annotated[float | None, typer.Option(help="Only episodes with at least this reward.")] = None,
     sort: Annotated[str, typer.Option(help="Sort by a column: reward, turns, duration_s, ...")] = "created_at",
-    limit: Annotated[int, typer.Option(help="List at most so many.")] = 20,
+    limit: Annotated[int, typer.Option(help="Maximum number of episodes to list.")] = 20,
     as_json: Json = False,
 ) -> None:
     """Look at a run, or at one episode, in the terminal."""
@@ -268,7 +272,7 @@ def show(
 def view(
     run: Run,
     export: Annotated[Path | None, typer.Option(help="The page to write; default: RUN/view.html.")] = None,
-    episodes: Annotated[int, typer.Option(help="Episodes on the page at most.")] = 200,
+    episodes: Annotated[int, typer.Option(help="Maximum number of episodes on the page.")] = 200,
     as_json: Json = False,
 ) -> None:
     """Write one static page: curves, episodes, turns, tool calls, rewards, credit."""
@@ -279,7 +283,7 @@ def view(
 
 @app.command()
 def doctor(as_json: Json = False) -> None:
-    """What this machine can do, and the command that mends what it cannot."""
+    """Show what works on this machine, and the command that fixes what does not."""
     from agentrl.commands import doctor as command
 
     findings = command.examine()
@@ -294,7 +298,7 @@ def doctor(as_json: Json = False) -> None:
 
 @recipes.command("check")
 def recipe_check(recipe: RecipeName, as_json: Json = False, overrides: Set = []) -> None:  # noqa: B006
-    """Check a recipe as far as that goes without running it."""
+    """Check a recipe without running it."""
     from agentrl.api.recipe_check import check as command
     from agentrl.commands.recipe import described
 
@@ -319,15 +323,15 @@ def recipe_schema() -> None:
     write_json(Recipe.model_json_schema())
 
 
-def _begin_anew(died: RankDied) -> None:
-    """The same command in place of this process, unless it has been given too often.
+def _restart(died: RankDied) -> None:
+    """Replaces this process by the same command; returns if no restart is left.
 
-    In a new process: collectives that wait for the dead, and what the model takes of a GPU, go with the old one.
+    A new process, because collectives that wait for the dead rank, and GPU memory, end with the old one.
     """
-    times = int(os.environ.get(BEGUN_ANEW, "0"))
-    if times < died.restarts:
-        print(f"{died.place}: {died.message}\nonce more, from the last checkpoint", file=sys.stderr, flush=True)
-        os.environ[BEGUN_ANEW] = str(times + 1)
+    restarts = int(os.environ.get(RESTARTS, "0"))
+    if restarts < died.restarts:
+        print(f"{died.place}: {died.message}\nrestarting from the last checkpoint", file=sys.stderr, flush=True)
+        os.environ[RESTARTS] = str(restarts + 1)
         restore_standard_output()
         os.execv(sys.executable, [sys.executable, "-m", "agentrl.cli", *sys.argv[1:]])
 
@@ -335,7 +339,7 @@ def _begin_anew(died: RankDied) -> None:
 def main() -> None:
     """Runs the command line; errors that agentrl raises on purpose are printed without a traceback."""
     sys.path.insert(0, str(Path.cwd()))  # so that pkg.mod:Name finds packages beside the user
-    # A shell that starts us in the background of a script has it ignored, and Python then leaves it so.
+    # A shell script that starts a command in the background makes it ignore SIGINT, and Python keeps that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     show_log()
     try:
@@ -346,7 +350,7 @@ def main() -> None:
     except SystemExit as error:
         if not (place := raised_by(error)):
             raise
-        # User code that belongs to no episode: a curriculum, credit, a loss. Nothing that it cut off may look done.
+        # User code outside of episodes (a curriculum, credit, a loss). Interrupted work must not look finished.
         print(visible(f"error: {place}: sys.exit({error.code!r})\n  -> raise an exception instead"), file=sys.stderr)
         sys.exit(1)
     except OSError as error:

@@ -44,7 +44,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class WorkersGone(AgentRLError):
-    """No worker is left, and none may be started. What ended is stored; the same command adds what is missing."""
+    """No worker is left and no restart. Finished episodes are stored; the same command adds the missing ones."""
 
 
 @asynccontextmanager
@@ -230,7 +230,7 @@ class WorkerPool:
             raise WorkersGone(
                 f"all {self._started} workers died, {self._restarts} of them replacements; the last: {self._last}",
                 place="scale",
-                remedy="mend what ends them and run the same command again: it adds what is missing; "
+                remedy="fix the cause and run the same command again: it adds the missing episodes; "
                 "or raise scale.restarts",
             )
 

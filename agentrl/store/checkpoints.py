@@ -52,5 +52,5 @@ def reading(folder: Path, read: Callable[[], T]) -> T:
         raise StoreError(
             f"not a whole checkpoint: {type(error).__name__}: {error}",
             place=str(folder),
-            remedy="remove the folder; training goes on from the checkpoint before it",
+            remedy="remove the folder; training resumes from the checkpoint before it",
         ) from error

@@ -101,15 +101,15 @@ class CreditError(AgentRLError):
 
 
 class TrainError(AgentRLError):
-    """Training cannot go on, for example because the loss is not finite."""
+    """Training cannot continue, for example because the loss is not finite."""
 
 
 class RankFailed(TrainError):
-    """Something failed on one trainer rank and not on all: the others cannot go on without it."""
+    """One trainer rank failed; the others cannot continue without it."""
 
 
 class RankDied(TrainError):
-    """A trainer rank is gone, and with it a part of the model; the last checkpoint has all of it.
+    """A trainer rank died, and with it a part of the model. The last checkpoint holds the whole model.
 
     Args:
         restarts: maximum number of restarts of the training for this reason.
@@ -118,7 +118,7 @@ class RankDied(TrainError):
     def __init__(self, message: str, *, restarts: int) -> None:
         self.restarts = restarts
         super().__init__(
-            message, place="scale.trainer_ranks", remedy="the same command goes on from the last checkpoint"
+            message, place="scale.trainer_ranks", remedy="the same command resumes from the last checkpoint"
         )
 
 

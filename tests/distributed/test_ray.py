@@ -116,7 +116,7 @@ def test_trainer_ranks_on_a_cluster_outlive_a_node(cluster, trainable: Path) -> 
     add_node(cluster)
     assert done.returncode == 0, done.stderr[-3000:]
     assert killed
-    assert "once more, from the last checkpoint" in done.stderr
+    assert "restarting from the last checkpoint" in done.stderr
     assert metrics(here / "ray") == metrics(here / "processes")
 
 

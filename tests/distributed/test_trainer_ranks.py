@@ -62,13 +62,13 @@ def test_ranks_of_ours_train_as_those_of_torchrun_also_when_some_die(trainable: 
     killer.join(timeout=10)
     assert done.returncode == 1
     assert "scale.trainer_ranks: ended before the training did: trainer rank 1: its process" in done.stderr
-    assert "was killed by SIGKILL\n  -> the same command goes on from the last checkpoint" in done.stderr
+    assert "was killed by SIGKILL\n  -> the same command resumes from the last checkpoint" in done.stderr
 
     killer = kill_at(here / "ours", "it-00002", "agentrl.distributed.process")
     done = run(command(trainable, "ours", *few, *TWO, "--json"), HERE=str(here))
     killer.join(timeout=10)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "was killed by SIGKILL\nonce more, from the last checkpoint" in done.stderr
+    assert "was killed by SIGKILL\nrestarting from the last checkpoint" in done.stderr
     assert json.loads(done.stdout)["run"] == str(here / "ours"), "the process that took its place writes the document"
     assert metrics(here / "ours") == metrics(here / "torchrun")
 

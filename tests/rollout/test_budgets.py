@@ -31,7 +31,7 @@ SPENT = [
     ("engine", 3, EngineDown, r"failed 3 episodes in a row[\s\S]*do this[\s\S]*limits.engine_failures"),
     ("refusal", 3, EngineDown, r"refused 3 episodes in a row[\s\S]*limits.engine_failures"),
     ("sandbox", 2, SandboxDown, r"2 episodes in a row failed[\s\S]*do this[\s\S]*limits.sandbox_failures"),
-    ("service", 2, ServiceDown, r"agents or rewards ask failed 2 episodes in a row[\s\S]*limits.service_failures"),
+    ("service", 2, ServiceDown, r"agents or rewards call failed 2 episodes in a row[\s\S]*limits.service_failures"),
     ("user", 2, TooManyUserErrors, r"2 episodes failed by a bug[\s\S]*limits.user_errors"),
     ("policy", 1, DeadPolicy, "why"),
 ]

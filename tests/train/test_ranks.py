@@ -105,7 +105,7 @@ def test_what_fails_on_one_rank_ends_the_others_and_each_says_why(results, folde
     assert "out of memory, trainer.update: CUDA out of memory. Tried to allocate 20.00 GiB." in said[failing]
     assert "train.token_budget" in said[failing]
     assert "the other trainer ranks cannot be reached, trainer.update" in said[1 - failing]
-    assert "goes on from the last checkpoint" in said[1 - failing]
+    assert "resumes from the last checkpoint" in said[1 - failing]
 
 
 def test_packs_are_shared_out_whole_and_each_rank_gets_as_many():

@@ -133,7 +133,7 @@ class ServerControl:
             raise EngineError(
                 f"no server took the adapter of version {version}: {lacking[0].unavailable_reason}",
                 place=lacking[0].url,
-                remedy="the server's log tells more; the same command goes on once it serves again",
+                remedy="see the server's log; run the same command again when it serves again",
             )
         return name
 

@@ -47,7 +47,7 @@ class Budget:
     in_a_row: bool = True
 
 
-_GO_ON = "and run the same command again: it adds what is missing"
+_AGAIN = "and run the same command again: it adds the missing episodes"
 
 BUDGETS: dict[str, Budget] = {
     "user": Budget(
@@ -61,25 +61,25 @@ BUDGETS: dict[str, Budget] = {
     "engine": Budget(
         EngineDown,
         "the engine failed {number} episodes in a row",
-        f"look after the engine {_GO_ON}",
+        f"fix the engine {_AGAIN}",
         "engine_failures",
     ),
     "refusal": Budget(
         EngineDown,
         "the engine's server refused {number} episodes in a row",
-        f"mend what it refuses {_GO_ON}",
+        f"fix what it refuses {_AGAIN}",
         "engine_failures",
     ),
     "sandbox": Budget(
         SandboxDown,
         "the sandboxes of {number} episodes in a row failed",
-        f"look after the sandbox backend {_GO_ON}",
+        f"fix the sandbox backend {_AGAIN}",
         "sandbox_failures",
     ),
     "service": Budget(
         ServiceDown,
-        "what tools, agents or rewards ask failed {number} episodes in a row",
-        f"look after that {_GO_ON}",
+        "a service that tools, agents or rewards call failed {number} episodes in a row",
+        f"fix the service {_AGAIN}",
         "service_failures",
     ),
 }

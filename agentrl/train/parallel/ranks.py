@@ -26,7 +26,7 @@ PATIENCE = timedelta(hours=24)
 """So long the other ranks wait for the next call: rank 0 may be playing episodes."""
 
 SMALLER = (
-    "lower train.token_budget and train.logits_mb, or set train.activation_checkpointing: the same command goes on "
+    "lower train.token_budget and train.logits_mb, or set train.activation_checkpointing: the same command continues "
     "with them. For a new run also train.precision, train.lora, train.trainable; or more ranks"
 )
 """What helps when memory is short. The first three change how a step is computed, not what it is."""
@@ -171,7 +171,7 @@ def named_failures(where: str) -> Iterator[None]:
         if isinstance(error, dist.DistError) or "/gloo/" in said:
             raise RankFailed(
                 f"the other trainer ranks cannot be reached, {where}: {said}",
-                remedy="if one has ended, its own output tells why; the same command goes on from the last checkpoint",
+                remedy="if one has ended, its own output says why; the same command resumes from the last checkpoint",
             ) from error
         raise
 
