@@ -119,8 +119,7 @@ def _tokenizer_of(run: RunDir) -> Tokenizer:
 
     if run.info.get("agent") is not None:
         return ByteTokenizer()
-    model = recipe_from_run(run.info).model
-    assert model is not None
+    model = recipe_from_run(run.info).required_model
     if run.info["command"] == "train":
         model = model.at(newest_checkpoint(run.path))
     return HFTokenizer(load_tokenizer(model))

@@ -310,6 +310,18 @@ class Recipe(Section):
         return self
 
     @property
+    def required_model(self) -> ModelSettings:
+        """The section `model`.
+
+        Raises:
+            RecipeError: there is none.
+        """
+        if self.model is None:
+            remedy = "--agent NAME plays a script, or --set 'model={path: FOLDER}'"
+            raise RecipeError("the recipe has no 'model'", remedy=remedy)
+        return self.model
+
+    @property
     def launches_servers(self) -> bool:
         """Whether vLLM servers are started on the Ray cluster of `scale`."""
         return self.scale.use == "ray" and self.engine.use == "vllm" and not self.engine.urls

@@ -203,7 +203,7 @@ async def _launch_ranks(
     size, start_s, restarts = recipe.scale.trainer_ranks, recipe.scale.start_s, recipe.scale.restarts
     if size == 1:
         return LaunchedRanks(Ranks(), [])
-    cuda = _computes_on_cuda(recipe)
+    cuda = on_cuda(recipe.required_model)
     _speak_towards((launcher.host, 9))
     store = TCPStore(launcher.host, 0, size, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=start_s))
     try:
@@ -251,11 +251,6 @@ def _speak_towards(address: tuple[str, int]) -> None:
                     os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
 
 
-def _computes_on_cuda(recipe: Recipe) -> bool:
-    assert recipe.model is not None
-    return on_cuda(recipe.model)
-
-
 def _gpus_each(recipe: Recipe) -> float:
     given = recipe.scale.rank_gpus
-    return float(_computes_on_cuda(recipe)) if given is None else given
+    return float(on_cuda(recipe.required_model)) if given is None else given

@@ -177,8 +177,7 @@ def count_layers(settings: ModelSettings) -> int | None:
         RecipeError: there is no such model.
     """
     if settings.path is None:
-        assert settings.scratch is not None
-        return settings.scratch.layers
+        return settings.scratch.layers if settings.scratch is not None else None
     place = find_model(settings.path)
     if place.suffix != ".gguf":
         config = json.loads((place / "config.json").read_bytes())

@@ -63,8 +63,7 @@ def engine_of(recipe: Recipe, loaded: LoadedModel, launch_servers: LaunchServers
 
     from agentrl.models.load import cast_weights
 
-    assert recipe.model is not None
-    model = cast_weights(copy.deepcopy(loaded.model), getattr(torch, recipe.model.dtype))
+    model = cast_weights(copy.deepcopy(loaded.model), getattr(torch, recipe.required_model.dtype))
     return _torch(recipe, model, loaded.max_context, tokenizer)
 
 
@@ -111,13 +110,13 @@ def serving(recipe: Recipe, *, trains: bool = False) -> Serving:
     from agentrl.engines.vllm.launch import Serving
     from agentrl.engines.vllm.transfer import backend_of
 
-    assert recipe.model is not None
+    model = recipe.required_model
     lora = recipe.train.lora if recipe.train is not None else None
-    needed, allowed = needed_context(recipe), _allowed_context(recipe.model)
+    needed, allowed = needed_context(recipe), _allowed_context(model)
     context = needed if needed is not None and allowed is not None and needed < allowed else None
     gpus = _trainer_gpus(recipe) if trains else 0
     transfer = backend_of(recipe.engine, recipe.base)
-    return Serving(recipe.model.dtype, context, None if lora is None else lora.rank, gpus, transfer)
+    return Serving(model.dtype, context, None if lora is None else lora.rank, gpus, transfer)
 
 
 def check_servers(recipe: Recipe) -> None:
@@ -129,8 +128,7 @@ def check_servers(recipe: Recipe) -> None:
     from agentrl.engines.vllm.launch import Serving, prepare
 
     if recipe.engine.use == "vllm" and not recipe.engine.urls and not recipe.launches_servers:
-        assert recipe.model is not None
-        prepare(recipe.engine, Serving(recipe.model.dtype, trainer_gpus=_trainer_gpus(recipe)))
+        prepare(recipe.engine, Serving(recipe.required_model.dtype, trainer_gpus=_trainer_gpus(recipe)))
 
 
 def needed_context(recipe: Recipe) -> int | None:
@@ -162,9 +160,8 @@ def _allowed_context(model: ModelSettings) -> int | None:
 
 def _trainer_gpus(recipe: Recipe) -> int:
     """GPUs of this machine that the training computes on: the first ones, one a rank."""
-    assert recipe.model is not None
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(ranks, recipe.scale.trainer_ranks) if on_cuda(recipe.model) else 0
+    return max(ranks, recipe.scale.trainer_ranks) if on_cuda(recipe.required_model) else 0
 
 
 def named_model(recipe: Recipe) -> ModelSettings:
@@ -173,16 +170,14 @@ def named_model(recipe: Recipe) -> ModelSettings:
     Raises:
         RecipeError: there is none, or training has yet to build it.
     """
-    if recipe.model is None:
-        remedy = "--agent NAME plays a script, or --set 'model={path: FOLDER}'"
-        raise RecipeError("the recipe has no 'model'", remedy=remedy)
-    if recipe.model.scratch is not None:
+    model = recipe.required_model
+    if model.scratch is not None:
         raise RecipeError(
             "the recipe's model is built by training",
             place="model.scratch",
             remedy="agentrl train first, then agentrl eval RUN, or --set 'model={path: RUN/checkpoints/it-...}'",
         )
-    return recipe.model
+    return model
 
 
 def _open_torch(parts: Parts, _: LaunchServers | None) -> tuple[Engine, Renderer]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 import msgspec
 
 from agentrl.config.limits import Limits
-from agentrl.rewards.components import Component, RewardSet
+from agentrl.rewards.components import Component, OpenSandbox, RewardSet
 from agentrl.rewards.steps import Values
 from agentrl.rollout.faults.failures import describe
 from agentrl.rollout.faults.outage import Outage
 from agentrl.types.episode import Episode, Turn
 from agentrl.types.errors import InfraError, RecipeError
-from agentrl.types.sandbox import Backend, Sandbox, SandboxSpec
+from agentrl.types.sandbox import Backend, SandboxSpec
 
 
 class Rescorer:
@@ -36,7 +37,9 @@ class Rescorer:
         spec: SandboxSpec,
     ) -> None:
         self._rewards, self._read, self._limits, self._earlier = rewards, read, limits, earlier
-        self._backend, self._spec, self._outage = backend, spec, Outage()
+        self._open_sandbox: OpenSandbox | None = None
+        if backend is not None:
+            self._open_sandbox = partial(Outage().create, backend, spec, "reward", limits.sandbox_s)
 
     def expect(self, items: Sequence[str]) -> None:
         """They are stored."""
@@ -73,14 +76,10 @@ class Rescorer:
                 found[component.name] = _recorded(component, episode)
                 notes[component.name] = "as recorded: it needs the sandbox of the episode"
                 continue
-            found[component.name], note = await component(episode.task, bare, None, self._fresh)
+            found[component.name], note = await component(episode.task, bare, None, self._open_sandbox)
             if note:
                 notes[component.name] = note
         return self._rewards.combine(bare, found, notes).onto(bare)
-
-    async def _fresh(self) -> Sandbox:
-        assert self._backend is not None
-        return await self._outage.create(self._backend, self._spec, "reward", self._limits.sandbox_s)
 
 
 def _recorded(component: Component, episode: Episode) -> float | None:

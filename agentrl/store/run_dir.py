@@ -27,7 +27,7 @@ from agentrl.store.index import BlobRow, CreditRow, EpisodeRow, Index, Record, b
 from agentrl.store.info import circumstances, new_id, write_json
 from agentrl.store.lines import append_line, cut_torn_line, read_lines
 from agentrl.store.lock import Lock
-from agentrl.store.shards import Frame, Location, Shards
+from agentrl.store.shards import Location, Shards
 from agentrl.types.episode import Episode
 from agentrl.types.errors import StoreError
 
@@ -428,8 +428,8 @@ class RunDir:
         self.damage = []
         for table, shards in self._logs():
             for frame in shards.scan(self._index.ends(table)):
-                if frame.state == "whole":
-                    self._index_frame(table, frame)
+                if frame.data is not None:
+                    self._index_record(table, frame.data, frame.location)
                 elif self._write:
                     where = frame.location
                     kind = frame.state
@@ -442,17 +442,16 @@ class RunDir:
                     self._commit()
         self._commit()
 
-    def _index_frame(self, table: str, frame: Frame) -> None:
-        assert frame.data is not None
+    def _index_record(self, table: str, data: bytes, location: Location) -> None:
         try:
             if table == "credit":
-                self._pending["credit"].append(credit_row_of(decode_credit(frame.data), frame.location))
+                self._pending["credit"].append(credit_row_of(decode_credit(data), location))
                 return
-            episode = decode_episode(frame.data)
+            episode = decode_episode(data)
         except msgspec.DecodeError:
-            self.damage.append(f"{table}/{frame.location}")
+            self.damage.append(f"{table}/{location}")
             return
-        self._pending["episodes"].append(row_of(episode, frame.location))
+        self._pending["episodes"].append(row_of(episode, location))
         self._pending["blobs"] += [BlobRow(episode.id, sha) for sha in sorted(blobs_of(episode))]
 
     def _logs(self) -> list[tuple[str, Shards]]:

@@ -61,7 +61,7 @@ class ComputeThread:
             self._loop = asyncio.get_running_loop()
             on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
             device = torch.cuda.current_device() if on_gpu else None
-            threading.Thread(target=self._work, args=[device], name="agentrl-trainer", daemon=True).start()
+            threading.Thread(target=self._work, args=[self._loop, device], name="agentrl-trainer", daemon=True).start()
         future: asyncio.Future[Result] = self._loop.create_future()
         self._jobs.put(lambda: self._answer(future, function, args))
         return await future
@@ -77,27 +77,22 @@ class ComputeThread:
         """Ends the thread after its last call, without waiting."""
         self._jobs.put(None)
 
-    def _work(self, device: int | None) -> None:
+    def _work(self, loop: asyncio.AbstractEventLoop, device: int | None) -> None:
         if device is not None:  # by default every thread starts on the first GPU
             torch.cuda.set_device(device)
         torch.set_num_threads(self._threads)
         while (job := self._jobs.get()) is not None:
             job()
             del job  # it holds the model
-        self._tell(self._ended.set)
+        _call_in(loop, self._ended.set)
 
     def _answer(self, future: asyncio.Future[Result], function: Callable[..., Result], args: tuple[Any, ...]) -> None:
         try:
             result = function(*args)
         except BaseException as error:
-            self._tell(_settle, future.set_exception, future, error)
+            _call_in(future.get_loop(), _settle, future.set_exception, future, error)
         else:
-            self._tell(_settle, future.set_result, future, result)
-
-    def _tell(self, function: Callable[..., None], *args: Any) -> None:
-        assert self._loop is not None
-        with suppress(RuntimeError):  # The loop was closed: nobody waits.
-            self._loop.call_soon_threadsafe(function, *args)
+            _call_in(future.get_loop(), _settle, future.set_result, future, result)
 
 
 def compute_of(size: int, *, beside: bool = False) -> Compute:
@@ -118,6 +113,12 @@ async def in_thread(function: Callable[[], Result]) -> Result:
         return await thread.call(function)
     finally:
         thread.dismiss()
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: Any) -> None:
+    """Calls a function in the event loop's thread, unless the loop is closed: then nobody waits for the result."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function, *args)
 
 
 def _settle(answer: Callable[[Any], None], future: asyncio.Future[Any], value: Any) -> None:

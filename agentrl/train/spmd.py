@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from agentrl.config.train import TrainSettings
+from agentrl.train.auxiliary.models import AuxiliarySettings
 from agentrl.train.parallel.ranks import Ranks, named_failures
 from agentrl.train.trainer import Trainer
 from agentrl.types.errors import RankFailed, TrainError
@@ -25,7 +26,7 @@ def driver_trainer(
     reference: Any | None,
     base: Path,
     ranks: Ranks,
-    auxiliary: Sequence[str] = (),
+    auxiliary: Mapping[str, AuxiliarySettings] | None = None,
 ) -> Trainer:
     """Makes the trainer of rank 0, and makes the other ranks create theirs.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers.core_model_loading import revert_weight_conversion
 
 from agentrl.config.train import LossSettings, TrainSettings
-from agentrl.train.auxiliary.models import auxiliary_model, make_backbone
+from agentrl.train.auxiliary.models import AuxiliarySettings, auxiliary_model, make_backbone
 from agentrl.train.losses.batch import TokenBatch
 from agentrl.train.losses.loss import PreferenceLoss
 from agentrl.train.losses.objective import Objective
@@ -54,7 +54,7 @@ class Trainer:
         reference: the frozen reference policy of `settings.kl`.
         base: folder that references to user code in the settings are relative to.
         ranks: the processes that train together; each has its shards of the weights and its packs (FSDP2).
-        auxiliary: names of the auxiliary models, as in `required_models`; they start as copies of the model.
+        auxiliary: the auxiliary models, as `required_models` returns them; they start as copies of the model.
 
     Attributes:
         unpacked: the reason why `packing: auto` trains one row per branch; None if it packs prefix trees.
@@ -71,7 +71,7 @@ class Trainer:
         reference: Any | None = None,
         base: Path = Path(),
         ranks: Ranks | None = None,
-        auxiliary: Sequence[str] = (),
+        auxiliary: Mapping[str, AuxiliarySettings] | None = None,
     ) -> None:
         self.settings, self.base, self.ranks, self.role = settings, base, ranks or Ranks(), "trainer"
         self.objective = Objective.of(settings, base)
@@ -81,7 +81,8 @@ class Trainer:
             add_adapters(model, settings.lora)
         if settings.trainable is not None:
             train_top_layers(model, settings.trainable.top_layers)
-        bodies = {name: make_backbone(name, model, settings) for name in auxiliary}
+        auxiliary = auxiliary or {}
+        bodies = {name: make_backbone(each, model) for name, each in auxiliary.items()}
         self.policy = self._policy(model, settings.activation_checkpointing)
         self.unpacked = choose_layout(self.policy, settings.packing)
         self._router_weight = router_coefficient(model.config.get_text_config(), settings.router_loss)
@@ -98,7 +99,8 @@ class Trainer:
                 shard(policy, self.ranks)
         self.optimizer = self._adamw(settings.lr)
         self.auxiliary = {
-            name: auxiliary_model(name, own.get(name, self.policy), settings, self.ranks) for name in bodies
+            name: auxiliary_model(name, each, own.get(name, self.policy), settings.token_budget, self.ranks)
+            for name, each in auxiliary.items()
         }
         self.steps = 0
 

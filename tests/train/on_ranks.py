@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 
 from agentrl.config.train import PreferenceLossSettings, TrainSettings
-from agentrl.train.auxiliary.models import REWARD_MODEL
+from agentrl.train.auxiliary.models import REWARD_MODEL, required_models
 from agentrl.train.parallel.ranks import Ranks
 from agentrl.train.parallel.shards import full_tensor
 from agentrl.train.spmd import driver_trainer, worker_loop
@@ -87,7 +87,9 @@ def run_learner(case: str, ranks: Ranks) -> dict[str, Any]:
     """Twice `steps` steps, with the state taken out and put back in between; what it says after each."""
     name, settings = LEARNERS[case]
     own = TrainSettings(**settings)
-    trainer = driver_trainer(llama(), own, reference=None, base=Path(), ranks=ranks, auxiliary=[name])
+    trainer = driver_trainer(
+        llama(), own, reference=None, base=Path(), ranks=ranks, auxiliary=required_models(own, {name, "prm_logprob"})
+    )
     learner: Any = trainer.auxiliary[name]
     rows = rows_of_case()
     values = trainer.logprobs(rows)

@@ -60,12 +60,11 @@ async def code_tests(
         RecipeError: `files` without a sandbox of the agent; or isolation of code that is not Python.
     """
     tests = _tests(task, key)
-    if files and sandbox is None:
-        raise RecipeError("code_tests takes files from the agent's sandbox, and there is none", place="rewards")
     solution: dict[str, bytes] = {}
     try:
         for path in files or ():
-            assert sandbox is not None
+            if sandbox is None:
+                raise RecipeError("code_tests takes files from the agent's sandbox, and there is none", place="rewards")
             solution[path] = await sandbox.read(path, limit=_FILE_LIMIT)
     except FileNotFoundError:
         return Scored(0.0, f"the agent left no {path}")

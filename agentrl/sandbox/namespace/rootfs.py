@@ -212,8 +212,7 @@ class Host:
         """
         if path not in self._known:
             python, mounts = self._host_system() if path is None else self._own_system(path)
-            assert self._folder is not None
-            tools = self._folder / f"tools{len(self._known)}"
+            tools = self.folder / f"tools{len(self._known)}"
             tools.mkdir(exist_ok=True)
             tools.chmod(0o755)
             mounts += ["--ro-bind", str(tools), TOOLS, "--proc", "/proc", "--dev", "/dev", *self._masks()]

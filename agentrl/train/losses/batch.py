@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from agentrl.types.errors import TrainError
+
 MAX_LOG_RATIO = 20.0
 """Log-ratios are clamped to +- this, so that one broken token cannot overflow the loss (verl does the same)."""
 
@@ -41,6 +43,17 @@ class TokenBatch:
     def log_ratio(self) -> Tensor:
         """log(policy / old policy) [n], clamped."""
         return (self.logprob - self.old_logprob).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+    @property
+    def ref_log_ratio(self) -> Tensor:
+        """log(policy / reference policy) [n].
+
+        Raises:
+            TrainError: there is no reference policy.
+        """
+        if self.ref_logprob is None:
+            raise TrainError("the loss needs a reference policy, and the trainer has none", place="train.loss")
+        return self.logprob - self.ref_logprob
 
     def sequence(self, what: str) -> Tensor:
         """The index that tells `episode` or `turn` apart [n]."""

@@ -90,8 +90,7 @@ def importance_weight(batch: TokenBatch, settings: ImportanceSettings) -> Tensor
 
 def kl_loss(batch: TokenBatch, settings: KlSettings) -> Tensor:
     """The KL term of each token [n], with the gradient that the settings ask for."""
-    assert batch.ref_logprob is not None
-    difference = batch.logprob - batch.ref_logprob
+    difference = batch.ref_log_ratio
     value = kl_estimate(difference, settings.estimator.rstrip("+"))
     if settings.unbiased:
         return batch.log_ratio.exp() * value

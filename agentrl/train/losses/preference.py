@@ -88,7 +88,7 @@ def kto(batch: TokenBatch, settings: Kto) -> Result:
     z, the baseline, is in `advantage`: how far policy and reference are apart on mismatched episodes of the step, at
     least 0, without gradient.
     """
-    ratio = sum_by(_log_ratio(batch), batch.episode)
+    ratio = sum_by(batch.ref_log_ratio, batch.episode)
     first = first_tokens(batch.episode)
     score = settings.beta * (ratio - batch.advantage[first])
     good = batch.reward[first] > 0
@@ -97,15 +97,9 @@ def kto(batch: TokenBatch, settings: Kto) -> Result:
     return loss[batch.episode], torch.zeros_like(batch.logprob, dtype=torch.bool)
 
 
-def _log_ratio(batch: TokenBatch) -> Tensor:
-    if batch.ref_logprob is None:
-        raise TrainError("the loss needs a reference policy, and the trainer has none", place="train.loss")
-    return batch.logprob - batch.ref_logprob
-
-
 def _log_ratios(batch: TokenBatch, *, mean: bool = False) -> Sides:
     """d of both sides; `mean`: by token."""
-    return _by_side(batch, (mean_by if mean else sum_by)(_log_ratio(batch), batch.episode))
+    return _by_side(batch, (mean_by if mean else sum_by)(batch.ref_log_ratio, batch.episode))
 
 
 def _by_side(batch: TokenBatch, of_episode: Tensor) -> Sides:

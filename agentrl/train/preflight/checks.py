@@ -88,7 +88,7 @@ def check_training(parts: Parts, *, begins: bool = True) -> TrainingRecipe:
         )
     check_model(recipe, recipe.train, begins)
     load_loss(recipe.train.loss, recipe.base)
-    check_signal(parts, credit, load_parts(recipe.curriculum, recipe.base, recipe.scripts))
+    check_signal(recipe, parts, credit, load_parts(recipe.curriculum, recipe.base, recipe.scripts))
     return recipe
 
 

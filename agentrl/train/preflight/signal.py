@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from agentrl.config.recipe import TrainingRecipe
 from agentrl.credit.registry import CreditAssigner
 from agentrl.curriculum.parts import Part
 from agentrl.rollout.builder import Parts
@@ -13,7 +14,7 @@ OTHER_SIGNALS = frozenset({"gold_logprob", "process", "progress", "wrong", "prm_
 """Columns of the credit table that provide a training signal without any reward."""
 
 
-def check_signal(parts: Parts, credit: CreditAssigner, curriculum: Collection[Part]) -> None:
+def check_signal(recipe: TrainingRecipe, parts: Parts, credit: CreditAssigner, curriculum: Collection[Part]) -> None:
     """Refuses recipes whose training would learn nothing, or something other than the rewards.
 
     Args:
@@ -25,8 +26,6 @@ def check_signal(parts: Parts, credit: CreditAssigner, curriculum: Collection[Pa
         CreditError: all rewards are turn rewards and the estimator does not read them; or it does not read the reward
             that contains the KL penalty.
     """
-    recipe = parts.recipe
-    assert recipe.train is not None
     if recipe.sampling.top_p < 1:
         raise RecipeError(
             f"sampling.top_p is {recipe.sampling.top_p:g}: the trainer computes probabilities over the whole "
