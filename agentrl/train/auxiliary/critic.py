@@ -23,16 +23,16 @@ from agentrl.types.sample import TrainingSample
 
 
 class Critic:
-    """Says a number of the state in which each trained token was sampled.
+    """Predicts a value for the state in which each trained token was sampled.
 
-    With `body: policy` the head reads the policy's own states and the gradient stops there: the policy is trained by
-    its own loss alone. With `body: copy` a copy of the model is trained along with the head.
+    With `body: policy` the head reads the policy's hidden states, and the gradient stops there: only its own loss
+    trains the policy. With `body: copy` a copy of the model trains together with the head.
 
     Args:
-        body: the policy, or the copy.
-        token_budget: unique tokens of one forward pass at most.
-        ranks: the processes that train it together. The head is whole on each of them.
-        role: which of the trainer's critics it is.
+        body: the policy or the copy.
+        token_budget: maximum number of unique tokens per forward pass.
+        ranks: the processes that train the critic together. Every rank has the whole head.
+        role: the name of this critic among the auxiliary models.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Critic:
         model = body.model
         size = model.config.get_text_config().hidden_size
         self.head = nn.Linear(size, 1, device=model.device, dtype=torch.float32)
-        # Zero at first: an untrained critic changes no advantage.
+        # Starts at zero: an untrained critic changes no advantage.
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
         groups = [{"params": list(self.head.parameters()), "lr": settings.lr}]
@@ -59,7 +59,7 @@ class Critic:
 
     @collective
     def predict(self, samples: Sequence[TrainingSample]) -> list[Floats]:
-        """What the critic says of every trained token; 0 at the others. As long as the samples."""
+        """The values of all trained tokens, 0 at the others; one array per sample, with the sample's length."""
         out = [np.zeros(len(sample.token_ids), np.float32) for sample in samples]
         with torch.no_grad():
             for packed, own in self.ranks.packs(samples, self.token_budget, self.body.layout):
@@ -71,12 +71,12 @@ class Critic:
 
     @collective
     def fit_values(self, samples: Sequence[TrainingSample], targets: Sequence[Floats]) -> dict[str, float]:
-        """Moves the values towards targets, `steps` times over all samples.
+        """Fits the values to targets in `steps` steps over all samples.
 
-        Their loss is the mean of `value_loss` over the tokens that are asked, old values being those before this call.
+        The loss is the mean of `value_loss` over the tokens with a target; the old values are those before this call.
 
         Args:
-            targets: as long as the samples; NaN where the critic is not asked.
+            targets: one array per sample, with the sample's length; NaN where a token has no target.
         """
         before = self.predict(samples)
         asked = sum(int(np.isfinite(y[sample.loss_mask]).sum()) for sample, y in zip(samples, targets, strict=True))
@@ -90,9 +90,9 @@ class Critic:
 
     @collective
     def fit_progress(self, samples: Sequence[TrainingSample]) -> dict[str, float]:
-        """Moves what is said of the turns of each episode towards summing up to its reward: mean squared error.
+        """Fits the progress of the turns so that it sums to the reward of each episode: mean squared error.
 
-        The progress of a turn is what is said of its last token (SPA-RL, arXiv:2505.20732).
+        The progress of a turn is the value of its last token (SPA-RL, arXiv:2505.20732).
         """
         packs = self.ranks.packs(samples, self.token_budget, self.body.layout)
         last = [_last_tokens(sample) for sample in samples]
@@ -106,7 +106,7 @@ class Critic:
         errors: list[float] = []
 
         def sums() -> Tensor:
-            """Of each episode, what its turns come to now. An episode's branches may lie in several packs."""
+            """The current sum over the turns of each episode. The branches of an episode may be in several packs."""
             found = torch.zeros(len(names))
             with torch.no_grad():
                 for (packed, _), who, end in zip(packs, owner, ends, strict=True):
@@ -127,20 +127,20 @@ class Critic:
 
     @collective
     def state_dict(self) -> dict[str, Any]:
-        """What continues the critic exactly, on any number of ranks."""
+        """The state that resumes the critic exactly, on any number of ranks."""
         body = {} if self.frozen else {"body": full_state_dict(self.body.model, device="cpu")}
         return {"head": self.head.state_dict(), "optimizer": full_optimizer_state_dict(self.optimizer), **body}
 
     @collective
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes what `state_dict` returned."""
+        """Loads a result of `state_dict`."""
         load_full_state_dict(self.head, state["head"], self.ranks)
         load_full_optimizer_state_dict(self.optimizer, state["optimizer"], self.ranks)
         if not self.frozen:
             load_full_state_dict(self.body.model, state["body"], self.ranks)
 
     def _fit(self, packs: list[tuple[Pack, bool]], loss: Callable[[Tensor, Pack], Tensor]) -> float:
-        """`steps` steps on the sum of `loss(values, pack)` over the packs of all ranks; the last step's sum."""
+        """Takes `steps` steps on the sum of `loss(values, pack)` over the packs of all ranks. Returns the last sum."""
         held = [self._hidden(packed) for packed, _ in packs] if self.frozen else None
         total = 0.0
         for _ in range(self.settings.steps):
@@ -161,27 +161,27 @@ class Critic:
         self.optimizer.zero_grad()
 
     def _hidden(self, packed: Pack) -> Tensor:
-        """The body's last hidden states [Q, H] where the pack's predictions are made."""
+        """The body's last hidden states [Q, H] at the pack's predictions."""
         with torch.set_grad_enabled(not self.frozen and torch.is_grad_enabled()):
             return self.body.states(packed)
 
     def _say(self, hidden: Tensor, packed: Pack) -> Tensor:
-        """[E], by entry of the pack."""
+        """The value [E] of each entry of the pack."""
         said: Tensor = self.head(hidden)[:, 0]
         return said[torch.from_numpy(packed.prediction_index).to(said.device)]
 
 
 def value_loss(value: Tensor, target: Tensor, old: Tensor, clip: float | None) -> Tensor:
-    """By token, max((v - y)^2, (v' - y)^2) / 2, where v' is v, but no farther than `clip` from the old value.
+    """Per token, max((v - y)^2, (v' - y)^2) / 2, where v' is v clipped to within `clip` of the old value.
 
-    verl core_algos.compute_value_loss. A value that has moved that far towards its target gets no gradient any more.
+    verl core_algos.compute_value_loss. A value that has moved by `clip` towards its target gets no gradient.
     """
     near = value if clip is None else old + (value - old).clamp(-clip, clip)
     return 0.5 * torch.maximum((value - target) ** 2, (near - target) ** 2)
 
 
 def _last_tokens(sample: TrainingSample) -> Floats:
-    """1 at the last token of every trained turn, else 0."""
+    """1 at the last token of each trained turn, else 0."""
     out = np.zeros(len(sample.token_ids), np.float32)
     out[[end - 1 for _, _, end in sample.turn_spans]] = 1
     return out

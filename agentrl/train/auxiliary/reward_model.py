@@ -23,15 +23,16 @@ from agentrl.types.sample import TrainingSample
 
 
 class ImplicitRewardModel:
-    """Learns from outcomes alone (PRIME, arXiv:2502.01456, eq. 3 and 5).
+    """Learns from outcomes only (PRIME, arXiv:2502.01456, eq. 3 and 5).
 
-    The reward of a token is beta * (log-probability here - under the reference); an episode's is their sum, and its
-    sigmoid is the probability that the episode is a good one. Cross-entropy against the outcome trains it.
+    The reward of a token is beta * (log-probability here - log-probability under the reference). The reward of an
+    episode is the sum over its tokens, and the sigmoid of that is the probability that the episode is good. The loss is
+    the cross-entropy against the outcome.
 
     Args:
-        policy: on a copy of the policy's model, which is trained.
-        token_budget: unique tokens of one forward pass at most.
-        ranks: the processes that train it together.
+        policy: wraps a copy of the policy's model, which this class trains.
+        token_budget: maximum number of unique tokens per forward pass.
+        ranks: the processes that train the model together.
     """
 
     role = "reward_model"
@@ -46,7 +47,7 @@ class ImplicitRewardModel:
 
     @collective
     def logprobs(self, samples: Sequence[TrainingSample]) -> list[Floats]:
-        """Log-probabilities of the samples' trained tokens; 0 at the others. As long as the samples."""
+        """Log-probabilities of the trained tokens, 0 at the others; one array per sample, with the sample's length."""
         out = [np.zeros(len(sample.token_ids), np.float32) for sample in samples]
         with torch.no_grad():
             for packed, own in self.ranks.packs(samples, self.token_budget, self.policy.layout):
@@ -58,14 +59,14 @@ class ImplicitRewardModel:
 
     @collective
     def fit(self, samples: Sequence[TrainingSample], reference: Sequence[Floats]) -> dict[str, float]:
-        """Takes `steps` steps towards telling the samples' episodes apart.
+        """Takes `steps` steps that separate good episodes from bad ones.
 
         Args:
-            reference: log-probabilities under the reference, as `logprobs` gives them.
+            reference: log-probabilities under the reference, as `logprobs` returns them.
 
         Returns:
             reward_model_loss: mean cross-entropy (nats) before the last step; reward_model_accuracy: share of the
-            episodes that were on the right side of 1/2 then.
+            episodes whose probability was on the right side of 1/2 at that time.
         """
         settings = self.settings
         names = {name: number for number, name in enumerate(dict.fromkeys(sample.episode_id for sample in samples))}
@@ -91,7 +92,7 @@ class ImplicitRewardModel:
 
     @collective
     def state_dict(self) -> dict[str, Any]:
-        """What continues the model exactly, on any number of ranks."""
+        """The state that resumes the model exactly, on any number of ranks."""
         return {
             "model": full_state_dict(self.policy, device="cpu"),
             "optimizer": full_optimizer_state_dict(self.optimizer),
@@ -99,14 +100,14 @@ class ImplicitRewardModel:
 
     @collective
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes what `state_dict` returned."""
+        """Loads a result of `state_dict`."""
         load_full_state_dict(self.policy, state["model"], self.ranks)
         load_full_optimizer_state_dict(self.optimizer, state["optimizer"], self.ranks)
 
     def _likely(
         self, samples: Sequence[TrainingSample], reference: Sequence[Floats], owner: NDArray[Any], episodes: int
     ) -> NDArray[np.float64]:
-        """Probability that each episode is a good one. An episode's branches add up."""
+        """The probability that each episode is good. The branches of an episode are summed."""
         ratio = [float((ours - theirs).sum()) for ours, theirs in zip(self.logprobs(samples), reference, strict=True)]
         likely: NDArray[np.float64] = 1 / (1 + np.exp(-self.settings.beta * np.bincount(owner, ratio, episodes)))
         return likely

@@ -1,4 +1,4 @@
-"""What a loss sees: the trained tokens of a step, as flat tensors."""
+"""The input of a loss: the trained tokens of a step as flat tensors."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from torch import Tensor
 from agentrl.types.errors import TrainError
 
 MAX_LOG_RATIO = 20.0
-"""Log-ratios are clamped to +- this, so that one broken token cannot overflow the loss (verl does the same)."""
+"""Log-ratios are clamped to +- this value, so that one bad token cannot overflow the loss (as in verl)."""
 
 
 @dataclass(frozen=True)
 class TokenBatch:
-    """Trained tokens of samples; n in all. Logarithms are natural.
+    """The n trained tokens of some samples. Logarithms are natural.
 
     Attributes:
-        logprob: float32 [n], under the policy that is trained; carries the gradient.
+        logprob: float32 [n], under the trained policy; carries the gradient.
         old_logprob: float32 [n], under the policy before the iteration's first step.
-        behaviour_logprob: float32 [n], as the engine reported them when it sampled.
+        behaviour_logprob: float32 [n], as reported by the engine at sampling.
         advantage: float32 [n].
-        reward: float32 [n], of the token's episode.
-        weight: float32 [n], of the token's loss in the sum (`token_weights`).
-        episode, turn, group: int64 [n], equal for tokens of the same one. Turns are told apart across episodes.
+        reward: float32 [n], reward of the token's episode.
+        weight: float32 [n], weight of the token's loss in the sum (`token_weights`).
+        episode, turn, group: int64 [n], index of the token's episode, turn and group. Turns of different episodes have
+            different indices.
         ref_logprob: float32 [n], under the reference policy; None if there is none.
     """
 
@@ -56,15 +57,15 @@ class TokenBatch:
         return self.logprob - self.ref_logprob
 
     def sequence(self, what: str) -> Tensor:
-        """The index that tells `episode` or `turn` apart [n]."""
+        """The index [n] of the given kind: `episode` or `turn`."""
         return self.episode if what == "episode" else self.turn
 
 
 def sum_by(values: Tensor, index: Tensor) -> Tensor:
-    """Sums of `values` [n] by `index`: entry k is the sum where the index is k [largest index + 1]."""
+    """Sums of `values` [n] by `index` [largest index + 1]: entry k is the sum over positions with index k."""
     return values.new_zeros(int(index.max()) + 1).index_add(0, index, values)
 
 
 def mean_by(values: Tensor, index: Tensor) -> Tensor:
-    """Means of `values` [n] by `index` [largest index + 1]; 0 for an index that is not there."""
+    """Means of `values` [n] by `index` [largest index + 1]; 0 for an index that does not occur."""
     return sum_by(values, index) / sum_by(torch.ones_like(values), index).clamp(min=1)

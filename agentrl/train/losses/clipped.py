@@ -1,4 +1,4 @@
-"""Losses that bound how far a step may move the probability of each token."""
+"""Losses that limit how far a step moves the probability of each token."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from agentrl.train.losses.settings import Cispo, Dppo, PpoClip, Sapo
 def ppo_clip(batch: TokenBatch, settings: PpoClip) -> tuple[Tensor, Tensor]:
     """max(-w A, -clip(w, 1 - clip_low, 1 + clip_high) A), w = policy / old policy (Schulman et al., 2017).
 
-    Bounds that differ are DAPO's clip-higher (Yu et al., 2025). With `dual_clip` c, a token of negative advantage
-    costs at most -c A (Ye et al., 2020).
+    Different bounds give DAPO's clip-higher (Yu et al., 2025). With `dual_clip` c, the loss of a token with negative
+    advantage is at most -c A (Ye et al., 2020).
     """
     return clip_surrogate(batch.log_ratio.exp(), batch.advantage, settings.clip_low, settings.clip_high,
                           settings.dual_clip)  # fmt: skip
@@ -22,7 +22,7 @@ def ppo_clip(batch: TokenBatch, settings: PpoClip) -> tuple[Tensor, Tensor]:
 def clip_surrogate(
     ratio: Tensor, advantage: Tensor, low: float, high: float, dual: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """PPO's clipped objective of any ratio, per token [n], and where it is clipped [n]."""
+    """PPO's clipped objective per token [n] for a given ratio, and whether the token is clipped [n]."""
     plain = -ratio * advantage
     clipped = -ratio.clamp(1 - low, 1 + high) * advantage
     worst = torch.maximum(plain, clipped)
@@ -35,9 +35,9 @@ def clip_surrogate(
 
 
 def cispo(batch: TokenBatch, settings: Cispo) -> tuple[Tensor, Tensor]:
-    """-sg(clip(w)) A log-probability: clips the weight, never the gradient (MiniMax-M1, Eq. 4).
+    """-sg(clip(w)) A log-probability: clips the weight, not the gradient (MiniMax-M1, Eq. 4).
 
-    `clip_high` counts from 1, as in verl; TRL means the bound itself.
+    The upper bound is 1 + `clip_high`, as in verl; in TRL the setting is the bound itself.
     """
     ratio = batch.log_ratio.exp().detach()
     low = None if settings.clip_low is None else 1 - settings.clip_low
@@ -46,16 +46,16 @@ def cispo(batch: TokenBatch, settings: Cispo) -> tuple[Tensor, Tensor]:
 
 
 def sapo(batch: TokenBatch, settings: Sapo) -> tuple[Tensor, Tensor]:
-    """-(4 / tau) sigmoid(tau (w - 1)) A: a smooth gate in place of the clip. Nothing is ever clipped."""
+    """-(4 / tau) sigmoid(tau (w - 1)) A: a smooth gate instead of the clip. No token counts as clipped."""
     tau = torch.where(batch.advantage > 0, settings.tau_pos, settings.tau_neg)
     gate = torch.sigmoid(tau * (batch.log_ratio.exp() - 1)) * 4 / tau
     return -gate * batch.advantage, torch.zeros_like(gate, dtype=torch.bool)
 
 
 def dppo_tv(batch: TokenBatch, settings: Dppo) -> tuple[Tensor, Tensor]:
-    """-sg(min(w, max_ratio)) A log-probability, without the tokens whose probability has moved away too far.
+    """-sg(min(w, max_ratio)) A log-probability, with tokens masked whose probability has moved too far.
 
-    Binary total variation: with A > 0 a token counts while p - p_old <= divergence_high, else while
+    Binary total variation: with A > 0 a token is kept while p - p_old <= divergence_high, else while
     p - p_old >= -divergence_low.
     """
     moved = batch.logprob.detach().exp() - batch.old_logprob.exp()
@@ -64,7 +64,7 @@ def dppo_tv(batch: TokenBatch, settings: Dppo) -> tuple[Tensor, Tensor]:
 
 
 def dppo_kl(batch: TokenBatch, settings: Dppo) -> tuple[Tensor, Tensor]:
-    """As `dppo_tv`, measured by the KL divergence of two coins: this token or any other, old policy against policy."""
+    """As `dppo_tv`, with the binary KL divergence (this token or any other), KL(old policy || policy)."""
     new, old = batch.logprob.detach().exp(), batch.old_logprob.exp()
     rest = torch.log((1 - old + 1e-8) / (1 - new + 1e-8))
     divergence = old * (batch.old_logprob - batch.logprob.detach()) + (1 - old) * rest

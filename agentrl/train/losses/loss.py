@@ -1,4 +1,4 @@
-"""What is known about a loss. Free of torch: a recipe is checked without it."""
+"""A loss with its description. Does not import torch, so that recipes can be checked without it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from agentrl.config.train import Aggregation
 from agentrl.registry.settings import NoSettings
 
 Scope = Literal["token", "step", "group"]
-"""What a loss must see at once: a token; all tokens of an optimiser step; and with them whole groups."""
+"""What a loss must see at once: one token; all tokens of an optimiser step; all tokens of a step with whole groups."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A policy loss with what is known about it.
+    """A policy loss with its description.
 
     Attributes:
-        function: `(TokenBatch, settings) -> (loss of each token [n], where clipping took its gradient [n, bool])`, or
-            `module:name` of one.
-        settings: pydantic model of its settings.
-        formula: one line for people.
-        source: paper or code that the formula comes from.
-        scope: what it must see at once. Losses of scope `step` and `group` may use any token of the step; the trainer
-            then makes one more forward pass when the step does not fit one pack.
-        aggregation: what `train.aggregation: null` means.
+        function: `(TokenBatch, settings) -> (loss per token [n], whether clipping removed its gradient [n, bool])`, or
+            its `module:name`.
+        settings: the pydantic model of the settings.
+        formula: one line, for display.
+        source: the paper or code of the formula.
+        scope: what the loss must see at once. Losses of scope `step` and `group` may use any token of the step; if the
+            step does not fit one pack, the trainer makes one more forward pass.
+        aggregation: the aggregation if `train.aggregation` is null.
     """
 
     name: str
@@ -40,11 +40,11 @@ class Loss:
     aggregation: Aggregation = "token_mean"
 
     def __call__(self, *batch: Any) -> Any:
-        """What the function returns. A recipe written in Python may give a loss where it may give a function."""
+        """Calls the function. A recipe written in Python may use a loss wherever it may use a function."""
         return self.resolve()(*batch)
 
     def resolve(self) -> Callable[..., Any]:
-        """The function; imports torch for the built-in ones."""
+        """The function. For a built-in loss this imports torch."""
         if not isinstance(self.function, str):
             return self.function
         module, _, name = self.code.partition(":")
@@ -53,7 +53,7 @@ class Loss:
 
     @property
     def code(self) -> str:
-        """Where the function is, `module:name`."""
+        """The location of the function, `module:name`."""
         if isinstance(self.function, str):
             return f"agentrl.train.losses.{self.function}"
         return f"{self.function.__module__}:{self.function.__name__}"
@@ -61,13 +61,13 @@ class Loss:
 
 @dataclass(frozen=True)
 class PreferenceLoss(Loss):
-    """A loss of episodes that are labelled good (reward 1) or bad (0). A group is a pair; every token of an episode
-    carries the loss of its pair, or of the episode.
+    """A loss on episodes with a label: good (reward 1) or bad (reward 0). A group is a pair; every token of an episode
+    carries the loss of its pair or episode.
 
     Attributes:
-        reference: whether it reads the policy that the stage began with.
-        paired: whether every group must be a good and a bad episode.
-        baseline: whether it reads how far policy and reference are apart on mismatched episodes (`advantage`).
+        reference: whether the loss uses a reference policy: the one that the stage started from.
+        paired: whether every group must consist of one good and one bad episode.
+        baseline: whether the loss uses the divergence of policy and reference on mismatched episodes (in `advantage`).
     """
 
     reference: bool = True

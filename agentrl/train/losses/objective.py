@@ -1,4 +1,4 @@
-"""What a step minimises: the policy loss, corrected by importance weights, plus KL to the reference policy."""
+"""The objective of an optimiser step: the policy loss with importance weights, plus KL to the reference policy."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from agentrl.train.losses.loss import Scope
 from agentrl.train.losses.registry import load_loss
 
 MAX_K3 = 10.0
-"""k3 is clamped to +- this, as in verl."""
+"""k3 is clamped to +- this value, as in verl."""
 
 
 @dataclass(frozen=True)
 class Objective:
-    """A loss with its settings and everything that is added to it.
+    """A loss with its settings and all terms that are added to it.
 
     Attributes:
-        loss: `(batch) -> (loss of each token [n], where clipping took its gradient [n])`.
-        scope: what must be seen at once.
+        loss: `(batch) -> (loss per token [n], whether clipping removed its gradient [n])`.
+        scope: what the loss must see at once.
     """
 
     loss: Callable[[TokenBatch], tuple[Tensor, Tensor]]
@@ -35,7 +35,7 @@ class Objective:
 
     @classmethod
     def of(cls, settings: TrainSettings, base: Path = Path()) -> Objective:
-        """The objective that the settings describe.
+        """The objective of the settings.
 
         Raises:
             TrainError: the loss or one of its settings is unknown.
@@ -51,7 +51,7 @@ class Objective:
 
     @classmethod
     def alone(cls, settings: LossSettings, base: Path = Path()) -> Objective:
-        """The objective of a loss with nothing added to it.
+        """The objective of a loss alone, without importance weights and KL.
 
         Raises:
             TrainError: the loss or one of its settings is unknown.
@@ -61,7 +61,7 @@ class Objective:
         return cls(lambda batch: function(batch, own), loss.scope, loss.aggregation)
 
     def __call__(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:
-        """Each token's loss [n], and where clipping took its gradient [n]."""
+        """The loss per token [n], and whether clipping removed its gradient [n]."""
         per_token, clipped = self.loss(batch)
         if self.importance is not None:
             per_token = per_token * importance_weight(batch, self.importance)
@@ -71,10 +71,10 @@ class Objective:
 
 
 def importance_weight(batch: TokenBatch, settings: ImportanceSettings) -> Tensor:
-    """old policy / behaviour policy, bounded [n]; carries no gradient.
+    """Bounded ratio of old policy to behaviour policy [n], without gradient.
 
-    Truncation is TIS (Yao et al., 2025), `mask` IcePop (Ling team, 2025), `geometric` with `mask` the rejection of
-    whole sequences by their mean log-ratio.
+    `truncate` is TIS (Yao et al., 2025), `mask` is IcePop (Ling team, 2025), and `geometric` with `mask` rejects whole
+    sequences by their mean log-ratio.
     """
     log_ratio = (batch.old_logprob - batch.behaviour_logprob).detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     if settings.level == "sequence":
@@ -89,7 +89,7 @@ def importance_weight(batch: TokenBatch, settings: ImportanceSettings) -> Tensor
 
 
 def kl_loss(batch: TokenBatch, settings: KlSettings) -> Tensor:
-    """The KL term of each token [n], with the gradient that the settings ask for."""
+    """The KL term per token [n], with the gradient that the settings select."""
     difference = batch.ref_log_ratio
     value = kl_estimate(difference, settings.estimator.rstrip("+"))
     if settings.unbiased:

@@ -1,4 +1,4 @@
-"""Losses that read the episodes' outcomes (0 or 1) themselves, group by group. They take no advantage."""
+"""Losses on the outcomes (0 or 1) of a group's episodes. They do not use advantages."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from agentrl.train.losses.settings import Nft, Pacs
 from agentrl.types.errors import TrainError
 
 RATE_BOUND = 0.02
-"""Success rates are clamped to this and 1 - this, as NFT's code does: both ends divide by zero."""
+"""Success rates are clamped to this value and 1 - this value, as in NFT's code: 0 and 1 would divide by zero."""
 
 
 def pacs(batch: TokenBatch, settings: Pacs) -> tuple[Tensor, Tensor]:
     """Binary cross-entropy of the outcome R under sigmoid(psi_i - mean of the other members' psi).
 
-    psi_i = beta * sum over the episode's tokens of the log-ratio (ritzz-ai/PACS sums the prompt's padding too; we do
-    not). Of the authors' two ways to centre psi this is RLOO's; GRPO's is not here. A group of one is compared with 0.
-    `balance` gives the right and the wrong episodes of a group half of its weight each. Every token carries its
-    episode's loss: a mean over sequences of token means counts each once.
+    psi_i = beta * sum over the episode's tokens of the log-ratio (ritzz-ai/PACS also sums the prompt's padding; we do
+    not). Of the authors' two ways to centre psi this is RLOO's; GRPO's is not implemented. A group of one is compared
+    with 0. `balance` gives the right and the wrong episodes of a group half of its weight each. Every token carries the
+    loss of its episode: a mean over sequences of token means counts each episode once.
     """
     first = first_tokens(batch.episode)
     label, group = batch.reward[first], batch.group[first]
@@ -38,11 +38,11 @@ def pacs(batch: TokenBatch, settings: Pacs) -> tuple[Tensor, Tensor]:
 
 
 def nft(batch: TokenBatch, settings: Nft) -> tuple[Tensor, Tensor]:
-    """Maximum likelihood of right episodes, and of wrong ones under the implied policy of failures (Eq. 9).
+    """Maximum likelihood of right episodes, and of wrong episodes under the implied negative policy (Eq. 9).
 
     With w the token's ratio and r the success rate of its group: -log w where R = 1, else
     -negative_weight * log(max(floor, (1 - r w) / (1 - r))), the bound straight-through. Groups that are all right or
-    all wrong teach nothing and weigh 0 (the authors drop them before).
+    all wrong carry no signal and have weight 0 (the authors drop them earlier).
     """
     first = first_tokens(batch.episode)
     label, group = batch.reward[first], batch.group[first]
@@ -61,7 +61,7 @@ def nft(batch: TokenBatch, settings: Nft) -> tuple[Tensor, Tensor]:
 
 
 def first_tokens(index: Tensor) -> Tensor:
-    """Position of one token of every episode, by index [largest index + 1]."""
+    """The position of one token of each episode, by index [largest index + 1]."""
     positions = torch.arange(len(index), device=index.device)
     return positions.new_zeros(int(index.max()) + 1).scatter(0, index, positions)
 

@@ -10,5 +10,5 @@ from agentrl.train.losses.batch import TokenBatch
 
 
 def reinforce(batch: TokenBatch, settings: BaseModel) -> tuple[Tensor, Tensor]:
-    """-A log-probability. With an advantage of 1 it is cross-entropy; with that of credit `gpg` it is GPG."""
+    """-A log-probability. With an advantage of 1 this is cross-entropy; with credit `gpg` it is GPG."""
     return -batch.logprob * batch.advantage, torch.zeros_like(batch.logprob, dtype=torch.bool)

@@ -1,9 +1,9 @@
-"""Losses that compare a good episode with a bad one, or weigh each by itself.
+"""Preference losses: they compare a good episode with a bad one, or weigh each episode on its own.
 
-An episode's `reward` is its label: 1 if it was chosen, 0 if it was rejected; a `group` is a pair. All sampled tokens of
-an episode count, on whichever branch they are, and nothing else: l is the sum of their log-probabilities, d that of
-their log-ratios to the reference policy. Every token carries the loss of its pair, so that the mean over sequences of
-token means is the mean over pairs.
+An episode's `reward` is its label: 1 if it was chosen, 0 if it was rejected; a `group` is a pair. Only the sampled
+tokens of an episode count, on all branches: l is the sum of their log-probabilities, d the sum of their log-ratios to
+the reference policy. Every token carries the loss of its pair, so that the mean over sequences of token means is the
+mean over pairs.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Result = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Sides:
-    """A number for the chosen [P] and for the rejected episode [P] of each pair."""
+    """A value of the chosen [P] and of the rejected episode [P] of each pair."""
 
     chosen: Tensor
     rejected: Tensor
 
     @property
     def margin(self) -> Tensor:
-        """By how much the chosen one's is greater [P]."""
+        """Chosen minus rejected [P]."""
         return self.chosen - self.rejected
 
 
@@ -53,7 +53,7 @@ def hinge(batch: TokenBatch, settings: Paired) -> Result:
 
 
 def apo_zero(batch: TokenBatch, settings: Paired) -> Result:
-    """1 - sigmoid(beta d_c) + sigmoid(beta d_r): the chosen rise, the rejected fall (D'Oosterlinck et al., 2024)."""
+    """1 - sigmoid(beta d_c) + sigmoid(beta d_r): raises chosen, lowers rejected (D'Oosterlinck et al., 2024)."""
     sides = _log_ratios(batch)
     loss = 1 - torch.sigmoid(settings.beta * sides.chosen) + torch.sigmoid(settings.beta * sides.rejected)
     return _of_pairs(batch, settings, loss)
@@ -74,8 +74,8 @@ def cpo(batch: TokenBatch, settings: Paired) -> Result:
 def orpo(batch: TokenBatch, settings: Paired) -> Result:
     """-beta log sigmoid(log odds_c - log odds_r) + `sft` * cross-entropy of the chosen (Hong et al., 2024, Eq. 6).
 
-    The odds are those of the geometric mean of an episode's token probabilities. The cross-entropy is of the sampled
-    tokens (TRL's is of the prompt too).
+    The odds are those of the geometric mean of an episode's token probabilities. The cross-entropy covers the sampled
+    tokens (in TRL also the prompt).
     """
     mean = mean_by(batch.logprob, batch.episode)
     odds = mean - torch.log1p(-mean.exp())
@@ -85,7 +85,7 @@ def orpo(batch: TokenBatch, settings: Paired) -> Result:
 def kto(batch: TokenBatch, settings: Kto) -> Result:
     """1 - sigmoid(beta (d - z)) of good episodes, 1 - sigmoid(beta (z - d)) of bad ones (Ethayarajh et al., 2024).
 
-    z, the baseline, is in `advantage`: how far policy and reference are apart on mismatched episodes of the step, at
+    The baseline z is in `advantage`: the divergence of policy and reference on mismatched episodes of the step, at
     least 0, without gradient.
     """
     ratio = sum_by(batch.ref_log_ratio, batch.episode)
@@ -98,12 +98,12 @@ def kto(batch: TokenBatch, settings: Kto) -> Result:
 
 
 def _log_ratios(batch: TokenBatch, *, mean: bool = False) -> Sides:
-    """d of both sides; `mean`: by token."""
+    """d of both sides; `mean`: divided by the number of tokens."""
     return _by_side(batch, (mean_by if mean else sum_by)(batch.ref_log_ratio, batch.episode))
 
 
 def _by_side(batch: TokenBatch, of_episode: Tensor) -> Sides:
-    """A number of each episode [S], by pair."""
+    """Sorts a value of each episode [S] by pair."""
     first = first_tokens(batch.episode)
     good, pair = batch.reward[first] > 0, batch.group[first]
     count = int(pair.max()) + 1
@@ -118,7 +118,7 @@ def _by_side(batch: TokenBatch, of_episode: Tensor) -> Sides:
 
 
 def _of_pairs(batch: TokenBatch, settings: Paired, of_pair: Tensor) -> Result:
-    """The loss of each pair [P], with the cross-entropy of all chosen tokens, spread to the tokens."""
+    """Adds the cross-entropy of all chosen tokens to the loss of each pair [P], and expands it to tokens [n]."""
     if settings.sft:
         of_pair = of_pair - settings.sft * batch.logprob[batch.reward > 0].mean()
     return of_pair[batch.group], torch.zeros_like(batch.logprob, dtype=torch.bool)

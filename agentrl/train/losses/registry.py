@@ -1,4 +1,4 @@
-"""The losses by name: policy losses, and preference losses. Free of torch: a recipe is checked without it."""
+"""The registries of policy losses and preference losses. Does not import torch: recipes are checked without it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentrl.train.losses.loss import Loss, PreferenceLoss
 
 
 def _accept(kind: type[Loss]) -> Callable[[Any], Loss | None]:
-    """Takes a loss of the kind, or makes one of a function `(batch, settings...)`."""
+    """Accepts a loss, or makes one of the given kind from a function `(batch, settings...)`."""
 
     def accept(found: Any) -> Loss | None:
         if isinstance(found, Loss):
@@ -93,14 +93,14 @@ FAMILIES: dict[type[LossSettings], Registry[Loss]] = {
 
 
 def load_loss(settings: LossSettings, base: Path | None = None, place: str | None = None) -> tuple[Loss, BaseModel]:
-    """The loss and its settings, checked. Needs no torch, except for user code.
+    """Loads a loss and checks its settings. Does not import torch, except through user code.
 
     Args:
         base: folder that `./task.py:name` is relative to.
-        place: the key that names it, if it is not that of its kind.
+        place: the key that names the loss; default: the key of its kind.
 
     Raises:
-        RecipeError: there is no such loss, it is none, or a setting does not fit.
+        RecipeError: the loss does not exist, is not a loss, or a setting is wrong.
     """
     found = FAMILIES[type(settings)].chosen(settings, base, place)
     return found.plug_in, found.settings

@@ -1,4 +1,4 @@
-"""Losses whose ratio belongs to a sequence: the whole episode, or each of its turns."""
+"""Losses with one ratio per sequence: the whole episode, or each of its turns."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from agentrl.train.losses.clipped import clip_surrogate
 from agentrl.train.losses.settings import Gmpo, Gspo
 
 MAX_SEQUENCE_LOG_RATIO = 10.0
-"""Upper bound of a sequence's mean log-ratio, as in verl."""
+"""Upper bound of the mean log-ratio of a sequence, as in verl."""
 
 
 def gspo(batch: TokenBatch, settings: Gspo) -> tuple[Tensor, Tensor]:
     """PPO's clip of s = exp(mean log-ratio of the sequence) (Zheng et al., 2025, Eq. 5).
 
-    Where a sequence's tokens differ in their advantage, each has its own term, and its gradient reaches all tokens of
-    the sequence through s.
+    If the tokens of a sequence have different advantages, each token has its own term, whose gradient reaches all
+    tokens of the sequence through s.
     """
     index = batch.sequence(settings.sequence)
     ratio = mean_by(batch.log_ratio, index)[index].clamp(max=MAX_SEQUENCE_LOG_RATIO).exp()
@@ -25,8 +25,8 @@ def gspo(batch: TokenBatch, settings: Gspo) -> tuple[Tensor, Tensor]:
 
 
 def gspo_token(batch: TokenBatch, settings: Gspo) -> tuple[Tensor, Tensor]:
-    """As `gspo` in value; the gradient of each token's term reaches that token only (Eq. 15), so that advantages may
-    differ inside a sequence. Equal to `gspo` where they do not."""
+    """Has the value of `gspo`; the gradient of each token's term reaches only that token (Eq. 15), so that advantages
+    may differ within a sequence. With equal advantages it is `gspo`."""
     index = batch.sequence(settings.sequence)
     mean = mean_by(batch.log_ratio, index)[index].detach()
     log_ratio = batch.logprob - batch.logprob.detach() + mean
@@ -37,12 +37,12 @@ def gspo_token(batch: TokenBatch, settings: Gspo) -> tuple[Tensor, Tensor]:
 def gmpo(batch: TokenBatch, settings: Gmpo) -> tuple[Tensor, Tensor]:
     """-A exp(mean of the clipped log-ratios): the geometric mean of the tokens' ratios (Zhao et al., 2025).
 
-    Each log-ratio is clipped on the side to which its advantage pulls, as PPO does with the ratio.
+    Each log-ratio is clipped on the side towards which its advantage moves it, as PPO clips the ratio.
     """
     index = batch.sequence(settings.sequence)
     sign, log_ratio = torch.sign(batch.advantage), batch.log_ratio
     clipped = log_ratio.clamp(-settings.clip_low, settings.clip_high)
-    # Of the two the pessimistic one; advantages of 0 pull nowhere and leave the mean as it is.
+    # The pessimistic one of the two. An advantage of 0 leaves the log-ratio unclipped.
     chosen = torch.where(sign * clipped < sign * log_ratio, clipped, log_ratio)
     ratio = mean_by(chosen, index)[index].exp()
     return -batch.advantage * ratio, chosen != log_ratio

@@ -1,4 +1,4 @@
-"""What can be set about each loss."""
+"""The settings of each loss."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Clip(Section):
 
 
 class PpoClip(Clip):
-    """With a negative advantage A a token's loss is at most -dual_clip * A; None: unbounded."""
+    """`dual_clip`: with a negative advantage A the loss of a token is at most -dual_clip * A; None: unbounded."""
 
     dual_clip: float | None = Field(None, gt=1)
 
@@ -32,7 +32,7 @@ class Dapo(PpoClip):
 
 
 class Gspo(Clip):
-    """`sequence`: whose mean log-ratio is clipped, the whole episode's or each turn's."""
+    """`sequence`: the mean log-ratio of the whole episode, or of each turn, is clipped."""
 
     clip_low: float = Field(3e-4, gt=0)
     clip_high: float = Field(4e-4, gt=0)
@@ -54,15 +54,16 @@ class Gmpo(Clip):
 
 
 class Sapo(Section):
-    """Steepness of the gate for tokens of positive advantage, and for the others."""
+    """Steepness of the gate for tokens with positive advantage (`tau_pos`) and for the others (`tau_neg`)."""
 
     tau_pos: float = Field(1.0, gt=0)
     tau_neg: float = Field(1.05, gt=0)
 
 
 class Dppo(Section):
-    """How far a token's probability may move before its gradient is masked: a difference of probabilities (`dppo_tv`)
-    or nats of binary KL (`dppo_kl`), downwards and upwards; and the largest ratio that still counts in full."""
+    """`divergence_low`, `divergence_high`: how far the probability of a token may move down or up before its gradient
+    is masked, as a difference of probabilities (`dppo_tv`) or as binary KL in nats (`dppo_kl`). `max_ratio`: upper
+    bound of the ratio."""
 
     divergence_low: float = Field(0.15, gt=0)
     divergence_high: float = Field(0.15, gt=0)
@@ -77,15 +78,15 @@ class DppoKl(Dppo):
 
 
 class Pacs(Section):
-    """`beta` scales the score; `balance` weighs right and wrong episodes of a group alike."""
+    """`beta` scales the score; `balance` gives right and wrong episodes of a group equal total weight."""
 
     beta: float = Field(1.0, gt=0)
     balance: bool = False
 
 
 class Nft(Section):
-    """`normalise`: weight of a group with success rate r: 1 - r, sqrt((1 - r) / r), or 1. `floor`: least value inside
-    the logarithm of wrong episodes, kept by a straight-through clip."""
+    """`normalise`: weight of a group with success rate r: 1 - r, sqrt((1 - r) / r), or 1. `floor`: lower bound inside
+    the logarithm of wrong episodes, by a straight-through clip."""
 
     normalise: Literal["failure_rate", "odds", "none"] = "failure_rate"
     negative_weight: float = Field(1.0, ge=0)
@@ -93,35 +94,35 @@ class Nft(Section):
 
 
 class Paired(Section):
-    """`sft`: weight of the chosen episodes' cross-entropy (mean over their tokens), which keeps them likely (RPO)."""
+    """`sft`: weight of the cross-entropy of chosen episodes (mean over their tokens), which keeps them likely (RPO)."""
 
     beta: float = Field(0.1, gt=0)
     sft: float = Field(0.0, ge=0)
 
 
 class Dpo(Paired):
-    """`label_smoothing`: the share of pairs whose labels are taken to be wrong (conservative DPO). `per_token`: compare
-    mean log-ratios, so that length does not count."""
+    """`label_smoothing`: assumed share of wrong labels (conservative DPO). `per_token`: compare mean log-ratios, so
+    that length does not matter."""
 
     label_smoothing: float = Field(0.0, ge=0, lt=0.5)
     per_token: bool = False
 
 
 class Simpo(Paired):
-    """`gamma`: by how much beta times the mean log-probability of the chosen episode is to be the greater one."""
+    """`gamma`: target margin of beta * mean log-probability between chosen and rejected episode."""
 
     beta: float = Field(2.0, gt=0)
     gamma: float = Field(1.0, ge=0)
 
 
 class WithSft(Paired):
-    """`Paired`, with the cross-entropy that the method was published with."""
+    """`Paired` with the weight of the cross-entropy from the method's paper."""
 
     sft: float = Field(1.0, ge=0)
 
 
 class Kto(Section):
-    """`desirable` and `undesirable` weigh good and bad episodes."""
+    """`desirable`, `undesirable`: weights of good and bad episodes."""
 
     beta: float = Field(0.1, gt=0)
     desirable: float = Field(1.0, ge=0)

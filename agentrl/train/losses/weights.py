@@ -1,4 +1,4 @@
-"""Aggregation as a weight for every token, so that neither packing nor branches nor accumulation can change it."""
+"""Aggregation as one weight per token, so that packing, branches and accumulation cannot change it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Counts = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Trained:
-    """The trained tokens of a step; N in all.
+    """The N trained tokens of a step.
 
     Attributes:
-        episode, turn, group: int64 [N], equal for tokens of the same one.
+        episode, turn, group: int64 [N], index of the token's episode, turn and group.
     """
 
     episode: NDArray[np.int64]
@@ -28,18 +28,18 @@ class Trained:
     group: NDArray[np.int64]
 
     def turns(self) -> Counts:
-        """How many turns the token's episode trains [N]."""
+        """Number of trained turns of the token's episode [N]."""
         first = np.unique(self.turn, return_index=True)[1]
         return np.bincount(self.episode[first])[self.episode].astype(np.float64)
 
 
 def _size(index: NDArray[np.int64]) -> Counts:
-    """How many tokens have each token's index [N]."""
+    """Number of tokens with the same index [N]."""
     return np.bincount(index)[index].astype(np.float64)
 
 
 def _many(index: NDArray[np.int64]) -> int:
-    """How many different indices there are."""
+    """Number of different indices."""
     return len(np.unique(index))
 
 
@@ -50,23 +50,23 @@ _DENOMINATORS: dict[Aggregation, Callable[[Trained], Counts | int]] = {
     "group_mean": lambda trained: _many(trained.group) * _size(trained.group),
     "seq_mean_token_sum": lambda trained: _many(trained.episode),
 }
-"""What each token's loss is divided by."""
+"""Divisor of the loss of each token."""
 
 
 def token_weights(
     samples: Sequence[TrainingSample], aggregation: Aggregation, token_norm: float | None = None
 ) -> list[NDArray[np.float32]]:
-    """The weight of every token of every sample in the loss of one optimiser step; 0 where the sample does not train.
+    """The weight of each token of each sample in the loss of one optimiser step; 0 for tokens that are not trained.
 
-    A sequence is an episode, whatever the number of its samples. With N trained tokens in all, S episodes and G groups
-    that train any, n tokens in the token's episode, which trains T turns, m in its turn and k in its group, the weight
-    is 1 / N (`token_mean`), 1 / (S n) (`seq_mean_token_mean`), 1 / (S T m) (`seq_mean_turn_mean`), 1 / (G k)
-    (`group_mean`, ScaleRL's mean over prompts), 1 / S (`seq_mean_token_sum`) or 1 / token_norm
-    (`seq_mean_token_sum_norm`, as verl computes it: not divided by S, where Dr. GRPO's own code takes the mean over
-    episodes).
+    A sequence is an episode, whatever the number of its samples. Only trained tokens count: N in all, S episodes and G
+    groups with trained tokens, n tokens in the token's episode, T trained turns in that episode, m tokens in the
+    token's turn and k in its group. The weight is 1 / N (`token_mean`), 1 / (S n) (`seq_mean_token_mean`), 1 / (S T m)
+    (`seq_mean_turn_mean`), 1 / (G k) (`group_mean`, ScaleRL's mean over prompts), 1 / S (`seq_mean_token_sum`) or 1 /
+    token_norm (`seq_mean_token_sum_norm`, as verl computes it: not divided by S, where Dr. GRPO's own code takes the
+    mean over episodes).
 
     Args:
-        samples: ALL samples of the step, so that accumulation over packs leaves the result alone.
+        samples: ALL samples of the step, so that accumulation over packs does not change the result.
     """
     columns = owners(samples)
     mask = np.concatenate([sample.loss_mask for sample in samples])
