@@ -1,9 +1,9 @@
-"""Attention over a pack: every segment's queries see the keys on their own path through the prefix tree.
+"""Attention over a pack: the queries of a segment see the keys on the segment's path through the prefix tree.
 
-Transformers' attention interface takes our function by name, and hands it the keyword `tree` that was given to the
-model. Segments of like size are stacked into one call of `scaled_dot_product_attention`, their keys and values
-gathered from the paths. On CUDA, in half precision, one call of a kernel for variable lengths (flash attention) takes
-all segments at once, without padding and without masks.
+Transformers' attention interface calls the registered function and passes on the keyword `tree` that the model
+receives. Segments of similar size are stacked into one call of `scaled_dot_product_attention`, with keys and values
+gathered along the paths. On CUDA in half precision, one call of a variable-length kernel (flash attention) computes all
+segments, without padding and masks.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from agentrl.types.errors import TrainError
 NAME = "agentrl_tree"
 
 CALL_COST = 2048
-"""What one more attention call costs, in (query, key) pairs: stacking segments pays while it pads less than this.
-Measured on one CPU thread with a width of 64: 512 branches of 10 tokens train in 0.27 s, without stacking in 0.42 s;
-anything from 0 to 8192 does as well, and beyond that padding costs more than the calls that it saves."""
+"""Cost of one more attention call in (query, key) pairs: segments are stacked while that adds less padding than this.
+Measured on one CPU thread with a width of 64: 512 branches of 10 tokens train in 0.27 s, without stacking in 0.42 s.
+Values from 0 to 8192 perform equally; beyond that, padding costs more than the saved calls."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """B segments in one call: `queries` [B * Lq] and `keys` [B * Lk] are pack positions, padded with 0.
+    """B segments in one call. `queries` [B * Lq] and `keys` [B * Lk] are pack positions, padded with 0.
 
     `last_seen` int64 [B, Lq]: query q sees the keys 0 .. last_seen[q] of its path.
-    `mask` [B, 1, Lq, Lk] is added to the scores: 0 where a query sees a key, else -inf. None: plain causal.
+    `mask` [B, 1, Lq, Lk] is added to the scores: 0 where a query sees a key, else -inf. None: causal.
     """
 
     size: int
@@ -46,7 +46,7 @@ class Stack:
     mask: Tensor | None
 
     def visible(self, window: int | None, dtype: torch.dtype) -> Tensor:
-        """The additive mask [B, 1, Lq, Lk] under which a query sees its last `window` keys (None: all of them)."""
+        """The additive mask [B, 1, Lq, Lk] with which a query sees its last `window` keys (None: all)."""
         last = self.last_seen[:, None, :, None]
         number = torch.arange(len(self.keys) // self.size, device=last.device)
         hidden = number > last if window is None else (number > last) | (number <= last - window)
@@ -55,11 +55,11 @@ class Stack:
 
 @dataclass(frozen=True)
 class Ragged:
-    """All segments in one call of a kernel for variable lengths. Queries lie in the pack's order already.
+    """All segments in one call of a variable-length kernel. The queries are in the order of the pack.
 
     `keys` [sum of path lengths] are pack positions. `query_ends`, `key_ends` int32 [segments + 1] start with 0.
-    `dtype` is what the kernel takes, in half precision. Autocast passes it by: over float32 weights, queries and keys
-    come out of their rotation in float32, and values in bfloat16.
+    `dtype` is the half-precision input type of the kernel. Autocast does not apply it: with float32 weights, the rotary
+    embedding returns queries and keys in float32, and values are in bfloat16.
     """
 
     keys: Tensor
@@ -71,7 +71,7 @@ class Ragged:
 
     @classmethod
     def of(cls, pack: Pack, device: torch.device, dtype: torch.dtype) -> Ragged:
-        """The segments of `pack`, each with its path for keys."""
+        """The segments of `pack`; the keys of each are its path."""
         queries = [segment.end - segment.start for segment in pack.segments]
         keys = [len(segment.path) for segment in pack.segments]
         query_ends, key_ends = (
@@ -83,8 +83,8 @@ class Ragged:
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, *, scaling: float | None, window: int | None = None
     ) -> Tensor:
-        """From [T, H, D], and keys and values [T, H', D]: [T, H, D]. A query sees its own path up to itself, the last
-        `window` tokens of it (None: all)."""
+        """Attention output [T, H, D] of queries [T, H, D] and of keys and values [T, H', D]. A query sees the last
+        `window` tokens of its path, itself included (None: all)."""
         from torch.nn.attention.varlen import varlen_attn
 
         times = query.shape[1] // key.shape[1]
@@ -101,7 +101,7 @@ class Ragged:
             self.most_queries,
             self.most_keys,
             scale=scaling,
-            # Causal, the ends of queries and keys aligned; the query's own token counts in `window`.
+            # Causal, aligned at the ends of queries and keys. `window` counts the query's own token.
             window_size=(-1 if window is None else window - 1, 0),
             **shared,
         )
@@ -109,16 +109,16 @@ class Ragged:
         return attended
 
     def _on_paths(self, states: Tensor) -> Tensor:
-        """Keys or values [T, H', D] where the segments' paths see them. In float32 until then: the gradients of those
-        that many segments share are summed in it, and rounded once."""
+        """Keys or values [T, H', D], gathered along the paths. The gather is in float32: gradients of tokens that many
+        segments share are summed in float32 and rounded once."""
         rows = functional.embedding(self.keys, states.float().flatten(1))
         return rows.view(-1, *states.shape[1:]).to(self.dtype)
 
 
 @dataclass(frozen=True)
 class TreeAttention:
-    """A pack's attention, ready for a device: `ragged` or stacks. `order` [T] finds each token among the stacked
-    outputs."""
+    """The attention of a pack on a device: `ragged` or stacks. `order` [T] is the position of each token in the
+    concatenated outputs of the stacks."""
 
     stacks: list[Stack]
     order: Tensor
@@ -128,7 +128,7 @@ class TreeAttention:
     windowed: dict[int, list[Tensor]] = field(default_factory=dict)
 
     def masks(self, window: int | None) -> Sequence[Tensor | None]:
-        """The mask of every stack under a sliding window (None: full attention); made once for all layers."""
+        """The mask of each stack for a sliding window (None: full attention); computed once for all layers."""
         if window is None or window >= self.longest:
             return [stack.mask for stack in self.stacks]
         if window not in self.windowed:
@@ -148,7 +148,7 @@ class TreeAttention:
             key_length = max(len(segment.path) for segment in segments)
             queries = np.zeros((len(segments), query_length), np.int64)
             keys = np.zeros((len(segments), key_length), np.int64)
-            # Padding queries see every key: a row of -inf would be NaN, also in the gradient of what is dropped.
+            # Padding queries see all keys: a row of -inf gives NaN, also in the gradient of dropped outputs.
             last_seen = np.full((len(segments), query_length), key_length - 1)
             for number, segment in enumerate(segments):
                 new = segment.end - segment.start
@@ -165,7 +165,7 @@ class TreeAttention:
 
 
 def kernel_takes() -> frozenset[str]:
-    """The parameters of the kernel for variable lengths; none if this torch (before 2.10) has no such kernel."""
+    """The parameters of the variable-length kernel; empty if torch is older than 2.10 and lacks it."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
@@ -174,7 +174,7 @@ def kernel_takes() -> frozenset[str]:
 
 
 def _stacked(segments: Sequence[Segment]) -> list[list[Segment]]:
-    """Groups segments of like size, longest first, where padding costs less than another call."""
+    """Groups segments of similar size, longest first, while padding costs less than another call."""
     stacks: list[list[Segment]] = []
     width = depth = 0
     for segment in sorted(segments, key=lambda s: (-len(s.path), s.end - s.start, s.start)):
@@ -192,7 +192,7 @@ def _stacked(segments: Sequence[Segment]) -> list[list[Segment]]:
 
 
 _BEYOND = {"softcap": "caps its attention scores", "s_aux": "has attention sinks"}
-"""What a model may ask of its attention that is more than scaled dot products, by the keyword that says so."""
+"""Features beyond scaled dot products that a model may request from its attention, by keyword argument."""
 
 
 def tree_attention_forward(
@@ -207,7 +207,7 @@ def tree_attention_forward(
     sliding_window: int | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of a pack, in the form that transformers calls.
+    """Attention of a pack, with the signature that transformers expects.
 
     Args:
         query: [1, H, T, D]; `key` and `value` [1, H', T, D or D'], where H' divides H.
@@ -216,7 +216,7 @@ def tree_attention_forward(
         [1, T, H, D'], and None for the weights.
 
     Raises:
-        TrainError: the model does not hand `tree` down to its attention, or wants more than scaled dot products (score
+        TrainError: the model does not pass `tree` on to its attention, or needs more than scaled dot products (score
             caps, sinks).
     """
     for name, what in _BEYOND.items():
@@ -246,7 +246,7 @@ def tree_attention_forward(
 
 
 def _gather(rows: Tensor, index: Tensor, size: int, heads: int) -> Tensor:
-    """Rows [T, H * D] at `index` [B * L], as [B, H, L, D]. An embedding: its backward is the fast, ordered sum."""
+    """Rows [T, H * D] at `index` [B * L], as [B, H, L, D]. Uses an embedding, whose backward is a fast ordered sum."""
     return functional.embedding(index, rows).view(size, index.shape[0] // size, heads, -1).transpose(1, 2)
 
 
@@ -257,10 +257,10 @@ REMEDY = "train.packing: rows (or auto) trains the model with its own attention,
 
 @contextmanager
 def tree_attention(model: nn.Module) -> Iterator[None]:
-    """Within the block, forward passes of the transformers model `model` attend by the `tree` that they are given."""
+    """Within the block, forward passes of `model` (of transformers) use tree attention with their argument `tree`."""
     config: Any = model.config
     before = config._attn_implementation
-    # Not set_attn_implementation: it walks all modules, and every forward pass comes through here.
+    # Not set_attn_implementation, which visits all modules: this runs in every forward pass.
     config._attn_implementation = NAME
     try:
         yield

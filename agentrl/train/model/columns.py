@@ -1,4 +1,4 @@
-"""The columns of a step: what losses read about each token beside its new log-probability."""
+"""The columns of a step: the inputs of losses for each token, apart from its new log-probability."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from agentrl.types.sample import TrainingSample
 
 Columns = dict[str, list[NDArray[Any]]]
-"""By name (a field of `losses.TokenBatch`): an array as long as the sample, for every sample."""
+"""By name (a field of `losses.TokenBatch`): one array per sample, with the sample's length."""
 
 
 def token_columns(
@@ -20,10 +20,10 @@ def token_columns(
     old: list[NDArray[np.float32]] | None = None,
     ref: list[NDArray[np.float32]] | None = None,
 ) -> Columns:
-    """The columns of all samples of an optimiser step. Episodes, groups and turns are numbered from 0 within it.
+    """The columns of all samples of an optimiser step. Episodes, groups and turns are numbered from 0 within the step.
 
     Args:
-        old, ref: log-probabilities of the old and of the reference policy; without them there is no such column.
+        old, ref: log-probabilities under the old and the reference policy; None omits the column.
     """
     columns: Columns = {
         "behaviour_logprob": [sample.behaviour_logprob for sample in samples],
@@ -57,7 +57,7 @@ def _numbers(ids: Sequence[str]) -> dict[str, int]:
 
 
 def _turns(samples: Sequence[TrainingSample]) -> list[NDArray[np.int64]]:
-    """The number of each token's turn; all of a sample that names no turns counts as one."""
+    """The number of each token's turn. A sample without turn spans counts as one turn."""
     out, number = [], -1
     for sample in samples:
         number += 1

@@ -1,4 +1,4 @@
-"""Frozen linear layers under autocast: their weights are cast once, not at every pass."""
+"""Frozen linear layers under autocast: their weights are cast once, not in every pass."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch.nn import functional
 
 
 def cast_frozen(model: nn.Module) -> None:
-    """Has the model's frozen linear layers keep a bfloat16 copy of their weights for passes under autocast.
+    """Makes the frozen linear layers of a model keep a bfloat16 copy of their weights for passes under autocast.
 
-    The copy takes half the memory of the float32 weights. It changes no bit of a result.
+    The copy takes half the memory of the float32 weights. Results stay bit-identical.
     """
     for module in model.modules():
         if type(module) is nn.Linear and not module.weight.requires_grad:
@@ -32,7 +32,7 @@ class FrozenLinear:
         weight, bias = self._linear.weight, self._linear.bias
         if weight.requires_grad or not torch.is_autocast_enabled(states.device.type):
             return functional.linear(states, weight, bias)
-        if self._cast_of != (cast_of := (weight.data_ptr(), weight._version)):  # others may have been loaded
+        if self._cast_of != (cast_of := (weight.data_ptr(), weight._version)):  # new weights may have been loaded
             self._cast_of, self._weight = cast_of, weight.detach().bfloat16()
         return functional.linear(states, self._weight, bias)
 

@@ -1,4 +1,4 @@
-"""The learning rate over a training: it rises over the first steps, and falls by a schedule."""
+"""The learning rate of a training: a linear warm-up, then a schedule."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ SCHEDULES: dict[LrSchedule, Callable[[float, float], float]] = {
     "linear": lambda done, whole: (whole - done) / whole,
     "cosine": lambda done, whole: 0.5 * (1.0 + math.cos(math.pi * done / whole)),
 }
-"""Factor of the rate when `done` of the whole is behind."""
+"""Factor of the peak rate after `done` of `whole`."""
 
 
 def learning_rate(peak: float, step: int, warmup: int, schedule: LrSchedule, done: float, whole: float = 1.0) -> float:
-    """The rate of an optimiser step.
+    """The learning rate of an optimiser step.
 
     Args:
-        step: steps before it.
-        warmup: steps over which the rate rises from 0 to `peak`.
-        done: how much of what the schedule runs over is behind: of `whole`, from 0 on.
+        step: number of earlier steps.
+        warmup: number of steps in which the rate rises from 0 to `peak`.
+        done: progress of the schedule, from 0 to `whole`.
     """
     return peak * min(1.0, (step + 1) / max(warmup, 1)) * SCHEDULES[schedule](done, whole)

@@ -1,8 +1,8 @@
-"""LoRA (Hu et al., 2021, arXiv:2106.09685): low-rank adapters train, the model stays; through peft.
+"""LoRA (Hu et al., 2021, arXiv:2106.09685) with peft: low-rank adapters are trained, the model is frozen.
 
-Adapters are put into the model in place, so that everything that takes the model goes on to work. vLLM servers get the
-adapters alone, in peft's format; checkpoints, and engines that take no adapters, get merged weights under the model's
-own names: W + (alpha / rank) B A.
+Adapters are injected into the model in place, so that all code that uses the model still works. vLLM servers receive
+only the adapters, in peft's format. Checkpoints, and engines without adapters, receive merged weights under the
+model's own names: W + (alpha / rank) B A.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _BASE, _DOWN, _UP = ".base_layer.", f".lora_A.{ADAPTER}.", f".lora_B.{ADAPTER}."
 
 
 def add_adapters(model: Any, settings: LoraSettings, seed: int = 0) -> None:
-    """Puts adapters into linear layers, in place; nothing else of the model trains from then on.
+    """Injects adapters into linear layers, in place, and freezes all other parameters.
 
     Args:
-        seed: of A's random weights. B is 0: at first nothing changes.
+        seed: seed of the random weights of A. B starts at 0: the initial adapters change nothing.
 
     Raises:
         MissingExtra: peft is not installed.
-        TrainError: a target is no linear layer of the model; or no target is named, and the model has experts.
+        TrainError: a target is not a linear layer of the model; or there are no targets and the model has experts.
     """
     with needs("lora"):
         from peft import inject_adapter_in_model
@@ -57,22 +57,22 @@ def add_adapters(model: Any, settings: LoraSettings, seed: int = 0) -> None:
 
 
 def merged(weights: Mapping[str, Tensor], settings: LoraSettings) -> dict[str, Tensor]:
-    """A state dict with adapters, as one of the model without: names as before, products added.
+    """Merges the adapters of a state dict into its weights. The names are those of the model without adapters.
 
-    Weights that are tied stay tied (the same tensor) unless an adapter changes them.
+    Tied weights stay tied (the same tensor) unless an adapter changes them.
     """
     out, scale = without_adapters(weights), settings.alpha / settings.rank
     for name, tensor in weights.items():
         down, up = (weights.get(name.replace(_BASE, part)) for part in (_DOWN, _UP)) if _BASE in name else (None, None)
         if down is not None and up is not None:
-            # Adapters of float32 into weights of whatever type, rounded once.
+            # Float32 adapters are added to weights of any type, and rounded once.
             added = scale * (up.float() @ down.float())
             out[name.replace(_BASE, ".")] = (tensor.float() + added).to(tensor.dtype)
     return out
 
 
 def without_adapters(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A state dict with adapters, as that of the model before it got them: what they were trained on."""
+    """The state dict of the model below the adapters, under its own names."""
     return {name.replace(_BASE, "."): tensor for name, tensor in weights.items() if ".lora_" not in name}
 
 
@@ -94,7 +94,7 @@ def _config(settings: LoraSettings, targets: set[str], task: str | None = None) 
     return LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
-        lora_dropout=0.0,  # it would make the recomputed log-probabilities another policy's
+        lora_dropout=0.0,  # dropout would give the recomputed log-probabilities of another policy
         target_modules=sorted(targets),
         bias="none",
         task_type=task,

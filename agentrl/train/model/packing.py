@@ -1,11 +1,11 @@
-"""Prefix-tree packing: samples that share a prefix share its tokens, so that no token is forwarded twice.
+"""Prefix-tree packing: samples share the tokens of common prefixes, so that no token is forwarded twice.
 
-Samples are sorted by their tokens, which is the depth-first order of the tree of their prefixes. Each sample then adds
-one run of tokens, a `Segment`, to the path that it shares with the sample before it. Attention follows the paths
-(`attention.py`); everything else in a transformer treats tokens one by one and never notices.
+Sorting samples by their tokens gives the depth-first order of their prefix tree. Each sample then adds one run of
+tokens, a `Segment`, to the path that it shares with the previous sample. Attention follows the paths (`attention.py`);
+all other layers of a transformer process tokens one by one and need no change.
 
-The layout "rows" shares nothing: every sample is a segment of its own. It serves models that mix tokens by more than
-attention (linear attention, convolutions) or by an attention of their own kind.
+The layout "rows" shares nothing: each sample is one segment. It is for models that mix tokens by other means than
+attention (linear attention, convolutions), or that have their own kind of attention.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Layout = Literal["tree", "rows"]
 
 @dataclass(frozen=True)
 class Segment:
-    """The tokens `start` (inclusive) to `end` (exclusive) of a pack, all of them new to one sample.
+    """The tokens `start` (inclusive) to `end` (exclusive) of a pack: the tokens that one sample adds.
 
     Attributes:
-        path: int64 [n >= end - start], the pack positions of the whole sample up to `end`, this segment's included.
-            Token j of the path sees tokens 0 .. j of it.
+        path: int64 [n >= end - start], the pack positions of the sample up to `end`, including this segment. Token j of
+            the path sees tokens 0 .. j.
     """
 
     start: int
@@ -43,21 +43,22 @@ class Segment:
 
 @dataclass(frozen=True)
 class Pack:
-    """Samples of one temperature, packed. T unique tokens, Q distinct predictions, E trained tokens of samples.
+    """Packed samples of one temperature: T unique tokens, Q distinct predictions, E entries (trained tokens of
+    samples).
 
-    Two samples that share a prefix and both train a token of it share the prediction, and each keeps its own entry
-    (its own advantage, its own behaviour log-probability).
+    If two samples train the same token of a shared prefix, they share the prediction, and each has its own entry (with
+    its own advantage and behaviour log-probability).
 
     Attributes:
         token_ids: int64 [T], depth-first through the prefix tree.
-        positions: int64 [T], depth in the tree: the position in every sample that holds the token.
+        positions: int64 [T], depth in the tree: the position of the token in its samples.
         segments: one per sample that adds tokens; together they cover 0 .. T exactly.
-        logit_positions: int64 [Q], where in the pack the prediction is made (the predecessor of the token).
-        target_ids: int64 [Q], the token that is predicted.
-        samples: indices, in the list given to `pack`, of the samples in the order of the tree.
-        trained: for each of them int64, the indices of the tokens that it trains; E in all, the entries.
-        prediction_index: int64 [E], which of the Q predictions the entry needs.
-        temperature: of the samples.
+        logit_positions: int64 [Q], pack position of each prediction (the predecessor of the target token).
+        target_ids: int64 [Q], the predicted token.
+        samples: indices of the samples in the list given to `pack`, in tree order.
+        trained: for each sample the int64 indices of its trained tokens; E in all.
+        prediction_index: int64 [E], index of each entry's prediction among the Q.
+        temperature: the sampling temperature of the samples.
         layout: "rows" if no two segments share a token.
     """
 
@@ -74,16 +75,16 @@ class Pack:
 
     @property
     def sample(self) -> Ints:
-        """int64 [E], the sample of each entry."""
+        """The sample of each entry, int64 [E]."""
         return np.repeat(self.samples, [len(trained) for trained in self.trained])
 
     def gather(self, values: Sequence[NDArray[Any]]) -> NDArray[Any]:
-        """From arrays that are as long as the samples given to `pack`: the E entries' values."""
+        """The values of the E entries, from one array per sample (with the sample's length)."""
         parts = [values[index][trained] for index, trained in zip(self.samples, self.trained, strict=True)]
         return np.concatenate(parts)
 
     def scatter(self, values: Floats, into: Sequence[Floats]) -> None:
-        """The inverse of `gather`: writes the E entries' values into arrays as long as the samples."""
+        """The inverse of `gather`: writes the values of the E entries into one array per sample."""
         at = 0
         for index, trained in zip(self.samples, self.trained, strict=True):
             into[index][trained] = values[at : at + len(trained)]
@@ -91,14 +92,14 @@ class Pack:
 
 
 def pack(samples: Sequence[TrainingSample], token_budget: int, layout: Layout = "tree") -> list[Pack]:
-    """Packs samples into as few forward passes as their order in the tree allows.
+    """Packs samples greedily, in tree order, into forward passes.
 
     Args:
-        token_budget: unique tokens of a pack at most; with the layout "rows", tokens and padding. A sample is never
-            split: one that is longer than the budget gets a pack of its own.
+        token_budget: maximum number of unique tokens per pack; with the layout "rows", of tokens and padding. Samples
+            are not split: a sample that is longer than the budget is packed alone.
 
     Raises:
-        TrainError: a sample trains its first token, which nothing predicts.
+        TrainError: a sample trains its first token, which has no prediction.
     """
     for sample in samples:
         if len(sample.loss_mask) and sample.loss_mask[0]:
@@ -106,9 +107,9 @@ def pack(samples: Sequence[TrainingSample], token_budget: int, layout: Layout = 
                 f"episode {sample.episode_id}, branch {sample.branch_id} trains its first token: nothing predicts it",
                 remedy="begin every prompt with at least one token that was not sampled",
             )
-    # Big-endian bytes of non-negative integers compare like the integers do.
+    # Big-endian bytes of non-negative integers sort like the integers.
     keys = [sample.token_ids.astype(">i8").tobytes() for sample in samples]
-    # Rows of like length side by side need little padding.
+    # Rows of similar length need little padding.
     lengths = [len(sample.token_ids) if layout == "rows" else 0 for sample in samples]
     order = sorted(range(len(samples)), key=lambda index: (samples[index].temperature, lengths[index], keys[index]))
 
@@ -136,7 +137,7 @@ class _OpenPack:
 
     def fits(self, sample: TrainingSample, token_budget: int) -> bool:
         new = len(sample.token_ids) - self._shared(sample.token_ids)
-        # The longest sample comes last, so that all are padded to it.
+        # Samples come in order of length: all rows are padded to the newest.
         size = self.size + new if self.layout == "tree" else (len(self.entries) + 1) * new
         return sample.temperature == self.temperature and (not new or size <= token_budget)
 
@@ -147,7 +148,7 @@ class _OpenPack:
         if new:
             self._tokens.append(sample.token_ids[shared:])
             self._positions.append(np.arange(shared, shared + new))
-            # The root's first token has no predecessor; its place is filled with itself and never asked for.
+            # The first token of the root has no predecessor: it gets itself, which is never used.
             self._parents.append(path[np.maximum(np.arange(shared - 1, shared + new - 1), 0)])
             self._segments.append(Segment(self.size, self.size + new, path))
             self.size += new
@@ -156,7 +157,7 @@ class _OpenPack:
         self._last, self._path = sample.token_ids, path
 
     def _shared(self, token_ids: Ints) -> int:
-        """Length of the prefix shared with the last sample: the longest with any, since they come sorted."""
+        """Length of the prefix shared with the previous sample: in sorted order the longest shared with any."""
         if self.layout == "rows":
             return 0
         n = min(len(self._last), len(token_ids))

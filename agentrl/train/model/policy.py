@@ -1,8 +1,7 @@
-"""The policy as training sees it: a pack in, the log-probabilities of its trained tokens out.
+"""The policy in training: maps a pack to the log-probabilities of its trained tokens.
 
-The logits of all predictions need not be in memory at once: at a vocabulary of 49,152, those of 16,384 predictions take
-3.2 GB, and their gradient as much again. Beyond `logits_mb` the predictions come in chunks whose logits are computed a
-second time for the gradient.
+With a vocabulary of 49,152, the logits of 16,384 predictions take 3.2 GB, and their gradient takes as much again.
+Beyond `logits_mb`, predictions are computed in chunks, and the logits of a chunk are recomputed for the gradient.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Entropy = Literal["none", "value", "gradient"]
 
 EAGER = "load the model with attn_implementation='eager'"
 
-# What some model families do to their logits after the output layer, by the key of the configuration that says so.
+# Transformations of the logits after the output layer in some model families, by configuration key.
 _AFTER_HEAD: dict[str, Callable[[float, Tensor], Tensor]] = {
     "logit_scale": lambda value, logits: logits * value,  # Cohere
     "logits_scaling": lambda value, logits: logits / value,  # Granite
@@ -36,17 +35,17 @@ _AFTER_HEAD: dict[str, Callable[[float, Tensor], Tensor]] = {
 
 
 class Policy(nn.Module):
-    """A causal language model of transformers, on packs.
+    """A causal language model (of transformers) that computes packs.
 
     Args:
-        precision: bfloat16: matrix products in that (autocast); the weights stay as they are.
-        exact_head: the product with the output layer in float32 all the same, of hidden states and weights as they are.
-        logits_mb: of float32 logits, at a time.
-        checkpointing: keep no activations within decoder layers; compute them again for the gradient.
+        precision: bfloat16 computes matrix products in bfloat16 (autocast); the weights keep their type.
+        exact_head: compute the output layer in float32 nevertheless, from hidden states and weights as they are.
+        logits_mb: size of the float32 logits of one chunk.
+        checkpointing: recompute the activations within decoder layers for the gradient, instead of keeping them.
 
     Attributes:
-        layout: of the packs that it takes (`choose_layout`).
-        balances: whether passes leave the loss of a mixture of experts' routers in `imbalance` (else None).
+        layout: layout of its packs (`choose_layout`).
+        balances: whether each pass stores the router loss of a mixture of experts in `imbalance` (else None).
     """
 
     def __init__(
@@ -75,8 +74,9 @@ class Policy(nn.Module):
                 layer.forward = partial(_recomputed, model, layer.forward)
 
     def forward(self, packed: Pack, entropy: Entropy = "none") -> tuple[Tensor, Tensor | None]:
-        """Of the pack's E trained tokens, float32 [E]: log-probability at the pack's temperature (0 counts as 1), and
-        entropy (nats, of the whole distribution; with `gradient` it carries one) if asked for."""
+        """Log-probabilities of the pack's E trained tokens at the pack's temperature (0 counts as 1), float32 [E]; and,
+        unless `entropy` is "none", the entropies of the whole distributions in nats [E] ("gradient":
+        differentiable)."""
         with self.autocast():
             hidden = self.hidden(packed)
         device = hidden.device
@@ -93,23 +93,23 @@ class Policy(nn.Module):
         return logprob[query], None if entropy == "none" else found[query]
 
     def hidden(self, packed: Pack) -> Tensor:
-        """The last hidden states [Q, H] where the pack's predictions are made."""
+        """The last hidden states [Q, H] at the pack's predictions."""
         dtype = torch.bfloat16 if self.bf16 else None
         states, said = hidden_states(self.model, packed, dtype, routers=self.balances)
         self.imbalance = balance_loss(said, self.model.config.get_text_config().num_experts_per_tok) if said else None
         return states
 
     def states(self, packed: Pack) -> Tensor:
-        """The same for callers from outside: in float32, and, where weights are shards, after these were gathered."""
+        """As `hidden`, for outside callers: in float32; sharded weights are gathered first."""
         with self.autocast():
             return self.hidden(packed).float()
 
     def autocast(self, enabled: bool | None = None) -> torch.autocast:
-        """The context in which the model's products are computed; `enabled` overrules its precision."""
+        """The autocast context of the model's matrix products; `enabled` overrides the precision."""
         return torch.autocast(self.model.device.type, torch.bfloat16, enabled=self.bf16 if enabled is None else enabled)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """float32 [n, V] from hidden states [n, H]."""
+        """Logits, float32 [n, V], of hidden states [n, H]."""
         with self.autocast(enabled=self.bf16 and not self.exact_head):
             logits: Tensor = self.model.get_output_embeddings()(hidden.float() if self.exact_head else hidden)
         logits = logits.float()
@@ -118,7 +118,7 @@ class Policy(nn.Module):
         return logits
 
     def _score(self, hidden: Tensor, targets: Tensor, temperature: float, entropy: Entropy) -> tuple[Tensor, Tensor]:
-        """Of n predictions: the targets' log-probabilities, and the entropies (zeros if not asked for) [n]."""
+        """Log-probabilities of the targets [n], and entropies [n] (zeros if `entropy` is "none")."""
         logits = self.logits(hidden)
         every = torch.log_softmax(logits if temperature == 1.0 else logits / temperature, -1)
         logprob = every.gather(1, targets[:, None])[:, 0]
@@ -131,31 +131,31 @@ class Policy(nn.Module):
 
 
 def _recomputed(model: Any, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A layer's forward pass, computed again for the gradient."""
+    """The forward pass of a layer, recomputed for the gradient."""
     again = partial(_in_tree, model, forward) if "tree" in kwargs else forward
     return checkpoint(again, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
 
 
 def _in_tree(model: Any, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    # The second time is in the backward pass, when the model attends by itself again.
+    # The recomputation runs in the backward pass, outside of the context of tree attention.
     with tree_attention(model):
         return forward(*args, **kwargs)
 
 
 def choose_layout(policy: Policy, wanted: Layout | Literal["auto"]) -> str | None:
-    """Sets `policy.layout` to one whose logits are the model's own, which three short branches prove.
+    """Sets `policy.layout`, after checking on three short branches that it gives the model's own logits.
 
     Args:
-        wanted: "auto" takes the tree if it holds, else rows.
+        wanted: "auto" takes the tree if the check passes, else rows.
 
     Returns:
-        Why "auto" did not take the tree; None if it did, or was not asked.
+        The reason why "auto" took rows; None if it took the tree, or if `wanted` names a layout.
 
     Raises:
         DeadPolicy: the model's logits are not finite.
-        TrainError: the layout's logits differ from those of the model, row by row: it does something to its logits
-            that we do not know; under "tree", layers see more of a token's neighbours than attention shows them
-            (linear attention, convolutions), or attention is more than scaled dot products (sinks, score caps).
+        TrainError: the logits of the layout differ from those of the model. The model may transform its logits in an
+            unknown way. With "tree", layers may mix tokens by other means than attention (linear attention,
+            convolutions), or attention is more than scaled dot products (sinks, score caps).
     """
     if wanted != "auto":
         policy.layout = wanted
@@ -190,7 +190,7 @@ def _check_layout(policy: Policy) -> None:
     (packed,) = pack(samples, 64, policy.layout)
     capped = getattr(config, "attn_logit_softcapping", None) is not None
     if policy.layout == "rows" and capped and config._attn_implementation == "sdpa":
-        # Both sides of the comparison would drop the cap without a word.
+        # Both sides of the comparison would silently drop the cap.
         raise TrainError("SDPA drops the model's cap of attention scores", place=place, remedy=EAGER)
     with torch.no_grad(), policy.autocast():
         ours = policy.logits(policy.hidden(packed))[torch.from_numpy(packed.prediction_index).to(model.device)]
@@ -211,11 +211,11 @@ def _check_layout(policy: Policy) -> None:
 def hidden_states(
     model: Any, packed: Pack, dtype: torch.dtype | None = None, *, routers: bool = False
 ) -> tuple[Tensor, list[Tensor]]:
-    """The model's last hidden states [Q, H] where the pack's predictions are made.
+    """The model's last hidden states [Q, H] at the pack's predictions.
 
     Args:
-        dtype: of queries, keys and values, where it is not the model's.
-        routers: also what the routers of its experts say of each token: [T, experts] by layer. Else an empty list.
+        dtype: type of queries, keys and values; default: the model's.
+        routers: return also the router logits of a mixture of experts, [T, experts] by layer; else an empty list.
     """
     asked = {"use_cache": False, **({"output_router_logits": True} if routers else {})}
     if packed.layout == "tree":
@@ -228,7 +228,7 @@ def hidden_states(
 
 
 def _tree_pass(model: Any, packed: Pack, dtype: torch.dtype, asked: dict[str, Any]) -> tuple[Any, Any]:
-    """The output for a pack whose prefixes are forwarded once, and which of its places hold the pack's tokens."""
+    """The output for a pack with shared prefixes, and the output positions of the pack's tokens."""
     ids, positions = (torch.from_numpy(index).to(model.device) for index in (packed.token_ids, packed.positions))
     with tree_attention(model):
         tree = TreeAttention.of(packed, model.device, dtype)
@@ -236,7 +236,7 @@ def _tree_pass(model: Any, packed: Pack, dtype: torch.dtype, asked: dict[str, An
 
 
 def _row_pass(model: Any, packed: Pack, asked: dict[str, Any]) -> tuple[Any, Any]:
-    """The same with the model's own attention, row beside row. Padding on the right changes no causal model."""
+    """As `_tree_pass`, with the model's own attention on padded rows. Right padding does not affect a causal model."""
     lengths = np.array([segment.end - segment.start for segment in packed.segments])
     real = np.arange(lengths.max()) < lengths[:, None]
     ids = np.zeros(real.shape, np.int64)

@@ -1,4 +1,4 @@
-"""Mixtures of experts: the loss that keeps their routers from sending all tokens to a few experts."""
+"""Mixtures of experts: the auxiliary loss that balances the routers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from agentrl.types.errors import TrainError
 
 
 def balance_loss(said: Sequence[Tensor], chosen: int) -> Tensor:
-    """Switch Transformer's auxiliary loss (arXiv:2101.03961, equations 4 to 6), over all layers together, as
-    transformers computes it: experts * sum of (share of choices * mean probability); equal to `chosen` when balanced.
+    """The auxiliary loss of Switch Transformer (arXiv:2101.03961, equations 4 to 6) over all layers together, as in
+    transformers: experts * sum of (share of choices * mean probability). It equals `chosen` when balanced.
 
     Args:
-        said: the routers' logits, [tokens, experts] by layer.
-        chosen: experts that a token goes to.
+        said: router logits, [tokens, experts] by layer.
+        chosen: number of experts per token.
     """
     chances = torch.cat([layer.float() for layer in said]).softmax(-1)
     tokens, experts = chances.shape
@@ -26,10 +26,10 @@ def balance_loss(said: Sequence[Tensor], chosen: int) -> Tensor:
 
 
 def router_coefficient(config: Any, wanted: float | None) -> float:
-    """The loss's weight: as `train.router_loss` says, else as the model's configuration does, else 0.
+    """The weight of the auxiliary loss: `train.router_loss`, else that of the model's configuration, else 0.
 
     Raises:
-        TrainError: it is wanted of a model whose configuration knows no such loss.
+        TrainError: `train.router_loss` is set, but the model's configuration has no such loss.
     """
     own = getattr(config, "router_aux_loss_coef", None)
     if wanted and own is None:

@@ -1,7 +1,7 @@
-"""The processes of one training: alone, or several that torchrun started, each with a shard of the model (FSDP2).
+"""The processes of one training: one, or several ranks with a shard of the model each (FSDP2).
 
-Rank 0 leads: it plays the episodes and keeps the run directory. Whatever it asks of its trainer, the others do too
-(`collective`), each on its share of the packs; `train/spmd.py` has their loop.
+Rank 0 is the driver: it plays the episodes and writes the run directory. All ranks run its trainer calls
+(`collective`), each on its share of the packs; the loop of the other ranks is in `train/spmd.py`.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from agentrl.types.errors import RankFailed
 from agentrl.types.sample import TrainingSample
 
 PATIENCE = timedelta(hours=24)
-"""So long the other ranks wait for the next call: rank 0 may be playing episodes."""
+"""Timeout of collectives: the other ranks wait for the next call while rank 0 plays episodes."""
 
 SMALLER = (
     "lower train.token_budget and train.logits_mb, or set train.activation_checkpointing: the same command continues "
     "with them. For a new run also train.precision, train.lora, train.trainable; or more ranks"
 )
-"""What helps when memory is short. The first three change how a step is computed, not what it is."""
+"""Remedy when memory is short. The first three settings change how a step is computed, not its result."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Ranks:
-    """This process among the others.
+    """This process and its group.
 
     Attributes:
-        rank, size: which, of how many. Alone: 0 of 1, and nothing here communicates.
+        rank, size: index of this process, and number of processes. With one process (rank 0, size 1) nothing here
+            communicates.
     """
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
@@ -48,7 +49,7 @@ class Ranks:
 
     @classmethod
     def from_torchrun(cls) -> Ranks:
-        """Meets the processes that torchrun started along with this one; alone without torchrun."""
+        """Joins the group of processes that torchrun started; a single process without torchrun."""
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
             return cls()
         if not dist.is_initialized():
@@ -61,10 +62,11 @@ class Ranks:
 
     @classmethod
     def rendezvous(cls, rank: int, size: int, store: Any, *, cuda: bool, device: int = 0) -> Ranks:
-        """Meets the others at a store.
+        """Joins the other processes through a store.
 
         Args:
-            cuda: the model is on GPUs; `device`: which of those that this process sees.
+            cuda: whether the model is on GPUs.
+            device: index among the GPUs that are visible to this process.
         """
         if cuda:
             torch.cuda.set_device(device)
@@ -74,10 +76,10 @@ class Ranks:
         return cls(rank, size)
 
     def broadcast(self, value: Any) -> Any:
-        """Rank 0's value, on every rank; it is pickled.
+        """Returns rank 0's value on every rank. The value is pickled.
 
         Raises:
-            RankFailed: a rank is gone.
+            RankFailed: a rank has ended.
         """
         if self.size == 1:
             return value
@@ -87,7 +89,7 @@ class Ranks:
         return box[0]
 
     def shutdown(self) -> None:
-        """Rank 0: there will be no further calls."""
+        """Ends the group, on rank 0: no further calls follow."""
         if self.size > 1:
             self.broadcast(None)
             dist.barrier()
@@ -95,14 +97,14 @@ class Ranks:
 
     @contextmanager
     def broadcast_call(self, role: str, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Iterator[None]:
-        """Has the others call the method too, unless this call is part of one that they already make. Tensors reach
-        them as shapes (on the device "meta"): an optimiser's state is too large to be pickled for each of them.
+        """Broadcasts the call to the other ranks, unless it is nested in a call that was broadcast already. Tensors are
+        sent as shapes (on the device "meta"): an optimiser's state is too large to be pickled.
 
         Args:
-            role: whose method: "trainer", or one of its auxiliary models.
+            role: the object of the method: "trainer", or an auxiliary model.
 
         Raises:
-            RankFailed: this rank is out of memory, or another one is gone.
+            RankFailed: this rank is out of memory, or another rank has ended.
         """
         if not self._depth and self.rank == 0:
             sent = {key: value for key, value in kwargs.items() if not callable(value)}
@@ -117,10 +119,10 @@ class Ranks:
     def packs(
         self, samples: Sequence[TrainingSample], token_budget: int, layout: Layout = "tree"
     ) -> list[tuple[Pack, bool]]:
-        """This rank's share of the packs, and whether each is its own.
+        """This rank's share of the packs, each with a flag: False marks a filler.
 
-        All ranks get equally many, since shards are gathered pack by pack: where a rank has fewer, two tokens stand in,
-        and count for nothing. Alone: all packs.
+        All ranks get the same number, because shards are gathered pack by pack. A rank with fewer packs gets fillers of
+        two tokens, which do not count. A single process gets all packs.
         """
         whole = pack(samples, token_budget, layout)
         if self.size == 1:
@@ -144,13 +146,13 @@ class Ranks:
             array[:] = part
 
     def all_reduce_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Replaces the gradient of each parameter that is whole on every rank by its sum over ranks."""
+        """Replaces the gradient of each unsharded parameter by its sum over ranks."""
         if self.size > 1:
             for parameter in parameters:
                 dist.all_reduce(parameter.grad)
 
     def all_reduce_by_name(self, values: dict[str, float]) -> dict[str, float]:
-        """Sums over ranks by name; a rank may lack a name."""
+        """Sums over ranks by name. A rank may lack a name."""
         if self.size == 1:
             return values
         found: list[dict[str, float]] = [{} for _ in range(self.size)]
@@ -161,11 +163,11 @@ class Ranks:
 
 @contextmanager
 def named_failures(where: str) -> Iterator[None]:
-    """Inside: what torch raises when memory is short or another rank is gone becomes `RankFailed`."""
+    """Turns torch's errors for missing memory or a lost rank into `RankFailed`."""
     try:
         yield
     except RuntimeError as error:
-        said = str(error).partition("\n")[0].partition(" This is typically")[0]  # gloo guesses on
+        said = str(error).partition("\n")[0].partition(" This is typically")[0]  # without gloo's guess
         if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in said:
             raise RankFailed(f"out of memory, {where}: {said}", remedy=SMALLER) from error
         if isinstance(error, dist.DistError) or "/gloo/" in said:
@@ -177,7 +179,7 @@ def named_failures(where: str) -> Iterator[None]:
 
 
 class OnRanks(Protocol):
-    """What has methods that all ranks call together. `role`: its name among what they share."""
+    """An object with collective methods. `role`: its name, which is the same on all ranks."""
 
     ranks: Ranks
     role: str
@@ -187,7 +189,7 @@ Self = TypeVar("Self", bound=OnRanks)
 
 
 def collective(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenate[Self, P], R]:
-    """A method that every rank runs when rank 0 calls it, with the same arguments (keyword functions aside)."""
+    """Decorates a method that all ranks run when rank 0 calls it, with the same arguments (without functions)."""
 
     def call(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         with self.ranks.broadcast_call(self.role, method.__name__, args, kwargs):
@@ -198,7 +200,7 @@ def collective(method: Callable[Concatenate[Self, P], R]) -> Callable[Concatenat
 
 
 def _shape_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor without its contents; itself where it is one number."""
+    """The tensor without its contents; a scalar tensor as it is."""
     return tensor.to("meta") if tensor.ndim else tensor
 
 

@@ -1,7 +1,7 @@
-"""A conversation to learn from, as text: what a script said, what a file holds, what an API was recorded to say.
+"""A conversation to learn from, as text: from a script, a file or a recorded API.
 
-Here alone text is tokenised a second time: these tokens were never sampled by the policy, so there is nothing to be
-exact to. (A script's episode is recorded in bytes; it may run before the model's tokenizer exists.)
+This is the only place where recorded text is tokenised again: the policy did not sample these tokens, so there are no
+exact tokens to keep. (A script's episode is recorded in bytes; it may run before the model's tokenizer exists.)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from agentrl.types.task import Message
 
 @dataclass(frozen=True)
 class Said:
-    """A reply, and the messages that came after it; `trains`: whether it is to be learned."""
+    """A reply and the messages after it. `trains`: whether the reply is trained."""
 
     text: str
     observations: Sequence[Message]
@@ -28,11 +28,11 @@ class Said:
 
 @dataclass(frozen=True)
 class Conversation:
-    """Messages that open it, then replies.
+    """The opening messages, then replies.
 
     Attributes:
-        id, group_id: of the episode that it becomes.
-        place: where it comes from, for messages.
+        id, group_id: ids of the sample's episode and group.
+        place: the origin, for error messages.
     """
 
     id: str
@@ -43,12 +43,12 @@ class Conversation:
 
     @classmethod
     def of(cls, episode: Episode) -> Conversation:
-        """What was said in an episode."""
+        """The conversation of an episode."""
         turns = [Said(turn.text, turn.observations) for turn in episode.turns]
         return cls(episode.id, episode.group_id, episode.prompt, turns, f"episode {episode.id}")
 
     def texts(self) -> Iterator[str]:
-        """What was said, message by message: what a tokenizer is trained on."""
+        """The text of each message, to train a tokenizer."""
         yield from (str(message["content"]) for message in self.opening)
         for turn in self.turns:
             yield turn.text
@@ -58,7 +58,7 @@ class Conversation:
         """The sample that trains the replies with advantage 1.
 
         Args:
-            reward: of the episode; to a preference loss, its label.
+            reward: the reward of the episode; for a preference loss, its label.
         """
         ids = renderer.start(self.opening)
         mask = [False] * len(ids)

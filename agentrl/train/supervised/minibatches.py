@@ -1,4 +1,4 @@
-"""Which samples make an optimiser step: whole episodes, or whole groups, in an order that a seed fixes."""
+"""Minibatches of whole episodes or whole groups, in a seeded order."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from agentrl.types.sample import TrainingSample
 def minibatches(
     samples: Sequence[TrainingSample], size: int, rng: np.random.Generator, whole_groups: bool = False
 ) -> list[list[int]]:
-    """Indices by minibatch: shuffled episodes, the samples of one together, split evenly (no small remainder).
+    """The sample indices of each minibatch. Episodes are shuffled, kept whole, and split evenly (no small remainder).
 
     Args:
-        size: episodes at most; with `whole_groups`, members of a group stay together and may exceed it.
+        size: maximum number of episodes; with `whole_groups`, groups are kept whole and may exceed it.
     """
     units: dict[str, list[int]] = {}
     for index, sample in enumerate(samples):
@@ -30,6 +30,6 @@ def minibatches(
 def endless(
     samples: Sequence[TrainingSample], size: int, rng: np.random.Generator, whole_groups: bool = False
 ) -> Iterator[list[int]]:
-    """Minibatches of one shuffled pass after another."""
+    """Minibatches of an endless sequence of shuffled passes."""
     while True:
         yield from minibatches(samples, size, rng, whole_groups)

@@ -1,4 +1,4 @@
-"""What preference training reads and reports beside the loss: KTO's baseline, and how well good and bad are told apart.
+"""Preference training beside the loss: KTO's baseline, and metrics of how well good and bad episodes are separated.
 
 An episode's `reward` is its label, a `group` a pair (`losses/preference.py`).
 """
@@ -22,10 +22,10 @@ class Logprobs(Protocol):
 
 
 def with_baseline(samples: Sequence[TrainingSample], logprobs: Logprobs) -> list[TrainingSample]:
-    """The samples with KTO's baseline z in place of their advantage.
+    """The samples with KTO's baseline z as their advantage.
 
-    z is the mean log-ratio of policy to reference over the step's prompts, each with the reply to another prompt, and
-    at least 0 (Ethayarajh et al., 2024).
+    z is the mean log-ratio of policy to reference over the step's prompts, each paired with the reply to another
+    prompt, and at least 0 (Ethayarajh et al., 2024).
     """
     strangers = mismatched(samples)
     z = 0.0
@@ -36,8 +36,8 @@ def with_baseline(samples: Sequence[TrainingSample], logprobs: Logprobs) -> list
 
 
 def mismatched(samples: Sequence[TrainingSample]) -> list[TrainingSample]:
-    """Every sample's prompt with what follows the prompt of the next sample of another group; none if there is no other
-    group."""
+    """The prompt of each sample, followed by the tokens after the prompt of the next sample of another group. Empty if
+    there is only one group."""
     found = []
     for index, sample in enumerate(samples):
         others = (samples[(index + k) % len(samples)] for k in range(1, len(samples)))
@@ -59,19 +59,19 @@ def _followed_by(sample: TrainingSample, other: TrainingSample) -> TrainingSampl
 
 
 def _prompt(sample: TrainingSample) -> int:
-    """Tokens before the first that trains."""
+    """Number of tokens before the first trained one."""
     return int(np.flatnonzero(sample.loss_mask)[0])
 
 
 def preference_metrics(
     samples: Sequence[TrainingSample], logprobs: Sequence[Floats], reference: Sequence[Floats] | None
 ) -> dict[str, float]:
-    """How likely good and bad episodes are, in nats, means over episodes: against the reference policy if there is one
-    (sums over tokens), else by token.
+    """Mean log-probabilities of good and bad episodes in nats: with a reference policy, log-ratios to it summed over
+    tokens; else means over tokens.
 
     Returns:
-        chosen, rejected; margin, their difference; accuracy, the share of the groups of both in which the good ones are
-        the likelier. What there is none of is left out.
+        chosen, rejected; margin: their difference; accuracy: among the groups with good and bad episodes, the share in
+        which the good ones have the higher mean. Metrics without data are omitted.
     """
     sums: dict[str, float] = {}
     sizes: dict[str, int] = {}
