@@ -1,1 +1,1 @@
-"""The stages of a run: what each trains on, and one after another."""
+"""The stages of a run: their data, their order, and training without rollouts."""

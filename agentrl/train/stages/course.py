@@ -1,4 +1,4 @@
-"""Training on samples that are all there from the start: which of them make each step, and at what rate."""
+"""The steps of training on a fixed set of samples: minibatches and learning rate."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from agentrl.types.sample import TrainingSample
 CROSS_ENTROPY = LossSettings(use="cross_entropy")
 
 WARMUP = 0.05
-"""Share of the steps in which the learning rate rises."""
+"""Share of the steps for warm-up."""
 
 
 @dataclass(frozen=True)
 class Course:
-    """Supervised or preference training: step k depends on the settings and k alone, so that it can go on anywhere.
+    """Supervised or preference training. Step k depends only on the settings and k, so that it can resume at any step.
 
     Attributes:
-        batch: episodes of a step, or groups if `pairs`; drawn in shuffled passes over all.
-        lr: peak learning rate; it rises to that, and then goes by `schedule`.
-        seed: of the order.
+        batch: episodes per step, or groups if `pairs`; drawn in shuffled passes over all samples.
+        lr: peak learning rate, after warm-up; then `schedule` applies.
+        seed: seed of the order.
     """
 
     samples: Sequence[TrainingSample]
@@ -40,7 +40,7 @@ class Course:
     schedule: LrSchedule = "linear"
 
     def run(self, trainer: Trainer, first: int = 0) -> Iterator[dict[str, float]]:
-        """Takes the steps from `first` on, one for each item that is asked for; the metrics of each.
+        """Takes the steps from `first` on, one per iteration of the result. Yields the metrics of each step.
 
         Raises:
             TrainError: as `Trainer.fit`.

@@ -1,4 +1,4 @@
-"""What a supervised or preference stage trains on, wherever it comes from."""
+"""The training data of a supervised or preference stage, from any source."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from agentrl.types.sample import TrainingSample
 
 @dataclass(frozen=True)
 class Example:
-    """A conversation with what it is worth: an advantage of 1, or a label.
+    """A conversation to train on, with advantage 1 or with a label.
 
     Attributes:
-        episode: that it was recorded in; None: it was read from a file.
-        label: 1 if it is a good one, 0 if not.
+        episode: the recorded episode; None for a conversation from a file.
+        label: 1 for a good conversation, 0 for a bad one.
     """
 
     conversation: Conversation
@@ -46,10 +46,10 @@ class Example:
         return cls(Conversation.of(episode), episode, label)
 
     def samples(self, renderer: Renderer) -> list[TrainingSample]:
-        """What trains it under a tokenizer.
+        """The training samples under the renderer's tokenizer.
 
         Raises:
-            RenderError: the chat template refuses it.
+            RenderError: the chat template refuses the conversation.
         """
         try:
             if self.episode is not None:
@@ -61,11 +61,11 @@ class Example:
 
 @contextmanager
 def stored_for(stage: Stage, run: RunDir | None, stages: Iterable[Stage]) -> Iterator[Stored | None]:
-    """The stored episodes that a stage learns from: of an earlier stage, or of a run directory; None: it names none, or
-    an earlier stage of a run that has not begun.
+    """The stored episodes that a stage learns from: those of an earlier stage or of another run directory. None if the
+    stage names neither, or names an earlier stage before the run has begun.
 
     Raises:
-        StoreError: there is no run.
+        StoreError: the run directory does not exist.
     """
     name = getattr(stage.settings, "run", None)
     earlier = next((each for each in stages if each.name == name), None)
@@ -81,16 +81,16 @@ def stored_for(stage: Stage, run: RunDir | None, stages: Iterable[Stage]) -> Ite
 def examples_of(
     stage: Stage, parser: Parser, stored: Stored | None, demonstrations: Sequence[Episode]
 ) -> list[Example]:
-    """What a stage trains on, in an order that does not depend on how it came about.
+    """The examples of a stage, in a deterministic order.
 
     Args:
-        parser: writes tool calls in files as the policy is to write them.
+        parser: writes the tool calls of files in the policy's format.
         stored: the episodes of `run`.
         demonstrations: the episodes of `script`.
 
     Raises:
         TaskError: a row of a file is wrong.
-        TrainError: there is nothing to learn from.
+        TrainError: there are no examples.
     """
     settings = stage.settings
     if isinstance(settings, SftStage):
@@ -140,7 +140,7 @@ def preference_loss(stage: Stage) -> PreferenceLoss:
     """The loss of a preference stage.
 
     Raises:
-        RecipeError: there is none of that name, or a setting does not fit.
+        RecipeError: the loss does not exist, or a setting is wrong.
     """
     settings = stage.settings
     assert isinstance(settings, PreferenceStage)
@@ -149,7 +149,7 @@ def preference_loss(stage: Stage) -> PreferenceLoss:
 
 
 def parser_of(parts: Parts) -> Parser:
-    """The parser of the format in which the policy is to write tool calls: `auto` depends on the model's template."""
+    """The parser of the policy's format of tool calls. The format `auto` depends on the model's template."""
     model = parts.recipe.model
     if model is None or model.scratch is not None or importlib.util.find_spec("transformers") is None:
         return parts.renderer(ByteTokenizer()).parser
@@ -164,15 +164,16 @@ def fitting(
     *,
     paired: bool = False,
 ) -> list[TrainingSample]:
-    """The samples of those that fit the model's context.
+    """The samples of the examples that fit the model's context.
 
     Args:
-        paired: both of a pair or none.
+        note: receives a line if examples are left out.
+        paired: keep both examples of a pair, or neither.
 
     Raises:
-        TrainError: none fits.
+        TrainError: no example fits.
     """
-    longest: dict[str, int] = {}  # of those that train together
+    longest: dict[str, int] = {}  # by unit
     made = [(_unit(each, paired), each.samples(renderer)) for each in examples]
     for unit, samples in made:
         longest[unit] = max(longest.get(unit, 0), *(len(sample.token_ids) for sample in samples))
@@ -191,12 +192,12 @@ def fitting(
 
 
 def _unit(example: Example, paired: bool) -> str:
-    """What trains or is left out as a whole."""
+    """The id of what is kept or left out as a whole."""
     return example.conversation.group_id if paired else example.conversation.id
 
 
 def key_of(stage: Stage, key: str) -> str:
-    """A key of a stage's section, as the recipe has it."""
+    """The full key of a setting of a stage in the recipe."""
     return f"stages.{stage.index}.{stage.kind}.{key}" if stage.listed else f"{stage.name}.{key}"
 
 
@@ -206,7 +207,7 @@ def _file(stage: Stage, name: str) -> Path:
 
 @contextmanager
 def _placed(stage: Stage, key: str) -> Iterator[None]:
-    """Errors inside name the key of the stage."""
+    """Adds the stage's key to the place of errors."""
     try:
         yield
     except AgentRLError as error:

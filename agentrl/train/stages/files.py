@@ -1,4 +1,4 @@
-"""Conversations and preferences in files: a JSON object a line, in the forms that TRL and APIs for fine-tuning take."""
+"""Conversations and preferences in JSONL files, in the formats of TRL and of fine-tuning APIs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentrl.types.jsonl import JsonRow, read_rows
 from agentrl.types.task import Message
 
 Labelled = tuple[Conversation, float]
-"""A conversation, and 1 if it is a good one, 0 if not."""
+"""A conversation, and its label: 1 for a good one, 0 for a bad one."""
 
 _KEYS = ("role", "content", "name", "tool_calls", "tool_call_id", "weight")
 _FORMS = {
@@ -30,20 +30,20 @@ def conversations(path: Path, parser: Parser, key: str) -> list[Conversation]:
     """The conversations of a file of `messages`, or `prompt` and `completion`.
 
     Args:
-        parser: writes tool calls as the policy is to write them.
-        key: of the recipe, that names the file.
+        parser: writes tool calls in the policy's format.
+        key: the recipe's key that names the file.
 
     Raises:
-        TaskError: with file and line; or there is none.
+        TaskError: a row is wrong (with file and line), or the file has no row.
     """
     return _all(path, key, lambda row: [_conversation(row, parser)])
 
 
 def preferences(path: Path, parser: Parser, key: str, *, paired: bool) -> list[Labelled]:
-    """The labelled conversations of a file: two of every row with `chosen` and `rejected`, one of a row with `label`.
+    """The labelled conversations of a file: two per row with `chosen` and `rejected`, one per row with `label`.
 
     Args:
-        paired: whether rows with a label are refused.
+        paired: refuse rows with `label`.
 
     Raises:
         TaskError: as `conversations`.
@@ -93,7 +93,7 @@ def _pair(row: JsonRow, parser: Parser) -> list[Labelled]:
         raise TaskError("chosen and rejected are the same", place=row.place)
     if "prompt" in row.data:
         prompt = _prompt(row.data["prompt"], row)
-    else:  # what both begin with, up to where they differ
+    else:  # the common beginning of both
         both = list(zip(*sides.values(), strict=False))
         prompt = [message for message, _ in takewhile(lambda pair: pair[0] == pair[1], both)]
         sides = {name: messages[len(prompt) :] for name, messages in sides.items()}
@@ -110,12 +110,12 @@ def _other_form(row: JsonRow, kind: str) -> TaskError:
 
 
 def _prompt(value: Any, row: JsonRow) -> list[Message]:
-    """Messages; a text is one of the user."""
+    """Messages. A string becomes a user message."""
     return [{"role": "user", "content": value}] if isinstance(value, str) else _messages(value, row, "prompt")
 
 
 def _reply(value: Any, row: JsonRow, key: str) -> list[Message]:
-    """Messages; a text is one of the assistant."""
+    """Messages. A string becomes an assistant message."""
     return [{"role": "assistant", "content": value}] if isinstance(value, str) else _messages(value, row, key)
 
 
@@ -143,7 +143,7 @@ def _message(value: Any, row: JsonRow, where: str) -> Message:
 
 
 def _content(value: Any) -> str:
-    """Text, or the texts of a list of parts."""
+    """The text of a message's content, which may be a list of parts."""
     if isinstance(value, list):
         return "".join(_part(part) for part in value)
     return values.text(value)
@@ -158,11 +158,11 @@ def _part(part: Any) -> str:
 def _turns(
     messages: Sequence[Message], row: JsonRow, parser: Parser, side: str = "", learned_from: int = 0
 ) -> Conversation:
-    """The conversation that messages are.
+    """The conversation of the messages.
 
     Args:
-        side: of a pair.
-        learned_from: replies before this message are not learned: they are the prompt's.
+        side: side of a pair, chosen or rejected.
+        learned_from: index of the first message after the prompt. Replies before it are not learned.
     """
     starts = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
     if not starts or starts[0] == 0:
@@ -193,7 +193,7 @@ def _plain(message: Message) -> Message:
 
 
 def _text(message: Message, row: JsonRow, parser: Parser) -> str:
-    """A reply as the policy writes it: its calls in the recipe's format."""
+    """The text of a reply, with tool calls in the recipe's format."""
     calls = message.get("tool_calls") or []
     try:
         written = [_call(call, parser) for call in calls]

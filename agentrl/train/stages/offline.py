@@ -2,8 +2,8 @@
 
 demonstrations, file or run -> samples -> Course -> Trainer.fit, step by step -> metrics line -> checkpoint
 
-Step k depends on the settings and k alone (`Course`), so that a stage goes on at the step after its newest checkpoint.
-What a line of metrics is the mean of, and has been computed before that, is in the checkpoint.
+Step k depends only on the settings and k (`Course`): a stage resumes at the step after its newest checkpoint. The
+checkpoint also holds the metrics of steps that the next line of metrics will include.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from agentrl.types.reporter import Reporter
 from agentrl.types.seeds import derive_seed
 
 SUMS = ("tokens", "forwarded", "train_s")
-"""Of the numbers of steps, those that a line of metrics adds up; of the others it has the mean."""
+"""Step metrics that a line of metrics sums; it averages the others."""
 
 
 class OfflineTraining:
-    """One stage, in the run directory that all of a run's stages share.
+    """One stage. All stages of a run share the run directory.
 
     Args:
-        parts: of the stage's recipe.
-        players: where demonstrations are played.
-        stages: of the run; a stage may learn from what an earlier one played.
-        ranks: the processes that train the model; this one is the first.
+        stages: all stages of the run; a stage may learn from the episodes of an earlier one.
+        parts: the parts of the stage's recipe.
+        players: play the demonstrations.
+        ranks: the processes that train the model; this process is rank 0.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class OfflineTraining:
         self._compute = compute_of(self.ranks.size)
         self.record = StageRecord(run, stage)
         self.step = 0
-        self._since: list[dict[str, float]] = []  # the steps that no line of metrics has yet
+        self._since: list[dict[str, float]] = []  # metrics of steps since the last line
 
     async def train(self) -> None:
-        """Trains the stage to its end, from wherever it stands.
+        """Trains the stage to its end; resumes it if it has a checkpoint.
 
         Raises:
-            TrainError: there is nothing to learn from, or the loss is not finite.
+            TrainError: there are no examples, or the loss is not finite.
         """
         if self._has_ended():
             return
@@ -115,7 +115,7 @@ class OfflineTraining:
         why = reached(self.settings.stop, self.record.lines(self.step))
         return f": {why}" if why else ""
 
-    # -- what it trains, and on what
+    # -- model and data
 
     async def _prepare(self) -> Course:
         examples = await self._examples()
@@ -138,7 +138,7 @@ class OfflineTraining:
         if self.trainer.unpacked is not None:
             self.reporter.note(f"packing: rows (no shared prefixes), because {self.trainer.unpacked}")
         await self._compute.call(start.resume, self.trainer, saved, self.stage)
-        if refers and self.record.pins["reference"] is None:  # the first stage, which begins
+        if refers and self.record.pins["reference"] is None:  # the first stage, at its beginning
             self.record.pins["reference"] = self.record.folder(0).name
             await self._compute.call(self._save)
         renderer = self.parts.renderer(self.tokenizer)
@@ -163,7 +163,7 @@ class OfflineTraining:
         )
 
     def _reference(self, start: StartingPolicy) -> Any:
-        """The policy that the stage began with."""
+        """The policy that the stage started from."""
         name = self.record.pins["reference"]
         if name is None:
             return copy.deepcopy(start.loaded.model)
@@ -195,10 +195,10 @@ class OfflineTraining:
     # -- steps
 
     async def _take(self, steps: Any) -> bool:
-        """One step. Returns whether the stage ends with it."""
+        """Takes one step. Returns whether the stage ends with it."""
         started = time.perf_counter()
         found = await self._compute.call(next, steps)
-        await asyncio.sleep(0)  # a Ctrl-C is heard here
+        await asyncio.sleep(0)  # lets Ctrl-C take effect
         self.step += 1
         self._since.append({**found, "train_s": time.perf_counter() - started})
         self.reporter.step(self.step, {name: found[name] for name in ("loss", "accuracy") if name in found})
@@ -211,7 +211,7 @@ class OfflineTraining:
         return why is not None
 
     def _tell(self) -> None:
-        """A line of metrics over the steps since the last; not twice, if a kill came between it and a checkpoint."""
+        """Writes a line of metrics over the steps since the last line, unless a killed run has written it already."""
         line = {"iteration": self.step, "split": self.stage.kind, **_summed_up(self._since)}
         self._since = []
         self.reporter.metrics(self.record.add_line(line))
@@ -236,7 +236,7 @@ class OfflineTraining:
 
 
 def _summed_up(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """What a line says of its steps."""
+    """Sums or means of the step metrics."""
     names = dict.fromkeys(name for step in steps for name in step)
     known = {name: [step[name] for step in steps if name in step] for name in names}
     return {name: sum(values) / (1 if name in SUMS else len(values)) for name, values in known.items()}

@@ -24,13 +24,13 @@ from agentrl.types.errors import RecipeError
 
 @dataclass(frozen=True)
 class StartingPolicy:
-    """A policy as it was loaded, before a trainer takes it.
+    """A policy as loaded, before a trainer is made.
 
     Attributes:
-        loaded: the model. With adapters it is the one that they were put on.
-        newest: the checkpoint that it is of; None: training has not begun.
-        base: the checkpoint whose weights `loaded` has, if adapters go on it; None: the recipe's model.
-        carries: whether the checkpoint's adapters go on it.
+        loaded: the model; with adapters, the base model without them.
+        newest: the checkpoint of the policy; None: training has not begun.
+        base: with adapters, the checkpoint of the base weights; None: the recipe's model.
+        carries: whether the checkpoint's adapters continue to train.
     """
 
     loaded: LoadedModel
@@ -39,10 +39,11 @@ class StartingPolicy:
     carries: bool
 
     def resume(self, trainer: Trainer, saved: checkpoint.Saved | None, stage: Stage) -> bool:
-        """Gives a trainer of `loaded` what the checkpoint has: of the same stage all of it, else the adapters.
+        """Loads the checkpoint into a trainer of `loaded`: all of its state if it is of the same stage, else the
+        adapters.
 
         Returns:
-            Whether it is of the same stage.
+            Whether the checkpoint is of the same stage.
         """
         if saved is None:
             return False
@@ -57,13 +58,13 @@ class StartingPolicy:
 def starting_policy(
     recipe: Recipe, lora: LoraSettings | None, checkpoints: Path, texts: Iterable[str] = ()
 ) -> StartingPolicy:
-    """Loads the policy that training goes on with.
+    """Loads the policy that the stage starts or resumes from.
 
-    A stage with the same adapters as the one before goes on with them; one with others, or with none, takes over the
-    weights that they were merged into.
+    A stage with the same adapter settings as the previous stage continues to train its adapters. A stage with other
+    settings, or without adapters, starts from the merged weights.
 
     Args:
-        texts: what the tokenizer of a scratch model is trained on.
+        texts: training texts for the tokenizer of a scratch model.
     """
     newest = latest(checkpoints)
     own = _model_of(recipe).for_training()
@@ -78,23 +79,23 @@ def starting_policy(
 
 
 def let_go() -> None:
-    """Frees the models of a stage that has ended, before those of the next one are loaded."""
+    """Frees the models of a finished stage, before those of the next stage are loaded."""
     gc.collect()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()
 
 
 def load_policy(recipe: Recipe, folder: Path) -> Any:
-    """The policy of a checkpoint, of transformers: what a stage refers to."""
+    """The policy of a checkpoint, as a model of transformers: a reference policy."""
     return load_model(_model_of(recipe).at(folder).for_training(), seed=recipe.seed).model
 
 
 def pins_of(start: StartingPolicy, own: Mapping[str, Any] | None, *, refers: bool) -> Pins:
-    """The checkpoints that a stage rests on.
+    """The checkpoints that a stage depends on.
 
     Args:
-        own: what the stage's own newest checkpoint says about itself; None: the stage begins.
-        refers: whether it reads the policy that it began with.
+        own: the metadata of the stage's newest checkpoint; None: the stage begins.
+        refers: whether the stage uses the policy that it started from as a reference.
     """
     if own is not None:
         return dict(own.get("pins", {"base": None, "reference": None}))
@@ -108,7 +109,7 @@ def _model_of(recipe: Recipe) -> ModelSettings:
 
 
 def _lora_of(folder: Path, said: Mapping[str, Any], lora: LoraSettings) -> Any:
-    """The settings of a checkpoint's adapters. Checkpoints of before did not say: they were of the same stage."""
+    """The settings of a checkpoint's adapters. Older checkpoints do not name them: they are of the same stage."""
     if "lora" in said:
         return said["lora"]
     return lora.model_dump(mode="json") if (folder / "adapter").exists() else None

@@ -1,4 +1,4 @@
-"""What the stages of a recipe need, checked before the first of them begins."""
+"""Checks of all stages of a recipe, before the first one begins."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from agentrl.types.errors import AgentRLError, RecipeError
 
 
 def check_stages(recipe: Recipe) -> list[tuple[Stage, Parts]]:
-    """The stages of a recipe, each with the parts of the recipe that it sees.
+    """Checks the stages of a recipe, and returns each with the parts of its recipe.
 
     Raises:
-        AgentRLError: the first thing that is wrong with one of them.
+        AgentRLError: the first problem found.
     """
     stages = stages_of(recipe)
     found = []
@@ -35,7 +35,7 @@ def check_stages(recipe: Recipe) -> list[tuple[Stage, Parts]]:
 
 @contextmanager
 def _named(stage: Stage) -> Iterator[None]:
-    """Errors inside name the stage, if it has a name and they do not name its key already."""
+    """Adds a named stage to the place of errors that do not name its key already."""
     try:
         yield
     except AgentRLError as error:
@@ -47,7 +47,7 @@ def _named(stage: Stage) -> Iterator[None]:
 
 
 def _check_offline(stage: Stage, stages: Iterable[Stage], parts: Parts) -> None:
-    """Reads the files and looks into the runs that a stage learns from."""
+    """Reads the files and the runs that a stage learns from."""
     settings = stage.settings
     check_model(stage.recipe, stage.optimiser, begins=stage.index == 0)
     if isinstance(settings, PreferenceStage):

@@ -1,4 +1,4 @@
-"""A stage's part of the run directory that all stages share: its episodes, lines of metrics and checkpoints."""
+"""The part of a stage in the shared run directory: its episodes, metrics and checkpoints."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from agentrl.types.reporter import UNNAMED
 _log = logging.getLogger(__name__)
 
 Pins = dict[str, str | None]
-"""Checkpoints that a stage rests on, by what it needs them for: kept as long as it trains."""
+"""Checkpoints that a stage depends on, by purpose. They are kept while it trains."""
 
 
 class StageRecord:
-    """What a stage reads and writes, apart from that of other stages.
+    """The records of one stage.
 
     Attributes:
-        pins: `base`, whose weights the adapters are put on; `reference`, the policy that the stage began with. None: it
-            needs none, or that is the recipe's model.
+        pins: `base`: the weights below the adapters; `reference`: the policy that the stage started from. None: not
+            needed, or the recipe's model.
     """
 
     def __init__(self, run: RunDir, stage: Stage) -> None:
         self.run, self.stage = run, stage
         self.checkpoints = run.path / "checkpoints"
         self.pins: Pins = {"base": None, "reference": None}
-        # Nobody else writes lines of the stage: the file is read once.
+        # This object alone writes lines of the stage: the file is read once.
         self._lines = [line for line in run.metrics() if line.get("stage", UNNAMED) == stage.name]
 
     def episodes(self, iteration: int, split: str) -> Iterator[Episode]:
@@ -46,16 +46,16 @@ class StageRecord:
         return list(self.run.episodes([row.id for row in rows]))
 
     def lines(self, until: int) -> list[dict[str, Any]]:
-        """The stage's lines of metrics up to an iteration. After a kill there may be later ones already."""
+        """The stage's lines of metrics up to an iteration. After a kill the file may contain later lines."""
         return [line for line in self._lines if line["iteration"] <= until]
 
     def has_line(self, split: str, iteration: int) -> bool:
-        """Whether there is such a line."""
+        """Whether the stage has a line of the split and iteration."""
         return any((line["split"], line["iteration"]) == (split, iteration) for line in self._lines)
 
     def add_line(self, line: dict[str, Any]) -> dict[str, Any]:
-        """Adds a line unless a run that was killed before its next checkpoint has already written it; returns it with
-        the name of the stage."""
+        """Adds a line, unless a run that was killed before its next checkpoint has written it already. Returns the line
+        with the name of the stage."""
         line = {"stage": self.stage.name, **line}
         if not self.has_line(line["split"], line["iteration"]):
             self._look_for_what_stops(line)
@@ -73,11 +73,11 @@ class StageRecord:
             _log.warning("stage %s: %s", self.stage.name, why)
 
     def folder(self, step: int) -> Path:
-        """Where the checkpoint of a step lies."""
+        """The checkpoint folder of a step."""
         return self.checkpoints / self.stage.checkpoint(step)
 
     def state(self, step: int, **more: Any) -> dict[str, Any]:
-        """What a checkpoint says about itself, as JSON values."""
+        """The metadata of a checkpoint, as JSON values."""
         lora = self.stage.optimiser.lora
         return {
             "stage": self.stage.name,
@@ -88,5 +88,5 @@ class StageRecord:
         }
 
     def prune(self) -> None:
-        """Removes old checkpoints but for those that are needed."""
+        """Removes old checkpoints that are not needed."""
         checkpoint.prune(self.checkpoints, keep=2, pinned=[name for name in self.pins.values() if name])

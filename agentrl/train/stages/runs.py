@@ -1,4 +1,4 @@
-"""Stored episodes to learn from: those of an earlier stage, or of another run."""
+"""Stored episodes to learn from: of an earlier stage or of another run."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from agentrl.types.errors import TrainError
 from agentrl.types.sample import TrainingSample, training_samples
 
 LEARNED = ("demo", "rollout", "train")
-"""Splits that a stage may learn from: evaluations are none."""
+"""Splits that a stage may learn from; evaluations are excluded."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """The scored episodes of a run, or of a stage of it.
+    """The scored episodes of a run, or of one of its stages.
 
     Attributes:
-        rows: of the index, in order of ids.
+        rows: rows of the index, sorted by id.
     """
 
     run: RunDir
@@ -32,7 +32,7 @@ class Stored:
 
     @classmethod
     def of(cls, run: RunDir, prefix: str = "") -> Stored:
-        """Those whose ids begin with `prefix`."""
+        """The episodes whose ids begin with `prefix`."""
         rows = [row for row in run.rows(order="id") if row.id.startswith(prefix) and row.split in LEARNED]
         return cls(run, [row for row in rows if row.status in ("done", "truncated") and _can_teach(row)])
 
@@ -41,10 +41,10 @@ class Stored:
         return self.run.episodes([row.id for row in rows])
 
     def earning(self, min_reward: float | None) -> list[EpisodeRow]:
-        """The rows of episodes that earned so much; None: of all.
+        """The rows of episodes with at least this reward; None: all.
 
         Raises:
-            TrainError: there is none.
+            TrainError: there are none.
         """
         chosen = [row for row in self.rows if min_reward is None or (row.reward or 0.0) >= min_reward]
         if not chosen:
@@ -59,13 +59,12 @@ def _can_teach(row: EpisodeRow) -> bool:
 
 
 def samples_of(episode: Episode, renderer: Renderer, label: float = 0.0) -> list[TrainingSample]:
-    """The samples that train all that was said in an episode, with advantage 1.
+    """The samples that train all replies of an episode with advantage 1.
 
-    The tokens are those that were sampled, where the policy that sampled them had the same tokenizer; else the text is
-    tokenised.
+    If the episode was sampled with the renderer's tokenizer, its sampled tokens are used; else the text is tokenised.
 
     Args:
-        label: the reward that the samples carry.
+        label: the reward of the samples.
     """
     if not is_of(episode, renderer):
         return [Conversation.of(episode).sample(renderer, label)]
@@ -77,8 +76,7 @@ def samples_of(episode: Episode, renderer: Renderer, label: float = 0.0) -> list
 
 
 def is_of(episode: Episode, renderer: Renderer) -> bool:
-    """Whether the tokens of an episode are those of a policy with the renderer's tokenizer: they read as what was
-    said."""
+    """Whether an episode was sampled with the renderer's tokenizer: its tokens decode to the recorded text."""
     tokenizer, ends = renderer.tokenizer, set(renderer.stop_token_ids)
     known = all(token < tokenizer.vocab_size for node in episode.nodes for token in node.token_ids)
     if not episode.trainable or not known:

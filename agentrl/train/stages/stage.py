@@ -1,4 +1,4 @@
-"""A recipe's stages in order, each with the recipe as it sees it."""
+"""The stages of a recipe in order, each with its own recipe."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentrl.config.train import OptimiserSettings
 from agentrl.types.reporter import UNNAMED
 
 WARM_START, RL = "warm_start", UNNAMED
-"""The names of the stages of a recipe that lists none."""
+"""The names of the stages of a recipe without `stages`."""
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,10 @@ class Stage:
     """One training of a run.
 
     Attributes:
-        index: its place among all.
-        settings: of its kind.
-        recipe: with the stage's own sections in place of those that all share.
-        listed: whether the recipe names it; one that it does not name leaves ids and folders as they are.
+        index: position among all stages.
+        settings: the settings of its kind.
+        recipe: the recipe, with the stage's own sections in place of the shared ones.
+        listed: whether the recipe lists the stage. Otherwise ids and folders do not contain its name.
     """
 
     index: int
@@ -34,23 +34,23 @@ class Stage:
 
     @property
     def kind(self) -> Kind:
-        """Which of the kinds it is."""
+        """The kind of the stage."""
         return next(kind for kind in KINDS if isinstance(self.settings, _CLASSES[kind]))
 
     @property
     def optimiser(self) -> OptimiserSettings:
-        """What trains, and how a step is taken."""
+        """The settings of the optimiser."""
         if isinstance(self.settings, RlStage):
             return self.recipe.train or OptimiserSettings()
         return self.settings.train
 
     @property
     def prefix(self) -> str:
-        """What the ids of its episodes and groups begin with."""
+        """The prefix of the ids of its episodes and groups."""
         return f"{self.name}/" if self.listed else ""
 
     def checkpoint(self, step: int) -> str:
-        """The folder of a checkpoint; later ones, and those of later stages, sort behind it."""
+        """The folder name of a checkpoint. Later checkpoints, also of later stages, sort after it."""
         return f"it-{step:05d}" if self.name == RL and not self.listed else f"{self.index:02d}-{self.name}-{step:06d}"
 
 
@@ -58,7 +58,7 @@ _CLASSES: dict[Kind, type] = {"sft": SftStage, "preference": PreferenceStage, "r
 
 
 def stages_of(recipe: Recipe) -> list[Stage]:
-    """The stages of a recipe: those that it lists; else its warm start, if it has one, and its training."""
+    """The stages of a recipe: those that it lists, else its warm start (if any) and its training."""
     if recipe.stages:
         return [_listed(index, each, recipe) for index, each in enumerate(recipe.stages)]
     stages: list[Stage] = []
@@ -69,7 +69,7 @@ def stages_of(recipe: Recipe) -> list[Stage]:
 
 
 def is_of(stage: Stage, said: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint is of a stage, by what it says about itself. Those of before did not: they were of the
+    """Whether a checkpoint is of a stage, by its metadata. Older checkpoints do not name a stage: they are of the
     training."""
     return bool(said.get("stage", UNNAMED) == stage.name)
 

@@ -31,7 +31,7 @@ def reached(stop: StopSettings | None, lines: Iterable[Mapping[str, Any]]) -> st
 
 
 def missing(stop: StopSettings, line: Mapping[str, Any]) -> str | None:
-    """What to say of a line that should have the metric, and does not; None: it has it, or is of the other kind."""
+    """A warning if the line lacks the metric; None if it has it, or if it is a line of the other kind."""
     name = stop.metric.removeprefix("eval/")
     if (line["split"] == "eval") != stop.evaluates or name in line:
         return None
@@ -42,7 +42,7 @@ def missing(stop: StopSettings, line: Mapping[str, Any]) -> str | None:
 
 
 def _values(stop: StopSettings, lines: Iterable[Mapping[str, Any]]) -> list[float]:
-    """The metric in lines that have it: in those of evaluations by `eval/NAME`, else in those of training."""
+    """The metric in the lines that have it: evaluation lines for `eval/NAME`, else training lines."""
     name = stop.metric.removeprefix("eval/")
     own = (line for line in lines if (line["split"] == "eval") == stop.evaluates)
     return [float(line[name]) for line in own if isinstance(line.get(name), int | float)]
@@ -53,6 +53,6 @@ def _means(values: Sequence[float], window: int) -> list[float]:
 
 
 def _since_best(values: Sequence[float], higher: bool) -> int:
-    """How many values came after the first of the best."""
+    """Number of values after the first best one."""
     best = max(values) if higher else min(values)
     return len(values) - 1 - values.index(best)
