@@ -1,1 +1,1 @@
-"""The scale simulator: what a cluster would do with a recipe, without one."""
+"""The scale simulator: predicts the throughput of a training run on a cluster."""

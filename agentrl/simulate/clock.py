@@ -1,7 +1,7 @@
-"""A clock that jumps: asyncio programs run in simulated time, as fast as they compute.
+"""Simulated time for asyncio programs: they run as fast as they compute.
 
-Our own, not SimPy: the same coroutine runs in simulated and in real time, which is how the simulator is checked
-against an engine that really waits (`benchmarks/simulator.py`). SimPy's processes are generators of its own events.
+This replaces SimPy, whose processes are generators of SimPy events. Here the same coroutine runs in simulated and in
+real time, so that the simulator can be checked against an engine that really waits (`benchmarks/simulator.py`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 class _Jump(selectors.SelectSelector):
-    """Where a loop would sleep until its next timer, moves the clock there instead."""
+    """A selector that advances the clock to the next timer instead of sleeping."""
 
     now = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Nothing ever happens outside: there is only time."""
+        """Advances the clock by `timeout`; there are never events."""
         if timeout is None:
             raise RuntimeError("the simulated program waits for what will never happen")
         self.now += max(timeout, 0.0)
@@ -43,7 +43,7 @@ def simulated(program: Coroutine[Any, Any, T]) -> T:
     """Runs a program that only sleeps and computes; sleeping takes no time.
 
     Raises:
-        RuntimeError: it waits for something that nothing in it will bring about.
+        RuntimeError: the program waits for something that can never happen.
     """
     with asyncio.Runner(loop_factory=SimulatedLoop) as runner:
         return runner.run(program)

@@ -1,6 +1,6 @@
-"""What a training run is made of, in seconds and tokens: the simulator's input, measured or assumed.
+"""The input of the simulator: measured or assumed costs of a training run, in seconds and tokens.
 
-Times are of one unit (a replica, a worker, the driver); how many there are is said beside them.
+Times are for one unit (a replica, a worker, the driver); the number of units is a separate field.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class _Section(BaseModel):
 
 
 class Spread(_Section):
-    """Seconds or tokens that vary: lognormal with a mean and the standard deviation `sigma` of its logarithm."""
+    """A lognormal distribution of seconds or tokens: its mean, and the standard deviation `sigma` of the logarithm."""
 
     mean: float = Field(ge=0)
     sigma: float = Field(0.0, ge=0, description="0: always the mean; 1.75: the slowest of a hundred takes 13 means.")
@@ -28,7 +28,7 @@ class Spread(_Section):
         return {"mean": value} if isinstance(value, int | float) else value
 
     def draw(self, rng: random.Random) -> float:
-        """One value."""
+        """Draws a value."""
         if not self.sigma or not self.mean:
             return self.mean
         return rng.lognormvariate(math.log(self.mean) - self.sigma**2 / 2, self.sigma)
@@ -39,7 +39,7 @@ def _spread(mean: float) -> Any:
 
 
 class EpisodeCosts(_Section):
-    """One episode: a sandbox, turns of reply and tool, a score."""
+    """The costs of an episode: sandbox, turns of reply and tool, score."""
 
     turns: Spread = _spread(5)
     prompt_tokens: Spread = _spread(500)
@@ -51,10 +51,10 @@ class EpisodeCosts(_Section):
 
 
 class EngineCosts(_Section):
-    """Replicas that batch continuously.
+    """Replicas with continuous batching.
 
-    A step of a replica gives every running request a token. It takes `step_s`, `step_s_per_request` for each of them,
-    and `step_s_per_token` for each token of their contexts. Prompts are prefilled in between.
+    A step of a replica samples one token for each running request. It takes `step_s`, plus `step_s_per_request` per
+    request, plus `step_s_per_token` per token of their contexts. Prompts are prefilled between steps.
     """
 
     replicas: int = Field(1, gt=0)
@@ -68,7 +68,8 @@ class EngineCosts(_Section):
 
 
 class TrainerCosts(_Section):
-    """An update: `update_s`, and `s_per_token` of one GPU for each token of the episodes, shared by all GPUs."""
+    """The costs of an update: `update_s`, plus `s_per_token` GPU seconds per token of the episodes, shared by all
+    GPUs."""
 
     gpus: int = Field(1, ge=0)
     update_s: float = Field(0.0, ge=0, description="Whatever its size: optimiser, checkpoint.")
@@ -77,7 +78,7 @@ class TrainerCosts(_Section):
 
 
 class Pipeline(_Section):
-    """A training run. `groups` to `concurrency` are those of the recipe."""
+    """A training run. The fields from `groups` to `concurrency` are those of the recipe."""
 
     groups: int = Field(8, gt=0)
     group_size: int = Field(8, gt=0)
@@ -101,7 +102,8 @@ class Pipeline(_Section):
         return self.engine.replicas * self.engine.gpus + self.trainer.gpus
 
     def times(self, factor: int) -> Pipeline:
-        """Everything `factor` times: episodes of an iteration, replicas, the trainer's GPUs, workers. One driver."""
+        """The pipeline with `factor` times the episodes per iteration, replicas, trainer GPUs and workers, and one
+        driver."""
         return self.model_copy(
             update={
                 "groups": self.groups * factor,

@@ -1,4 +1,4 @@
-"""Pipelines from YAML files, and what they would come to on so many machines."""
+"""Pipelines from YAML files, and predictions for several sizes of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentrl.types.errors import RecipeError, nearest
 
 
 def simulate(path: Path, overrides: list[str], factors: list[int]) -> list[Prediction]:
-    """Predictions for a pipeline file, everything in it times each of `factors`.
+    """Predictions for the pipeline of a file, scaled by each of `factors`.
 
     Raises:
         RecipeError: the file, an override or a factor is wrong.
@@ -31,7 +31,7 @@ def load_pipeline(path: Path, overrides: list[str]) -> Pipeline:
     """A pipeline from YAML.
 
     Raises:
-        RecipeError: it is none; says what is wrong with which key.
+        RecipeError: the data are not a pipeline; names the key and the problem.
     """
     try:
         tree = YAML(typ="safe").load(path.read_text()) or {}

@@ -1,8 +1,8 @@
-"""A discrete-event simulation of training: engines, tools, workers, trainer, and the real rule of admission.
+"""A discrete-event simulation of training: engines, tools, workers, trainer, and the real staleness rule.
 
-It is an asyncio program of the shape of the real one, in simulated time (`clock.py`): episodes wait for room, replies
-and tools; groups begin and train by `agentrl.train.staleness`. What it leaves out: failures, the wear of caches,
-networks that fill up, and that trainers lose by being many.
+It is an asyncio program with the structure of the real one, in simulated time (`clock.py`): episodes wait for capacity,
+replies and tools; `agentrl.train.staleness` decides when groups start and train. It does not model failures, cache
+evictions, network congestion, and the overhead of several trainer ranks.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from agentrl.types.seeds import derive_seed
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a pipeline comes to, from the first rollout to the last update.
+    """The prediction for a pipeline, from the first rollout to the last update.
 
     Attributes:
-        seconds: in all.
-        tokens_per_s: sampled ones.
-        iteration_s: median.
-        engines_busy: of a replica's time, the share in which it works on something.
-        batch: requests on a replica that works, mean.
-        trainer_busy, workers_busy, driver_busy: shares of their time.
-        in_flight: episodes, mean.
-        staleness: updates between a group's begin and the one that trained on it, mean.
+        seconds: total duration.
+        tokens_per_s: sampled tokens per second.
+        iteration_s: median duration of an iteration.
+        engines_busy: share of time in which a replica has work.
+        batch: mean number of requests on a busy replica.
+        trainer_busy, workers_busy, driver_busy: shares of time.
+        in_flight: mean number of episodes in flight.
+        staleness: mean number of updates between the start of a group and the update that trained on it.
     """
 
     gpus: int
@@ -58,13 +58,13 @@ def predict(pipeline: Pipeline) -> Prediction:
 
 
 class Busy:
-    """How much of something was in use, over time."""
+    """The use of a resource over time."""
 
     def __init__(self) -> None:
         self.level, self.area, self.time, self._at = 0, 0.0, 0.0, _now()
 
     def change(self, by: int) -> None:
-        """So much more is in use."""
+        """Adds `by` to what is in use."""
         now = _now()
         self.area += self.level * (now - self._at)
         self.time += (self.level > 0) * (now - self._at)
@@ -72,7 +72,7 @@ class Busy:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """One more, for the block."""
+        """Counts one more within the block."""
         self.change(+1)
         try:
             yield
@@ -81,23 +81,24 @@ class Busy:
 
 
 class Server:
-    """What does one thing at a time, first come, first served."""
+    """A resource that does one task at a time, first come, first served."""
 
     def __init__(self) -> None:
         self._lock, self.busy = asyncio.Lock(), Busy()
 
     async def work(self, seconds: float) -> None:
-        """Waits for its turn, and for the work."""
+        """Waits for the resource, then for the work."""
         if seconds:
             async with self._lock, self.busy.one():
                 await asyncio.sleep(seconds)
 
 
 class SimulatedReplica:
-    """A server with continuous batching: all that run get a token a step, and prompts are prefilled in between.
+    """A server with continuous batching: each step samples one token per running request; prompts are prefilled between
+    steps.
 
-    The number of steps is continuous here: a step's time changes whenever a request begins or ends. `_steps` counts
-    those since the beginning; a request that needs n ends when it has grown by n.
+    The number of steps is continuous: the duration of a step changes whenever a request starts or ends. `_steps` counts
+    all steps so far; a request of n tokens ends when `_steps` has grown by n.
     """
 
     def __init__(self, costs: EngineCosts) -> None:
@@ -117,7 +118,7 @@ class SimulatedReplica:
                 self._advance()
                 self._prefill += fresh * self._costs.prefill_s_per_token
                 end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                # Over its run a request's context grows by its reply; half of that is the mean.
+                # The context of a request grows by its reply; the mean growth is half of it.
                 size = context + reply / 2
                 self._context += size
                 heapq.heappush(self._ends, (self._steps + reply, next(self._number), end, size))
@@ -129,7 +130,7 @@ class SimulatedReplica:
         return costs.step_s + costs.step_s_per_request * len(self._ends) + costs.step_s_per_token * self._context
 
     def _advance(self) -> None:
-        """Brings prefill and steps to the present."""
+        """Advances prefill and steps to the present time."""
         passed, self._at = _now() - self._at, _now()
         prefilled = min(passed, self._prefill)
         self._prefill -= prefilled
@@ -148,7 +149,7 @@ class SimulatedReplica:
     def _end(self) -> None:
         self._advance()
         first = self._ends[0][0]
-        self._steps = max(self._steps, first)  # rounding must not leave the first one unfinished
+        self._steps = max(self._steps, first)  # rounding must not leave the first request unfinished
         while self._ends and self._ends[0][0] <= self._steps:
             _, _, end, size = heapq.heappop(self._ends)
             self._context -= size
@@ -157,7 +158,7 @@ class SimulatedReplica:
 
 
 class Loads:
-    """Replicas by their requests: the least loaded of a thousand is found without looking at all of them."""
+    """Replicas by number of requests: finds the least loaded of a thousand without a scan."""
 
     def __init__(self, replicas: list[SimulatedReplica]) -> None:
         self._least = 0
@@ -165,12 +166,12 @@ class Loads:
         self._at: dict[int, dict[SimulatedReplica, None]] = {0: dict.fromkeys(replicas)}
 
     def least(self) -> SimulatedReplica:
-        """One of those with the fewest requests, the longest so."""
+        """The replica with the fewest requests; among equals, the one that has been so the longest."""
         return next(iter(self._at[self._least]))
 
     @asynccontextmanager
     async def one_more(self, replica: SimulatedReplica) -> AsyncIterator[None]:
-        """A request more, for the block."""
+        """Counts one more request within the block."""
         self._move(replica, +1)
         try:
             yield
@@ -189,7 +190,7 @@ class Loads:
 
 @dataclass(eq=False)
 class _Group:
-    """As `StalenessPolicy` takes them."""
+    """A group, as `StalenessPolicy` expects it."""
 
     number: int
     begun: int | None = None
@@ -237,7 +238,7 @@ class _Run:
 
     def _chosen(self, admission: StalenessPolicy, groups: list[_Group], version: int) -> list[_Group] | None:
         wanted = self.pipeline.groups
-        if sum(group.ended is not None for group in groups) < wanted:  # the rule would say the same, more slowly
+        if sum(group.ended is not None for group in groups) < wanted:  # the rule would return the same
             return None
         return admission.choose(groups, version, [wanted] * (admission.max_staleness + 1))
 
@@ -248,7 +249,7 @@ class _Run:
         return group
 
     async def _play(self, group: _Group, number: int) -> None:
-        """One episode."""
+        """Simulates an episode."""
         costs = self.pipeline.episode
         rng = random.Random(derive_seed(self.pipeline.seed, "episode", number))
         worker = self._workers[number % len(self._workers)]
@@ -267,7 +268,7 @@ class _Run:
             self._changed.set()
 
     async def _turns(self, worker: Server, rng: random.Random) -> float:
-        """Turns of an episode; the tokens of its last context."""
+        """Simulates the turns of an episode. Returns the tokens of its last context."""
         costs = self.pipeline.episode
         fresh = context = costs.prompt_tokens.draw(rng)
         home: SimulatedReplica | None = None

@@ -1,7 +1,7 @@
-"""The run directory: every episode of a run, written once, readable while it is written, whole after a kill -9.
+"""The run directory: every episode of a run, written once, readable during the run, intact after a kill -9.
 
-`run_dir` is what others use. Below it `shards` (compressed records), `index` (a row per episode in SQLite, rebuilt
-from the shards when lost), `lines` (plain JSON lines) and `lock` (one writer a run). `check` proves a run sound.
+`run_dir` is the interface. It uses `shards` (compressed records), `index` (one SQLite row per episode, rebuilt from the
+shards when lost), `lines` (plain JSON lines) and `lock` (one writer per run). `check` verifies a run.
 """
 
 from agentrl.store.check import check

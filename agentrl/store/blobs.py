@@ -38,7 +38,7 @@ class Blobs:
         return path.read_bytes()
 
     def sweep(self, named: Container[str]) -> None:
-        """Deletes all blobs but those of `named`."""
+        """Deletes all blobs except those in `named`."""
         for path in self._folder.glob("*/*"):
             if path.name not in named:
                 path.unlink()

@@ -1,4 +1,4 @@
-"""`agentrl check RUN`: proves that a run directory is sound, record by record, from the shards up."""
+"""`agentrl check RUN`: verifies a run directory, record by record, starting from the shards."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from agentrl.types.episode import Episode, Node
 from agentrl.types.sample import training_samples
 
 FIRST = 5
-"""So many offenders are named for each invariant."""
+"""Maximum number of violations listed per invariant."""
 
 
 @dataclass
 class Invariant:
-    """One invariant: how often it held, how often not, and the first places where it did not."""
+    """One invariant: how often it held, how often it was violated, and the first violations."""
 
     about: str
     ok: int = 0
@@ -41,7 +41,7 @@ class Invariant:
             self.offenders.append(offender)
 
     def take(self, problem: str | None, name: str) -> None:
-        """Counts one case: broken if there is a `problem`."""
+        """Counts one case: a violation if there is a `problem`."""
         if problem is None:
             self.ok += 1
         else:
@@ -50,11 +50,11 @@ class Invariant:
 
 @dataclass
 class Report:
-    """What `check` found.
+    """The result of `check`.
 
     Attributes:
-        invariants: by name of the invariant.
-        notes: what is no failure but worth knowing.
+        invariants: the invariants by name.
+        notes: findings that are not violations.
     """
 
     run: str
@@ -82,7 +82,7 @@ class Report:
         }
 
     def as_text(self) -> str:
-        """For people: a line per invariant, offenders below it."""
+        """The report as text: one line per invariant, with its violations below."""
         lines = []
         for name, invariant in self.invariants.items():
             mark = "FAIL" if invariant.failed else "ok"
@@ -108,10 +108,10 @@ _ABOUT = {
 
 
 def check(path: str | Path) -> Report:
-    """Checks a run directory; changes nothing. A run that is being written may be checked too.
+    """Checks a run directory without changing it. The run may be written at the same time.
 
     Raises:
-        StoreError: it is not a run.
+        StoreError: the folder is not a run.
     """
     path = Path(path)
     invariants = {name: Invariant(about) for name, about in _ABOUT.items()}
@@ -131,7 +131,7 @@ def check(path: str | Path) -> Report:
 def _check_episodes(
     run: RunDir, invariants: dict[str, Invariant], notes: list[str]
 ) -> tuple[dict[str, int], dict[str, str]]:
-    """Goes through the shards. Returns the number of turns by episode, and an episode by blob."""
+    """Checks all records of the shards. Returns the number of turns of each episode, and an episode of each blob."""
     indexed = {row.id: row for row in run.rows()}
     turns: dict[str, int] = {}
     blobs: dict[str, str] = {}
@@ -230,7 +230,7 @@ def _note_repairs(run: RunDir, notes: list[str]) -> None:
 
 
 def _safely(problem_of: Callable[[Episode], str | None], episode: Episode) -> str | None:
-    """A broken graph may break a check of something else: that is a broken invariant, not a crash."""
+    """Counts an exception as a violation: a broken graph can make another check raise."""
     try:
         return problem_of(episode)
     except Exception as error:

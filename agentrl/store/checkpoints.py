@@ -1,4 +1,4 @@
-"""Which checkpoints a run has, and what each says about itself. `train/checkpoint.py` writes them."""
+"""The checkpoints of a run and their metadata. `train/checkpoint.py` writes them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 
 def checkpoints(root: Path) -> list[Path]:
-    """Whole checkpoints, the oldest first: their names sort so. One that a kill left moved aside, its successor not yet
-    in place, still counts."""
+    """The complete checkpoints, oldest first (in the order of their names). If a kill interrupted the replacement of a
+    checkpoint, the old one, which was moved aside, still counts."""
     found = {path.parent.name: path.parent for path in root.glob(f"*/{STATE}") if path.parent.name[0] != "."}
     for path in root.glob(f"{REPLACED}*/{STATE}"):
         found.setdefault(path.parent.name.removeprefix(REPLACED), path.parent)
@@ -25,26 +25,26 @@ def checkpoints(root: Path) -> list[Path]:
 
 
 def latest(root: Path) -> Path | None:
-    """The newest checkpoint, or None. Folders that are not whole are passed over."""
+    """The newest complete checkpoint, or None."""
     whole = checkpoints(root)
     return whole[-1] if whole else None
 
 
 def about(folder: Path) -> dict[str, Any]:
-    """What a checkpoint says about itself: its stage, its iteration, and what the loop wants back.
+    """The metadata of a checkpoint: its stage, its iteration, and the state of the loop.
 
     Raises:
-        StoreError: the folder is no checkpoint, or is damaged.
+        StoreError: the folder is not a checkpoint, or is damaged.
     """
     extra: dict[str, Any] = reading(folder, lambda: json.loads((folder / STATE).read_text()))
     return extra
 
 
 def reading(folder: Path, read: Callable[[], T]) -> T:
-    """What `read` returns; whatever it raises is said of the checkpoint.
+    """Returns the result of `read`, and turns its exceptions into errors that name the checkpoint.
 
     Raises:
-        StoreError: it failed.
+        StoreError: `read` raised.
     """
     try:
         return read()

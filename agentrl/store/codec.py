@@ -1,4 +1,4 @@
-"""Records as JSON lines. JSON has no NaN, so nothing that is not finite is let in: it would come back as None."""
+"""Records as JSON lines. Values that are not finite are refused: JSON has no NaN, and they would be read as None."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from agentrl.types.values import scrubbed, text
 
 
 class StoredCredit(msgspec.Struct, frozen=True, kw_only=True):
-    """Why the turns of an episode were pushed up or down.
+    """The credit of an episode.
 
     Attributes:
-        turn_advantages: one per turn.
-        parts: what the advantages are made of, for people: name -> one number per turn.
-        note: if it is not what the run trained with: where it comes from.
+        turn_advantages: one advantage per turn.
+        parts: summands of the advantages, for display: name -> one number per turn.
+        note: the origin, if this is not the credit that the run trained with.
     """
 
     episode_id: str
@@ -37,10 +37,10 @@ decode_credit = msgspec.json.Decoder(StoredCredit).decode
 
 
 def encode_episode(episode: Episode) -> tuple[bytes, Episode]:
-    """The line of an episode, and the episode as it will be read.
+    """The line of an episode, and the episode as read back from it.
 
     Raises:
-        StoreError: it holds NaN, infinity, or something that is not JSON.
+        StoreError: the episode contains NaN, infinity, or a value that is not JSON.
     """
     try:
         _must_be_finite(episode)
@@ -54,13 +54,13 @@ def encode_episode(episode: Episode) -> tuple[bytes, Episode]:
 
 
 def must_be_storable(episode: Episode) -> None:
-    """Proves that an episode can be written and read again.
+    """Checks that an episode can be written and read back.
 
     Raises:
         StoreError: it cannot.
     """
     _must_be_finite(episode)
-    # Without the tokens: no user code wrote these, and they are nearly all that writing and reading cost.
+    # Without the tokens: they do not come from user code, and are nearly all of the cost.
     line, _ = encode_episode(msgspec.structs.replace(episode, nodes=[]))
     try:
         _decode_episode(line)
@@ -69,11 +69,11 @@ def must_be_storable(episode: Episode) -> None:
 
 
 def decode_episode(line: bytes) -> Episode:
-    """The episode of a line. Values of another type than the record's are made what they would be today, where they
-    were stored before they were checked (an answer of 42, a reward of `true`).
+    """The episode of a line. Values of wrong types in records from before types were checked (an answer of 42, a reward
+    of `true`) are converted.
 
     Raises:
-        msgspec.DecodeError: it is not an episode.
+        msgspec.DecodeError: the line is not an episode.
     """
     try:
         return _decode_episode(line)
@@ -88,7 +88,7 @@ def _unstorable(episode: Episode, error: Exception) -> StoreError:
     )
 
 
-# Fields that user code fills, by their path in a record: what makes a value of them.
+# Conversions of fields that user code fills, by path in the record.
 _OF_USERS: dict[str, Callable[[Any], Any]] = {
     "answer": text,
     "stop": text,
@@ -114,7 +114,7 @@ def _as_of_today(record: Any) -> Any:
 
 
 def _holders(value: Any, steps: list[str]) -> list[Any]:
-    """What `steps` lead to; `*` is every item."""
+    """The values at the path `steps`; `*` stands for every item."""
     found = [value]
     for step in steps:
         found = [holder[key] for holder in found for key in _keys(holder, step)]
@@ -133,7 +133,7 @@ def encode_credit(credit: StoredCredit) -> bytes:
     """The line of a credit.
 
     Raises:
-        StoreError: it holds NaN or infinity.
+        StoreError: the credit contains NaN or infinity.
     """
     for name, values in {"advantages": credit.turn_advantages, **credit.parts}.items():
         if not math.isfinite(sum(values)):

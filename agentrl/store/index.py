@@ -1,7 +1,7 @@
-"""The index: a row per episode in SQLite, so that a grid opens without reading a shard.
+"""The index: one SQLite row per episode, so that episodes can be listed without reading shards.
 
-The shards are the truth. The index may lag behind them (rows are committed in batches) or be lost, and is caught
-up from the shards. A reader never writes the file: it keeps the rows that the file lacks in a temporary table.
+The shards are authoritative. The index may lag behind them (rows are committed in batches) or be lost; missing rows are
+read from the shards. A reader never writes the file: it keeps missing rows in a temporary table.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ FORMAT = 3
 
 
 class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What the index knows of an episode.
+    """The index row of an episode.
 
     Attributes:
-        turns: number of turns; `sampled_tokens`, `calls` and `drift` are counts too.
-        malformed, unknown, refused, timeouts, raised: of the calls, how many came to a bad end, by outcome.
-        first_raised: the first exception of a tool, and where in user code it came from.
+        turns: number of turns; `sampled_tokens`, `calls` and `drift` are counts, too.
+        malformed, unknown, refused, timeouts, raised: number of failed calls, by outcome.
+        first_raised: the first exception of a tool, with its place in user code.
         duration_s: `timings["total"]`, else the sum of generation and tools.
-        error: kind of the error, if there was one.
-        shard, offset, length: where the record is.
+        error: kind of the error, if any.
+        shard, offset, length: location of the record.
     """
 
     id: str
@@ -67,7 +67,7 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CreditRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a credit of episode `id` is. An episode that was re-credited has several; the last one counts."""
+    """The location of a credit of episode `id`. An episode that was credited again has several; the last one counts."""
 
     id: str
     estimator: str
@@ -82,7 +82,7 @@ class CreditRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BlobRow(msgspec.Struct, frozen=True):
-    """Episode `id` names the blob `sha`."""
+    """Episode `id` refers to blob `sha`."""
 
     id: str
     sha: str
@@ -142,7 +142,7 @@ def credit_row_of(credit: StoredCredit, location: Location) -> CreditRow:
 
 
 def blobs_of(episode: Episode) -> set[str]:
-    """Hashes of the blobs that an episode names: outputs of calls, and `blob` parts of messages (pictures)."""
+    """Hashes of the blobs that an episode refers to: outputs of calls, and `blob` parts of messages (images)."""
     named = {call.blob for turn in episode.turns for call in turn.calls if call.blob}
     messages = [*episode.prompt, *(message for turn in episode.turns for message in turn.observations)]
     parts = (part for message in messages if isinstance(message.get("content"), list) for part in message["content"])
@@ -154,7 +154,7 @@ class Index:
 
     Args:
         path: `index.sqlite`.
-        write: make it if it is missing or of no use. Otherwise the file is only read, and rows are added in memory.
+        write: create the file if it is missing or unusable. Otherwise it is only read, and rows are added in memory.
     """
 
     def __init__(self, path: Path, *, write: bool) -> None:
@@ -164,13 +164,13 @@ class Index:
             _create_tables(self._db, "temp")
         for table, key in _KEYS.items():
             view = f"CREATE TEMP VIEW all_{table} AS SELECT * FROM main.{table} m"
-            if not write:  # the writer may have committed meanwhile what the temporary table holds
+            if not write:  # the writer may have committed rows of the temporary table meanwhile
                 twice = f"SELECT 1 FROM temp.{table} t WHERE {_same(key)}"
                 view += f" WHERE NOT EXISTS ({twice}) UNION ALL SELECT * FROM temp.{table}"
             self._db.execute(view)
 
     def put(self, rows: Mapping[str, Sequence[Record]]) -> None:
-        """Adds rows by table and commits. A row whose key is there already is left out: the first one stands."""
+        """Adds rows by table and commits. The first row of a key is kept, later ones are ignored."""
         with self._db:
             for table, new in rows.items():
                 sql = f"INSERT OR IGNORE INTO {self._target}.{table} VALUES ({', '.join('?' * len(_columns(table)))})"
@@ -193,11 +193,11 @@ class Index:
         return self._db.execute(f"SELECT {what}", tuple(values)).fetchall()
 
     def ends(self, table: str) -> dict[str, int]:
-        """Up to which byte each shard is indexed."""
+        """The byte up to which each shard is indexed."""
         return dict(self._db.execute(f"SELECT shard, MAX(offset + length) FROM all_{table} GROUP BY shard"))
 
     def drop_beyond(self, table: str, shard: str, size: int) -> int:
-        """Deletes the rows of records that lie beyond the end of their shard. Returns how many."""
+        """Deletes the rows of records beyond the end of their shard. Returns their number."""
         with self._db:
             sql = f"DELETE FROM {self._target}.{table} WHERE shard = ? AND offset + length > ?"
             return self._db.execute(sql, (shard, size)).rowcount
@@ -231,7 +231,7 @@ def _open_for_writing(path: Path) -> sqlite3.Connection:
             if attempt == 2:
                 raise
         db.close()
-        for suffix in ("", "-wal", "-shm"):  # of no use: the shards hold all that it held
+        for suffix in ("", "-wal", "-shm"):  # unusable: the shards hold all of its data
             path.with_name(path.name + suffix).unlink(missing_ok=True)
     raise AssertionError("a fresh index is always of the current format")
 
@@ -262,6 +262,6 @@ def _create_tables(db: sqlite3.Connection, schema: str) -> None:
 
 
 def _sql_type(hint: Any) -> str:
-    """`float` and `float | None` are both REAL."""
+    """The SQLite type: `float` and `float | None` are both REAL."""
     bare = next((arm for arm in getattr(hint, "__args__", ()) if arm is not type(None)), hint)
     return _SQL_TYPES[bare]

@@ -1,4 +1,4 @@
-"""`run.json`: what a run was told to do, and with what."""
+"""`run.json`: the command, the recipe and the environment of a run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def circumstances() -> dict[str, Any]:
 
 
 def new_id() -> str:
-    """An id that no other run has."""
+    """A new unique id."""
     return secrets.token_hex(8)
 
 
@@ -54,12 +54,12 @@ def _git(*command: str) -> str:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes a JSON file that people may read."""
+    """Writes a JSON file in a readable layout."""
     replace(path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
 
 
 def replace(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Writes a file whole or not at all; `durable`: even if the power fails."""
+    """Writes a file atomically; `durable`: also across a power cut."""
     part = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     with open(part, "wb") as file:
         file.write(data)

@@ -1,4 +1,4 @@
-"""Plain JSON-lines files (`metrics.jsonl`, `failures.jsonl`): few, small, good for `tail -f` and `jq`."""
+"""Plain JSON-lines files (`metrics.jsonl`, `failures.jsonl`), for `tail -f` and `jq`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentrl.types.values import scrubbed
 
 
 def append_line(path: Path, entry: dict[str, Any]) -> None:
-    """Appends one entry in one write, so that a reader sees it whole or not at all."""
+    """Appends one entry in one write, so that a reader sees the whole entry or nothing."""
     try:
         data = msgspec.json.encode(entry, enc_hook=_plain) + b"\n"
     except UnicodeEncodeError:  # lone surrogates: shown as "?"
@@ -26,7 +26,7 @@ def append_line(path: Path, entry: dict[str, Any]) -> None:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The entries; a torn last line is left out.
+    """The entries, without a torn last line.
 
     Raises:
         StoreError: another line is not JSON.
@@ -47,7 +47,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def cut_torn_line(path: Path) -> int:
-    """Cuts off a last line without its newline. Returns how many bytes that were."""
+    """Cuts off a last line without a newline. Returns the number of bytes removed."""
     if not path.exists():
         return 0
     data = path.read_bytes()
@@ -58,7 +58,7 @@ def cut_torn_line(path: Path) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy and torch scalars and arrays, which metrics are full of, as Python numbers and lists."""
+    """Converts NumPy and torch scalars and arrays to Python numbers and lists."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"cannot store a {type(value).__name__}")

@@ -1,7 +1,7 @@
-"""One writer a run: an advisory lock that dies with its process, however that one ends.
+"""One writer per run: an advisory lock that ends with its process, also after `kill -9`.
 
-Our own, not filelock: that names no holder, cannot be asked without being taken, and its fallback where there is no
-flock is a file that outlives `kill -9`.
+This replaces filelock, which does not name the holder, cannot be queried without being acquired, and falls back to a
+file that survives `kill -9` if there is no flock.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from agentrl.types.errors import StoreError
 
 
 class Lock:
-    """Holds `path`. The kernel lets go of it when the process is gone, so a lock is never stale.
+    """Holds the lock file `path`. The kernel releases the lock when the process ends, so a lock is never stale.
 
     Raises:
-        StoreError: another writer holds it; its process id is in the message.
+        StoreError: another writer holds the lock; the message contains its process id.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,14 +36,14 @@ class Lock:
         os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Lets go. May be called twice."""
+        """Releases the lock. May be called twice."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
 def is_held(path: Path) -> bool:
-    """Whether some process writes the run now."""
+    """Whether a process holds the lock."""
     if not path.exists():
         return False
     fd = os.open(path, os.O_RDONLY)

@@ -1,6 +1,6 @@
-"""Scores given to a stored run afterwards, kept apart from the record: `rewards/NAME.jsonl` in the run directory.
+"""Later scores of a stored run, apart from its records: `rewards/NAME.jsonl` in the run directory.
 
-An episode is re-scored, never rewritten. The first line of a file says by what it was scored.
+An episode is scored again, never rewritten. The first line of a file holds the rewards that scored it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from agentrl.types.errors import StoreError, nearest
 
 
 class Rescore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One episode's new score; the fields are those of `Episode`.
+    """The new score of one episode; the fields are those of `Episode`.
 
     Attributes:
-        turns: by turn, its reward components; `turn_rewards` is what they come to.
+        turns: the reward components of each turn; `turn_rewards` holds their totals.
     """
 
     episode_id: str
@@ -33,7 +33,7 @@ class Rescore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def of(cls, episode: Episode) -> Rescore:
-        """The score that an episode carries."""
+        """The score of a scored episode."""
         return cls(
             episode_id=episode.id,
             components=episode.components,
@@ -45,7 +45,7 @@ class Rescore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def onto(self, episode: Episode) -> Episode:
-        """The episode with this score instead of its own."""
+        """The episode with this score instead of the recorded one."""
         turns = [
             msgspec.structs.replace(turn, rewards=rewards, reward=reward)
             for turn, rewards, reward in zip(episode.turns, self.turns, self.turn_rewards, strict=True)
@@ -56,23 +56,23 @@ class Rescore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def names(run: Path) -> list[str]:
-    """The names under which a run was re-scored."""
+    """The names of a run's later scores."""
     return sorted(path.stem for path in (run / "rewards").glob("*.jsonl"))
 
 
 def begin(run: Path, name: str, by: Mapping[str, Any]) -> dict[str, Rescore]:
-    """Starts a re-scoring, or goes on with it; returns what is there already.
+    """Starts or continues the scores of a name. Returns the scores stored so far.
 
     Args:
-        by: what scores: the resolved `rewards` and `gate` of a recipe.
+        by: the resolved `rewards` and `gate` of the recipe that scores.
 
     Raises:
-        StoreError: the name is taken by another scoring, or is no file name.
+        StoreError: the name belongs to the scores of other rewards, or is not a file name.
     """
     path = _path(run, name)
     cut_torn_line(path)
     lines = read_lines(path)
-    if len(lines) < 2:  # nothing was scored yet, so nothing is lost if other rewards take the name
+    if len(lines) < 2:  # without any score the name is free for other rewards
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         append_line(path, {"by": dict(by)})
@@ -90,10 +90,10 @@ def add(run: Path, name: str, score: Rescore) -> None:
 
 
 def load(run: Path, name: str) -> dict[str, Rescore]:
-    """The scores of a re-scoring, by episode.
+    """The scores of a name, by episode.
 
     Raises:
-        StoreError: the run was not re-scored under this name.
+        StoreError: the run has no scores of this name.
     """
     if name not in names(run):
         known = names(run)
@@ -103,13 +103,13 @@ def load(run: Path, name: str) -> dict[str, Rescore]:
 
 
 def of_episode(run: Path, episode_id: str) -> dict[str, Rescore]:
-    """What each re-scoring of a run gave one episode, by name."""
+    """The later scores of one episode, by name."""
     found = {name: load(run, name).get(episode_id) for name in names(run)}
     return {name: score for name, score in found.items() if score is not None}
 
 
 def rescored(episodes: Iterable[Episode], scores: Mapping[str, Rescore]) -> Iterator[Episode]:
-    """Episodes with their new scores; those that have none are left out."""
+    """The episodes with their new scores, without episodes that have none."""
     return (scores[episode.id].onto(episode) for episode in episodes if episode.id in scores)
 
 

@@ -1,8 +1,8 @@
-"""The run directory: what a run is, did and learned.
+"""The run directory: all data of a run.
 
 run.json                 resolved recipe, versions, seeds, git, command line
-episodes/*.jsonl.zst     the episodes, and the truth
-credit/*.jsonl.zst       advantages per turn, kept apart: an episode is re-credited, never rewritten
+episodes/*.jsonl.zst     the episodes (authoritative)
+credit/*.jsonl.zst       advantages per turn; an episode is credited again, never rewritten
 index.sqlite             a row per episode; rebuilt from the shards when it is lost or behind
 blobs/ab/ab12...         long outputs by SHA-256
 metrics.jsonl  failures.jsonl  repairs.jsonl
@@ -33,19 +33,19 @@ from agentrl.types.errors import StoreError
 
 _COMMIT_ROWS = 256
 _COMMIT_SECONDS = 0.5
-_ASKED_AT_ONCE = 500  # SQLite takes 999 parameters at least
+_ASKED_AT_ONCE = 500  # SQLite supports at least 999 parameters
 
 
 class RunDir:
-    """A run on disk. Made by `create`, gone on with by `open`, looked at by `read`.
+    """A run on disk: `create` starts a new run, `open` continues one, `read` only reads.
 
-    One process may write it (threads may share the object), any number may read it meanwhile. What `add` returned
-    from survives a kill -9; what `flush` returned from survives a power cut.
+    One process may write a run (its threads may share the object) while any number of processes read it. After `add`
+    returns, the episode survives a kill -9; after `flush` returns, it survives a power cut.
 
     Attributes:
         path: the folder.
-        info: what `run.json` holds.
-        damage: unreadable records that were met, as "shard@offset".
+        info: the content of `run.json`.
+        damage: unreadable records found so far, as "shard@offset".
     """
 
     def __init__(self, path: Path, *, write: bool) -> None:
@@ -75,14 +75,14 @@ class RunDir:
 
     @classmethod
     def create(cls, path: str | Path, info: Mapping[str, Any] | None = None) -> RunDir:
-        """Begins a run.
+        """Starts a new run.
 
         Args:
-            info: for `run.json`, beside what is noted anyway (versions, command line, git). `agentrl check` knows
-                `planned` (ids or their number) and `finished`.
+            info: additional fields of `run.json` (versions, command line and git are always there). `agentrl check`
+                uses `planned` (ids or their number) and `finished`.
 
         Raises:
-            StoreError: there is a run already.
+            StoreError: the folder has a run already.
         """
         path = Path(path)
         if (path / "run.json").exists():
@@ -93,26 +93,26 @@ class RunDir:
 
     @classmethod
     def open(cls, path: str | Path) -> RunDir:
-        """Goes on with a run: repairs what a killed writer left.
+        """Opens a run to continue it, and repairs what a killed writer left.
 
         Raises:
-            StoreError: it is not a run, or another process writes it.
+            StoreError: the folder is not a run, or another process writes it.
         """
         return cls(_checked(path), write=True)
 
     @classmethod
     def read(cls, path: str | Path) -> RunDir:
-        """Looks at a run, also while it is written (see `refresh`). Changes nothing.
+        """Opens a run for reading, also while it is written (see `refresh`). Changes nothing.
 
         Raises:
-            StoreError: it is not a run.
+            StoreError: the folder is not a run.
         """
         return cls(_checked(path), write=False)
 
     @property
     def id(self) -> str:
-        """The same wherever the folder lies, and no other run's."""
-        # Runs of an earlier version have none.
+        """The unique id of the run, which does not depend on its folder."""
+        # Runs of earlier versions have no id.
         return str(self.info.get("id") or hashlib.sha256(str(self.info.get("created_at")).encode()).hexdigest()[:16])
 
     # -- writing
@@ -121,7 +121,7 @@ class RunDir:
         """Stores an episode.
 
         Raises:
-            StoreError: its id is stored already, it holds NaN or infinity, or the disk is full.
+            StoreError: the id is stored already, the episode contains NaN or infinity, or the disk is full.
         """
         line, episode = encode_episode(episode)
         with self._mutex:
@@ -147,7 +147,7 @@ class RunDir:
         iteration: int = 0,
         note: str = "",
     ) -> None:
-        """Stores the credit of an episode's turns; it replaces an earlier one.
+        """Stores the credit of an episode's turns, which replaces earlier credit.
 
         Raises:
             StoreError: a number is not finite.
@@ -168,7 +168,7 @@ class RunDir:
             self._commit_when_due()
 
     def add_failure(self, failure: Mapping[str, Any]) -> None:
-        """Notes a failure (an attempt that was retried, for example) in `failures.jsonl`."""
+        """Appends a failure (for example of a retried attempt) to `failures.jsonl`."""
         self._must_write()
         append_line(self.path / "failures.jsonl", {"at": time.time(), **failure})
 
@@ -178,7 +178,7 @@ class RunDir:
         append_line(self.path / "metrics.jsonl", dict(metrics))
 
     def put_blob(self, data: bytes) -> str:
-        """Stores bytes under their SHA-256, once. A blob that no stored episode names is swept at the end."""
+        """Stores bytes under their SHA-256, once. Blobs without a stored episode are deleted when the run is closed."""
         self._must_write()
         return self._blobs.put(data)
 
@@ -190,19 +190,19 @@ class RunDir:
             write_json(self.path / "run.json", self.info)
 
     def begin_again(self) -> None:
-        """Makes it another run, with an id of its own and without metrics: for one that is to be of another recipe."""
+        """Resets the run for another recipe: gives it a new id and removes its metrics."""
         self.update_info(id=new_id())
         (self.path / "metrics.jsonl").unlink(missing_ok=True)
 
     def flush(self) -> None:
-        """Brings all to disk: what was added so far survives a power cut."""
+        """Writes everything to disk, so that it survives a power cut."""
         with self._mutex:
             self._episodes.sync()
             self._credit.sync()
             self._commit()
 
     def close(self) -> None:
-        """Flushes and lets go of the run. May be called twice."""
+        """Flushes and releases the run. May be called twice."""
         with self._mutex:
             if self._lock is not None and self._write:
                 self._commit()
@@ -222,7 +222,7 @@ class RunDir:
     # -- reading
 
     def refresh(self) -> None:
-        """Takes in what another process has written since."""
+        """Reads what another process has written since."""
         with self._mutex:
             if not self._write:
                 self.info = _read_info(self.path)
@@ -230,12 +230,12 @@ class RunDir:
                 self._catch_up()
 
     def ids(self, *, split: str | None = None, iteration: int | None = None) -> set[str]:
-        """Ids of the stored episodes. Resume is a set difference with these."""
+        """Ids of the stored episodes. Resume plays the planned ids that are not among them."""
         where, values = _where({"split = ?": split, "iteration = ?": iteration})
         return {row[0] for row in self._select(f"id FROM all_episodes {where}", values)}
 
     def statuses(self, ids: Iterable[str]) -> dict[str, str]:
-        """The status of those of `ids` that are stored. Costs what is asked for, not what is stored."""
+        """The status of the stored episodes among `ids`. The cost depends on the number of `ids`, not on the run."""
         wanted, found = list(ids), dict[str, str]()
         for start in range(0, len(wanted), _ASKED_AT_ONCE):
             some = wanted[start : start + _ASKED_AT_ONCE]
@@ -255,7 +255,7 @@ class RunDir:
         descending: bool = False,
         limit: int | None = None,
     ) -> list[EpisodeRow]:
-        """Index rows, without reading a shard.
+        """Index rows, without reading shards.
 
         Args:
             order: a field of `EpisodeRow`; rows without a value come last.
@@ -287,15 +287,15 @@ class RunDir:
         """One episode.
 
         Raises:
-            StoreError: it is not stored, or its record is damaged.
+            StoreError: the episode is not stored, or its record is damaged.
         """
         return self._read_episode(self._location(id))
 
     def resolve(self, name: str) -> str:
-        """The id that is `name`; or the only one that begins or ends with it, or that has it inside.
+        """The id `name`, or the only id that begins with it, ends with it or contains it.
 
         Raises:
-            StoreError: there is none, or several.
+            StoreError: no id or several ids match.
         """
         size = len(name)
         ends = ("substr(id, 1, ?) = ? OR substr(id, -?) = ?", [size, name, size, name])
@@ -320,11 +320,11 @@ class RunDir:
         prefix: str = "",
         damaged: list[StoreError] | None = None,
     ) -> Iterator[Episode]:
-        """Episodes, one at a time: those of `ids` in their order, else all of the split and iteration as stored.
+        """Yields episodes: those of `ids` in this order, else all of the split and iteration in stored order.
 
         Args:
-            prefix: what their ids begin with.
-            damaged: takes the errors of records that cannot be read. Without it the first one is raised.
+            prefix: a prefix of the ids.
+            damaged: receives the errors of unreadable records; default: the first error is raised.
         """
         if ids is None:
             where, values = _where({"split = ?": split, "iteration = ?": iteration, "instr(id, ?) = 1": prefix or None})
@@ -341,7 +341,7 @@ class RunDir:
                 damaged.append(error)
 
     def credit(self, id: str) -> StoredCredit | None:
-        """The latest credit of an episode, None if it has none."""
+        """The latest credit of an episode, or None."""
         last = "WHERE id = ? ORDER BY shard DESC, offset DESC LIMIT 1"
         with self._mutex:
             self._commit()
@@ -365,7 +365,7 @@ class RunDir:
         return read_lines(self.path / "failures.jsonl")
 
     def repairs(self) -> list[dict[str, Any]]:
-        """What `open` had to repair so far: `kind` is `torn`, `damaged`, `lost` or `torn_line`."""
+        """The repairs that `open` made so far; `kind` is `torn`, `damaged`, `lost` or `torn_line`."""
         return read_lines(self.path / "repairs.jsonl")
 
     # -- within
@@ -413,7 +413,7 @@ class RunDir:
         self._committed_at = time.monotonic()
 
     def _repair(self) -> None:
-        """Makes files end with a whole record, and the index no longer than the shards."""
+        """Cuts torn records and lines, and removes index rows beyond the end of the shards."""
         for name in ("metrics.jsonl", "failures.jsonl", "repairs.jsonl"):
             if size := cut_torn_line(self.path / name):
                 self._note_repair(kind="torn_line", file=name, bytes=size)
@@ -458,14 +458,14 @@ class RunDir:
         return [("episodes", self._episodes), ("credit", self._credit)]
 
     def _note_repair(self, **what: Any) -> None:
-        # A kill between the note and the repair makes both happen again: the same note is not repeated.
+        # After a kill between note and repair both happen again: the same note is written once.
         if not any(what.items() <= noted.items() for noted in self.repairs()):
             append_line(self.path / "repairs.jsonl", {"at": time.time(), **what})
 
     def _sweep_blobs(self) -> None:
         """Deletes blobs of episodes that were never stored (cancelled, retried, killed).
 
-        Not in a run with damaged records: what these name is unknown.
+        Does nothing in a run with damaged records, whose blobs are unknown.
         """
         if self.damage or any(noted["kind"] in ("damaged", "lost") for noted in self.repairs()):
             return

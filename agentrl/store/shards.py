@@ -1,8 +1,8 @@
-"""Shards: append-only files of JSON lines, every line a zstd frame of its own.
+"""Shards: append-only files of JSON lines, with one zstd frame per line.
 
-A frame is found, read and checked (it carries a checksum) without its neighbours, so one damaged record costs one
-record. The files are plain zstd: `zstdcat 00000.jsonl.zst` prints the lines. A writer never appends to a shard of
-an earlier process: what a killed one left behind is read only, apart from its torn last frame, which is cut off.
+Each frame has a checksum and is found, read and checked on its own, so damage affects only single records. The files
+are plain zstd: `zstdcat 00000.jsonl.zst` prints the lines. A writer never appends to a shard of an earlier process: it
+only cuts off the torn last frame that a killed process left.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import zstandard
 from agentrl.types.errors import StoreError
 
 SUFFIX = ".jsonl.zst"
-MAGIC = zstandard.FRAME_HEADER  # not UTF-8, so never part of a JSON line that zstd chose to store uncompressed
+MAGIC = zstandard.FRAME_HEADER  # not UTF-8, so never part of a JSON line that zstd stored uncompressed
 _HEADER_MAX = 18
 
 
 class Location(NamedTuple):
-    """Where a record is: shard file name, byte offset of its frame, bytes of its frame."""
+    """The location of a record: shard file name, byte offset and length of its frame."""
 
     shard: str
     offset: int
@@ -34,7 +34,7 @@ class Location(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A record as `scan` finds it. `data` is None unless `state` is `whole`."""
+    """A record that `scan` found. `data` is None unless `state` is `whole`."""
 
     location: Location
     state: Literal["whole", "damaged", "torn"]
@@ -42,11 +42,11 @@ class Frame(NamedTuple):
 
 
 class Shards:
-    """A folder of shards: written by one process, read by any.
+    """A folder of shards, written by one process and read by any number.
 
     Args:
-        folder: made with the first record.
-        roll_bytes: a shard that has grown beyond this is left, and the next one begun.
+        folder: the folder, created with the first record.
+        roll_bytes: size beyond which the next shard is started.
     """
 
     def __init__(self, folder: Path, roll_bytes: int = 64 << 20) -> None:
@@ -58,19 +58,19 @@ class Shards:
         self._at = 0
 
     def names(self) -> list[str]:
-        """The shards there are, oldest first."""
+        """The existing shards, oldest first."""
         return sorted(path.name for path in self.folder.glob(f"*{SUFFIX}"))
 
     def size(self, name: str) -> int:
-        """Bytes of a shard, 0 if it is not there."""
+        """Size of a shard in bytes, 0 if it does not exist."""
         path = self.folder / name
         return path.stat().st_size if path.exists() else 0
 
     def append(self, line: bytes) -> Location:
-        """Stores one line (without its newline). On return it survives the death of the process.
+        """Stores one line (without its newline). After the return it survives the death of the process.
 
         Raises:
-            StoreError: the disk is full or failed. Nothing is left of the record.
+            StoreError: the disk is full or failed. No part of the record remains.
         """
         if self._fd < 0 or self._at >= self.roll_bytes:
             self._begin()
@@ -90,7 +90,7 @@ class Shards:
         """The line at `location`.
 
         Raises:
-            StoreError: it is damaged, or the shard is gone.
+            StoreError: the record is damaged, or the shard is missing.
         """
         try:
             with open(self.folder / location.shard, "rb") as file:
@@ -104,10 +104,10 @@ class Shards:
             ) from error
 
     def scan(self, start: Mapping[str, int] | None = None) -> Iterator[Frame]:
-        """All frames of all shards in the order of writing, from `start[shard]` (else 0) on.
+        """All frames of all shards in the order of writing, from `start[shard]` (default 0) on.
 
-        After a damaged frame the scan goes on with the next one. A frame that the end of the file cuts is `torn`:
-        its writer was killed, or is at work on it just now.
+        After a damaged frame the scan continues with the next one. A frame that is cut off by the end of the file is
+        `torn`: its writer was killed, or is writing it now.
         """
         for name in self.names():
             yield from self._scan_one(name, (start or {}).get(name, 0))
@@ -117,12 +117,12 @@ class Shards:
         os.truncate(self.folder / location.shard, location.offset)
 
     def sync(self) -> None:
-        """Makes what was appended survive a power cut too."""
+        """Syncs appended records to disk, so that they survive a power cut."""
         if self._fd >= 0:
             os.fsync(self._fd)
 
     def close(self) -> None:
-        """Ends the shard; another append begins a new one."""
+        """Closes the current shard. The next append starts a new one."""
         if self._fd >= 0:
             os.fsync(self._fd)
             os.close(self._fd)
@@ -140,7 +140,7 @@ class Shards:
         size = self.size(name)
         if at >= size:
             return
-        # Mapped, not read: a scan of a shard of any size takes the memory of one record.
+        # Mapped, not read: a scan needs the memory of one record.
         with open(self.folder / name, "rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data:
             while at < size:
                 end = _frame_end(data, at)
@@ -160,14 +160,14 @@ class Shards:
 
 
 def _decompress(frame: bytes) -> bytes:
-    """One frame. A decompressor is of use to one thread at a time, and costs a microsecond."""
+    """Decompresses one frame. A decompressor serves one thread at a time, so each call makes one (a microsecond)."""
     return zstandard.ZstdDecompressor().decompress(frame)
 
 
 def _frame_end(data: mmap.mmap, start: int) -> int | None:
-    """Where the frame at `start` ends (beyond the end of the file if it is cut), None if there is no frame.
+    """The end of the frame at `start` (beyond the end of the file if it is torn), or None if no frame starts there.
 
-    Walks the block headers (RFC 8878, 3.1.1), which costs nothing beside decompression.
+    Reads the block headers (RFC 8878, 3.1.1), which is cheap compared to decompression.
     """
     size = len(data)
     head = data[start : start + _HEADER_MAX]
