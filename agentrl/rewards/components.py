@@ -1,4 +1,4 @@
-"""Reward components and the set of them that a recipe names: scored, changed by steps, gated, added up."""
+"""Reward components, and the reward set of a recipe: components are scored, changed by steps, gated and summed."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
     from agentrl.types.sandbox import Sandbox
 
 OpenSandbox = Callable[[], Awaitable["Sandbox"]]
-"""Starts a sandbox that the agent never saw."""
+"""Starts a fresh sandbox that the agent has not used."""
 
 _STEPS = TypeAdapter(list[Step])
 
 
 class RewardError(AgentRLError):
-    """A reward component raised, or returned something that is no reward."""
+    """A reward component raised, or returned a value that is not a reward."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """What an episode was given.
+    """The score of an episode.
 
     Attributes:
-        components: outcome components by name; None = never scored.
-        total: their weighted, gated sum; None if the episode could not be scored.
-        turns: by turn, the components of that turn, the tools' own included.
-        turn_totals: by turn, their weighted, gated sum.
-        gates: what each gate said.
-        notes: by component, why.
+        components: outcome components by name; None: not scored.
+        total: weighted, gated sum of the outcome components; None if the episode could not be scored.
+        turns: the components of each turn, including those of tools.
+        turn_totals: weighted, gated sum of each turn.
+        gates: the verdict of each gate.
+        notes: the reason for a value, by component.
     """
 
     components: dict[str, float | None] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Score:
     notes: dict[str, str] = field(default_factory=dict)
 
     def onto(self, episode: Episode) -> Episode:
-        """The episode with this score instead of the one it had."""
+        """The episode with this score instead of its earlier one."""
         turns = [
             msgspec.structs.replace(turn, rewards=rewards, reward=total)
             for turn, rewards, total in zip(episode.turns, self.turns, self.turn_totals, strict=True)
@@ -74,14 +74,14 @@ class Score:
 
 @dataclass(frozen=True)
 class Component:
-    """One reward function with its settings.
+    """A reward function with its settings.
 
     Attributes:
-        wants: which of `rewards.registry.GIVEN` it asks for.
-        settings: checked against its other parameters.
-        steps: applied to what it returns, in order.
+        wants: its parameters that are inputs (`rewards.registry.GIVEN`).
+        settings: values of its other parameters, checked.
+        steps: applied in order to the returned value.
         required: without its value the episode is not scored.
-        sandbox_required: it cannot do without the sandbox of the episode.
+        sandbox_required: it needs the sandbox of the episode.
     """
 
     name: str
@@ -99,27 +99,27 @@ class Component:
 
     @property
     def per_turn(self) -> bool:
-        """Whether it is known to score turns; false also of a function that returns a list without saying so."""
+        """Whether it is declared to score turns. A function may return a list without declaring that."""
         hint = inspect.signature(self.function).return_annotation
         listed = get_origin(hint) is list or hint is list or str(hint).startswith(("list", "Sequence["))
         return listed or "turn" in self.wants or self.about.per_turn
 
     @property
     def costs(self) -> tuple[Cost, ...]:
-        """What a call occupies: an engine, a sandbox."""
+        """The resources that a call occupies: an engine, a sandbox."""
         boxes: tuple[Cost, ...] = ("sandbox",) if self.sandbox_required or self.fresh_sandboxes else ()
         return (*boxes, *(cost for cost in self.about.costs if cost not in boxes))
 
     @property
     def fresh_sandboxes(self) -> int:
-        """How many fresh sandboxes it has at the same time at most; one that opens them itself has two."""
+        """Maximum number of fresh sandboxes at the same time: 2 for a function that opens them itself."""
         return ("fresh_sandbox" in self.wants) + 2 * ("open_sandbox" in self.wants)
 
     def check_task(self, task: Task) -> None:
-        """Whether the task has the field of its data that a built-in component reads (its setting `key`).
+        """Checks that the task has the data field that a built-in component reads (its setting `key`).
 
         Raises:
-            TaskError: it has not.
+            TaskError: the field is missing.
         """
         parameter = inspect.signature(self.function).parameters.get("key")
         if parameter is None or not self.function.__module__.startswith("agentrl.rewards."):
@@ -135,18 +135,17 @@ class Component:
     async def __call__(
         self, task: Task, episode: Episode, sandbox: Sandbox | None = None, open_sandbox: OpenSandbox | None = None
     ) -> tuple[Values, str]:
-        """Scores an episode: an outcome, or a list with one entry per turn; and the note on it.
+        """Scores an episode. Returns the outcome, or a list with one entry per turn, and a note.
 
-        What cannot be scored because programs of the agent broke the sandbox is 0.
+        The value is 0 if the agent's programs broke the sandbox. It is also 0 if the function does not handle an
+        exception of the agent's sandbox about files or processes (OSError: no file, a folder, too large, ...): that is
+        not a bug of the function.
 
         Raises:
-            RewardError: the function raised, or returned something that is no reward.
-            AgentRLError: as the function raised it (a lost sandbox is not the function's fault).
-
-        What the agent's sandbox raises of its files and processes (OSError: no file, a folder, too large, ...) and the
-        function lets through is no bug of the function: it scores 0.
+            RewardError: the function raised, or returned a value that is not a reward.
+            AgentRLError: the function raised it (a lost sandbox is not the function's fault).
         """
-        own = episode.copied()  # the record is not a function's to change, nor are other functions to see that
+        own = episode.copied()  # a copy: functions must not change the record, nor what other functions see
         own_task = own.task if task is episode.task else task.copied()
         given: dict[str, Any] = {"task": own_task, "episode": own, "sandbox": sandbox, "component": self.name}
         fresh: list[Sandbox] = []
@@ -197,7 +196,7 @@ class Component:
         return await value if inspect.isawaitable(value) else value
 
     def _check(self, value: Any, episode: Episode) -> Values:
-        if getattr(value, "ndim", None) == 1:  # an array of NumPy, a tensor
+        if getattr(value, "ndim", None) == 1:  # a NumPy array, a tensor
             value = value.tolist()
         if isinstance(value, list | tuple) and "turn" not in self.wants and len(value) != len(episode.turns):
             raise self._refuse(f"{len(value)} entries for {len(episode.turns)} turns", episode)
@@ -222,33 +221,33 @@ class Component:
 
 
 def _left_behind(error: BaseException, sandbox: Sandbox) -> bool:
-    """Whether the sandbox of the agent raised it, of what is there or of a name that cannot be."""
+    """Whether the agent's sandbox raised the error, because of its files or an invalid name."""
     if not isinstance(error, OSError | UnicodeError | NulByte):
         return False
-    own = getattr(sandbox.read, "__self__", sandbox)  # that of a pool hands out the methods of the one behind it
+    own = getattr(sandbox.read, "__self__", sandbox)  # a pooled sandbox returns the methods of the sandbox behind it
     places = {id(own), id(getattr(own, "wire", own))}
     return any(id(frame.f_locals.get("self")) in places for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 @dataclass(frozen=True)
 class RewardSet:
-    """The reward components of a recipe, in its order, and its gates."""
+    """The reward components of a recipe, in order, and its gates."""
 
     components: tuple[Component, ...]
     gates: tuple[Gate, ...] = ()
 
     @classmethod
     def from_recipe(cls, rewards: Mapping[str, Any], base: Path = Path(), gates: Sequence[Gate] = ()) -> RewardSet:
-        """Finds the functions and checks their settings.
+        """Loads the functions and checks their settings.
 
         Args:
             rewards: by component name: a reference or function, or `{use, weight, required, then, ...settings}`.
-                Without `use` the built-in of the component's name is taken. Weight 0 records without counting.
-            base: folder that `./task.py` is relative to.
-            gates: in order of priority.
+                Without `use`, the built-in of the component's name is used. Weight 0 records the value only.
+            base: the folder that `./task.py` is relative to.
+            gates: the gates in order of priority.
 
         Raises:
-            RecipeError: no such function, a setting it does not have, no component that counts, or a gate on nothing.
+            RecipeError: a function or setting does not exist, no component has a weight, or a gate names no component.
         """
         components = tuple(_component(name, given, base) for name, given in rewards.items())
         if components and not any(component.weight for component in components):
@@ -262,17 +261,17 @@ class RewardSet:
 
     @property
     def needs_sandbox(self) -> bool:
-        """Whether some component cannot do without the sandbox of the episode."""
+        """Whether a component needs the sandbox of the episode."""
         return any(component.sandbox_required for component in self.components)
 
     @property
     def needs_fresh_sandbox(self) -> bool:
-        """Whether some component is scored in a sandbox of its own."""
+        """Whether a component needs a fresh sandbox."""
         return self.fresh_sandboxes > 0
 
     @property
     def fresh_sandboxes(self) -> int:
-        """How many fresh sandboxes there are at most while an episode is scored."""
+        """Maximum number of fresh sandboxes at the same time while an episode is scored."""
         return max((component.fresh_sandboxes for component in self.components), default=0)
 
     async def score(
@@ -282,14 +281,14 @@ class RewardSet:
         sandbox: Sandbox | None = None,
         open_sandbox: OpenSandbox | None = None,
     ) -> Score:
-        """Scores an episode with every component, one after the other: verifiers may share the sandbox.
+        """Scores an episode with all components, one after the other, because verifiers may share the sandbox.
 
         Args:
-            sandbox: as the episode left it; None when no tool needed one.
-            open_sandbox: starts a fresh one for a component that asks for it.
+            sandbox: the sandbox as the episode left it; None if no tool needed one.
+            open_sandbox: starts a fresh sandbox.
 
         Raises:
-            RewardError, AgentRLError: as `Component` does.
+            RewardError, AgentRLError: as `Component`.
         """
         found: dict[str, Values] = {}
         notes: dict[str, str] = {}
@@ -300,13 +299,13 @@ class RewardSet:
         return self.combine(episode, found, notes)
 
     def combine(self, episode: Episode, found: Mapping[str, Values], notes: Mapping[str, str] | None = None) -> Score:
-        """Gates and weighs what the components found.
+        """Applies gates and weights to the values of the components.
 
-        The total is None if a required component or the component of a gate was never scored, or if no outcome
-        component that carries weight was. (Where all weight lies on turns, the outcome is 0.0: there is none.)
+        The total is None if a required component or the component of a gate was not scored, or if no outcome component
+        with a weight was scored. (If only turn components have weights, the total is 0.0.)
 
         Args:
-            found: by component: an outcome, or one entry per turn of `episode`.
+            found: for each component an outcome, or one entry per turn of `episode`.
         """
         outcomes = {name: value for name, value in found.items() if not isinstance(value, list)}
         by_turn = {name: value for name, value in found.items() if isinstance(value, list)}
@@ -316,7 +315,7 @@ class RewardSet:
         ]
         names = {name: None for turn in turns for name in turn}
         sums = {name: _sum([turn[name] for turn in turns if name in turn]) for name in names}
-        sums |= {name: 0.0 for name, values in by_turn.items() if not values}  # an episode without a turn
+        sums |= {name: 0.0 for name, values in by_turn.items() if not values}  # an episode without turns
         verdicts = judge_gates(self.gates, {**outcomes, **sums})
         shut = {name for verdict in verdicts if not verdict.open for name in verdict.shuts}
         weights = {component.name: 0.0 if component.name in shut else component.weight for component in self.components}
@@ -354,7 +353,7 @@ class RewardSet:
 
 
 def _weight(name: str, weights: Mapping[str, float], shut: set[str]) -> float:
-    """Weight of a turn component; what a tool gave without being asked counts once."""
+    """The weight of a turn component. A reward that a tool gave under a name that the recipe lacks has weight 1."""
     return 0.0 if name in shut else weights.get(name, 1.0)
 
 
@@ -389,7 +388,7 @@ def _component(name: str, given: Any, base: Path) -> Component:
 
 
 def _must_have(name: str, function: Callable[..., Any]) -> bool:
-    """Whether a function has a parameter of this name, without a default."""
+    """Whether a function has a parameter of this name without a default."""
     parameter = inspect.signature(function).parameters.get(name)
     return parameter is not None and parameter.default is parameter.empty
 

@@ -1,4 +1,4 @@
-"""What a reward function says about itself, and what it may return beside a number."""
+"""The declaration of a reward function, and what it may return besides a number."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class About:
-    """What is known of a reward function.
+    """The declaration of a reward function.
 
     Attributes:
-        source: paper or code that the rule comes from.
-        costs: what a call of it occupies beside this process.
-        required: an episode that it could not score is not scored at all (a recipe may say otherwise).
-        per_turn: it scores turns. Functions that take `turn` or are annotated to return a list need not say so.
+        source: the paper or code of the rule.
+        costs: resources that a call occupies outside of this process.
+        required: an episode without its value is not scored (a recipe may override this).
+        per_turn: it scores turns. Implied by a parameter `turn`, or by a return annotation of a list.
     """
 
     source: str = "user code"
@@ -30,11 +30,11 @@ class About:
 
 @dataclass(frozen=True)
 class Scored:
-    """A value with the reason for it: what a reward function may return instead of a number.
+    """A value with its reason, which a reward function may return instead of a number.
 
     Attributes:
-        value: the outcome, or one entry per turn; None where nothing could be scored.
-        note: for people; stored with the episode.
+        value: the outcome, or one entry per turn; None: not scored.
+        note: a text that is stored with the episode.
     """
 
     value: Value | Sequence[Value]
@@ -44,7 +44,7 @@ class Scored:
 def reward(
     *, source: str = "user code", costs: Sequence[Cost] = (), required: bool = False, per_turn: bool = False
 ) -> Callable[[F], F]:
-    """Notes on a function what `About` holds. Needed only where there is something to say."""
+    """Decorates a reward function with its declaration (`About`). Optional: without it the defaults apply."""
 
     def note(function: F) -> F:
         function.__agentrl_reward__ = About(source, tuple(costs), required, per_turn)  # type: ignore[attr-defined]
@@ -54,6 +54,6 @@ def reward(
 
 
 def about(function: Callable[..., Any]) -> About:
-    """What a function says about itself; the defaults if it says nothing."""
+    """The declaration of a function, or the defaults."""
     found: About = getattr(function, "__agentrl_reward__", About())
     return found

@@ -4,8 +4,8 @@ G-RA, arXiv:2508.10548. With levels in order of priority, the reward of trajecto
 
     R_i = R_i^high + sum over components c below of  1[every c' above c has R_i^{c'} >= delta_{c'}] * sum_t r_{i,t}^c
 
-A component whose gate is shut is zeroed for the whole trajectory: not clipped, not delayed. The paper's numeric levels
-are not published and secondary sources differ in the comparison, so both `>=` and `>` can be asked for.
+A component behind a closed gate is zero for the whole trajectory: not clipped, not delayed. The numeric levels of the
+paper are not published, and secondary sources differ in the comparison, so both `>=` and `>` are available.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from agentrl.types.errors import RecipeError, nearest
 
 
 def check_gates(gates: Sequence[Gate], names: Iterable[str]) -> None:
-    """Checks what the gates name against the components of the recipe.
+    """Checks the gates against the components of the recipe.
 
     Raises:
-        RecipeError: a gate names a component that is not there, one is named twice, or a gate shuts itself.
+        RecipeError: a gate names a component that does not exist, a component is named twice, or a gate closes itself.
     """
     known, seen = list(names), set()
     for index, gate in enumerate(gates):
@@ -39,7 +39,7 @@ def check_gates(gates: Sequence[Gate], names: Iterable[str]) -> None:
 
 
 def is_open(gate: Gate, value: float | None) -> bool | None:
-    """Whether a gate opens at `value`; None if there is no value to tell."""
+    """Whether a gate is open at `value`; None if the value is None."""
     if value is None:
         return None
     return value >= gate.at_least if gate.at_least is not None else value > (gate.above or 0.0)
@@ -49,7 +49,7 @@ def judge_gates(gates: Sequence[Gate], values: Mapping[str, float | None]) -> li
     """The verdict of every gate, in order.
 
     Args:
-        values: by component name, before weights; of turn components the sum over the turns.
+        values: the unweighted value of each component; for turn components the sum over the turns.
     """
     verdicts, above = [], set()
     for gate in gates:

@@ -1,10 +1,10 @@
-"""Helper processes for work whose amount an answer decides: comparing mathematics, running a query, aligning patches.
+"""Helper processes for work whose cost depends on the answer: comparing formulas, running queries, aligning patches.
 
-In the driver such work would hold up every episode, and no timeout can interrupt it. A helper is started when first
-asked, answers one question at a time, and is replaced when it needs more processor time or memory than it may have.
-Processor time, unlike the clock, does not depend on what else the machine does.
+In the driver such work would block all episodes, and a timeout could not interrupt it. A helper is started on first
+use, answers one request at a time, and is replaced if it exceeds its limit of CPU time or memory. CPU time, unlike wall
+time, does not depend on the load of the machine.
 
-`python -m agentrl.rewards.helper MODULE MEMORY_MB` is the helper's side: a question a line, an answer a line.
+`python -m agentrl.rewards.helper MODULE MEMORY_MB` runs a helper: one request per line, one reply per line.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from typing import Any
 
 from agentrl.types.errors import AgentRLError
 
-_START_S = 120.0  # importing an algebra system on a busy machine
-_PATIENCE = 20.0  # wall time that processor time may take, as a multiple, and
-_GRACE_S = 10.0  # so much more
+_START_S = 120.0  # an import of an algebra system on a busy machine
+_PATIENCE = 20.0  # wall time allowed, as a multiple of the CPU time, plus
+_GRACE_S = 10.0  # these seconds
 
 
 class TooMuch(Exception):
-    """The work needs more time or memory than it may have; the text says which."""
+    """The work exceeded its limit of time or memory; the message names the limit."""
 
 
 class Helper:
     """Processes that call functions of one module. Arguments and results are JSON.
 
     Args:
-        module: its name. It is imported once in every process.
-        memory_mb: address space of a process at most.
-        size: processes at most; further questions wait.
+        module: name of the module. Each process imports it once.
+        memory_mb: limit of the address space of a process.
+        size: maximum number of processes; further requests wait.
     """
 
     def __init__(self, module: str, memory_mb: int = 2048, size: int = 2) -> None:
@@ -53,13 +53,13 @@ class Helper:
         self._lock = threading.Lock()
 
     async def ask(self, function: Callable[..., Any], *arguments: Any, cpu_s: float) -> Any:
-        """What a function of the module returns.
+        """Calls a function of the module. Returns its result.
 
         Args:
-            cpu_s: processor time that it may take.
+            cpu_s: limit of CPU time.
 
         Raises:
-            TooMuch: it took more, or more memory.
+            TooMuch: the call exceeded the limit of time or memory.
             AgentRLError: the process cannot be started, or the function raised.
         """
         with self._lock:
@@ -79,7 +79,7 @@ class Helper:
             process.stdin.flush()
             answer = _line(process, _PATIENCE * cpu_s + _GRACE_S)
         except BrokenPipeError:
-            pass  # it has just been killed for memory, by the kernel
+            pass  # the kernel has just killed it for memory
         finally:
             if answer is None:
                 self._end(process)
@@ -119,15 +119,15 @@ class Helper:
         process.communicate()
 
     def stop(self) -> None:
-        """Ends the processes; questions that wait are answered by TooMuch."""
+        """Ends the processes. Waiting requests raise TooMuch."""
         for process in list(self._alive):
             process.kill()
 
 
 def _line(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | None:
-    """The next line that it prints; None if that takes too long or it died."""
+    """The next line of its output; None if that takes too long, or if the process died."""
     assert process.stdout is not None
-    poll = select.poll()  # not `select`, which knows no descriptor above 1023
+    poll = select.poll()  # not `select`, which fails for descriptors above 1023
     poll.register(process.stdout, select.POLLIN)
     ready = poll.poll(timeout_s * 1000)
     return process.stdout.readline().strip() or None if ready else None
@@ -137,13 +137,13 @@ def _serve(module: str, memory_mb: int) -> None:
     functions = importlib.import_module(module)
     resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
     answers = sys.stdout
-    sys.stdout = sys.stderr  # what a library prints is no answer
+    sys.stdout = sys.stderr  # output of libraries must not mix with replies
     print("ready", file=answers, flush=True)
     for question in sys.stdin:
         name, arguments, cpu_s = json.loads(question)
-        signal.setitimer(signal.ITIMER_PROF, cpu_s)  # SIGPROF, which nobody handles, ends the process
+        signal.setitimer(signal.ITIMER_PROF, cpu_s)  # SIGPROF has no handler and ends the process
         try:
             answer = ["ok", getattr(functions, name)(*arguments)]
         except MemoryError:

@@ -1,9 +1,9 @@
-"""Tests and the code under test in two sandboxes, and the proof that tests were passed.
+"""Runs tests and the code under test in two sandboxes, and proves that the tests passed.
 
-In one process the code can end the tests, patch what judges or read what is expected; in one sandbox it can still
-look for them. So the code runs in a sandbox that holds no test, and the tests in one that runs nothing of the code.
-There its modules are stubs (`tools/verify/agentrl_stub.py`) that send attribute access and calls to the other. This
-driver carries bytes between the two and understands none of them.
+In a shared process the code could end the tests, patch the verifier or read expected values; in a shared sandbox it
+could still find them. So the code runs in a sandbox without tests, and the tests run in a sandbox without the code.
+There the code's modules are stubs (`tools/verify/agentrl_stub.py`) that forward attribute access and calls. The driver
+only carries bytes between the two sandboxes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FOLDER = "/tmp/agentrl-verify"
-"""Where our programs lie in the sandboxes."""
+"""The folder of our programs in the sandboxes."""
 
 _MOST = 256 << 20  # bytes from one side to the other
 _STUB = """\
@@ -45,7 +45,7 @@ if __name__ == "__main__":
 else:
     agentrl_stub.become(__name__, {path!r})
 """
-# What Python and test runners read or run of their own accord: never the agent's, where the tests run.
+# Files that Python and test runners load by themselves: where the tests run, never those of the agent.
 _CONFIGURATION = {
     "conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml",
     "pyproject.toml", "setup.cfg", "tox.ini", ".coveragerc", "noxfile.py", "pyvenv.cfg", "Makefile", "makefile",
@@ -69,10 +69,10 @@ async def put(sandbox: Sandbox, files: Mapping[str, str | bytes]) -> None:
 
 
 def check_isolation(paths: Sequence[str]) -> None:
-    """Whether the agent's files can be kept away from the tests.
+    """Checks that the agent's files can be isolated from the tests.
 
     Raises:
-        RecipeError: one is code of another language, which the tests would run themselves.
+        RecipeError: a file is code of another language, which the tests would run themselves.
     """
     for path in paths:
         if PurePosixPath(path).suffix.lower() in _OTHER_CODE:
@@ -95,9 +95,9 @@ async def apart(
     """Puts the agent's files into one fresh sandbox and the tests into another, and connects the two.
 
     Args:
-        solution: the agent's files by path. Python is replaced by stubs where the tests run; data is copied.
-        shared: the task's own files that both sides have.
-        tests: the task's files that the code must not see.
+        solution: the agent's files by path. The sandbox of the tests gets stubs of Python files, and copies of data.
+        shared: files of the task for both sandboxes.
+        tests: files of the task that the code must not see.
         trust_operators: whether comparisons of an object of the code with plain data are sent to the code.
 
     Yields:
@@ -105,7 +105,7 @@ async def apart(
 
     Raises:
         OSError: the files do not fit a sandbox.
-        SandboxLost: that of the code is gone at the end, so that what the tests said is no verdict.
+        SandboxLost: the sandbox of the code was lost, so that the result of the tests is not a verdict.
     """
     code, judge = await _both(open_sandbox(), open_sandbox())
     stubs: dict[str, str | bytes] = {}
@@ -136,7 +136,7 @@ async def apart(
 
 
 async def _both(one: Awaitable[T], other: Awaitable[T]) -> tuple[T, T]:
-    """Both at the same time. If one fails the other is still awaited, so that nothing is left in the making."""
+    """Starts both at the same time. If one fails, the other is still awaited, so that no start is left pending."""
     found = await asyncio.gather(one, other, return_exceptions=True)
     for result in found:
         if isinstance(result, BaseException):
@@ -145,9 +145,9 @@ async def _both(one: Awaitable[T], other: Awaitable[T]) -> tuple[T, T]:
 
 
 async def _carry(source: Process, sink: Process, data: bytes = b"") -> None:
-    """Bytes from one side to the other, until one of them ends or is lost; then the other is told."""
+    """Forwards bytes until one side ends or is lost; then closes the other."""
     carried = 0
-    with suppress(OSError):  # nobody reads there any more
+    with suppress(OSError):  # the other side has stopped reading
         with suppress(SandboxLost):
             while (data := data or await source.read(size=1 << 18)) and carried < _MOST:
                 await sink.write(data)
@@ -163,14 +163,14 @@ async def passes(
     foreign: Sequence[str] = (),
     isolated: bool = False,
 ) -> tuple[ExecResult, bool]:
-    """Runs tests by `tools/verify/agentrl_proof.py`, and whether they say at their end that they were passed.
+    """Runs tests with `tools/verify/agentrl_proof.py`. Returns whether they prove at their end that they passed.
 
-    An exit code of 0 is not enough: code that shares their process can end it with that.
+    An exit code of 0 is not enough: code in the same process can exit with it.
 
     Args:
-        job: what `job_of` found, or statements.
-        foreign: files whose `sys.exit` is no end of the tests: those of the code, where they share a process.
-        isolated: for a sandbox that is the agent's own: nothing of its files is read before the tests are.
+        job: the result of `job_of`, or statements.
+        foreign: files whose `sys.exit` does not end the tests: those of the code, if it shares the process.
+        isolated: for the agent's own sandbox: none of its files is loaded before the tests.
     """
     word = secrets.token_hex(16)
     given = json.dumps({"word": word, "foreign": list(foreign), **job}).encode()
@@ -182,7 +182,7 @@ async def passes(
 
 
 async def prepare_proof(sandbox: Sandbox) -> None:
-    """Puts the program of `passes` into a sandbox that is not of a pair."""
+    """Installs the program of `passes` in a single sandbox."""
     await put(sandbox, _programs("agentrl_proof"))
 
 
@@ -191,10 +191,10 @@ _SHELL = re.compile(r"[|&;<>()$`\\\n*?\[\]{}~!#]")
 
 
 def job_of(command: str) -> dict[str, Any] | None:
-    """A command that runs tests in Python, taken apart for `passes`; None for any other.
+    """Parses a command that runs Python tests, for `passes`; None for other commands.
 
-    `pytest ...`, `python3 -m pytest ...`, `python3 -m unittest ...` and `python3 FILE.py ...`, without anything that
-    only a shell understands.
+    `pytest ...`, `python3 -m pytest ...`, `python3 -m unittest ...` and `python3 FILE.py ...`, without shell
+    syntax.
     """
     if _SHELL.search(command):
         return None

@@ -1,4 +1,4 @@
-"""Reward functions by name."""
+"""The registry of reward functions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from agentrl.registry.registry import Registry, any_function
 from agentrl.rewards.declare import About, about
 
 GIVEN = ("task", "episode", "turn", "sandbox", "fresh_sandbox", "open_sandbox", "component")
-"""What a reward function may ask for by the names of its parameters; all others are settings.
+"""The inputs of reward functions, by parameter name; all other parameters are settings.
 
-`turn`: it is called for every turn. `sandbox`: as the episode left it. `fresh_sandbox`: one of the recipe's spec that
-the agent never saw. `open_sandbox`: a function that starts one of these when awaited, for what needs two of them, or
-not always one. `component`: the component's own name in the recipe.
+`turn`: the function is called for every turn. `sandbox`: the sandbox as the episode left it. `fresh_sandbox`: a sandbox
+of the recipe's spec that the agent has not used. `open_sandbox`: an async function that starts one, for functions that
+need two, or do not always need one. `component`: the component's name in the recipe.
 """
 
 

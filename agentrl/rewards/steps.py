@@ -15,17 +15,17 @@ Values = Value | list[Value]
 
 
 def apply(steps: Sequence[Step], value: Values) -> Values:
-    """`steps` in order. None stays None: what was never scored cannot be changed."""
+    """Applies `steps` in order. None (not scored) stays None."""
     for step in steps:
         value = _changed(step, value)
     return value
 
 
 def _changed(step: Step, value: Values) -> Values:
-    """An outcome, or every scored entry of a list over turns, after one step.
+    """Applies one step to an outcome, or to every scored entry of a list over turns.
 
     Raises:
-        ValueError: `forward` of neither 0 nor 1, or `process_delta` of an outcome.
+        ValueError: `forward` of a value other than 0 and 1, or `process_delta` of an outcome.
     """
     ((name, setting),) = step.given.items()
     if name == "process_delta":

@@ -1,1 +1,1 @@
-"""Built-in reward functions, a file for each family."""
+"""Built-in reward functions, one file per family."""

@@ -1,4 +1,4 @@
-"""Rewards for knowing how sure to be."""
+"""Calibration rewards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def brier(
     """1 - (correct - confidence)^2; 0 if no confidence between 0 and 1 can be read, or there is no answer.
 
     Args:
-        metric: what says whether the answer is correct; the answer is taken without the confidence.
+        metric: decides whether the answer, without the confidence, is correct.
         pattern: regular expression of the confidence, in the answer or else the last turn: group 1 the number, group 2
             (if there is one) a percent sign.
     """

@@ -1,4 +1,4 @@
-"""Rewards that weigh what an answer cost."""
+"""Rewards that include the cost of an answer."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def router_cost(
     one price, and `per_token` counts the policy's own tokens.
 
     Args:
-        prices: what a call costs, by tool; a tool that is not listed is free.
+        prices: price of a call, by tool; tools that are not listed are free.
         low, high: the range of costs, in the unit of the prices.
-        per_token: what a sampled token costs.
+        per_token: price of a sampled token.
         alpha: weight of the cost (`cost_coe`; the authors suggest 0.9 for saving).
     """
     if episode.answer is None or not all(turn.valid for turn in episode.turns):
@@ -49,7 +49,7 @@ def router_cost(
 
 
 def spent(episode: Episode, prices: dict[str, float], per_token: float = 0.0) -> float:
-    """What the calls and sampled tokens of an episode cost."""
+    """The cost of the calls and sampled tokens of an episode."""
     calls = sum(prices.get(call.name, 0.0) for turn in episode.turns for call in turn.calls)
     return calls + per_token * episode.sampled_tokens
 

@@ -47,7 +47,7 @@ def unary_feedback(
 
 
 def answer_of(turn: Turn, tool: str, argument: str, pattern: str | None) -> str | None:
-    """The answer that a turn gives; None if it gives none or an empty one."""
+    """The answer of a turn; None if it has none or an empty one."""
     if pattern is not None:
         try:
             match = re.search(pattern, turn.text, re.DOTALL)

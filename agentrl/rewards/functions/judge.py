@@ -1,8 +1,8 @@
 """Judges: a language model behind an OpenAI-compatible API says how good an answer is.
 
-A judge that cannot be reached is an `EngineError`: the episode is an infrastructure failure and is tried again. A reply
-that cannot be read is a lost vote; with most votes lost the component is None, with the reason in the episode's notes.
-It is never 0. Verdicts are kept on disk by a hash of all that was asked, together with the prompt and the replies.
+If the judge cannot be reached, `EngineError` is raised: the episode is an infrastructure failure and is retried. A
+reply that cannot be parsed is a lost vote. If most votes are lost, the component is None (never 0), with the reason in
+the episode's notes. Verdicts are stored on disk by a hash of the request, together with the prompt and the replies.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ CORRECT = "The answer is right, and agrees with the reference where there is one
 
 
 class Judge(BaseModel):
-    """Which model judges, and how often it is asked."""
+    """The model that judges, and the number of votes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -91,7 +91,7 @@ class Judge(BaseModel):
 
     @property
     def folder(self) -> Path:
-        """Where verdicts are kept."""
+        """The folder of stored verdicts."""
         if self.cache is not None:
             return Path(self.cache).expanduser()
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentrl" / "judge"
@@ -100,14 +100,14 @@ class Judge(BaseModel):
         """Asks every prompt `votes` times.
 
         Args:
-            read: reply -> what it says; None if it cannot be read.
+            read: parses a reply; returns None if it cannot.
 
         Returns:
-            What was read, prompt by prompt and vote by vote, and the hash that it is kept under.
+            The parsed votes of each prompt, and the hash under which they are stored.
 
         Raises:
             EngineError: the judge cannot be reached, or fails.
-            AgentRLError: it refuses the request (a wrong key or model).
+            AgentRLError: the judge refuses the request (a wrong key or model).
         """
         asked = {
             "url": self.url, "model": self.model, "votes": self.votes, "temperature": self.temperature,
@@ -161,7 +161,7 @@ class Judge(BaseModel):
 
 
 def _content(text: str) -> str:
-    """The reply in a chat completion. Raises ValueError if it is none."""
+    """The reply of a chat completion. Raises ValueError if there is none."""
     try:
         return str(json.loads(text)["choices"][0]["message"]["content"] or "")
     except (KeyError, IndexError, TypeError, json.JSONDecodeError):
@@ -182,8 +182,8 @@ async def rubric_judge(
     """Mean grade of the votes, divided by `scale`: 0 to 1. An episode without an answer gets 0 and is not judged.
 
     Args:
-        rubric: what a good answer is.
-        key: where in `task.data` the reference is; None: the judge has none.
+        rubric: the criteria of a good answer.
+        key: the field of `task.data` with the reference; None: no reference.
         scale: the highest grade.
         prompt: template with {task}, {reference}, {rubric}, {answer} and {scale}.
 
@@ -212,10 +212,10 @@ async def pairwise_judge(
 ) -> Scored:
     """Share of the comparisons with a reference answer that the answer wins; a tie counts one half.
 
-    Each vote is asked in both orders, because judges prefer a place. An episode without an answer gets 0.
+    Each vote is asked in both orders, because judges have a position bias. An episode without an answer gets 0.
 
     Args:
-        key: where in `task.data` the answer to compare with is.
+        key: the field of `task.data` with the answer to compare with.
         prompt: template with {task}, {rubric}, {a} and {b}.
 
     Raises:
@@ -239,7 +239,7 @@ async def pairwise_judge(
 
 
 def _verdict(read: list[float], asked: int, key: str) -> Scored:
-    """The mean of the votes that could be read; None if that was not the greater part."""
+    """The mean of the parsed votes; None if at most half could be parsed."""
     lost = asked - len(read)
     note = f"{len(read)} of {asked} votes read, prompt {key[:12]}"
     if 2 * len(read) <= asked:

@@ -22,9 +22,9 @@ async def patch_similarity(
     `difflib.SequenceMatcher(autojunk=False).ratio()` of the hunks. For the best of several gold patches.
 
     Args:
-        key: where in `task.data` the gold patch is.
-        malformed: for an answer that is no unified diff (the paper's -1).
-        timeout_s: processor time; a patch that takes longer to compare (long hunks of few characters do) scores 0.
+        key: the field of `task.data` with the gold patch.
+        malformed: the reward of an answer that is not a unified diff (-1 in the paper).
+        timeout_s: CPU time. A patch that takes longer to compare (long hunks with few different characters) scores 0.
     """
     references = [changes(patch) for patch in gold(task, key)]
     said = changes(code_in(episode.answer or ""))

@@ -1,4 +1,4 @@
-"""ReSeek's JUDGE action: the agent says of every search result whether it is of use, and is held to that."""
+"""ReSeek's JUDGE action: the agent judges whether each search result is useful, and is rewarded if it is right."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ async def evidence_judgement(
     false_accept: float = -0.6,
     false_reject: float = -0.3,
 ) -> list[float | None]:
-    """Per turn: whether its judgement of the results before it was right; None where it judged nothing.
+    """Per turn: whether its judgement of the previous results was right; None for a turn without a judgement.
 
-    A result is useful if its score is above `threshold`. A judgement is looked for in the turn after the search.
+    A result is useful if its score is above `threshold`. The judgement is read from the turn after the search.
 
     Differs from ReSeek: its threshold of 0.7 is that of a reranker's score, while the default scorer here is the recall
-    of words: set `scorer`, or adjust `threshold`. Nothing teaches the action: describe it in `agent.system`.
+    of words: set `scorer`, or adjust `threshold`. The action must be described in `agent.system`.
 
     Args:
-        key: where in `task.data` the gold answer is.
-        tools: which tools search; default: all.
+        key: the field of `task.data` with the gold answer.
+        tools: the search tools; default: all.
         pattern: regular expression of the judgement, group 1 is yes or no.
         scorer: `./file.py:function`, (result, gold answer) -> 0..1, may be async: the authors use a reranker. Default:
             the share of the gold answer's words that are in the result, for the best gold answer.

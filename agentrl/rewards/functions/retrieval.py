@@ -1,4 +1,4 @@
-"""What a searcher found: recall of the gold evidence, and what each turn added to it."""
+"""Retrieval rewards: recall of the gold evidence, and the gain of each turn."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from agentrl.types.task import Task
 
 @reward(source="recall of gold passages (FrugalRAG, arXiv:2507.07634, title_recall)")
 def retrieval_recall(task: Task, episode: Episode, *, key: str = "evidence", tools: list[str] | None = None) -> float:
-    """Share of the gold pieces of evidence that occur in what the tools showed.
+    """Share of the gold pieces of evidence that occur in the tools' results.
 
     Args:
-        key: where in `task.data` the evidence is: titles, document ids or sentences. A piece occurs if its words
-            (SQuAD normalisation) stand together in a result.
-        tools: only results of these; default: of all.
+        key: the field of `task.data` with the evidence: titles, document ids or sentences. A piece occurs if its words
+            (SQuAD normalisation) are adjacent in a result.
+        tools: only results of these tools; default: all.
     """
     return sum(new_evidence(task, episode, key, tools))
 
@@ -24,7 +24,7 @@ def retrieval_recall(task: Task, episode: Episode, *, key: str = "evidence", too
 def retrieval_utility(
     task: Task, episode: Episode, *, key: str = "evidence", tools: list[str] | None = None
 ) -> list[float | None]:
-    """Per turn: the share of the gold evidence that it was the first to find; None for a turn that called no tool.
+    """Per turn: the share of the gold evidence that it found first; None for a turn without tool calls.
 
     Args:
         key, tools: as in `retrieval_recall`.
@@ -46,5 +46,5 @@ def new_evidence(task: Task, episode: Episode, key: str, tools: list[str] | None
 
 
 def results(turn: Turn, tools: list[str] | None) -> list[str]:
-    """What the calls of a turn that came off showed."""
+    """The results of the successful calls of a turn."""
     return [call.result for call in turn.calls if call.outcome == "ok" and (tools is None or call.name in tools)]

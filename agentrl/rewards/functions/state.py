@@ -21,8 +21,8 @@ _TEXT: dict[str, Callable[[str, str], bool]] = {
     "contains": lambda text, wanted: wanted in text,
 }
 _KINDS = (*_TEXT, "matches", "absent", "exit", "stdout")
-_LARGEST = 16 << 20  # bytes of a file that is looked at
-_MATCH_S = 5.0  # processor time of a regular expression: what it looks at is the agent's
+_LARGEST = 16 << 20  # size limit of a checked file, in bytes
+_MATCH_S = 5.0  # CPU time of a regular expression, which runs on data of the agent
 
 
 @reward(costs=["sandbox"])
@@ -49,7 +49,7 @@ async def state_check(
         timeout_s: for one command.
 
     Raises:
-        TaskError: no checks, one that is neither, or a pattern that is no regular expression.
+        TaskError: no checks, a check of another form, or a pattern that is not a regular expression.
     """
     checks = task.data.get(key)
     if not isinstance(checks, list) or not checks:

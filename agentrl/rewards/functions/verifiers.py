@@ -1,7 +1,7 @@
 """Built-in reward components.
 
-The first three compare `episode.answer` with a gold answer in `task.data`. An episode without an answer gets 0: it
-ended, and did not answer. A task without a gold answer is an error of the data set.
+The first three compare `episode.answer` with a gold answer in `task.data`. An episode without an answer gets 0. A task
+without a gold answer is an error of the data set.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def format(episode: Episode, *, needs_answer: bool = True) -> float:
 
 
 def tool_success(episode: Episode) -> float | None:
-    """Share of the tool calls that came off; None if there was none."""
+    """Share of the tool calls that succeeded; None without calls."""
     calls = [call for turn in episode.turns for call in turn.calls]
     return sum(call.outcome == "ok" for call in calls) / len(calls) if calls else None
 
@@ -78,13 +78,13 @@ def turn_format(turn: Turn) -> float:
 
 
 def tool_reward(episode: Episode, component: str) -> list[float | None]:
-    """What the tools gave the turns under the component's name, so that a recipe can weigh or gate it."""
+    """The rewards that tools gave the turns under the component's name, so that a recipe can weigh or gate them."""
     return [turn.rewards.get(component) for turn in episode.turns]
 
 
 METRICS: dict[str, Callable[..., float]] = {"exact_match": exact_match, "f1": f1, "numeric": numeric}
 Metric = Literal["exact_match", "f1", "numeric"]
-"""How a reward that builds on correctness compares the answer with the gold answer."""
+"""The metric of rewards that use correctness."""
 
 
 def code_in(text: str) -> str:
@@ -133,7 +133,8 @@ def word_f1(answer: str, reference: str) -> float:
 
 
 def last_number(text: str) -> list[float]:
-    """The last number in a text: no reading if there is none, two for a percentage (as a share and as written)."""
+    """The readings of the last number in a text: empty without a number, two for a percentage (share and as
+    written)."""
     text = re.sub(r"\\[dt]?frac\{([^{}]+)\}\{([^{}]+)\}", r"\1/\2", text).replace("\u2212", "-").replace("\\%", "%")
     for match in reversed(list(_NUMBER.finditer(text))):
         value = float(match["top"].replace(",", ""))
