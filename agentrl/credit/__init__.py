@@ -1,8 +1,8 @@
-"""Credit: which turn of which episode is to be made more likely, and by how much.
+"""Credit assignment: how much each turn of each episode should be made more or less likely.
 
-A pure function: a `CreditTable` of groups in, one number per turn (or token) out. All statistics are taken on the
-explicit (group, trajectory, turn) table, never on the rows of a tensor. Estimators live one file a family and are
-found by name in `registry`; anything of the user's that takes a table is an estimator too.
+A pure function: it maps a `CreditTable` of groups to one number per turn (or token). All statistics are computed on the
+explicit (group, trajectory, turn) table, never on the rows of a tensor. Estimators are in one file per family and are
+found by name in `registry`; a user's function that takes a table is an estimator, too.
 """
 
 from agentrl.credit.estimator import Advantages, Estimator, estimator

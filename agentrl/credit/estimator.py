@@ -1,4 +1,4 @@
-"""What an estimator is: a function of a credit table and its own settings."""
+"""Estimators: functions of a credit table and their settings."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from agentrl.types.errors import CreditError, nearest
 Granularity = Literal["trajectory", "turn", "token"]
 Certainty = Literal["A", "B", "C"]
 Reward = Literal["outcome", "verdict", "turns", "first_turn", "tokens"]
-"""A reward that an estimator may read: the trajectory's outcome, as a quantity (`outcome`) or as a verdict of right or
-wrong that nothing may be subtracted from (`verdict`); the immediate rewards of all turns, or of the first turn alone;
-the rewards of tokens (`CreditTable.token_reward`)."""
+"""A reward that an estimator may read: the outcome of the trajectory as a quantity (`outcome`) or as a verdict of right
+or wrong, from which nothing may be subtracted (`verdict`); the immediate rewards of all turns (`turns`) or of the first
+turn only (`first_turn`); the rewards of tokens (`tokens`, `CreditTable.token_reward`)."""
 Need = Literal[
     "state",
     "action",
@@ -126,19 +126,19 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
         "train with such a model: train.reward_model: {}; or table.with_columns(prm_logprob=[...])",
     ),
 }
-"""By need: whether the table meets it, what is wrong if not, and the remedy."""
+"""For each need: the test of the table, the problem if it fails, and the remedy."""
 
 
 @dataclass(frozen=True)
 class Advantages:
-    """What an estimator returns.
+    """The result of an estimator.
 
     Attributes:
-        turn: float64 [n_turns]. Of a token estimator: the mean over the turn's tokens, for people to look at.
-        token: float64 [n_tokens], where the estimator tells the tokens of a turn apart.
-        parts: summands of `turn` by name, float64 [n_turns] each: why a turn was pushed.
-        metrics: numbers worth a curve.
-        value_target: float64 [n_tokens], what the critic should learn to say; NaN where it is not asked.
+        turn: float64 [n_turns]. For a token estimator the mean over the tokens of the turn, for display.
+        token: float64 [n_tokens], if the tokens of a turn have different advantages.
+        parts: summands of `turn` by name, float64 [n_turns] each.
+        metrics: numbers for the metrics line.
+        value_target: float64 [n_tokens], targets of the critic; NaN for tokens without a target.
     """
 
     turn: Floats
@@ -153,15 +153,15 @@ _RENAMED = {"logprob": "it is now 'behaviour_logprob'"}
 
 @dataclass(frozen=True)
 class Estimator:
-    """An estimator with what is known about it. Call it with a table and its settings.
+    """An estimator with its description. Call it with a table and its settings.
 
     Attributes:
-        declared: what can be set about it.
-        source: paper or code that the formula comes from.
+        declared: its settings.
+        source: the paper or code of the formula.
         certainty: A: read in the authors' code; B: paper rule, confirmed by a second source; C: reconstructed.
-        needs: columns that must hold something, under the settings' defaults.
-        needs_of: the same under given settings, where it depends on them.
-        reads: the rewards that it reads, under given settings; None: it does not say.
+        needs: required columns, under default settings.
+        needs_of: required columns for given settings, if they depend on them.
+        reads: the rewards that it reads for given settings; None: unknown.
     """
 
     name: str
@@ -176,15 +176,15 @@ class Estimator:
 
     @property
     def settings(self) -> type[BaseModel]:
-        """Pydantic model of the settings."""
+        """The pydantic model of the settings."""
         return self.declared.model
 
     def needed(self, settings: BaseModel) -> list[Need]:
-        """The columns that must hold something under these settings, sorted."""
+        """The required columns for these settings, sorted."""
         return sorted(self.needs if self.needs_of is None else self.needs_of(settings))
 
     def __call__(self, table: CreditTable, settings: BaseModel | None = None) -> Advantages:
-        """Runs it.
+        """Runs the estimator.
 
         Raises:
             CreditError: the table lacks what the estimator needs, or the result does not fit the table.
@@ -203,7 +203,7 @@ class Estimator:
         return result
 
     def _check(self, table: CreditTable, result: Advantages) -> None:
-        """Refuses wrong lengths and numbers that would poison the policy."""
+        """Refuses results of wrong lengths and values that are not finite."""
         columns = {"turn": result.turn} | {f"parts[{name!r}]": part for name, part in result.parts.items()}
         for name, column in columns.items():
             if column.shape != (table.n_turns,):
@@ -238,7 +238,7 @@ def estimator(
     The function returns `Advantages`, or only an array [n_turns]. `needs` and `reads` may be functions of the settings.
 
     Raises:
-        TypeError: the function takes no table.
+        TypeError: the function does not take a table.
     """
 
     def wrap(function: Callable[..., Any]) -> Estimator:

@@ -1,4 +1,4 @@
-"""What was said and seen before each sampled token: the sequences that a prefix tree is made of."""
+"""The token histories of trajectories, for estimators that use the prefix tree."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class History:
     """The tokens of trajectories.
 
     Attributes:
-        tokens: one int64 array per trajectory: all its tokens in the order in which they came, observations included.
-            A common prompt may be left out.
-        position: int64 [n_tokens], where each sampled token stands in its trajectory's array.
+        tokens: one int64 array per trajectory: all of its tokens in order, including observations. A common prompt may
+            be omitted.
+        position: int64 [n_tokens], position of each sampled token in the array of its trajectory.
     """
 
     tokens: list[Ints]
@@ -46,12 +46,12 @@ def prefix_values(history: History, group: Ints, score: Floats, sampled: Ints) -
     Returns:
         V of the prefix that ends before the token, and V of the one that ends with it; [n_tokens] each.
 
-    Sorted by their tokens, the trajectories that share a prefix lie side by side, and V changes only at the depths
-    where two neighbours part: one pass over the trajectories for each such depth.
+    Sorting by tokens makes trajectories with a common prefix adjacent, and V changes only at depths where two
+    neighbours diverge: one pass over the trajectories for each such depth.
     """
     owner = np.repeat(np.arange(len(score)), sampled)
     before, after = score[owner], score[owner]
-    # Big-endian bytes of non-negative integers compare like the integers do.
+    # Big-endian bytes of non-negative integers sort like the integers.
     keys = [tokens.astype(">i8").tobytes() for tokens in history.tokens]
     order = np.array(sorted(range(len(score)), key=lambda i: (group[i], keys[i])), np.int64)
     shared = np.array([-1] + [_shared(history.tokens[a], history.tokens[b]) for a, b in pairwise(order)], np.int64)

@@ -1,5 +1,5 @@
-"""The normaliser that all group-relative estimators share, with the three switches that published codes set
-differently without saying so."""
+"""The shared normaliser of group-relative estimators, with three settings that differ silently between published
+codes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Baseline(BaseModel):
     """Settings of an estimator that subtracts a baseline of the group.
 
     Attributes:
-        weighting: what counts once in the group's statistics: a trajectory, a turn (a trajectory of ten turns counts
-            ten times; what codes with one row per turn do), or a token.
-        singleton: what a group of one gets. `zero`: nothing, it has no baseline. `raw`: its score, as most codes give.
-            `error`: refuse.
+        weighting: the unit of the group's statistics: a trajectory, a turn (a trajectory of ten turns counts ten times,
+            as in codes with one row per turn), or a token.
+        singleton: the advantage of a group of one. `zero`: 0, because there is no baseline. `raw`: its score, as in
+            most codes. `error`: refuse.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -35,18 +35,18 @@ class Baseline(BaseModel):
 
     @property
     def needs_members(self) -> bool:
-        """Whether a group of one episode teaches nothing."""
+        """Whether a group of one episode gets no signal."""
         return self.singleton != "raw"
 
 
 class Normalisation(Baseline):
     """Settings of an estimator that also divides by the group's deviation.
 
-    `singleton: raw` keeps the score where the group is a single observation under `weighting`, as verl does: a
-    trajectory of two turns that are weighted one by one is its own baseline.
+    `singleton: raw` keeps the score of a group that is a single observation under `weighting`, as in verl: with
+    `weighting: turn`, a trajectory of two turns is its own baseline.
 
     Attributes:
-        std: divide by the deviation with Bessel's correction, by that of the population, or not at all.
+        std: divide by the sample deviation (Bessel's correction), by the population deviation, or not at all.
         eps: added to the deviation.
     """
 
@@ -66,20 +66,20 @@ def normalise(
     members: Ints | None = None,
     names: Sequence[str] = (),
 ) -> Floats:
-    """(x - mean) / (deviation + eps) inside each group; 0 where all values of a group are equal.
+    """(x - mean) / (deviation + eps) within each group; 0 if all values of a group are equal.
 
     Args:
         values: [n].
         groups: [n], group index of each value.
-        weights: [n], how often each value counts, 1 by default. Frequencies: the sample variance divides by their
-            sum minus one, so that a value of weight 3 is the same as three equal values.
+        weights: [n], frequency of each value, default 1. The sample variance divides by their sum minus one, so that a
+            value of weight 3 equals three equal values.
         floor: added to the variance, before the root.
-        members: [n_groups], independent members of each group, where they are fewer than the values (several turns of
-            one trajectory). By default the number of values with a positive weight.
-        names: of the groups, for the message.
+        members: [n_groups], number of independent members of each group, if smaller than the number of values
+            (several turns of one trajectory). Default: the number of values with a positive weight.
+        names: the names of the groups, for the error.
 
     Raises:
-        CreditError: `singleton` is `error` and some group has one member.
+        CreditError: `singleton` is `error` and a group has one member.
     """
     size = int(groups.max(initial=-1)) + 1
     weights = np.ones(len(values)) if weights is None else weights
@@ -92,7 +92,7 @@ def normalise(
             f"group {names[first] if names else first!r} has one member and so no baseline",
             remedy="credit.singleton: zero (no signal) or raw (its own score)",
         )
-    # Deviations are taken from one of the group's own values first: equal values then give exactly zero.
+    # One of the group's values is subtracted first, so that equal values give exactly zero.
     anchor = np.zeros(size)
     anchor[groups] = values
     shifted = values - anchor[groups]
@@ -103,7 +103,7 @@ def normalise(
     result = np.where((alone | (total <= 0))[groups], 0.0, result)
     if singleton == "raw":
         single = alone & np.isclose(total, 1)
-        # Published codes take mean 0 and deviation 1 here, so the raw score is divided by 1 + eps.
+        # Published codes use mean 0 and deviation 1 here, so the raw score is divided by 1 + eps.
         result = np.where(single[groups], values / (1 if std == "none" else 1 + eps), result)
     return result
 
@@ -117,16 +117,16 @@ def deviation(
     eps: float,
     floor: float = 0.0,
 ) -> Floats:
-    """What `normalise` divides by: deviation + eps of values that are centred already [n_groups].
+    """The divisor of `normalise`: deviation + eps of centred values [n_groups].
 
-    Infinite where the values do not differ; 1 everywhere if `std` is `none`.
+    Infinite for groups without variance; 1 if `std` is `none`.
     """
     total = np.bincount(groups, weights)
     if std == "none":
         return np.ones(len(total))
     freedom = total - 1 if std == "sample" else total
     variance = np.bincount(groups, weights * centred**2) / np.where(freedom > 0, freedom, 1)
-    # Only a value without weight can differ from a mean that has no variance: it has no scale either.
+    # Without variance, only values of weight 0 differ from the mean: they have no scale either.
     return np.where(variance > 0, np.sqrt(variance + floor) + eps, np.inf)
 
 
@@ -138,7 +138,7 @@ def centre(
     singleton: Singleton = "zero",
     names: Sequence[str] = (),
 ) -> Floats:
-    """x - mean inside each group. Arguments as in `normalise`, but `raw` keeps the value of every group of one."""
+    """x - mean within each group. Arguments as in `normalise`, but `raw` keeps the value of every group of one."""
     rule: Singleton = "zero" if singleton == "raw" else singleton
     result = normalise(values, groups, weights, std="none", singleton=rule, names=names)
     if singleton == "raw":
@@ -149,11 +149,11 @@ def centre(
 def whiten(values: Floats, weights: Floats, *, std: Std, eps: float) -> Floats:
     """(x - mean) / sqrt(variance + eps) over the whole batch.
 
-    verl's `masked_whiten`: the trainer's rows may weigh by tokens, and `eps` stands under the root.
+    This is verl's `masked_whiten`: `eps` is under the root.
 
     Args:
         values: [n].
-        weights: [n], how often each value counts, as in `normalise`.
+        weights: [n], frequency of each value, as in `normalise`.
     """
     total = weights.sum()
     centred = values - ((weights * values).sum() / total if total > 0 else 0.0)

@@ -23,11 +23,11 @@ from agentrl.types.errors import CreditError
 
 Place = Literal["tokens", "turns", "outcome"]
 PLACES: tuple[Place, ...] = ("tokens", "turns", "outcome")
-"""Rewards that a penalty of tokens can go into, the finest first."""
+"""Rewards that can contain a penalty of tokens, finest first."""
 
 
 def _estimator(found: Any) -> Estimator | None:
-    """An estimator, also of a plain function."""
+    """Makes an estimator of an estimator or a plain function."""
     if isinstance(found, Estimator):
         return found
     return estimator()(found) if any_function(found) is not None else None
@@ -94,13 +94,13 @@ ESTIMATORS: Registry[Estimator] = Registry(
 
 
 class EpisodeCredit(msgspec.Struct, frozen=True, kw_only=True):
-    """Credit of one episode, as the estimator gave it.
+    """The credit of one episode.
 
     Attributes:
-        turn_advantages: one per turn.
+        turn_advantages: one advantage per turn.
         parts: summands of `turn_advantages` by name.
-        token_advantages: one per sampled token, in order, where the estimator distinguishes tokens.
-        value_targets: the target of a critic at each sampled token; None where the critic is not trained.
+        token_advantages: one advantage per sampled token, in order, if the estimator distinguishes tokens.
+        value_targets: the critic's target at each sampled token; None without a critic.
     """
 
     episode_id: str
@@ -113,7 +113,7 @@ class EpisodeCredit(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class CreditAssigner:
-    """An estimator with its settings: episodes in, credit out."""
+    """An estimator with its settings: maps episodes to credit."""
 
     estimator: Estimator
     settings: BaseModel
@@ -123,24 +123,24 @@ class CreditAssigner:
 
     @property
     def needs(self) -> list[Need]:
-        """The columns that must hold something under these settings."""
+        """The required columns under these settings."""
         return self.estimator.needed(self.settings)
 
     @property
     def reads(self) -> frozenset[Reward] | None:
-        """The rewards that it reads under these settings; None for user code that does not say."""
+        """The rewards that the estimator reads under these settings; None if user code does not declare them."""
         return None if self.estimator.reads is None else frozenset(self.estimator.reads(self.settings))
 
     def passes_over(self, episodes: Iterable[Episode]) -> bool:
-        """Whether turns of these episodes were rewarded, and it does not read that."""
+        """Whether turns of these episodes have rewards that the estimator does not read."""
         reads_turns = self.reads is None or self.reads & {"turns", "first_turn"}
         return not reads_turns and any(immediate(turn) for episode in episodes for turn in episode.turns)
 
     def penalty_place(self) -> Place:
-        """Into which reward a penalty (KL) goes, so that it counts: the finest that the estimator reads.
+        """The reward that a penalty (KL) is subtracted from: the finest that the estimator reads.
 
         Raises:
-            CreditError: it reads none that something can be subtracted from, or does not say what it reads.
+            CreditError: the estimator reads no such reward, or does not declare its rewards.
         """
         reads, name = self.reads, self.estimator.name
         if reads is None:
@@ -163,7 +163,7 @@ class CreditAssigner:
 
     @property
     def needs_members(self) -> bool:
-        """Whether a group of one episode teaches nothing, or only where the episode itself repeats."""
+        """Whether a group of one episode gets no signal, except from repetition within the episode."""
         return bool(getattr(self.settings, "needs_members", False))
 
     def assign(
@@ -174,10 +174,10 @@ class CreditAssigner:
     ) -> tuple[list[EpisodeCredit], dict[str, float]]:
         """Credit of every scored episode, in order, and metrics of the batch.
 
-        Episodes that were never scored are in no baseline and get no credit.
+        Episodes that were not scored are not part of baselines and get no credit.
 
         Args:
-            columns: what the episodes themselves do not hold, by the column's name and the episode's id.
+            columns: columns that models compute, by column name and episode id.
             progress: share of the training that is done, 0 to 1.
 
         Raises:
@@ -194,7 +194,7 @@ class CreditAssigner:
 
 
 def split_by_episode(table: CreditTable, advantages: Advantages, name: str) -> list[EpisodeCredit]:
-    """Cuts the columns at the episodes' borders."""
+    """Splits the columns by episode."""
     turns = advantages.turn.tolist()
     parts = {part: column.tolist() for part, column in advantages.parts.items()}
     tokens = None if advantages.token is None else advantages.token.tolist()
@@ -217,10 +217,10 @@ def split_by_episode(table: CreditTable, advantages: Advantages, name: str) -> l
 
 
 def load_credit(settings: CreditSettings, base: Path | None = None) -> CreditAssigner:
-    """Finds the estimator and checks its settings.
+    """Loads the estimator and checks its settings.
 
     Raises:
-        RecipeError: there is no such estimator, it is none, or a setting does not fit.
+        RecipeError: the estimator does not exist, is not an estimator, or a setting is wrong.
     """
     found = ESTIMATORS.chosen(settings, base)
     return CreditAssigner(found.plug_in, found.settings)

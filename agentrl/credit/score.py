@@ -1,4 +1,4 @@
-"""The score S_i of a trajectory, which estimators of trajectory granularity compare."""
+"""The score S_i of a trajectory, which trajectory estimators compare."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class ScoreSettings(BaseModel):
 
 
 def reads_score(settings: ScoreSettings) -> tuple[Reward, ...]:
-    """What an estimator reads that compares these scores."""
+    """The rewards read by an estimator that compares these scores."""
     return ("outcome",) if settings.score == "outcome" else ("outcome", "turns")
 
 
 def reads_verdict(settings: ScoreSettings) -> tuple[Reward, ...]:
-    """What an estimator reads for which a score is right or wrong."""
+    """The rewards read by an estimator that uses the score as right or wrong."""
     return ("verdict",) if settings.score == "outcome" else ("verdict", "turns")
 
 
@@ -45,7 +45,7 @@ class ScoredBaseline(Baseline, ScoreSettings):
 
 
 class ScoredNormalisation(Normalisation, ScoreSettings):
-    """Settings of an estimator that normalises the score inside the group."""
+    """Settings of an estimator that normalises the score within the group."""
 
 
 def group_advantage(table: CreditTable, score: Floats, settings: Normalisation) -> Floats:

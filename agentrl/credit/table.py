@@ -37,12 +37,12 @@ OPTIONAL: dict[str, tuple[Weighting, type]] = {
     "value": ("token", np.float64),
     "wrong": ("token", np.float64),
 }
-"""Columns that a table may lack (None): what an entry stands for, and its type. See `CreditTable.with_columns`."""
+"""Optional columns: the unit of an entry, and its type. See `CreditTable.with_columns`."""
 
 
 @dataclass(frozen=True, eq=False)
 class CreditTable:
-    """What estimators read. Turns lie trajectory by trajectory, in order; members that failed are absent.
+    """The input of estimators. Turns are ordered by trajectory and time; failed members are absent.
 
     Group columns [n_groups]:
         group_ids: in order of first appearance.
@@ -60,15 +60,15 @@ class CreditTable:
         tokens: how many tokens the policy sampled.
         valid: whether all calls of the turn could be parsed.
 
-    Optional columns, None where the table lacks them (`OPTIONAL` says which are there and how long they are):
-        answer: index of the trajectory's final answer; equal text, equal index. -1: it gave none.
+    Optional columns, None if absent (`OPTIONAL` has their units):
+        answer: index of the trajectory's final answer; equal text, equal index. -1: no answer.
         win_rate: share of the comparisons within its group that the trajectory won, 0 to 1.
         action: index of what the turn did (its calls with arguments, or its text); equal text, equal index.
         observation_tokens: how many tokens were appended between this turn's and the next's.
         role: index of the agent that spoke.
         gold_logprob: mean log-probability of the gold answer's tokens, given everything before the turn (nats).
         process: a judge's score of the turn, from 0 to 1; 0 where the judge's reply could not be read.
-        progress: what a progress head says that the turn contributed to the outcome.
+        progress: the turn's contribution to the outcome, predicted by a progress head.
         executed: 1 for a turn that made calls which were all carried out (`CallRecord.outcome` is `ok`), else 0.
         token_reward: reward of the sampled token, beside those of its turn and trajectory; training puts KL there.
         behaviour_logprob: of the sampled tokens, under the policy that sampled them.
@@ -77,7 +77,7 @@ class CreditTable:
         entropy: of the policy where it sampled the token (nats).
         value: the critic's value of the state in which the token was sampled.
         wrong: share of the critiques, 0 to 1, that call the step of this token wrong.
-        history: all tokens of the trajectories, observations included; a function, for they are many.
+        history: a function that returns all tokens of the trajectories, observations included (they are many).
         progress_of_training: share of the training that is done, 0 to 1, for schedules.
     """
 
@@ -124,7 +124,7 @@ class CreditTable:
         valid: ArrayLike | None = None,
         **optional: Any,
     ) -> CreditTable:
-        """Makes a table of plain columns.
+        """Makes a table from plain columns.
 
         Args:
             episode, group, score, length: one entry per trajectory; `group` is the group's id.
@@ -132,7 +132,7 @@ class CreditTable:
             optional: columns of `OPTIONAL`, as `with_columns` takes them.
 
         Raises:
-            CreditError: columns differ in length, a reward is not finite, or an episode is there twice.
+            CreditError: columns differ in length, a reward is not finite, or an episode occurs twice.
         """
         lengths = np.asarray(length, np.int64)
         turns = int(lengths.sum())
@@ -156,9 +156,9 @@ class CreditTable:
         return table.with_columns(**optional)
 
     def with_columns(self, **columns: Any) -> CreditTable:
-        """The same table with optional columns set, one entry per trajectory, turn or token, as `OPTIONAL` says.
+        """The table with optional columns set, with one entry per unit in `OPTIONAL` (trajectory, turn or token).
 
-        Integer columns take texts too, which are numbered in order of appearance (None: -1).
+        Integer columns also accept texts, which are numbered in order of appearance (None: -1).
 
         Raises:
             CreditError: no such column, a wrong length, or a number that is not finite.
@@ -180,7 +180,7 @@ class CreditTable:
 
     @classmethod
     def from_episodes(cls, episodes: Iterable[Episode]) -> CreditTable:
-        """Makes a table of the scored episodes; the others are left out, as if they had never been planned.
+        """Makes a table from the scored episodes, without the others.
 
         Raises:
             CreditError: a reward is NaN or infinite, or an episode is given twice.
@@ -238,13 +238,13 @@ class CreditTable:
 
     @cached_property
     def token_left(self) -> Ints:
-        """How many sampled tokens of the same trajectory follow every sampled token [n_tokens]."""
+        """Number of sampled tokens after each sampled token in its trajectory [n_tokens]."""
         ends = self.token_offsets[self.offsets[1:]]
         return ends[self.trajectory[self.token_turn]] - np.arange(self.n_tokens) - 1
 
     @cached_property
     def turns_left(self) -> Ints:
-        """How many turns of the same trajectory follow every turn [n_turns]."""
+        """Number of turns after each turn in its trajectory [n_turns]."""
         return self.length[self.trajectory] - self.turn - 1
 
     def turn_mean(self, token: Floats) -> Floats:
@@ -284,7 +284,7 @@ class CreditTable:
         return discounted(self.step_reward, self.turns_left, gamma)
 
     def trajectory_weights(self, weighting: Weighting) -> Floats:
-        """How often each trajectory counts in a statistic over trajectories [n_trajectories]."""
+        """Weight of each trajectory in a statistic over trajectories [n_trajectories]."""
         match weighting:
             case "trajectory":
                 return np.ones(self.n_trajectories)
@@ -294,7 +294,7 @@ class CreditTable:
                 return np.diff(self.token_offsets[self.offsets]).astype(np.float64)
 
     def turn_weights(self, weighting: Weighting) -> Floats:
-        """How often each turn counts in a statistic over turns; sums to `trajectory_weights` [n_turns]."""
+        """Weight of each turn in a statistic over turns; sums to `trajectory_weights` [n_turns]."""
         match weighting:
             case "trajectory":
                 return 1.0 / self.length[self.trajectory]
@@ -304,10 +304,10 @@ class CreditTable:
                 return self.tokens.astype(np.float64)
 
     def metrics(self) -> dict[str, float]:
-        """What the groups look like: how many, how large, and how many can teach nothing.
+        """Metrics of the groups: their number and size, and the shares without signal.
 
-        `zero_variance_groups` is the share of groups of two or more whose scores are all equal, `single_groups` the
-        share of groups with one member.
+        `zero_variance_groups` is the share of groups of two or more with equal scores, `single_groups` the share of
+        groups with one member.
         """
         if not self.n_groups:
             return {"groups": 0.0, "trajectories": 0.0}
@@ -345,20 +345,20 @@ class CreditTable:
 
 
 def immediate(turn: Turn) -> float:
-    """What a turn was given, weighted and gated by the recipe; without that the sum of what was scored."""
+    """The reward of a turn, weighted and gated by the recipe, else the sum of its components."""
     if turn.reward is not None:
         return turn.reward
     return sum(value for value in turn.rewards.values() if value is not None) if turn.rewards else 0.0
 
 
 def numbered(texts: Iterable[str | None]) -> Ints:
-    """Numbers texts in order of first appearance, equal text, equal number; None becomes -1."""
+    """Numbers texts in order of first appearance; None becomes -1."""
     index: dict[str, int] = {}
     return np.array([-1 if text is None else index.setdefault(text, len(index)) for text in texts], np.int64)
 
 
 def action_key(turn: Turn) -> str:
-    """What a turn did, in a form that can be compared: its calls with sorted arguments, or its text without any."""
+    """A comparable form of a turn's action: its calls with sorted arguments, or its text if it has none."""
     if not turn.calls:
         return turn.text.strip()
     calls = [(call.name, call.arguments) for call in turn.calls]
@@ -366,7 +366,7 @@ def action_key(turn: Turn) -> str:
 
 
 def _optional(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> dict[str, Any]:
-    """The optional columns that all of the episodes have what it takes for."""
+    """The optional columns for which all episodes have the data."""
     columns: dict[str, Any] = {
         "action": numbered(action_key(turn) for _, turn in pairs),
         "observation_tokens": [n for episode in episodes for n in _observation_tokens(episode)],
@@ -395,6 +395,6 @@ def _optional(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> dic
 
 
 def _observation_tokens(episode: Episode) -> list[int]:
-    """Per turn: how many rendered tokens lie between it and the turn that continues it."""
+    """Per turn: number of rendered tokens between it and the turn that continues it."""
     rendered = {node.parent: len(node.token_ids) for node in episode.nodes if node.kind == "observation"}
     return [rendered.get(turn.node, 0) for turn in episode.turns]

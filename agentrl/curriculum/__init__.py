@@ -1,7 +1,8 @@
-"""Curriculum: which tasks an iteration tries and how (samplers, schedules), and which episodes train (filters).
+"""Curriculum: selects the tasks of an iteration and how they are played (samplers, schedules), and which episodes train
+(filters).
 
-All parts are stateful, and their state is JSON that lies in the checkpoint. What a part decides depends on its state,
-the iteration, the stored episodes and a seed only, so that a run that was killed plans the same episodes again.
+Parts are stateful; their state is JSON and stored in the checkpoint. The decisions of a part depend only on its state,
+the iteration, the stored episodes and a seed, so that a killed run plans the same episodes again.
 """
 
 from agentrl.curriculum.curriculum import Curriculum

@@ -18,11 +18,11 @@ from agentrl.types.task import Task
 
 
 class Curriculum:
-    """Parts in the order of the recipe.
+    """The parts of a curriculum, in the order of the recipe.
 
     Args:
-        seed: the run's.
-        iterations: planned in all.
+        seed: the seed of the run.
+        iterations: number of planned iterations.
         episode: reads an earlier episode of the run.
     """
 
@@ -36,10 +36,10 @@ class Curriculum:
         self.sampler = samplers[0] if samplers else None
         self.schedules = [part for part in parts if isinstance(part, Schedule)]
         self.filters = [part for part in parts if isinstance(part, Filter)]
-        self.position = 0  # in the endless walk over the tasks: how many groups were drawn
+        self.position = 0  # number of groups drawn so far from the endless order of tasks
 
     def draw(self, tasks: TaskSource, count: int, size: int, max_turns: int, iteration: int) -> list[GroupPlan]:
-        """The next `count` groups, of `size` episodes unless a schedule says otherwise."""
+        """The next `count` groups, of `size` episodes unless a schedule changes that."""
         drawn: list[Task]
         if self.sampler is None:
             drawn = [tasks.at(self.position + index) for index in range(count)]
@@ -53,23 +53,23 @@ class Curriculum:
         return plans
 
     def more(self, groups: Sequence[Group], wanted: int, rounds: int) -> int:
-        """How many more groups the iteration needs."""
+        """Number of further groups that the iteration needs."""
         return max((part.more(groups, wanted, rounds) for part in self.filters), default=0)
 
     def select(self, groups: list[Group], wanted: int, iteration: int) -> list[Group]:
-        """Before credit: the groups and members that baselines are taken over."""
+        """Before credit: selects the groups and members that form baselines."""
         for part in self.filters:
             groups = part.select(groups, wanted, self._context(part, iteration))
         return groups
 
     def refine(self, credited: list[CreditedEpisode], iteration: int) -> list[CreditedEpisode]:
-        """After credit: what trains."""
+        """After credit: selects what trains."""
         for part in self.filters:
             credited = part.refine(credited, self._context(part, iteration))
         return credited
 
     def observe(self, groups: Sequence[Group], iteration: int) -> dict[str, float]:
-        """Tells every part what came of the iteration. Returns their metrics."""
+        """Reports the results of the iteration to every part. Returns their metrics."""
         metrics: dict[str, float] = {}
         for part in self.parts:
             part.observe(groups, self._context(part, iteration))
@@ -77,11 +77,11 @@ class Curriculum:
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """What continues the curriculum exactly, as JSON values."""
+        """The state that resumes the curriculum exactly, as JSON values."""
         return {"position": self.position, "parts": [part.state_dict() for part in self.parts]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes what `state_dict` returned."""
+        """Loads a result of `state_dict`."""
         self.position = int(state["position"])
         for part, saved in zip(self.parts, state["parts"], strict=True):
             part.load_state_dict(saved)
@@ -92,7 +92,7 @@ class Curriculum:
 
 
 def load_parts(entries: Sequence[CurriculumPart], base: Path, scripts: Collection[str]) -> list[Part]:
-    """The parts that a recipe names.
+    """Loads the parts of a recipe.
 
     Raises:
         RecipeError: a part or setting is unknown, a part lacks what it needs, or there are two samplers.

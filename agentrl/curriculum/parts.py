@@ -1,4 +1,4 @@
-"""What a curriculum is made of: three kinds of parts, and what they are told."""
+"""The three kinds of parts of a curriculum, and their inputs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from agentrl.types.task import Task
 
 @dataclass(frozen=True)
 class Context:
-    """When a part is asked.
+    """The context of a call of a part.
 
     Attributes:
-        iteration: from 0.
-        iterations: planned in all.
-        rng: for this part and this question alone; the same again after a kill.
+        iteration: index of the iteration, from 0.
+        iterations: number of planned iterations.
+        rng: a generator for this part and this call, with the same seed after a kill.
         episode: reads an earlier episode of the run.
     """
 
@@ -38,7 +38,7 @@ class Context:
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """A group to come: the task, the number of episodes, and how many turns each may take."""
+    """A planned group: the task, the number of episodes, and their maximum number of turns."""
 
     task: Task
     size: int
@@ -47,10 +47,10 @@ class GroupPlan:
 
 @dataclass(frozen=True)
 class Group:
-    """A group that was played; members that failed are absent.
+    """A played group, without failed members.
 
     Attributes:
-        episodes: the scored ones, by id.
+        episodes: the scored episodes, by id.
         mean_abs_advantages: mean |advantage| over the turns of each episode that got credit.
     """
 
@@ -61,16 +61,16 @@ class Group:
 
     @property
     def rewards(self) -> list[float]:
-        """Of the episodes, in their order."""
+        """The rewards of the episodes, in order."""
         return [episode.reward or 0.0 for episode in self.episodes]
 
     @property
     def mean_reward(self) -> float:
-        """0 for a group that lost all its members."""
+        """The mean reward; 0 for a group without members."""
         return sum(self.rewards) / max(len(self.episodes), 1)
 
     def solved(self, success: float) -> int:
-        """How many episodes reached the reward `success`."""
+        """Number of episodes with at least the reward `success`."""
         return sum(reward >= success for reward in self.rewards)
 
 
@@ -84,14 +84,14 @@ class CreditedEpisode:
 
 
 class Part:
-    """Base of all parts.
+    """The base class of all parts.
 
     Attributes:
         Settings: pydantic model of the part's settings.
-        source: paper or code that the rule comes from.
+        source: the paper or code of the rule.
         certainty: A: read in the authors' code; B: paper rule, confirmed by a second source; C: reconstructed.
         trains_older_episodes: whether episodes of earlier policies train again, which the recipe must correct for.
-        state: JSON values; everything that the part remembers.
+        state: the state of the part, as JSON values.
     """
 
     Settings: ClassVar[type[BaseModel]] = NoSettings
@@ -106,53 +106,53 @@ class Part:
         self.state: dict[str, Any] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """What continues the part exactly, as JSON values."""
+        """The state that resumes the part exactly, as JSON values."""
         return copy.deepcopy(self.state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes what `state_dict` returned."""
+        """Loads a result of `state_dict`."""
         self.state = copy.deepcopy(state)
 
     def check(self, scripts: Collection[str]) -> None:
-        """Raises RecipeError if the recipe lacks what the part needs. `scripts` are those that the recipe names."""
+        """Raises RecipeError if the recipe lacks what the part needs. `scripts`: the scripts of the recipe."""
 
     def observe(self, groups: Sequence[Group], context: Context) -> None:
-        """Is told at the end of an iteration of all its groups, before any filter, with their credit."""
+        """Receives all groups of an iteration at its end, unfiltered, with their credit."""
 
     def metrics(self) -> dict[str, float]:
-        """Numbers worth a curve."""
+        """Metrics of the part."""
         return {}
 
 
 class Sampler(Part, ABC):
-    """Which tasks an iteration tries. A curriculum has one at most; without, tasks come in their order."""
+    """Selects the tasks of an iteration. A curriculum has at most one sampler; without one, tasks come in order."""
 
     @abstractmethod
     def draw(self, tasks: TaskSource, count: int, context: Context) -> list[Task]:
-        """`count` tasks; one may come twice."""
+        """`count` tasks; a task may occur twice."""
 
 
 class Schedule(Part, ABC):
-    """What changes over iterations: a group's task data, its size, its turns."""
+    """Changes planned groups over iterations: task data, size, number of turns."""
 
     @abstractmethod
     def plan(self, group: GroupPlan, context: Context) -> GroupPlan:
-        """The group as it is to be played."""
+        """The group with its changes."""
 
 
 class Filter(Part):
-    """Which episodes train."""
+    """Selects the episodes that train."""
 
     def more(self, groups: Sequence[Group], wanted: int, rounds: int) -> int:
-        """How many more groups the iteration needs, when `rounds` rounds were played and `wanted` were asked for."""
+        """Number of further groups that the iteration needs, after `rounds` rounds, to have `wanted` groups."""
         return 0
 
     def select(self, groups: list[Group], wanted: int, context: Context) -> list[Group]:
-        """Before credit: the groups, with the members, that baselines are taken over."""
+        """Before credit: selects the groups, with their members, that form baselines."""
         return groups
 
     def refine(self, credited: list[CreditedEpisode], context: Context) -> list[CreditedEpisode]:
-        """After credit: what trains."""
+        """After credit: selects what trains."""
         return credited
 
     def demonstrate(self) -> tuple[str, float, list[str]] | None:
@@ -164,7 +164,7 @@ def data_of(task: Task, key: str, part: str) -> Any:
     """A field of a task's data that a part needs.
 
     Raises:
-        TaskError: the task has none.
+        TaskError: the task lacks the field.
     """
     if key not in task.data:
         raise TaskError(

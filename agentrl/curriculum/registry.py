@@ -1,4 +1,4 @@
-"""The parts of a curriculum by name."""
+"""The registry of curriculum parts."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ PARTS: Registry[type[Part]] = Registry(
 
 
 def load_part(entry: CurriculumPart, base: Path, place: str) -> Part:
-    """Makes the part.
+    """Makes a part.
 
     Raises:
-        RecipeError: there is no such part, it is none, or a setting does not fit.
+        RecipeError: the part does not exist, is not a part, or a setting is wrong.
     """
     part: Part = PARTS.chosen(entry, base, place).make()
     part.name = entry.use

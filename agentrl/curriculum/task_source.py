@@ -1,4 +1,4 @@
-"""Where tasks come from, in an order that a seed fixes and a counter resumes."""
+"""The tasks of a recipe, in a seeded order that a counter resumes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Task
 
 MOST = 1_000_000
-"""A generator that yields more tasks than this without a `limit` is taken for endless."""
+"""A generator that yields more tasks than this without a `limit` counts as endless."""
 
 
 class TaskSource:
@@ -47,7 +47,8 @@ def load_tasks(settings: TaskSettings, base: Path, seed: int) -> TaskSource:
     """Loads and checks the tasks.
 
     Raises:
-        TaskError: with the file and line, or the position in the generator; no task at all; an id twice.
+        TaskError: a task is wrong (with the file and line, or the position in the generator), there is no task, or an
+            id occurs twice.
         RecipeError: the source cannot be found or imported.
     """
     found = _from_jsonl(settings, base) if settings.jsonl is not None else _from_callable(settings, base, seed)

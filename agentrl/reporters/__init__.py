@@ -1,1 +1,1 @@
-"""Implementations of `types.reporter.Reporter`."""
+"""Reporters: the terminal, and experiment trackers."""

@@ -16,13 +16,13 @@ from agentrl.types.errors import needs
 from agentrl.types.reporter import RunStart
 
 _UNTAKEN = re.compile(r"[^\w\-. /]")
-"""Characters that MLflow takes in no name."""
+"""Characters that MLflow refuses in names."""
 _LONGEST_VALUE = 6000
 _PARAMS_AT_ONCE = 100
 
 
 class MLflowSettings(Section):
-    """Where the run goes."""
+    """Settings of the MLflow tracker."""
 
     uri: str | None = Field(None, description="Default: MLFLOW_TRACKING_URI, and without it RUN/mlflow.db.")
     experiment: str | None = Field(None, description="Default: the recipe's name.")
@@ -33,7 +33,7 @@ class MLflow(Tracker):
 
     def __init__(self, settings: MLflowSettings) -> None:
         self.settings = settings
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # a run tells nobody but the tracker
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # a run sends data only to the tracker
         with needs("mlflow"):
             import alembic  # noqa: F401  (a database of its own takes both)
             import sqlalchemy  # noqa: F401

@@ -1,4 +1,4 @@
-"""Trackers by name."""
+"""The registry of trackers."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def trackers(recipe: Recipe) -> list[Guarded]:
     """The trackers of a recipe.
 
     Raises:
-        RecipeError: one that does not exist, or a setting that does not fit.
-        MissingExtra: its package is not installed.
+        RecipeError: a tracker does not exist, or a setting is wrong.
+        MissingExtra: the package of a tracker is not installed.
     """
     places = [f"track.{index}" for index in range(len(recipe.track))]
     return [
@@ -54,7 +54,7 @@ def _reporter(entry: Track, name: str, base: Path, place: str) -> Reporter:
 
 
 def _names(entries: Sequence[Track]) -> list[str]:
-    """A name for each, that can be a file's; the second of one kind is `wandb-2`."""
+    """A unique name for each tracker, valid as a file name; the second of a kind is `wandb-2`."""
     names: list[str] = []
     for entry in entries:
         name = re.sub(r"\W+", "-", entry.use).strip("-")

@@ -1,4 +1,4 @@
-"""Reporters that pass events on: to several others, or to one that must not hold up or end a run."""
+"""Reporters that forward events: to several reporters, or to one that must not delay or end a run."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from agentrl.types.reporter import Metrics, Reporter, RunStart
 _log = logging.getLogger(__name__)
 
 CLOSE_S = 60.0
-"""Seconds that a tracker has at the end of a run to send what it holds."""
+"""Seconds that a tracker may take at the end of a run to send its remaining events."""
 
 _MOST_WAITING = 10_000
-"""Events that wait for a tracker at most: one that hangs must not fill the memory."""
+"""Maximum number of queued events of a tracker: a tracker that hangs must not fill the memory."""
 
 
 _PASSED_ON = ("phase", "step", "episode_stage", "episode", "metrics", "note", "warning")
 
 
 class Relay(Reporter):
-    """Passes the events between `started` and `ended` on."""
+    """Forwards the events between `started` and `ended`."""
 
     def pass_on(self, event: str, *args: Any) -> None:
-        """Passes an event on, by its name."""
+        """Forwards an event, by its name."""
         raise NotImplementedError
 
     def phase(self, name: str, total: int) -> None:
@@ -55,7 +55,7 @@ class Relay(Reporter):
 
 
 class Several(Relay):
-    """Tells several reporters, in order."""
+    """Forwards events to several reporters, in order."""
 
     def __init__(self, reporters: Sequence[Reporter]) -> None:
         self.reporters = list(reporters)
@@ -71,16 +71,16 @@ class Several(Relay):
             getattr(reporter, event)(*args)
 
     def ended(self, error: BaseException | None) -> None:
-        """Tells those that know of the beginning, the first one last: it may show what the others warn of."""
+        """Ends the started reporters, the first one last: it may show the warnings of the others."""
         for reporter in reversed(self._told):
             reporter.ended(error)
 
 
 class Guarded(Relay):
-    """Tells a reporter in a thread of its own. What it raises in the middle of a run is a warning, once.
+    """Forwards events to a reporter in its own thread. If it raises during the run, one warning is logged.
 
     Args:
-        place: of the reporter in the recipe, for messages.
+        place: the reporter's key in the recipe, for messages.
     """
 
     def __init__(self, inner: Reporter, place: str) -> None:
@@ -88,14 +88,14 @@ class Guarded(Relay):
         self._warned = False
         self._heard = {name for name in _PASSED_ON if getattr(type(inner), name) is not getattr(Reporter, name)}
         self._events: queue.Queue[tuple[str, tuple[Any, ...], Future[None]] | None] = queue.Queue(_MOST_WAITING)
-        # A daemon: one that hangs does not keep the process.
+        # A daemon: a reporter that hangs does not keep the process alive.
         self._thread = threading.Thread(target=self._work, name=place, daemon=True)
 
     def started(self, run: RunStart) -> None:
         """Waits until the reporter is ready.
 
         Raises:
-            AgentRLError: it is not. Only a warning where a run continues: it has begun with it.
+            AgentRLError: the reporter cannot start. If the run continues an earlier one, this is only a warning.
         """
         self._thread.start()
         error = self._put("started", run).exception()
@@ -116,7 +116,7 @@ class Guarded(Relay):
             self._put(event, *args).add_done_callback(self._look)
 
     def ended(self, error: BaseException | None) -> None:
-        """Waits until the reporter has taken everything, `CLOSE_S` at most."""
+        """Waits until the reporter has received all events, at most `CLOSE_S`."""
         if not self._thread.is_alive():
             return
         self._put("ended", error).add_done_callback(self._look)

@@ -1,4 +1,4 @@
-"""Telling reporters how a run begins and ends."""
+"""Reports the start and the end of a run."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from agentrl.types.reporter import Reporter, RunStart
 
 @contextmanager
 def reporting(run: RunDir, recipe: Recipe, *reporters: Reporter) -> Iterator[Reporter]:
-    """Tells reporters that a run begins and how it ends.
+    """Reports to reporters that a run starts, and how it ends.
 
     Raises:
-        AgentRLError: one of them cannot begin.
+        AgentRLError: a reporter cannot start.
     """
     told = Several(reporters)
     try:
@@ -29,7 +29,7 @@ def reporting(run: RunDir, recipe: Recipe, *reporters: Reporter) -> Iterator[Rep
 
 
 def run_start(run: RunDir, recipe: Recipe) -> RunStart:
-    """What reporters are told of a run as it begins."""
+    """The description of a run for reporters."""
     return RunStart(
         path=run.path,
         id=run.id,

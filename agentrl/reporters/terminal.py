@@ -1,4 +1,4 @@
-"""A live block in the terminal; one line per event where there is no terminal (logs, CI)."""
+"""A live display in the terminal; without a terminal (logs, CI) one line per event."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _SHOWN_OFFLINE = ("loss", "accuracy", "margin", "grad_norm", "train_s")
 
 
 class Terminal(Reporter):
-    """The phase it is in, what its episodes came to, and the iterations so far.
+    """Shows the current phase, the results of its episodes, and the iterations so far.
 
     Args:
-        rows: how many iterations the table holds.
+        rows: number of iterations in the table.
     """
 
     def __init__(self, *, console: Console | None = None, rows: int = 8) -> None:
@@ -56,7 +56,7 @@ class Terminal(Reporter):
             self.note(self.status())
 
     def phase(self, name: str, total: int) -> None:
-        again = name == self.name  # a further round of the same
+        again = name == self.name  # a further round of the same phase
         self._begin(name, total)
         if self._live is None and not self._metrics and not again:
             self.note(f"{name} ({total})")
@@ -96,11 +96,11 @@ class Terminal(Reporter):
             self.note(f"{_source(line)} {line.get('iteration', len(self._metrics))}  {values}".strip())
 
     def note(self, text: str) -> None:
-        """Prints a line (above the live block)."""
+        """Prints a line (above the live display)."""
         self.console.print(Visible(Text(text)), soft_wrap=True)
 
     def warning(self, text: str) -> None:
-        """Prints a line that says so."""
+        """Prints a warning."""
         self.note(f"warning: {text}")
 
     def status(self) -> str:
@@ -114,7 +114,7 @@ class Terminal(Reporter):
         return "  ".join([*parts, self._numbers]).rstrip()
 
     def render(self) -> RenderableType:
-        """The live block."""
+        """The live display."""
         lines: list[RenderableType] = []
         if self._metrics:
             lines += [self._table(), *self._curve()]
@@ -154,13 +154,13 @@ class Terminal(Reporter):
 
 
 def _shown(line: Metrics) -> list[str]:
-    """What is shown of a line."""
+    """The shown metrics of a line."""
     names = _SHOWN_OFFLINE if line.get("split") in ("sft", "preference") else _SHOWN
     return [name for name in names if line.get(name) is not None]
 
 
 def _source(line: Metrics) -> str:
-    """What a line tells of: its split, with the stage if that has a name."""
+    """The label of a line: its split, after the stage if that has a name."""
     stage, split = line.get("stage", UNNAMED), str(line.get("split", ""))
     return split if stage == UNNAMED else f"{stage} {split}"
 

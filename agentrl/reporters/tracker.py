@@ -1,4 +1,4 @@
-"""What experiment trackers have in common: a run of theirs for each of ours, and every line of metrics in it."""
+"""The base of experiment trackers: one run of the tracker for each run, with all of its metrics."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FOLDER = "trackers"
 class Tracker(Reporter, ABC):
     """Sends metrics to an experiment tracker.
 
-    A run that continues goes on in the same run of the tracker. What that run lacks is sent then: lines that it could
-    not take earlier, or all of them if the tracker is new. `RUN/trackers/NAME.json` says what it has.
+    A continued run uses the same run of the tracker. Missing lines are sent first: those that could not be sent
+    earlier, or all lines if the tracker is new. `RUN/trackers/NAME.json` records what was sent.
 
     Attributes:
         name: unique among the trackers of a run.
@@ -29,7 +29,7 @@ class Tracker(Reporter, ABC):
 
     @abstractmethod
     def open(self, run: RunStart, id: str | None) -> str:
-        """Begins a run of the tracker, or goes on with the run `id`. Returns its id."""
+        """Starts a run of the tracker, or continues the run `id`. Returns its id."""
 
     @abstractmethod
     def log(self, step: int, values: Mapping[str, float]) -> None:
@@ -77,13 +77,13 @@ class Tracker(Reporter, ABC):
 
 
 def forget(run: Path) -> None:
-    """Forgets what the trackers of a run have: they begin runs of their own for what comes."""
+    """Deletes the records of what was sent: the trackers will start new runs."""
     for file in (run / FOLDER).glob("*.json"):
         file.unlink()
 
 
 def flat(recipe: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A recipe as `train.lr: 1e-5`, for trackers that take no nested settings."""
+    """A recipe as flat keys (`train.lr: 1e-5`), for trackers without nested settings."""
     found: dict[str, Any] = {}
     for key, value in recipe.items():
         found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) and value else {f"{prefix}{key}": value}

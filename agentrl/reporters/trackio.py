@@ -15,7 +15,7 @@ from agentrl.types.reporter import RunStart
 
 
 class TrackioSettings(Section):
-    """Where the run goes."""
+    """Settings of the trackio tracker."""
 
     project: str | None = Field(None, description="Default: the recipe's name.")
     group: str | None = None

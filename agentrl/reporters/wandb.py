@@ -1,4 +1,5 @@
-"""Weights & Biases. Offline unless the recipe or `WANDB_MODE` says otherwise: files in `RUN/wandb` for `wandb sync`."""
+"""Weights & Biases. Offline unless the recipe or `WANDB_MODE` selects another mode: files in `RUN/wandb` for `wandb
+sync`."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from agentrl.types.reporter import RunStart
 
 
 class WandBSettings(Section):
-    """Where the run goes."""
+    """Settings of the W&B tracker."""
 
     project: str | None = Field(None, description="Default: the recipe's name.")
     entity: str | None = Field(None, description="A user or a team; default: the one that is logged in.")
@@ -29,7 +30,7 @@ class WandB(Tracker):
 
     def __init__(self, settings: WandBSettings) -> None:
         self.settings = settings
-        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # a run tells nobody but the tracker
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # a run sends data only to the tracker
         with needs("wandb"):
             import wandb
         self._wandb = wandb
@@ -51,7 +52,7 @@ class WandB(Tracker):
             mode=mode,
             settings=self._wandb.Settings(silent=True, console="off"),
         )
-        # Not wandb's own step, which may never go back: an evaluation beside the training ends late.
+        # Not wandb's own step, which must not decrease: a background evaluation ends late.
         self._run.define_metric("*", step_metric="iteration")
         return str(self._run.id)
 

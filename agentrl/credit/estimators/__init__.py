@@ -1,1 +1,1 @@
-"""Built-in estimators, a file for each family: `outcome` credits trajectories, `turn` credits turns."""
+"""Built-in estimators, one file per family: `outcome` credits trajectories, `turn` credits turns."""

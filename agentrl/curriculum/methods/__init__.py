@@ -1,1 +1,1 @@
-"""Built-in samplers, schedules and filters, a file for each method."""
+"""Built-in samplers, schedules and filters, one file per method."""

@@ -1,6 +1,6 @@
 """DART's data curation: fewer and shorter rollouts where they suffice, the turns that matter, successes kept.
 
-The released trainer has none of this switched on; the rules are the paper's as far as it tells, the numbers ours.
+The released trainer enables none of this. The rules follow the paper as far as it describes them; the numbers are ours.
 """
 
 from __future__ import annotations

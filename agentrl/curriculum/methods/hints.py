@@ -1,4 +1,4 @@
-"""SEELE: as much of a hint as makes a task solvable half of the time."""
+"""SEELE: shows the share of a hint with which a task is solved half of the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ScalingInter-RL: episodes may take more turns as training goes on."""
+"""ScalingInter-RL: the maximum number of turns grows during training."""
 
 from __future__ import annotations
 

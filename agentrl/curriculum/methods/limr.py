@@ -23,8 +23,8 @@ class LimrSettings(Section):
 class Limr(Sampler):
     """Learning impact: s_i = 1 - sum_k (r_i^k - r^k)^2 / sum_k (1 - r^k)^2 over passes k.
 
-    r_i^k is the mean reward of task i in pass k, r^k the mean over tasks. The paper selects once, from a training that
-    is thrown away; here the same training goes on with the tasks whose score exceeds the threshold.
+    r_i^k is the mean reward of task i in pass k, r^k the mean over tasks. The paper selects once, from a discarded
+    training; here the same training continues with the tasks whose score exceeds the threshold.
     """
 
     Settings = LimrSettings

@@ -1,4 +1,4 @@
-"""ReLIFT: tasks that nobody solves are learned from demonstrations, in between."""
+"""ReLIFT: tasks that no episode solves are learned from demonstrations, between updates."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Relift(Filter):
     """Tasks whose episodes all failed are collected; once there are `buffer`, the script plays them and one supervised
     step learns from it. The authors' reinforcement step is GRPO without clip and with `seq_mean_token_sum`.
 
-    Demonstrations come from a script, not from a data set. Each supervised step has an AdamW of its own, whose first
-    step moves every weight by `lr`, whatever the size of its gradient.
+    Demonstrations come from a script, not from a data set. Each supervised step has its own AdamW, whose first step
+    moves every weight by `lr`, independent of the size of its gradient.
     """
 
     Settings = ReliftSettings

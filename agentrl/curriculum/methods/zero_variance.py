@@ -1,4 +1,4 @@
-"""Groups whose members all did equally well teach a group-relative estimator nothing."""
+"""Filters of zero-variance groups, which give a group-relative estimator no signal."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class DynamicSampling(ZeroVariance):
     """Dynamic sampling: plays more groups until enough of them vary, or `rounds` are over; then trains on the first
     `train.groups` that are not.
 
-    A further round plays as many groups as are missing (verl plays a whole batch and discards the surplus). When the
-    rounds are over, what there is trains; verl stops with an error. verl's unlimited rounds and its groups of one that
-    pass the filter are not here.
+    A further round plays as many groups as are missing (verl plays a whole batch and discards the surplus). After the
+    last round the groups found so far train; verl stops with an error. verl's unlimited rounds and its groups of one
+    that pass the filter are not here.
     """
 
     Settings = DynamicSamplingSettings
@@ -69,7 +69,7 @@ class DynamicSampling(ZeroVariance):
 
 
 def value_of(episode: Episode, metric: str | None) -> float | None:
-    """What an episode is compared by; None if the component was not scored."""
+    """The value that is compared; None if the component was not scored."""
     if metric is None:
         return episode.reward
     if metric == "total":

@@ -46,8 +46,8 @@ def canon(table: CreditTable, settings: CanonSettings) -> Advantages:
     Sorted by the metric, the first floor(N / 2) are low. With `entropy`:
     high: mu * (S - alpha * m_low) + (1 - mu) * (S - m_high); low: mu * (alpha * S - m_high) + (1 - mu) * (S - m_low).
     With `length` alpha stands on the other side: alpha * S - m_low, and S - alpha * m_high. The authors divide by the
-    greatest length, because their loss sums over tokens; here that is the loss's business. Equal metrics are told apart
-    by episode id, so that the order of episodes does not matter.
+    greatest length, because their loss sums over tokens; here that is left to the loss. Equal metrics are ordered by
+    episode id, so that the order of episodes does not matter.
     """
     score = settings.scores(table)
     metric = mean_surprisal(table) if settings.metric == "entropy" else table.trajectory_weights("token")

@@ -19,7 +19,7 @@ from agentrl.credit.table import CreditTable
 def pass_at_k(table: CreditTable, settings: ScoredNormalisation) -> Advantages:
     """A_i = (S_i - second best) / (std + eps) for the best of the group, 0 for all others.
 
-    Two that are best together make the difference 0: then nobody is credited. verl refuses groups of one
+    If two are equally best, the difference is 0, and no trajectory is credited. verl refuses groups of one
     (`singleton: error`).
     """
     score = settings.scores(table)

@@ -1,1 +1,1 @@
-"""Estimators that tell the turns (or tokens) of a trajectory apart."""
+"""Estimators that give the turns (or tokens) of a trajectory different credit."""

@@ -21,7 +21,7 @@ VOTES: dict[Vote, Callable[[Floats], Floats]] = {
     "union": lambda share: (share > 0).astype(np.float64),
     "average": lambda share: share,
 }
-"""What the share of critiques that call a step wrong comes to."""
+"""The penalty for a share of critiques that call a step wrong."""
 
 
 class CapoSettings(Normalisation):

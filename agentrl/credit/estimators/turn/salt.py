@@ -21,7 +21,7 @@ class SaltSettings(ScoredNormalisation):
     Attributes:
         base: what a trajectory has before steps are merged: `grpo`, or `rloo` (leave-one-out, never divided by `std`).
         key: what makes two steps the same edge.
-        history: so many (state, action) pairs before the step must be the same too; null: all of them.
+        history: number of preceding (state, action) pairs that must be equal, too; null: all.
         count: what counts once in the mean of an edge: each `occurrence`, or each `trajectory` however often it passes.
     """
 
@@ -42,7 +42,7 @@ def salt(table: CreditTable, settings: SaltSettings) -> Advantages:
     """A_{i,t} = mean of A_k over the occurrences of the step's edge in the group; an edge of one trajectory keeps A_i.
 
     An edge is (state, action, next state), a node a state; what many trajectories did alike, whether they won or lost,
-    says little. The next state of a last turn is "end". A turn without a state key shares with nobody.
+    says little. The next state of a last turn is "end". A turn without a state key shares with no other turn.
     """
     base = _base(table, settings)[table.trajectory]
     edge = edges(table, settings.key, settings.history)
@@ -77,7 +77,7 @@ def edges(table: CreditTable, key: tuple[Part, ...], history: int | None) -> Int
     columns = {
         "state": table.state,
         "action": table.action,
-        # -2: the end, which is no state and not the absence of a key either.
+        # -2: the end, which differs from all states and from a missing key.
         "next_state": np.where(last, -2, np.append(table.state[1:], -1)),
     }
     edge = table.turn_group
@@ -91,7 +91,7 @@ def edges(table: CreditTable, key: tuple[Part, ...], history: int | None) -> Int
         for back in range(1, min(history, longest) + 1):
             earlier = np.append(np.zeros(back, np.int64), pair[:-back])
             edge = combine(edge, np.where(table.turn >= back, earlier, -1))
-    # A turn without a key gets an edge of its own.
+    # A turn without a key gets its own edge.
     return combine(edge, np.where(table.state >= 0, -1, np.arange(table.n_turns)))
 
 

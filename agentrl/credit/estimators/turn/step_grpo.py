@@ -14,7 +14,7 @@ from agentrl.credit.table import CreditTable
 
 
 class StepGrpoSettings(Normalisation):
-    """Settings of `step_grpo`; every turn counts once in its step group, so `weighting` says nothing but `turn`."""
+    """Settings of `step_grpo`. Every turn counts once in its step group, so `weighting` can only be `turn`."""
 
     weighting: Literal["turn"] = "turn"
 

@@ -1,4 +1,4 @@
-"""TEMPO: the value of a token prefix is what the group's trajectories that share it came to."""
+"""TEMPO: the value of a token prefix is the mean score of the group's trajectories that share it."""
 
 from __future__ import annotations
 
