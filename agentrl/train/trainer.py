@@ -24,8 +24,9 @@ from agentrl.train.model.frozen import cast_frozen
 from agentrl.train.model.learning_rate import learning_rate
 from agentrl.train.model.lora import add_adapters, merged, without_adapters
 from agentrl.train.model.packing import Floats, Pack
-from agentrl.train.model.policy import Entropy, Policy, choose_layout, train_top_layers
+from agentrl.train.model.policy import Policy, choose_layout, train_top_layers
 from agentrl.train.model.routers import router_coefficient
+from agentrl.train.model.scores import Entropy
 from agentrl.train.parallel.ranks import Ranks, collective
 from agentrl.train.parallel.shards import (
     full_optimizer_state_dict,

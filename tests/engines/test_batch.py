@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch.testing import assert_close
 
@@ -28,6 +29,24 @@ def test_weights_that_were_broken_leave_no_trace() -> None:
         batch.step()
     expected = plain_logprobs(make_model(), request.token_ids)[-20:]
     assert_close(torch.tensor(request.logprobs), expected, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("invariant", [False, True])
+def test_equal_prompts_of_a_wave_are_forwarded_once(invariant: bool) -> None:
+    batch = Batch(make_model(), max_batch=16, parked_bytes=1 << 20, invariant=invariant)
+    prompts = [[1] * 30 + [task] * (20 + task) for task in (2, 3) for _ in range(4)]
+    requests = [Request(f"{k}", list(p), Sampling(), 3, k, lambda *_: None) for k, p in enumerate(prompts)]
+    batch.waiting.extend(requests)
+    batch.step()
+    # The 30 tokens that all share, the rest of each task, and a step of all.
+    assert batch.forwarded_tokens == 30 + (20 + 2) + (20 + 3) + len(requests)
+    while batch.running:
+        batch.step()
+    for request in requests:
+        expected = plain_logprobs(make_model(), request.token_ids)[-3:]
+        assert_close(torch.tensor(request.logprobs), expected, atol=1e-5, rtol=0)
+    assert len({tuple(request.token_ids) for request in requests}) == len(requests)
 
 
 @torch.no_grad()

@@ -10,11 +10,13 @@ import torch
 from torch.testing import assert_close
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from agentrl.engines.embedded import prefill
 from agentrl.engines.embedded.batch import Batch
-from agentrl.engines.embedded.cached_model import CachedModel, Fill, causal
+from agentrl.engines.embedded.cached_model import CachedModel, causal
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.engines.embedded.native import cached_model
 from agentrl.engines.embedded.plain_pass import PlainPass
+from agentrl.engines.embedded.prefill import Fill
 from agentrl.types.engine import Sampling
 
 from .conftest import VOCAB, make_model, plain_logprobs
@@ -77,13 +79,17 @@ def test_bf16_logits_are_as_near_to_the_exact_ones_as_the_models_own() -> None:
 
 
 @torch.no_grad()
-def test_predictions_are_those_behind_the_last_tokens() -> None:
-    model = build("qwen3")
-    rows = [torch.randint(VOCAB, (length,)).tolist() for length in (1, 5, 9, 40, 700)]
+@pytest.mark.parametrize("kind", ["qwen3", "mistral"])
+@pytest.mark.parametrize("bound", [64, prefill.FORWARD_TOKENS])
+def test_predictions_are_those_behind_the_last_tokens(kind: str, bound: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefill, "FORWARD_TOKENS", bound)
+    model = build(kind)
+    rows = [torch.randint(VOCAB, (length,)).tolist() for length in (6, 11, 14, 30, 31, 43, 350)]
     cached = CachedModel(model)
-    cached.arena.reserve(len(rows), 800)
+    cached.arena.reserve(len(rows) + 2, 400)
     assert cached.predict is not None
-    found = cached.predict([Fill(row, 0, ids) for row, ids in enumerate(rows)])
+    cached.fill([Fill(row, 0, ids[: 3 + row]) for row, ids in enumerate(rows, 2)])
+    found = cached.predict([Fill(row, 3 + row, ids[3 + row :]) for row, ids in enumerate(rows, 2)])
     for ids, predicted in zip(rows, found, strict=True):
         assert_close(predicted, model(torch.tensor([ids])).logits[0, -1], atol=2e-4, rtol=0)
 

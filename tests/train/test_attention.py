@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 from transformers import (
     Gemma2Config,
     Gemma2ForCausalLM,
@@ -77,6 +78,46 @@ def test_multi_head_attention_and_a_single_long_row():
     rows = make_rows(groups=1, size=1, turns=9)[:1]
     ours, theirs = packed_gradient(model, rows)[1], padded_gradient(model, turn_rows(rows))[1]
     assert (ours - theirs).norm() < 1e-6 * theirs.norm()
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (9, 3)])
+def test_plain_attention_is_at_least_as_exact_as_sdpa(heads):
+    torch.manual_seed(0)
+    query, key, value = ((1.5 * torch.randn(2, n, length, 32)).bfloat16().requires_grad_() for n, length in
+                         zip((*heads, heads[1]), (30, 70, 70), strict=True))  # fmt: skip
+    hidden = torch.arange(70) > torch.arange(40, 70)[:, None]
+    mask = torch.zeros(2, 1, 30, 70).masked_fill_(hidden, -torch.inf)
+    slope = torch.randn(2, heads[0], 30, 32)
+
+    def results(attended, *inputs):
+        return [attended, *torch.autograd.grad((attended.double() * slope).sum(), inputs)]
+
+    doubles = [x.detach().double().requires_grad_() for x in (query, key, value)]
+    exact = results(sdpa(*doubles, mask.double()), *doubles)
+    errors = []
+    for attended in (
+        attention.plain_attention(query, key, value, mask, None),
+        sdpa(query, key, value, mask.bfloat16()),
+    ):
+        found = results(attended, query, key, value)
+        errors.append([(own - wanted).abs().mean().item() for own, wanted in zip(found, exact, strict=True)])
+    assert all(own < 1.4 * theirs for own, theirs in zip(*errors, strict=True)), errors
+
+
+def sdpa(query, key, value, mask):
+    return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
+
+
+@pytest.mark.parametrize("bound", [0, attention.PLAIN])
+def test_bf16_gradients_on_a_cpu_are_near_the_exact_ones(bound, monkeypatch):
+    monkeypatch.setattr(attention, "PLAIN", bound)
+    model, rows = qwen3().eval(), make_rows(groups=2, size=4)
+    exact = packed_gradient(model, rows)[1]
+    model.zero_grad()
+    for packed in pack(rows, 10**6):
+        logprob, _ = Policy(model, precision="bfloat16")(packed)
+        (logprob * torch.from_numpy(packed.gather([row.advantage for row in rows]))).sum().backward()
+    assert (gradient(model) - exact).norm() < 0.03 * exact.norm()
 
 
 def test_the_model_attends_by_itself_again_afterwards():

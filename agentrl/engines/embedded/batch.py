@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from agentrl.engines.embedded.cached_model import Fill, Predict, RowModel
+from agentrl.engines.embedded.cached_model import Predict, RowModel
 from agentrl.engines.embedded.decode import Decoder
 from agentrl.engines.embedded.kv_cache import Arena, Parked, ParkingLot, common_prefix
 from agentrl.engines.embedded.malloc import keep_freed_memory
 from agentrl.engines.embedded.native import cached_model
+from agentrl.engines.embedded.prefill import Fill
 from agentrl.engines.embedded.product import unpack
 from agentrl.engines.embedded.request import Request
 from agentrl.engines.embedded.tiles import TiledModel
@@ -28,6 +29,9 @@ from agentrl.types.errors import DeadPolicy
 
 WORTH_SHARING = 16
 """A prefix is worth waiting for or looking for in other sessions if it saves more tokens than this."""
+
+Entry = tuple[Request, int, Parked | int | None]
+"""A request that enters, how many of its tokens are cached, and where: in a parked session or in a running row."""
 
 
 class Batch:
@@ -146,31 +150,49 @@ class Batch:
 
         A request whose prompt shares a long prefix with another of the same wave (a group's common prompt, a common
         system message) is held back until that one's row is filled, and copies it: shared tokens are forwarded once.
+        One whose whole prompt is another's takes over its logits, too.
         """
         room = min(len(self.waiting), self.max_batch - len(self.running))
         self._entering = [self.waiting.popleft() for _ in range(room)]
         while self._entering:
-            leaders: list[tuple[Request, int, Parked | int | None]] = []
-            held_back: list[Request] = []
-            for request in self._entering:
-                cached, source = self._best_source(request)
-                saves = cached + WORTH_SHARING
-                if any(_shares(request.token_ids, leader.token_ids, saves) for leader, _, _ in leaders):
-                    held_back.append(request)
-                else:
-                    leaders.append((request, cached, source))
-            leaders.sort(key=lambda entry: len(entry[0].token_ids) - entry[1])
+            leaders, twins, held_back = self._parted(self._entering)
             first = len(self.running)
-            predict = self._cached.predict
-            logits = self._enter(leaders, first, predict)
-            for request, _, _ in leaders:
+            entering = [*(request for request, _, _ in leaders), *(twin for twin, _ in twins)]
+            self.arena.reserve(first + len(entering), max(len(request.token_ids) for request in entering))
+            logits = self._enter(leaders, first, self._cached.predict)
+            rows = {id(request): first + number for number, (request, _, _) in enumerate(leaders)}
+            for row, (twin, leader) in enumerate(twins, first + len(leaders)):
+                self.arena.copy_row(rows[id(leader)], row, len(twin.token_ids))
+                self.parked.take(twin.session)
+            for request in entering:
                 if not request.versions or request.versions[-1][0] != self.version:
                     request.versions.append((self.version, len(request.logprobs)))
                 self.running.append(request)
-            if predict is not None:
-                self._append(first, *self._decoder.first(self.running[first:], logits, len(self.running)))
+            if self._cached.predict is not None:
+                alike = [*range(len(leaders)), *(rows[id(leader)] - first for _, leader in twins)]
+                self._append(first, *self._decoder.first(entering, logits[alike], len(self.running)))
             self._entering = held_back
             self._stale = True
+
+    def _parted(self, entering: Sequence[Request]) -> tuple[list[Entry], list[tuple[Request, Request]], list[Request]]:
+        """Those of a wave that are filled, the shortest first; those whose prompt is that of one of these, with it; and
+        those that wait for one of these."""
+        leaders: list[Entry] = []
+        twins: list[tuple[Request, Request]] = []
+        held_back: list[Request] = []
+        for request in entering:
+            first = (leader for leader, _, _ in leaders if leader.token_ids == request.token_ids)
+            if self._cached.predict is not None and (leader := next(first, None)) is not None:
+                twins.append((request, leader))
+                continue
+            cached, source = self._best_source(request)
+            saves = cached + WORTH_SHARING
+            if any(_shares(request.token_ids, leader.token_ids, saves) for leader, _, _ in leaders):
+                held_back.append(request)
+            else:
+                leaders.append((request, cached, source))
+        leaders.sort(key=lambda entry: len(entry[0].token_ids) - entry[1])
+        return leaders, twins, held_back
 
     def _best_source(self, request: Request) -> tuple[int, Parked | int | None]:
         """How many of a request's tokens are cached, and where: in a parked session or in a running row."""
@@ -198,9 +220,7 @@ class Batch:
         """How much of a cache of `held` tokens can be taken over where `shared` of them are wanted."""
         return 0 if self.arena.whole and shared < held else shared
 
-    def _enter(
-        self, entries: list[tuple[Request, int, Parked | int | None]], first: int, predict: Predict | None
-    ) -> Tensor:
+    def _enter(self, entries: list[Entry], first: int, predict: Predict | None) -> Tensor:
         """Fills the rows from `first` on: copies, then prefills.
 
         Args:

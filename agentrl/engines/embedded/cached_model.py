@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from itertools import accumulate
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -13,20 +15,9 @@ from transformers import PreTrainedModel
 from agentrl.engines.embedded.attention import fold, grouped_attention, use_grouped_attention
 from agentrl.engines.embedded.kv_cache import Arena, KVArena
 from agentrl.engines.embedded.plain_pass import PlainPass
+from agentrl.engines.embedded.prefill import FORWARD_TOKENS, Fill, Side, passes, sides
 from agentrl.engines.embedded.product import Product
 from agentrl.types.errors import EngineError
-
-FORWARD_TOKENS = 2048
-"""A prefill forwards at most so many tokens (padding included) at once: bounds the memory of its activations."""
-
-
-class Fill(NamedTuple):
-    """Tokens that a row of the arena lacks, and the slot of the first; all slots before it are filled."""
-
-    row: int
-    start: int
-    token_ids: list[int]
-
 
 Predict = Callable[[Sequence[Fill]], Tensor]
 
@@ -98,6 +89,44 @@ class RowModel(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Attending:
+    """Rows side by side in a pass, as their attention sees them.
+
+    Attributes:
+        rows: where they are in the arena.
+        count: their number.
+        new: the tokens of each, padding counted.
+        length: attention sees the slots below it.
+        masks: what is added to the scores, by kind of layer.
+        places: int64 [tokens], where their tokens are among [count * new]; the others pad. None: none pads.
+    """
+
+    rows: slice | Tensor
+    count: int
+    new: int
+    length: int | None
+    masks: dict[str, Tensor]
+    places: Tensor | None = None
+
+    @property
+    def tokens(self) -> int:
+        """How many, padding not counted."""
+        return self.count * self.new if self.places is None else len(self.places)
+
+    def spread(self, states: Tensor) -> Tensor:
+        """[tokens, H, D] as [rows, new, H, D]."""
+        if self.places is not None:
+            padded = states.new_zeros((self.count * self.new, *states.shape[1:]))
+            states = padded.index_copy_(0, self.places, states)
+        return states.view(self.count, self.new, *states.shape[1:])
+
+    def joined(self, states: Tensor) -> Tensor:
+        """[rows, new, H, D] as [tokens, H * D]."""
+        states = states.flatten(0, 1).flatten(1)
+        return states if self.places is None else states[self.places]
+
+
 class CachedModel:
     """A causal language model whose keys and values lie in the rows of an arena.
 
@@ -140,37 +169,62 @@ class CachedModel:
         return rows
 
     def fill(self, fills: Sequence[Fill]) -> None:
-        """Forwards what rows lack. Consecutive ones that lack about as much go side by side.
+        """Forwards what rows lack.
 
         Args:
             fills: of consecutive rows, the shortest first.
         """
-        for some in _side_by_side(fills):
-            self._fill(some, predict=False)
+        if self._plain is None:
+            for side in sides(fills):
+                self._fill_side(side)
+        else:
+            for some in passes(fills):
+                self._pass(self._plain, some, predict=False)
 
     def _predict(self, fills: Sequence[Fill]) -> Tensor:
-        return torch.cat([self._fill(some, predict=True) for some in _side_by_side(fills)])
+        assert self._plain is not None
+        return torch.cat([self._pass(self._plain, some, predict=True) for some in passes(fills)])
 
-    def _fill(self, fills: Sequence[Fill], *, predict: bool) -> Tensor:
-        """Of rows side by side; logits of those that end in a pass, the shortest first, if asked for."""
-        size = max(1, FORWARD_TOKENS // len(fills))
-        done = 0
-        kept = []
-        while width := max(len(fill.token_ids[done : done + size]) for fill in fills):
-            pieces = [fill.token_ids[done : done + size] for fill in fills]
-            ids = torch.tensor([piece + [0] * (width - len(piece)) for piece in pieces], device=self.device)
-            starts = torch.tensor([min(fill.start + done, fill.start + len(fill.token_ids)) for fill in fills])
-            lengths = torch.tensor([len(piece) for piece in pieces])
-            end = int((starts + lengths).max())
-            columns = torch.arange(width, device=self.device)
-            slots = starts.to(self.device)[:, None] + columns
-            self.arena.aim(fills[0].row, slots, end, columns < lengths.to(self.device)[:, None])
-            lasts = [len(fill.token_ids) - 1 - done for fill in fills]
-            keep = [row * width + last for row, last in enumerate(lasts) if predict and 0 <= last < width]
-            index = torch.tensor(keep, dtype=torch.int64, device=self.device)
-            kept.append(self.forward(ids, slots.clamp(max=end - 1), causal(slots, end), keep=index))
-            done += width
-        return torch.cat(kept) if kept else torch.empty(0)
+    def _fill_side(self, side: Side) -> None:
+        """Forwards rows side by side."""
+        width = len(side[-1].token_ids)
+        ids = [piece.token_ids + [0] * (width - len(piece.token_ids)) for piece in side]
+        slots, real, length = self._laid_out(side)
+        self.arena.aim(side[0].row, slots, length, real)
+        positions = slots.clamp(max=length - 1)
+        self.forward(torch.tensor(ids, device=self.device), positions, causal(slots, length), keep=slots.new_empty(0))
+
+    def _laid_out(self, side: Side) -> tuple[Tensor, Tensor, int]:
+        """Slots [rows, new] of rows side by side, which of them are real (the others pad), and the end of the last."""
+        columns = torch.arange(len(side[-1].token_ids), device=self.device)
+        starts = torch.tensor([[piece.start] for piece in side], device=self.device)
+        lengths = torch.tensor([[len(piece.token_ids)] for piece in side], device=self.device)
+        return starts + columns, columns < lengths, int((starts + lengths).max())
+
+    def _pass(self, plain: PlainPass, together: Sequence[Side], *, predict: bool) -> Tensor:
+        """Forwards rows, each with its own number of tokens. Only attention pads them.
+
+        Returns:
+            Logits [n, vocab] behind the last tokens of the rows that lack no more; of none unless `predict`.
+        """
+        pieces = [piece for side in together for piece in side]
+        rows = [piece.row for piece in pieces for _ in piece.token_ids]
+        at = [piece.start + number for piece in pieces for number in range(len(piece.token_ids))]
+        ids = [token for piece in pieces for token in piece.token_ids]
+        slots = torch.tensor(at, device=self.device)
+        self.arena.aim_tokens(torch.tensor(rows, device=self.device), slots)
+        ends = accumulate(len(piece.token_ids) for piece in pieces)
+        keep = [end - 1 for piece, end in zip(pieces, ends, strict=True) if predict and piece.ends]
+        attend = partial(self._attended, [self._attending(side) for side in together])
+        index = torch.tensor(keep, dtype=torch.int64, device=self.device)
+        return plain(torch.tensor(ids, device=self.device), slots, attend, keep=index)
+
+    def _attending(self, side: Side) -> Attending:
+        slots, real, length = self._laid_out(side)
+        masks = self._additive(causal(slots, length), slots)
+        places = None if bool(real.all()) else real.flatten().nonzero()[:, 0]
+        rows, (count, new) = slice(side[0].row, side[0].row + len(side)), slots.shape
+        return Attending(rows, count, new, length, masks, places)
 
     def decode(self, ids: Tensor, slots: Tensor, length: int, first: int) -> Tensor:
         """Logits [rows, vocab] of one more token for each of some rows, stored where they are filled to.
@@ -233,7 +287,9 @@ class CachedModel:
         """
         additive = self._additive(mask, positions, at)
         if self._plain is not None:
-            return self._plain(ids, positions, partial(self._attended, additive), keep=keep)
+            rows, new = ids.shape
+            side = Attending(self.arena.aimed_rows, rows, new, self.arena.aimed_length, additive)
+            return self._plain(ids.flatten(), positions.flatten(), partial(self._attended, [side]), keep=keep)
         output = self.model(
             input_ids=ids,
             attention_mask=additive if len(additive) > 1 else next(iter(additive.values())),
@@ -246,12 +302,19 @@ class CachedModel:
         return logits if keep is None else logits[:0]
 
     def _attended(
-        self, masks: dict[str, Tensor], layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
+        self, sides: Sequence[Attending], layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
     ) -> Tensor:
-        """Attention of a plain pass."""
-        keys, values = self.arena.update(key.transpose(1, 2), value.transpose(1, 2), layer)
-        mask = masks[self._kinds[layer]]
-        return grouped_attention(query.transpose(1, 2), keys, values, mask, scaling)
+        """Attention of a plain pass, which stores its keys and values."""
+        self.arena.store(key, value, layer)
+        found = []
+        for side, own in zip(sides, torch.split(query, [side.tokens for side in sides]), strict=True):
+            keys, values = self.arena.seen(side.rows, side.length, layer)
+            mask = side.masks[self._kinds[layer]]
+            found.append(side.joined(self._attention(side.spread(own).transpose(1, 2), keys, values, mask, scaling)))
+        return torch.cat(found) if len(found) > 1 else found[0]
+
+    def _attention(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float) -> Tensor:
+        return grouped_attention(query, key, value, mask, scaling)
 
     def _additive(self, mask: Tensor, positions: Tensor, at: Tensor | None = None) -> dict[str, Tensor]:
         """What is added to the scores, by kind of layer. Made once for all layers: given a bool mask, every layer would
@@ -293,22 +356,6 @@ class CachedModel:
             1.0, theirs.abs().max().item()
         ):  # a dead policy's are not finite, and told later
             raise EngineError(f"its cached logits would differ by {difference:.3g} from the model's own")
-
-
-def _side_by_side(fills: Sequence[Fill]) -> Iterator[Sequence[Fill]]:
-    """Runs of fills that lack about as much."""
-    at = 0
-    while at < len(fills):
-        lacks = [len(fill.token_ids) for fill in fills[at:]]
-        count = 1
-        while (
-            count < len(lacks)
-            and lacks[count] * (count + 1) <= FORWARD_TOKENS
-            and lacks[count] <= 2 * lacks[0] + 16  # little padding
-        ):
-            count += 1
-        yield fills[at : at + count]
-        at += count
 
 
 def _windows(config: Any) -> dict[str, int | None]:

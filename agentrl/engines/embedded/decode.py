@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from agentrl.engines.embedded.cached_model import Fill, RowModel
+from agentrl.engines.embedded.cached_model import RowModel
 from agentrl.engines.embedded.draw import draw, row_keys
+from agentrl.engines.embedded.prefill import Fill
 
 if TYPE_CHECKING:
     from agentrl.engines.embedded.request import Request

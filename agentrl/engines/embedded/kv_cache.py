@@ -88,9 +88,9 @@ class KVArena(Cache):  # type: ignore[misc]
         ]
         self._layers = list(self._empty)
         self._real: Tensor | None = None
-        self._seen: slice | Tensor = slice(None)
+        self.aimed_rows: slice | Tensor = slice(None)
         self._places: dict[int, Tensor] = {}
-        self._length: int | None = None
+        self.aimed_length: int | None = None
 
     @property
     def rows(self) -> int:
@@ -151,22 +151,35 @@ class KVArena(Cache):  # type: ignore[misc]
         rows = torch.arange(first, first + count, device=slots.device)[:, None].expand_as(slots)
         self._real = real
         self._at = (rows, slots) if real is None else (rows[real], slots[real])
-        self._seen, self._length, self._places = slice(first, first + count), length, {}
+        self.aimed_rows, self.aimed_length, self._places = slice(first, first + count), length, {}
 
     def aim_at(self, rows: Tensor, slots: Tensor, length: int) -> None:
         """The same for any rows, int64 [rows]. They may repeat: a token sees the row's others that are stored with it,
         too. Attention is given copies."""
         self._real, self._at = None, (rows[:, None].expand_as(slots), slots)
-        self._seen, self._length, self._places = rows, length, {}
+        self.aimed_rows, self.aimed_length, self._places = rows, length, {}
+
+    def aim_tokens(self, rows: Tensor, slots: Tensor) -> None:
+        """Says where `store` writes the tokens of the next pass, int64 [tokens] each."""
+        self._real, self._at, self._places = None, (rows, slots), {}
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Called by each attention layer with its new keys and values, [rows, kv_heads, new, head_dim]."""
+        keys, values = (x.transpose(1, 2) for x in (keys, values))
+        if self._real is not None:
+            keys, values = keys[self._real], values[self._real]
+        self.store(keys, values, layer)
+        return self.seen(self.aimed_rows, self.aimed_length, layer)
+
+    def store(self, keys: Tensor, values: Tensor, layer: int) -> None:
+        """Writes new keys and values, [..., kv_heads, head_dim], where the pass was aimed at."""
         for memory, new in zip(self._layers[layer], (keys, values), strict=True):
-            new = new.transpose(1, 2)
-            new = new if self._real is None else new[self._real]
             memory.view(-1, memory.shape[3]).index_copy_(0, self._place(memory), new.reshape(-1, memory.shape[3]))
-        seen_keys, seen_values = (memory[self._seen, :, : self._length] for memory in self._layers[layer])
-        return seen_keys, seen_values
+
+    def seen(self, rows: slice | Tensor, length: int | None, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the first `length` slots of rows, [rows, kv_heads, length, head_dim]."""
+        keys, values = (memory[rows, :, :length] for memory in self._layers[layer])
+        return keys, values
 
     def _place(self, memory: Tensor) -> Tensor:
         """Where the new tokens' heads are, in a memory whose first dimensions are one; made once for all layers."""
@@ -179,7 +192,7 @@ class KVArena(Cache):  # type: ignore[misc]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Tokens stored before the pass; models only ask when they are given no positions."""
-        return self._length or 0
+        return self.aimed_length or 0
 
     def _memories(self) -> Iterator[Tensor]:
         return (memory for pair in self._layers for memory in pair)

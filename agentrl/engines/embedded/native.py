@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from agentrl.engines.embedded.cached_model import FORWARD_TOKENS, CachedModel, Fill, RowModel
+from agentrl.engines.embedded.cached_model import CachedModel, RowModel
 from agentrl.engines.embedded.plain_pass import PlainPass
+from agentrl.engines.embedded.prefill import FORWARD_TOKENS, Fill
 from agentrl.types.errors import EngineError
 
 _log = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ OWN = ("torch.nn.modules.", "transformers.models.", "transformers.activations")
 """Where the modules of a family are from."""
 
 Attend = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
-"""(layer, queries [rows, new, H, D], keys [rows, new, H', D], values alike, scaling) -> [rows, new, H * D]."""
+"""(layer, queries [tokens, H, D], keys [tokens, H', D], values alike, scaling) -> [tokens, H * D]."""
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,16 @@ class Layer:
         self.out, self.gate_up, self.down = attention.o_proj, Product(mlp.gate_proj, mlp.up_proj), mlp.down_proj
         self.act = functional.silu if isinstance(mlp.act_fn, nn.SiLU) else mlp.act_fn
 
-    def __call__(self, states: Tensor, cos: Tensor, sin: Tensor, shape: torch.Size, attend: Attend) -> Tensor:
-        """states [rows * new, hidden], of `shape` (rows, new)."""
+    def __call__(self, states: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+        """states [tokens, hidden]."""
         asked = self.ask(self.before(states)).view(len(states), -1, self.width)
         if self.head_norms is None:
             rotated = _rotated(asked[:, : -self.heads[2]], cos, sin)
         else:
             normed = (norm(x) for norm, x in zip(self.head_norms, torch.split(asked, self.heads, 1), strict=False))
             rotated = torch.cat([_rotated(x, cos, sin) for x in normed], 1)
-        parts = (rotated[:, : self.heads[0]], rotated[:, self.heads[0] :], asked[:, -self.heads[2] :])
-        query, key, value = (x.view(*shape, *x.shape[1:]) for x in parts)
-        attended = attend(self.number, query, key, value, self.scaling)
-        states = states + self.out(attended.reshape(len(states), -1))
+        query, key, value = rotated[:, : self.heads[0]], rotated[:, self.heads[0] :], asked[:, -self.heads[2] :]
+        states = states + self.out(attend(self.number, query, key, value, self.scaling))
         gate, up = self.gate_up(self.after(states)).chunk(2, -1)
         states = states + self.down(self.act(gate).mul_(up))
         return states
@@ -105,15 +103,15 @@ class PlainPass:
         return cls(model) if its_own and attends_by_sdpa and body.rotary_emb.rope_type in ROTATIONS else None
 
     def __call__(self, ids: Tensor, positions: Tensor, attend: Attend, *, keep: Tensor | None) -> Tensor:
-        """Logits [kept, vocab] of tokens int64 [rows, new], `positions` alike.
+        """Logits [kept, vocab] of int64 [tokens], `positions` alike.
 
         Args:
-            keep: int64 [kept], of which tokens, numbered row by row. None: of all.
+            keep: int64 [kept], of which tokens. None: of all.
         """
-        states = self._embed(ids.reshape(-1))
-        cos, sin = self._angles(positions.reshape(-1), states.dtype)
+        states = self._embed(ids)
+        cos, sin = self._angles(positions, states.dtype)
         for layer in self._layers:
-            states = layer(states, cos, sin, ids.shape, attend)
+            states = layer(states, cos, sin, attend)
         logits: Tensor = self._head(self._norm(states if keep is None else states[keep]))
         return logits
 

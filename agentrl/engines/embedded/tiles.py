@@ -21,8 +21,9 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from agentrl.engines.embedded.attention import own_attention
-from agentrl.engines.embedded.cached_model import CachedModel, Fill
+from agentrl.engines.embedded.cached_model import CachedModel
 from agentrl.engines.embedded.draw import draw
+from agentrl.engines.embedded.prefill import Fill, Piece
 from agentrl.types.errors import EngineError
 
 
@@ -58,20 +59,6 @@ Keep = Literal["none", "last", "all"]
 """Of which tokens of a row logits are wanted."""
 
 
-class Piece(NamedTuple):
-    """Consecutive tokens of a row, the slot of the first, and whether they are all that it lacks."""
-
-    row: int
-    start: int
-    token_ids: list[int]
-    ends: bool
-
-    def kept(self, keep: Keep) -> range:
-        """Its tokens whose logits are wanted."""
-        count = len(self.token_ids)
-        return {"none": range(0), "last": range(count - 1, count if self.ends else 0), "all": range(count)}[keep]
-
-
 class TiledModel(CachedModel):
     """A model that computes in tiles.
 
@@ -101,11 +88,8 @@ class TiledModel(CachedModel):
         heads: int = config.num_attention_heads
         return heads // (getattr(config, "num_key_value_heads", None) or heads)
 
-    def _attended(
-        self, masks: dict[str, Tensor], layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
-    ) -> Tensor:
-        keys, values = self.arena.update(key.transpose(1, 2), value.transpose(1, 2), layer)
-        return tiled_attention(query.transpose(1, 2), keys, values, masks[self._kinds[layer]], scaling)
+    def _attention(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float) -> Tensor:
+        return tiled_attention(query, key, value, mask, scaling)
 
     def padded(self, rows: int) -> int:
         return next(tile.rows for tile in self._steps if tile.rows >= rows)
@@ -154,7 +138,7 @@ class TiledModel(CachedModel):
         padding = tile.rows - len(pieces)
         slots = torch.tensor(starts + [0] * padding)[:, None] + torch.arange(tile.new)
         tokens = torch.tensor(ids + [[0] * tile.new] * padding)
-        index = [number * tile.new + column for number, piece in enumerate(pieces) for column in piece.kept(keep)]
+        index = [number * tile.new + column for number, piece in enumerate(pieces) for column in _kept(piece, keep)]
         rows, length = [piece.row for piece in pieces], max(starts) + tile.new
         if keep == "all":
             return self._forward(rows, free, tokens, slots, length)[index]
@@ -317,6 +301,12 @@ def tiled_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sca
             added, summed = added.add_(attended * kept), summed.add_(total * kept)
         highest, total, attended = higher, summed, added
     return (attended / total).to(query.dtype).view(rows, heads, new, -1).transpose(1, 2)
+
+
+def _kept(piece: Piece, keep: Keep) -> range:
+    """The tokens of a piece whose logits are wanted."""
+    count = len(piece.token_ids)
+    return {"none": range(0), "last": range(count - 1, count if piece.ends else 0), "all": range(count)}[keep]
 
 
 def _at_least(queries: Tensor) -> Tensor:

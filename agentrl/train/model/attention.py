@@ -31,12 +31,18 @@ Measured on one CPU thread with a width of 64: 512 branches of 10 tokens train i
 Values from 0 to 8192 perform equally; beyond that, padding costs more than the saved calls."""
 
 
+PLAIN = 2**16
+"""Up to this number of (query, key) pairs, attention in half precision on a CPU is computed by plain products, scores
+in float32: SDPA's kernel does not pay for so little, least of all in its gradient, which is also less exact."""
+
+
 @dataclass(frozen=True)
 class Stack:
     """B segments in one call. `queries` [B * Lq] and `keys` [B * Lk] are pack positions, padded with 0.
 
     `last_seen` int64 [B, Lq]: query q sees the keys 0 .. last_seen[q] of its path.
     `mask` [B, 1, Lq, Lk] is added to the scores: 0 where a query sees a key, else -inf. None: causal.
+    `plain`: attention is computed by plain products.
     """
 
     size: int
@@ -44,6 +50,7 @@ class Stack:
     keys: Tensor
     last_seen: Tensor
     mask: Tensor | None
+    plain: bool = False
 
     def visible(self, window: int | None, dtype: torch.dtype) -> Tensor:
         """The additive mask [B, 1, Lq, Lk] with which a query sees its last `window` keys (None: all)."""
@@ -159,8 +166,10 @@ class TreeAttention:
             at += queries.size
             flat_queries, flat_keys = (torch.from_numpy(index.reshape(-1)).to(device) for index in (queries, keys))
             stack = Stack(len(segments), flat_queries, flat_keys, torch.from_numpy(last_seen).to(device), None)
-            plain = len(segments) == 1 and query_length == key_length
-            stacks.append(stack if plain else replace(stack, mask=stack.visible(None, dtype)))
+            causal = len(segments) == 1 and query_length == key_length
+            plain = half and device.type == "cpu" and queries.size * key_length <= PLAIN
+            masked = replace(stack, mask=stack.visible(None, dtype), plain=plain) if plain or not causal else stack
+            stacks.append(masked)
         return cls(stacks, torch.from_numpy(order).to(device), longest, dtype)
 
 
@@ -231,18 +240,28 @@ def tree_attention_forward(
     flat_query, flat_key, flat_value = (x[0].transpose(0, 1).flatten(1) for x in (query, key, value))
     outputs = []
     for stack, mask in zip(tree.stacks, tree.masks(sliding_window), strict=True):
-        attended = functional.scaled_dot_product_attention(
-            _gather(flat_query, stack.queries, stack.size, heads),
-            _gather(flat_key, stack.keys, stack.size, kv_heads),
-            _gather(flat_value, stack.keys, stack.size, kv_heads),
-            attn_mask=mask,
-            is_causal=mask is None,
-            scale=scaling,
-            enable_gqa=heads != kv_heads,
-        )
+        asked = _gather(flat_query, stack.queries, stack.size, heads)
+        seen, said = (_gather(flat, stack.keys, stack.size, kv_heads) for flat in (flat_key, flat_value))
+        if stack.plain and mask is not None:
+            attended = plain_attention(asked, seen, said, mask, scaling)
+        else:
+            attended = functional.scaled_dot_product_attention(
+                asked, seen, said, attn_mask=mask, is_causal=mask is None, scale=scaling, enable_gqa=heads != kv_heads
+            )
         outputs.append(attended.transpose(1, 2).flatten(0, 1).flatten(1))
     output = functional.embedding(tree.order, torch.cat(outputs))
     return output.view(1, len(output), heads, -1), None
+
+
+def plain_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
+    """Attention with float32 scores, of what `scaled_dot_product_attention` takes: [B, H, Lq, D'], like `value`."""
+    batch, heads, length, width = query.shape
+    with torch.autocast(query.device.type, enabled=False):
+        # Consecutive query heads share a key head.
+        query = (query.float() * (width**-0.5 if scaling is None else scaling)).reshape(batch, key.shape[1], -1, width)
+        scores = torch.matmul(query, key.float().transpose(2, 3)).view(batch, heads, length, -1) + mask
+        weights = scores.softmax(-1).to(value.dtype).view(batch, key.shape[1], -1, scores.shape[-1])
+        return torch.matmul(weights, value).view(batch, heads, length, -1)
 
 
 def _gather(rows: Tensor, index: Tensor, size: int, heads: int) -> Tensor:

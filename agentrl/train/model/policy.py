@@ -19,10 +19,9 @@ from agentrl.models.layers import recurrent_layers
 from agentrl.train.model.attention import REMEDY, TreeAttention, tree_attention
 from agentrl.train.model.packing import Layout, Pack, pack
 from agentrl.train.model.routers import balance_loss
+from agentrl.train.model.scores import Entropy, token_scores
 from agentrl.types.errors import DeadPolicy, TrainError
 from agentrl.types.sample import TrainingSample
-
-Entropy = Literal["none", "value", "gradient"]
 
 EAGER = "load the model with attn_implementation='eager'"
 
@@ -110,24 +109,19 @@ class Policy(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits, float32 [n, V], of hidden states [n, H]."""
+        return self._logits(hidden).float()
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        """The same in the precision in which they are computed."""
         with self.autocast(enabled=self.bf16 and not self.exact_head):
             logits: Tensor = self.model.get_output_embeddings()(hidden.float() if self.exact_head else hidden)
-        logits = logits.float()
         for change in self._after_head:
-            logits = change(logits)
+            logits = change(logits.float())
         return logits
 
     def _score(self, hidden: Tensor, targets: Tensor, temperature: float, entropy: Entropy) -> tuple[Tensor, Tensor]:
         """Log-probabilities of the targets [n], and entropies [n] (zeros if `entropy` is "none")."""
-        logits = self.logits(hidden)
-        every = torch.log_softmax(logits if temperature == 1.0 else logits / temperature, -1)
-        logprob = every.gather(1, targets[:, None])[:, 0]
-        if entropy == "none":
-            return logprob, torch.zeros_like(logprob)
-        if entropy == "value":
-            every = every.detach()
-            return logprob, -every.exp().mul_(every).sum(-1)
-        return logprob, -(every.exp() * every).sum(-1)
+        return token_scores(self._logits(hidden), targets, temperature=temperature, entropy=entropy)
 
 
 def _recomputed(model: Any, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

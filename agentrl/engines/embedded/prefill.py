@@ -1,0 +1,76 @@
+"""The layout of a prefill: what the rows of the arena lack, in few passes with little padding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+FORWARD_TOKENS = 2048
+"""The most tokens (padding included) of one pass: bounds the memory of its activations."""
+
+
+class Fill(NamedTuple):
+    """Tokens that a row of the arena lacks, and the slot of the first; all slots before it are filled."""
+
+    row: int
+    start: int
+    token_ids: list[int]
+
+
+class Piece(NamedTuple):
+    """Consecutive tokens of a row, the slot of the first, and whether they are the last that it lacks."""
+
+    row: int
+    start: int
+    token_ids: list[int]
+    ends: bool
+
+
+Side = Sequence[Piece]
+"""Pieces of consecutive rows, the shortest first, that attend side by side: padded to the longest."""
+
+
+def passes(fills: Sequence[Fill]) -> Iterator[list[Side]]:
+    """The passes that forward all of `fills`, in order. Each pass has every row once.
+
+    Args:
+        fills: of consecutive rows, the shortest first.
+    """
+    together: list[Side] = []
+    used = 0
+    for side in sides(fills):
+        size = len(side) * len(side[-1].token_ids)
+        if together and (used + size > FORWARD_TOKENS or side[0].row <= together[-1][-1].row):
+            yield together
+            together, used = [], 0
+        together.append(side)
+        used += size
+    if together:
+        yield together
+
+
+def sides(fills: Sequence[Fill]) -> Iterator[Side]:
+    """The rows that lack about as much, at most `FORWARD_TOKENS` with their padding. Longer ones come in several
+    parts, from left to right."""
+    at = 0
+    while at < len(fills):
+        lacks = [len(fill.token_ids) for fill in fills[at:]]
+        count = 1
+        while (
+            count < len(lacks)
+            and lacks[count] * (count + 1) <= FORWARD_TOKENS
+            and lacks[count] <= 2 * lacks[0] + 16  # little padding
+        ):
+            count += 1
+        yield from _parts(fills[at : at + count])
+        at += count
+
+
+def _parts(fills: Sequence[Fill]) -> Iterator[Side]:
+    size = max(1, FORWARD_TOKENS // len(fills))
+    for done in range(0, len(fills[-1].token_ids), size):
+        yield [
+            Piece(row, start + done, ids[done : done + size], ends=len(ids) <= done + size)
+            for row, start, ids in fills
+            if len(ids) > done
+        ]
