@@ -14,6 +14,9 @@ _SAMPLE_S = 0.005
 """Reading the count takes 20 us. Whatever is killed within this time of the last reading, and before the toolbox ends,
 is taken for what ended it."""
 _LOOK_S = 1.0
+_LOOKS = 6
+"""The most looks at a silent toolbox. On a busy machine it may not run at all between two of them, and for a moment
+after a kill the group has room."""
 
 
 class Inquest:
@@ -62,11 +65,17 @@ class Inquest:
 
     async def _why_silent(self) -> str:
         """The toolbox runs in a group that is full: it looks for memory. What is stopped or frozen does nothing."""
-        before = _exertion(self._pid)
-        await asyncio.sleep(_LOOK_S)
-        busy = _exertion(self._pid) > before
-        full = self._group is not None and self._group.is_full()
-        return "its programs took all its memory, and the toolbox waits for some" if busy and full else ""
+        if self._group is None:
+            return ""
+        before, kills = _exertion(self._pid), self._group.oom_kills() or 0
+        busy = full = False
+        for _ in range(_LOOKS):
+            await asyncio.sleep(_LOOK_S)
+            busy = busy or _exertion(self._pid) > before
+            full = full or self._group.is_full() or (self._group.oom_kills() or 0) > kills
+            if busy and full:
+                return "its programs took all its memory, and the toolbox waits for some"
+        return ""
 
 
 def _exertion(pid: int) -> int:

@@ -1,0 +1,45 @@
+"""Who is to blame for a silent sandbox."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from agentrl.sandbox.toolbox import inquest
+from agentrl.sandbox.toolbox.inquest import Inquest
+
+
+class Counts:
+    """The counts of a control group, as they are at each look."""
+
+    def __init__(self, full: Sequence[bool], kills: Sequence[int]) -> None:
+        self._full, self._kills = iter(full), iter(kills)
+
+    def is_full(self) -> bool:
+        return next(self._full)
+
+    def oom_kills(self) -> int:
+        return next(self._kills)
+
+
+@pytest.mark.parametrize(
+    ("exertion", "full", "kills", "blamed"),
+    [
+        ([5, 9], [True], [0], True),
+        ([5, 5, 5, 9], [True, False, False], [0, 0, 0, 0], True),  # the machine was busy: it ran late
+        ([5, 9, 9], [False, False], [2, 2, 3], True),  # each kill makes room for a moment
+        ([5] * 7, [True] * 6, [0] * 7, False),  # frozen
+        (range(7), [False] * 6, [2] * 7, False),  # it runs, and its programs have memory
+    ],
+)
+async def test_a_silent_toolbox(
+    exertion: Sequence[int], full: Sequence[bool], kills: Sequence[int], blamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = itertools.chain(exertion, itertools.repeat(list(exertion)[-1]))
+    monkeypatch.setattr(inquest, "_exertion", lambda pid: next(found))
+    monkeypatch.setattr(inquest, "_LOOK_S", 0.0)
+    group: Any = Counts(full, kills)
+    assert bool(await Inquest(group, 1)._look(silent=True)) is blamed
