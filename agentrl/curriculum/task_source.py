@@ -70,7 +70,7 @@ def _from_callable(settings: TaskSettings, base: Path, seed: int) -> Iterator[Ta
     assert settings.source is not None
     function = load_object(settings.source, base)
     if not callable(function):
-        raise TaskError(f"{settings.source} is no function that returns tasks")
+        raise TaskError(f"{settings.source} is not a function that returns tasks")
     args = dict(settings.args)
     parameters = inspect.signature(function).parameters
     if "seed" in parameters:

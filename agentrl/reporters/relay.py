@@ -108,7 +108,7 @@ class Guarded(Relay):
         raise AgentRLError(
             told.message if told else f"the tracker cannot begin: {_line(error)}",
             place=self.place,
-            remedy=(told.remedy if told else None) or "mend that, or leave the tracker out: --set 'track=[]'",
+            remedy=(told.remedy if told else None) or "fix that, or remove the tracker: --set 'track=[]'",
         ) from error
 
     def pass_on(self, event: str, *args: Any) -> None:

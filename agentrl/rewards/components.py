@@ -186,7 +186,7 @@ class Component:
             raise RewardError(
                 f"reward component {self.name!r} raised {type(error).__name__}: {error}",
                 place=", ".join(filter(None, [f"episode {episode.id}", place_of(error)])),
-                remedy="mend the function and run the same command again",
+                remedy="fix the function and run the same command again",
             ) from error
         finally:
             await asyncio.gather(*(one.close() for one in fresh))
@@ -372,7 +372,7 @@ def _component(name: str, given: Any, base: Path) -> Component:
     use, weight = spec.pop("use", None), spec.pop("weight", 1.0)
     required, then = spec.pop("required", None), spec.pop("then", None)
     if isinstance(weight, bool) or not isinstance(weight, Real) or not math.isfinite(weight):
-        raise RecipeError(f"weight {weight!r} is no finite number", place=f"{place}.weight")
+        raise RecipeError(f"weight {weight!r} is not a finite number", place=f"{place}.weight")
     loaded = REWARDS.load(name if use is None else use, spec, base, place, beside=("weight", "required", "then"))
     function = loaded.plug_in
     return Component(

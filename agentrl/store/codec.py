@@ -145,7 +145,7 @@ def _must_be_finite(episode: Episode) -> None:
     scores = [episode.reward, *episode.components.values()]
     scores += [value for turn in episode.turns for value in (*turn.rewards.values(), turn.reward)]
     if not math.isfinite(sum(value for value in scores if value is not None)):
-        raise StoreError(f"episode {episode.id!r}: a reward is NaN or infinite", remedy="mend the reward function")
+        raise StoreError(f"episode {episode.id!r}: a reward is NaN or infinite", remedy="fix the reward function")
     for number, node in enumerate(episode.nodes):
         if node.logprobs and not math.isfinite(sum(node.logprobs)):
             raise StoreError(f"episode {episode.id!r}: node {number} has a log-probability that is NaN or infinite")

@@ -79,10 +79,10 @@ class Canary:
 
     Args:
         prompts: token ids of some of the recipe's prompts. The first few are used, without their common suffix (the
-            chat template's text, which tells little about a policy).
+            chat template's text, which is little evidence about a policy).
         longest: maximum number of tokens that the engine takes.
         precision: the lower precision of the two.
-        hint: an additional remedy for the way in which weights are sent; "" if there is none.
+        hint: an additional remedy for the way in which weights are sent, or "".
 
     Attributes:
         metrics: metrics of the last comparison.

@@ -107,7 +107,7 @@ def compute_of(size: int, *, beside: bool = False) -> Compute:
 
 
 async def in_thread(function: Callable[[], Result]) -> Result:
-    """Runs a function in a new thread. If the call is cancelled, nobody waits for the thread."""
+    """Runs a function in a new thread. If the call is cancelled, the thread is not awaited."""
     thread = ComputeThread()
     try:
         return await thread.call(function)
@@ -116,7 +116,7 @@ async def in_thread(function: Callable[[], Result]) -> Result:
 
 
 def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: Any) -> None:
-    """Calls a function in the event loop's thread, unless the loop is closed: then nobody waits for the result."""
+    """Calls a function in the event loop's thread, unless the loop is closed: then the result is not needed."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(function, *args)
 

@@ -81,7 +81,7 @@ class Evaluations:
 
 
 class BlockingEvaluator:
-    """Evaluates on the engine that training samples from: the trainer waits, rollouts of later iterations go on."""
+    """Evaluates on the engine that training samples from: the trainer waits, rollouts of later iterations continue."""
 
     busy = False
 

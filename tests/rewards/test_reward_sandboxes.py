@@ -348,5 +348,5 @@ async def test_a_pattern_over_what_the_agent_wrote_holds_up_nobody(backend):
             found = await state_check(Task.of("t", "", state=checks), sandbox)
         assert found.value == 0.0
         assert "no verdict" in found.note
-        with pytest.raises(TaskError, match="no regular expression"):
+        with pytest.raises(TaskError, match="not a regular expression"):
             await state_check(Task.of("t", "", state=[{"file": "a.txt", "matches": "("}]), sandbox)

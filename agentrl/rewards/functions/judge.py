@@ -153,7 +153,7 @@ class Judge(BaseModel):
                     problem = f"HTTP {response.status}: {text[:200]}"
                     if response.status < 500 and response.status not in (408, 429):
                         raise AgentRLError(
-                            f"the judge refused: {problem}", place=self.url, remedy="mend the judge's settings"
+                            f"the judge refused: {problem}", place=self.url, remedy="fix the settings of the judge"
                         )
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
                 problem = f"{type(error).__name__}: {error}"

@@ -29,7 +29,7 @@ async def patch_similarity(
     references = [changes(patch) for patch in gold(task, key)]
     said = changes(code_in(episode.answer or ""))
     if not said:
-        return Scored(malformed, "the answer is no unified diff")
+        return Scored(malformed, "the answer is not a unified diff")
     try:
         return max([float(await _HELPER.ask(similarity, said, one, cpu_s=timeout_s)) for one in references])
     except TooMuch as problem:

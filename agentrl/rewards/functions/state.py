@@ -78,7 +78,7 @@ def _check_pattern(check: Mapping[str, Any], place: str) -> None:
     try:
         re.compile(str(check.get("matches", "")))
     except re.error as error:
-        raise TaskError(f"{check['matches']!r} is no regular expression: {error}", place=place) from None
+        raise TaskError(f"{check['matches']!r} is not a regular expression: {error}", place=place) from None
 
 
 async def _file(sandbox: Sandbox, check: Mapping[str, Any]) -> str:

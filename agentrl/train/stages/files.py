@@ -99,8 +99,8 @@ def _pair(row: JsonRow, parser: Parser) -> list[Labelled]:
         sides = {name: messages[len(prompt) :] for name, messages in sides.items()}
     for name, other in (("chosen", "rejected"), ("rejected", "chosen")):
         if not sides[name]:
-            remedy = "give both a reply of its own after what they begin with, or the prompt"
-            raise TaskError(f"{name} is what {other} begins with", place=row.place, remedy=remedy)
+            remedy = "give each its own reply after the common beginning, or give the prompt"
+            raise TaskError(f"{name} is the beginning of {other}", place=row.place, remedy=remedy)
     given = [_turns(prompt + own, row, parser, name, learned_from=len(prompt)) for name, own in sides.items()]
     return [(given[0], 1.0), (given[1], 0.0)]
 
@@ -179,7 +179,7 @@ def _turns(
         learned = start >= learned_from and messages[start].get("weight") != 0
         turns.append(Said(_text(messages[start], row, parser), messages[start + 1 : end], learned))
     if not any(turn.trains for turn in turns):
-        why = "every reply has weight 0" if starts[-1] >= learned_from else f"{side} has no reply of its own"
+        why = "every reply has weight 0" if starts[-1] >= learned_from else f"{side} has no reply after the prompt"
         raise TaskError(f"{why}: there is nothing to learn", place=row.place)
     group = f"{Path(row.place.rpartition(':')[0]).stem}:{row.number}"
     opening = [_plain(message) for message in messages[: starts[0]]]

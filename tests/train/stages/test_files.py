@@ -183,10 +183,10 @@ def test_what_is_no_conversation_is_named_with_its_line(tmp_path: Path, row: Any
         ({"prompt": "a", "chosen": "b"}, "the row has prompt, chosen"),
         ({"prompt": "a", "chosen": "b", "rejected": "b"}, "chosen and rejected are the same"),
         ({"chosen": MESSAGES, "rejected": [*MESSAGES, said("user", "c"), said("assistant", "d")]},
-         "chosen is what rejected begins with"),
-        ({"chosen": [*MESSAGES, said("user", "c")], "rejected": MESSAGES}, "rejected is what chosen begins with"),
+         "chosen is the beginning of rejected"),
+        ({"chosen": [*MESSAGES, said("user", "c")], "rejected": MESSAGES}, "rejected is the beginning of chosen"),
         ({"chosen": [*MESSAGES, said("user", "c")], "rejected": [*MESSAGES, said("user", "d")]},
-         "chosen has no reply of its own: there is nothing to learn"),
+         "chosen has no reply after the prompt: there is nothing to learn"),
         ({"prompt": "a", "completion": "b", "label": True}, "the loss compares a chosen reply with a rejected one"),
     ],
 )  # fmt: skip

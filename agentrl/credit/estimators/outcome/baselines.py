@@ -59,7 +59,7 @@ def opo(table: CreditTable, settings: OpoSettings) -> Advantages:
 def gpg(table: CreditTable, settings: ScoredBaseline) -> Advantages:
     """A_i = alpha * (S_i - mean), alpha = trajectories of the batch / those whose score is not 0.
 
-    alpha makes up for trajectories that carry no signal. It reads the whole batch, and depends on where zero lies.
+    alpha compensates for trajectories without signal. It uses the whole batch, and depends on the zero of the scores.
     """
     score = settings.scores(table)
     alpha = len(score) / max(int(np.count_nonzero(score)), 1)
@@ -70,7 +70,7 @@ class AsymreSettings(ScoredBaseline):
     """Settings of `asymre`.
 
     Attributes:
-        delta: added to the baseline. Below 0, successes of stale policies pull more than failures push.
+        delta: added to the baseline. Below 0, successes of stale policies count more than failures.
     """
 
     delta: float = Field(-0.1, allow_inf_nan=False)

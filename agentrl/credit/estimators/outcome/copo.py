@@ -1,4 +1,4 @@
-"""COPO: where a group agrees on its answer, its task is compared with the batch's other tasks instead."""
+"""COPO: if a group agrees on its answer, its task is compared with the other tasks of the batch instead."""
 
 from __future__ import annotations
 

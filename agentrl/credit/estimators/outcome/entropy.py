@@ -1,4 +1,4 @@
-"""80/20: only the tokens at which the policy was undecided are trained on."""
+"""80/20: trains only the tokens at which the policy had high entropy."""
 
 from __future__ import annotations
 

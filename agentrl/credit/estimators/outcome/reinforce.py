@@ -1,4 +1,4 @@
-"""REINFORCE and its relatives that whiten over the batch or weigh successes and failures: no baseline but the batch."""
+"""REINFORCE variants that whiten over the batch or weigh successes and failures: the only baseline is the batch."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class ReinforcePPSettings(Whitening):
         score: `total`: immediate rewards count at the end of their turn. `outcome`: only the last turn is rewarded.
         observations: `skip`: the return passes over observation tokens, undiscounted. `count`: they are positions like
             any other, in the discount and in the whitening. `reset`: what verl does when observations are masked: the
-            return restarts at every observation, so that only the last turn sees the outcome. Not recommended; it is
-            here so that numbers can be compared.
+            return restarts at every observation, so that only the last turn sees the outcome. Not recommended; it
+            serves comparisons.
     """
 
     gamma: Discount = 1.0
@@ -105,7 +105,7 @@ def token_rewards(table: CreditTable, score: Literal["outcome", "total"]) -> Flo
 
 
 def _shares(table: CreditTable, owner: Ints, weighting: Weighting) -> Floats:
-    """How often each position counts; `owner` is its turn [n_positions]."""
+    """The weight of each position; `owner` is its turn [n_positions]."""
     if weighting == "token":
         return np.ones(len(owner))
     unit = owner if weighting == "turn" else table.trajectory[owner]
@@ -128,7 +128,7 @@ class ReinforcePPBaselineSettings(Whitening, ScoredBaseline):
 def reinforce_pp_baseline(table: CreditTable, settings: ReinforcePPBaselineSettings) -> Advantages:
     """a_i = S_i - mean over the group, then (a - mean) / sqrt(var + eps) over the batch.
 
-    Where lengths differ, the second mean is not 0: groups in which all did equally well are pushed a little, together.
+    If lengths differ, the second mean is not 0: zero-variance groups then get a small common advantage.
     """
     plain = ScoredBaseline(singleton=settings.singleton)
     advantage = centred_score(table, settings.scores(table), plain)
@@ -180,5 +180,5 @@ def w_reinforce(table: CreditTable, settings: WReinforceSettings) -> Advantages:
     reads=reads_verdict,
 )
 def nsr(table: CreditTable, settings: NsrSettings) -> Advantages:
-    """A_i = 0 if correct, else -1: only mistakes teach."""
+    """A_i = 0 if correct, else -1: only wrong trajectories give a signal."""
     return broadcast(table, np.where(settings.scores(table) > settings.correct_above, 0.0, -1.0))

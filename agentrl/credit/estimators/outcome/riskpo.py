@@ -41,9 +41,9 @@ def riskpo(table: CreditTable, settings: RiskpoSettings) -> Advantages:
     `sum_mean` each trajectory takes the share (S - mean of its task) / (their sum over the bundle), equal shares where
     that sum is 0.
 
-    A is never above 0: bundles at the upper quantile are left alone, all others are pushed down. So in a bundle that
-    is below the quantiles, though above the means of its own (hard) tasks, `sum_mean` turns the signs: a success is
-    pushed down. Its shares are also large where their sum is close to 0. `equal` does neither.
+    A is never above 0: bundles at the upper quantile get 0, all others a negative advantage. In a bundle that is below
+    the quantiles but above the means of its (hard) tasks, `sum_mean` therefore inverts signs: a success gets a negative
+    advantage. Its shares are also large if their sum is close to 0. `equal` avoids both.
 
     Differs from the authors' code: q_d and q_u are the quantiles of this batch, not tracked over batches with rate
     0.1 (an estimator has no memory), and bundles without deviation get 0. Tasks are bundled by group id and
@@ -83,7 +83,7 @@ def _inverse_deviation(value: Floats, groups: Ints) -> Floats:
 
 
 def _rank_in_group(table: CreditTable) -> Ints:
-    """Place of a trajectory among its group's, by episode id [n_trajectories]."""
+    """Rank of a trajectory within its group, by episode id [n_trajectories]."""
     order = np.lexsort((np.array(table.episode_ids), table.group))
     first = np.searchsorted(table.group[order], np.arange(table.n_groups))
     rank = np.empty(table.n_trajectories, np.int64)

@@ -1,4 +1,4 @@
-"""Unlikeliness: of the correct trajectories, those that the policy found unlikely are worth more."""
+"""Unlikeliness: correct trajectories that are unlikely under the policy get more credit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class UnlikelinessSettings(ScoredNormalisation):
     """Settings of `unlikeliness`.
 
     Attributes:
-        beta: what the likeliest of a large group loses.
+        beta: the share of its score that the likeliest trajectory of a large group loses.
     """
 
     beta: float = Field(0.25, ge=0, le=1)

@@ -28,10 +28,10 @@ class CapoSettings(Normalisation):
     """Settings of `capo`. `weighting: trajectory` lets the tokens of a trajectory together count once.
 
     Attributes:
-        outcome_weight: of the outcome, for every token.
-        process_weight: of the penalty of a wrong step.
-        vote: how several critiques become one. The authors take `intersection` for small models, `majority` or `union`
-            for larger ones.
+        outcome_weight: weight of the outcome, for every token.
+        process_weight: weight of the penalty of a wrong step.
+        vote: how several critiques are combined. The authors take `intersection` for small models, `majority` or
+            `union` for larger ones.
     """
 
     outcome_weight: float = Field(2.0, allow_inf_nan=False)

@@ -152,7 +152,7 @@ def _whitened(values: Floats, weights: Floats) -> Floats:
 
 
 def _fit(value: Floats, target: Floats) -> dict[str, float]:
-    """How well the critic's values fit what they should be: 1 is perfect, 0 no better than a constant."""
+    """Explained variance of the critic's values: 1 is perfect, 0 is as good as a constant."""
     asked = np.isfinite(target)
     spread = float(np.var(target[asked])) if asked.any() else 0.0
     if spread == 0:

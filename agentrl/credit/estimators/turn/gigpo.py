@@ -27,8 +27,9 @@ class GigpoSettings(Normalisation):
         similarity: None: states are the same when their keys are equal. Otherwise a key joins the first cluster whose
             first key it resembles by at least this difflib ratio (the authors take 0.9 to 0.95). Costs one text
             comparison per key and cluster.
-        invalid_penalty: taken off the episode's score and the step return of a turn whose calls could not all be read
-            or name no tool, after discounting, so that it is that turn's alone. The authors take 0.1, in search 0.01.
+        invalid_penalty: subtracted from the episode's score and the step return of a turn with calls that cannot be
+            parsed or name no tool, after discounting, so that it affects only that turn. The authors take 0.1, in
+            search 0.01.
     """
 
     gamma: Discount = 0.95

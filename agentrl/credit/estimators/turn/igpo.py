@@ -1,4 +1,4 @@
-"""IGPO: a turn is worth what it added to the probability of the gold answer."""
+"""IGPO: the reward of a turn is its gain of the probability of the gold answer."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def igpo(table: CreditTable, settings: IgpoSettings) -> Advantages:
     normalised outcome of the last; b is the mean log-probability of the gold answer's tokens before the turn. Immediate
     rewards are not read. A pool with one value gives 0.
 
-    Differs from the authors' code: the outcome is what the recipe's rewards say. Theirs is the F1 of the words, -2
-    where the format is wrong: `f1`, and a component that is -2 there. The belief is of a reply that says
+    Differs from the authors' code: the outcome is the recipe's reward. Theirs is the F1 of the words, or -2 if the
+    format is wrong: `f1`, and a component that is -2 then. The probability is that of a reply with
     `information_gain.lead` and the answer; theirs wraps it into a thought and answer tags.
     """
     assert table.gold_logprob is not None
@@ -98,7 +98,7 @@ def igpo(table: CreditTable, settings: IgpoSettings) -> Advantages:
 def _normalised(table: CreditTable, reward: Floats, pool: Ints, settings: IgpoSettings) -> Floats:
     alone = (table.group_size == 1)[table.turn_group]
     if settings.singleton == "error":
-        # Only to refuse: a group's trajectories are its members, whatever the pools.
+        # Only for the refusal: the members of a group are its trajectories, with any pools.
         normalise(table.score, table.group, singleton="error", names=table.group_ids)
     weights = table.turn_weights(settings.weighting)
     z = normalise(reward, pool, weights, std=settings.std, eps=settings.eps, floor=VARIANCE_FLOOR)
@@ -116,7 +116,7 @@ def _uncentred(table: CreditTable, reward: Floats, pool: Ints, settings: IgpoSet
 
 
 def _scale(z: Floats, last: Bools) -> float:
-    """What gains are multiplied with so that their mean |z| is that of the outcomes, over the whole batch."""
+    """The factor of gains that makes their mean |z| that of the outcomes, over the whole batch."""
     gains, outcomes = np.abs(z[~last]), np.abs(z[last])
     if not len(gains) or gains.mean() == 0:
         return 1.0

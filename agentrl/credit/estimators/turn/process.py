@@ -1,4 +1,4 @@
-"""Turn rewards that a judge or a progress head gives, instead of those of the tools."""
+"""Estimators with turn rewards of a judge or a progress head, instead of those of tools."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentrl.credit.table import CreditTable
 
 
 class ProcessSettings(Normalisation):
-    """What makes advantages of turn rewards.
+    """Settings of advantages from turn rewards.
 
     Attributes:
         baseline: `critic`: GAE over tokens, whitened, as published; needs train.critic. `group`: reward-to-go,
@@ -41,7 +41,7 @@ class PprSettings(ProcessSettings):
     """Settings of `ppr`.
 
     Attributes:
-        beta: what ReNorm subtracts.
+        beta: the constant that ReNorm subtracts.
     """
 
     beta: float = Field(1.0, allow_inf_nan=False)

@@ -1,4 +1,4 @@
-"""Reward-to-go against the group: what the rest of the episode brought, compared with the group's average."""
+"""Reward-to-go of each turn, compared with the group's mean."""
 
 from __future__ import annotations
 

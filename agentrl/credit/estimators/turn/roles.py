@@ -24,10 +24,10 @@ class MarsSettings(BaseModel):
 
     Attributes:
         gamma: discount per token, observation tokens included.
-        reward_norm: what is done to the turn rewards of a role, over the whole batch.
+        reward_norm: normalisation of the turn rewards of a role, over the whole batch.
         whiten_rewards: whether token rewards are whitened over the batch. It moves the zero of the tokens that have no
             reward, so that the tokens of a turn differ afterwards.
-        advantage_norm: what is done to the advantages of a role. As in the authors' code every DISTINCT value counts
+        advantage_norm: normalisation of the advantages of a role. As in the authors' code every DISTINCT value counts
             once, those at observations and the 0 of the padding too, and values are distinct as float32 numbers.
         whiten: whether the batch's advantages are whitened at the end.
     """

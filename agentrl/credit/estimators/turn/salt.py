@@ -1,4 +1,4 @@
-"""SALT: steps that several trajectories of a group took alike share their credit."""
+"""SALT: equal steps of several trajectories of a group share their credit."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ class SaltSettings(ScoredNormalisation):
     """Settings of `salt`. `std`, `weighting` and `singleton` are those of the base advantage.
 
     Attributes:
-        base: what a trajectory has before steps are merged: `grpo`, or `rloo` (leave-one-out, never divided by `std`).
-        key: what makes two steps the same edge.
+        base: the advantage of a trajectory before steps are merged: `grpo`, or `rloo` (leave-one-out, never divided by
+            `std`).
+        key: which steps are the same edge.
         history: number of preceding (state, action) pairs that must be equal, too; null: all.
-        count: what counts once in the mean of an edge: each `occurrence`, or each `trajectory` however often it passes.
+        count: the unit of the mean of an edge: each `occurrence`, or each `trajectory` once.
     """
 
     base: Literal["grpo", "rloo"] = "grpo"
@@ -41,8 +42,8 @@ class SaltSettings(ScoredNormalisation):
 def salt(table: CreditTable, settings: SaltSettings) -> Advantages:
     """A_{i,t} = mean of A_k over the occurrences of the step's edge in the group; an edge of one trajectory keeps A_i.
 
-    An edge is (state, action, next state), a node a state; what many trajectories did alike, whether they won or lost,
-    says little. The next state of a last turn is "end". A turn without a state key shares with no other turn.
+    An edge is (state, action, next state), a node a state; a step that many trajectories took, successful or not,
+    carries little signal. The next state of a last turn is "end". A turn without a state key shares with no other turn.
     """
     base = _base(table, settings)[table.trajectory]
     edge = edges(table, settings.key, settings.history)

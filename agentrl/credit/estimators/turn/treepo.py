@@ -1,4 +1,4 @@
-"""TreePO: a trajectory against the mean of every sub-tree that it shares a beginning with."""
+"""TreePO: compares a trajectory with the mean of each sub-tree with the same beginning."""
 
 from __future__ import annotations
 
