@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from agentrl.rewards.components import Score
+from agentrl.rewards.components import OpenSandbox, Score
 from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.faults.failures import TookTooLong, Verdict, check_answers, describe, verdict, within
 from agentrl.rollout.information_gain import AnswerScorer
@@ -114,7 +115,7 @@ class Attempt:
         try:
             async with within(self.context.limits.score_s, "scoring", "score_s", self.sandbox):
                 self.scored = await self.context.rewards.score(
-                    self.spec.task, self.episode(), self.sandbox, self._verifier_sandbox
+                    self.spec.task, self.episode(), self.sandbox, self._open_verifier()
                 )
         except TookTooLong:
             if self.context.outage.lasts:
@@ -147,12 +148,12 @@ class Attempt:
     async def _start(self, backend: Backend, spec: SandboxSpec, label: str) -> Sandbox:
         return await self.context.outage.create(backend, spec, label, self.context.limits.sandbox_s)
 
-    async def _verifier_sandbox(self) -> Sandbox:
-        """A fresh sandbox for a reward component; the component closes it."""
+    def _open_verifier(self) -> OpenSandbox | None:
+        """Starts a fresh sandbox for a reward component, which closes it; None without a backend."""
         backend, spec = self.context.backend, self.context.verifier_spec
-        assert backend is not None
-        assert spec is not None
-        return await self._start(backend, spec, f"{self.spec.id}/verify")
+        if backend is None or spec is None:
+            return None
+        return partial(self._start, backend, spec, f"{self.spec.id}/verify")
 
     async def close(self) -> None:
         """Frees tools and sandbox; a failure here cannot change what the episode was."""
