@@ -36,7 +36,7 @@ from agentrl.engines.embedded import decode
 from agentrl.engines.embedded.batch import Batch
 from agentrl.engines.embedded.cached_model import CachedModel
 from agentrl.engines.embedded.draw import Drawn, draw
-from agentrl.engines.embedded.prefill import Fill
+from agentrl.engines.embedded.forward.prefill import Fill
 from agentrl.engines.embedded.request import Request
 from agentrl.engines.embedded.tiles import TiledModel
 from agentrl.types.engine import Sampling

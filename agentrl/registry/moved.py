@@ -23,8 +23,10 @@ _SAME_NAME: dict[tuple[str, str], str] = {
         "dart difficulty hints horizon limr noise prof relift rorecomp sources"
     ),
     ("engines", "engines.embedded"): (
-        "attention batch cached_model decode draw kv_cache malloc native tiles weights"
+        "batch cached_model decode draw kv_cache malloc native tiles weights"
     ),
+    ("engines", "engines.embedded.forward"): "attention",
+    ("engines.embedded", "engines.embedded.forward"): "plain_pass product",
     ("engines", "engines.vllm"): "adapters launch placement transfer",
     ("episode", "config"): "limits",
     ("episode", "rollout"): "graph session",

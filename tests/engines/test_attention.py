@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from agentrl.engines.embedded import attention
-from agentrl.engines.embedded.attention import NAME, fold, grouped_attention_forward, use_grouped_attention
 from agentrl.engines.embedded.batch import Batch
+from agentrl.engines.embedded.forward import attention
+from agentrl.engines.embedded.forward.attention import NAME, fold, grouped_attention_forward, use_grouped_attention
 from agentrl.engines.embedded.request import Request
 from agentrl.types.engine import Sampling
 

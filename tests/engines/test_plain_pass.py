@@ -10,13 +10,13 @@ import torch
 from torch.testing import assert_close
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from agentrl.engines.embedded import prefill
 from agentrl.engines.embedded.batch import Batch
 from agentrl.engines.embedded.cached_model import CachedModel, causal
 from agentrl.engines.embedded.engine import TorchEngine
+from agentrl.engines.embedded.forward import prefill
+from agentrl.engines.embedded.forward.plain_pass import PlainPass
+from agentrl.engines.embedded.forward.prefill import Fill
 from agentrl.engines.embedded.native import cached_model
-from agentrl.engines.embedded.plain_pass import PlainPass
-from agentrl.engines.embedded.prefill import Fill
 from agentrl.types.engine import Sampling
 
 from .conftest import VOCAB, make_model, plain_logprobs

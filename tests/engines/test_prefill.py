@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from agentrl.engines.embedded.prefill import FORWARD_TOKENS, Fill, passes
+from agentrl.engines.embedded.forward.prefill import FORWARD_TOKENS, Fill, passes
 
 
 @pytest.mark.parametrize("seed", range(20))

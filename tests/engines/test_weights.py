@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from agentrl.engines.embedded.batch import Batch
-from agentrl.engines.embedded.product import packed_part
+from agentrl.engines.embedded.forward.product import packed_part
 from agentrl.engines.embedded.request import Request
 from agentrl.engines.embedded.weights import Weights
 from agentrl.types.engine import Completion, Sampling

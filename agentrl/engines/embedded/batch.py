@@ -16,11 +16,11 @@ from transformers import PreTrainedModel
 
 from agentrl.engines.embedded.cached_model import Predict, RowModel
 from agentrl.engines.embedded.decode import Decoder
+from agentrl.engines.embedded.forward.prefill import Fill
+from agentrl.engines.embedded.forward.product import unpack
 from agentrl.engines.embedded.kv_cache import Arena, Parked, ParkingLot, common_prefix
 from agentrl.engines.embedded.malloc import keep_freed_memory
 from agentrl.engines.embedded.native import cached_model
-from agentrl.engines.embedded.prefill import Fill
-from agentrl.engines.embedded.product import unpack
 from agentrl.engines.embedded.request import Request
 from agentrl.engines.embedded.tiles import TiledModel
 from agentrl.engines.embedded.weights import Weights

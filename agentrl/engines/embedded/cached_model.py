@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from agentrl.engines.embedded.attention import fold, grouped_attention, use_grouped_attention
+from agentrl.engines.embedded.forward.attention import fold, grouped_attention, use_grouped_attention
+from agentrl.engines.embedded.forward.plain_pass import PlainPass
+from agentrl.engines.embedded.forward.prefill import FORWARD_TOKENS, Fill, Side, passes, sides
+from agentrl.engines.embedded.forward.product import Product
 from agentrl.engines.embedded.kv_cache import Arena, KVArena
-from agentrl.engines.embedded.plain_pass import PlainPass
-from agentrl.engines.embedded.prefill import FORWARD_TOKENS, Fill, Side, passes, sides
-from agentrl.engines.embedded.product import Product
 from agentrl.types.errors import EngineError
 
 Predict = Callable[[Sequence[Fill]], Tensor]

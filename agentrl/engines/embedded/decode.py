@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from agentrl.engines.embedded.cached_model import RowModel
 from agentrl.engines.embedded.draw import draw, row_keys
-from agentrl.engines.embedded.prefill import Fill
+from agentrl.engines.embedded.forward.prefill import Fill
 
 if TYPE_CHECKING:
     from agentrl.engines.embedded.request import Request

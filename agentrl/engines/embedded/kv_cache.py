@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import Cache, PreTrainedModel
 
-from agentrl.engines.embedded.attention import own_attention
+from agentrl.engines.embedded.forward.attention import own_attention
 from agentrl.models.layers import recurrent_layers
 from agentrl.types.errors import EngineError
 

@@ -19,8 +19,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from agentrl.engines.embedded.cached_model import CachedModel, RowModel
-from agentrl.engines.embedded.plain_pass import PlainPass
-from agentrl.engines.embedded.prefill import FORWARD_TOKENS, Fill
+from agentrl.engines.embedded.forward.plain_pass import PlainPass
+from agentrl.engines.embedded.forward.prefill import FORWARD_TOKENS, Fill
 from agentrl.types.errors import EngineError
 
 _log = logging.getLogger(__name__)

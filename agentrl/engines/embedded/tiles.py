@@ -20,10 +20,10 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from agentrl.engines.embedded.attention import own_attention
 from agentrl.engines.embedded.cached_model import CachedModel
 from agentrl.engines.embedded.draw import draw
-from agentrl.engines.embedded.prefill import Fill, Piece
+from agentrl.engines.embedded.forward.attention import own_attention
+from agentrl.engines.embedded.forward.prefill import Fill, Piece
 from agentrl.types.errors import EngineError
 
 

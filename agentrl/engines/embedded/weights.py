@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from agentrl.engines.embedded.product import Part, Product, packed_part, unpack
+from agentrl.engines.embedded.forward.product import Part, Product, packed_part, unpack
 from agentrl.types.errors import EngineError
 
 _log = logging.getLogger(__name__)

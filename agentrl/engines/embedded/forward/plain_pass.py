@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.nn.utils.parametrize import is_parametrized
 from transformers import PreTrainedModel
 
-from agentrl.engines.embedded.product import Product
+from agentrl.engines.embedded.forward.product import Product
 
 FAMILIES = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 
