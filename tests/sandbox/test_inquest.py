@@ -29,7 +29,8 @@ class Counts:
     ("exertion", "full", "kills", "blamed"),
     [
         ([5, 9], [True], [0], True),
-        ([5, 5, 5, 9], [True, False, False], [0, 0, 0, 0], True),  # the machine was busy: it ran late
+        ([5, 5, 5, 9], [True, True, False], [0, 0, 0, 0], True),  # the machine was busy: it ran late
+        ([5, 5, 5, 5, 5, 5, 9], [True] + [False] * 5, [0] * 7, False),  # full long before it ran
         ([5, 9, 9], [False, False], [2, 2, 3], True),  # each kill makes room for a moment
         ([5] * 7, [True] * 6, [0] * 7, False),  # frozen
         (range(7), [False] * 6, [2] * 7, False),  # it runs, and its programs have memory

@@ -24,9 +24,10 @@ def exact(
 
 @pytest.mark.parametrize("entropy", ["none", "value", "gradient"])
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-@pytest.mark.parametrize("at_a_time", [1, 2 * VOCABULARY, 2**19])
+@pytest.mark.parametrize("at_a_time", [1, 2 * VOCABULARY, 2**24])
 def test_scores_and_gradients_are_exact(entropy, temperature, at_a_time, monkeypatch):
-    monkeypatch.setattr(scores, "AT_A_TIME", at_a_time)
+    for name in ("IN_CACHE", "AT_A_TIME"):
+        monkeypatch.setattr(scores, name, at_a_time)
     torch.manual_seed(0)
     logits = (6 * torch.randn(COUNT, VOCABULARY)).requires_grad_()
     targets, weights = torch.randint(VOCABULARY, (COUNT,)), torch.randn(2, COUNT)
@@ -38,6 +39,24 @@ def test_scores_and_gradients_are_exact(entropy, temperature, at_a_time, monkeyp
         gradients.append((logprob.double(), found.double(), torch.autograd.grad(total, logits)[0]))
     for ours, theirs in zip(*gradients, strict=True):
         assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("entropy", ["none", "gradient"])
+@pytest.mark.parametrize(("offset", "temperature"), [(0, 1.0), (0, 0.1), (-100, 1.0), (3000, 1.0)])
+def test_gradients_keep_their_precision(entropy, offset, temperature):
+    """Also where logits are far from 0, or far from each other."""
+    torch.manual_seed(0)
+    logits = (3 * torch.randn(COUNT, VOCABULARY) + offset).requires_grad_()
+    targets, weights = torch.randint(VOCABULARY, (COUNT,)), torch.randn(2, COUNT)
+    ours, theirs = (
+        torch.autograd.grad((logprob * weights[0]).sum() + (found * weights[1]).sum(), logits)[0].double()
+        for logprob, found in (
+            token_scores(logits, targets, temperature=temperature, entropy=entropy),
+            exact(logits, targets, temperature, entropy),
+        )
+    )
+    assert (ours - theirs).norm() < 1e-5 * theirs.norm()
+    assert ours.sum(-1).abs().max() < 1e-5 * theirs.abs().max()
 
 
 def test_the_gradient_has_the_precision_of_the_logits():

@@ -199,7 +199,9 @@ class CachedModel:
         columns = torch.arange(len(side[-1].token_ids), device=self.device)
         starts = torch.tensor([[piece.start] for piece in side], device=self.device)
         lengths = torch.tensor([[len(piece.token_ids)] for piece in side], device=self.device)
-        return starts + columns, columns < lengths, int((starts + lengths).max())
+        # From the lists: reading a tensor would wait for the device.
+        end = max(piece.start + len(piece.token_ids) for piece in side)
+        return starts + columns, columns < lengths, end
 
     def _pass(self, plain: PlainPass, together: Sequence[Side], *, predict: bool) -> Tensor:
         """Forwards rows, each with its own number of tokens. Only attention pads them.
@@ -220,11 +222,12 @@ class CachedModel:
         return plain(torch.tensor(ids, device=self.device), slots, attend, keep=index)
 
     def _attending(self, side: Side) -> Attending:
-        slots, real, length = self._laid_out(side)
+        slots, _, length = self._laid_out(side)
         masks = self._additive(causal(slots, length), slots)
-        places = None if bool(real.all()) else real.flatten().nonzero()[:, 0]
         rows, (count, new) = slice(side[0].row, side[0].row + len(side)), slots.shape
-        return Attending(rows, count, new, length, masks, places)
+        places = [row * new + column for row, piece in enumerate(side) for column in range(len(piece.token_ids))]
+        index = None if len(places) == count * new else torch.tensor(places, device=self.device)
+        return Attending(rows, count, new, length, masks, index)
 
     def decode(self, ids: Tensor, slots: Tensor, length: int, first: int) -> Tensor:
         """Logits [rows, vocab] of one more token for each of some rows, stored where they are filled to.
@@ -335,26 +338,29 @@ class CachedModel:
         return 1e-3 if self.dtype == torch.float32 else 0.1
 
     def prove(self) -> None:
-        """Compares two ragged rows, prefilled in two parts and decoded, with the model's own passes.
+        """Compares ragged rows, one of them prefilled in two parts, and decoded, with the model's own passes.
 
         Raises:
             EngineError: the logits differ.
         """
-        rows = [[5, 6, 7, 8, 9, 10, 11], [5, 12, 13]]
-        rows = [[token % self.model.config.get_text_config().vocab_size for token in row] for row in rows]
+        config: Any = self.model.config.get_text_config()
+        longest = min(44, getattr(config, "max_position_embeddings", None) or 44)
+        # The first two lack different numbers of tokens, and attend side by side; the third by itself.
+        rows = [[5, 12, 13], [5, 6, 7, 8, 9, 10, 11], [*range(5, 5 + longest)]]
+        rows = [[token % config.vocab_size for token in row] for row in rows]
         with torch.no_grad():
-            self.arena.reserve(2, 8)
-            self.fill([Fill(0, 0, rows[0][:4])])
-            self.fill([Fill(0, 4, rows[0][4:-1]), Fill(1, 0, rows[1][:-1])])
-            ids, slots = (torch.tensor(found, device=self.device)[:, None] for found in ([r[-1] for r in rows], [6, 2]))
-            ours = self.decode(ids, slots, 7, 0).float()
+            self.arena.reserve(3, longest)
+            self.fill([Fill(1, 0, rows[1][:3])])
+            self.fill([Fill(0, 0, rows[0][:-1]), Fill(1, 3, rows[1][3:-1]), Fill(2, 0, rows[2][:-1])])
+            ids = torch.tensor([row[-1:] for row in rows], device=self.device)
+            slots = torch.tensor([[len(row) - 1] for row in rows], device=self.device)
+            ours = self.decode(ids, slots, longest, 0).float()
             own = [self.model(input_ids=torch.tensor([row], device=self.device), use_cache=False) for row in rows]
         self.arena.clear()
         theirs = torch.stack([output.logits[0, -1] for output in own]).float()
         difference = (ours - theirs).abs().max().item()
-        if difference > self.allowed * max(
-            1.0, theirs.abs().max().item()
-        ):  # a dead policy's are not finite, and told later
+        # Those of a dead policy are not finite, which is an error later.
+        if difference > self.allowed * max(1.0, theirs.abs().max().item()):
             raise EngineError(f"its cached logits would differ by {difference:.3g} from the model's own")
 
 

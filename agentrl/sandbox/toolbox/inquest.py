@@ -68,13 +68,14 @@ class Inquest:
         if self._group is None:
             return ""
         before, kills = _exertion(self._pid), self._group.oom_kills() or 0
-        busy = full = False
+        ran = was_full = False
         for _ in range(_LOOKS):
             await asyncio.sleep(_LOOK_S)
-            busy = busy or _exertion(self._pid) > before
-            full = full or self._group.is_full() or (self._group.oom_kills() or 0) > kills
-            if busy and full:
+            now, full = _exertion(self._pid), self._group.is_full()
+            ran = ran or now > before
+            if (now > before and (full or was_full)) or (ran and (self._group.oom_kills() or 0) > kills):
                 return "its programs took all its memory, and the toolbox waits for some"
+            before, was_full = now, full
         return ""
 
 

@@ -33,7 +33,10 @@ Values from 0 to 8192 perform equally; beyond that, padding costs more than the 
 
 PLAIN = 2**16
 """Up to this number of (query, key) pairs, attention in half precision on a CPU is computed by plain products, scores
-in float32: SDPA's kernel does not pay for so little, least of all in its gradient, which is also less exact."""
+in float32: SDPA's kernel does not pay for so little, least of all in its gradient, which is also less exact. The
+weights of all pairs are kept for the gradient, hence the second bound, for all stacks of a pack."""
+
+PLAIN_IN_ALL = 2**18
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,9 @@ class TreeAttention:
         if device.type == "cuda" and half and "window_size" in kernel_takes():
             return cls([], torch.empty(0), longest, dtype, Ragged.of(pack, device, dtype))
         stacks, order, at = [], np.empty(len(pack.token_ids), np.int64), 0
-        for segments in _stacked(pack.segments):
+        grouped = _stacked(pack.segments)
+        few = _few_pairs(grouped) if half and device.type == "cpu" else set()
+        for number_of_stack, segments in enumerate(grouped):
             query_length = max(segment.end - segment.start for segment in segments)
             key_length = max(len(segment.path) for segment in segments)
             queries = np.zeros((len(segments), query_length), np.int64)
@@ -167,7 +172,7 @@ class TreeAttention:
             flat_queries, flat_keys = (torch.from_numpy(index.reshape(-1)).to(device) for index in (queries, keys))
             stack = Stack(len(segments), flat_queries, flat_keys, torch.from_numpy(last_seen).to(device), None)
             causal = len(segments) == 1 and query_length == key_length
-            plain = half and device.type == "cpu" and queries.size * key_length <= PLAIN
+            plain = number_of_stack in few
             masked = replace(stack, mask=stack.visible(None, dtype), plain=plain) if plain or not causal else stack
             stacks.append(masked)
         return cls(stacks, torch.from_numpy(order).to(device), longest, dtype)
@@ -198,6 +203,19 @@ def _stacked(segments: Sequence[Segment]) -> list[list[Segment]]:
         stacks.append([segment])
         width, depth = new, len(segment.path)
     return stacks
+
+
+def _few_pairs(stacks: Sequence[Sequence[Segment]]) -> set[int]:
+    """The smallest stacks, as far as `PLAIN` and `PLAIN_IN_ALL` allow."""
+    pairs = [len(stack) * max(s.end - s.start for s in stack) * max(len(s.path) for s in stack) for stack in stacks]
+    found: set[int] = set()
+    left = PLAIN_IN_ALL
+    for number in sorted(range(len(stacks)), key=lambda number: pairs[number]):
+        left -= pairs[number]
+        if pairs[number] > PLAIN or left < 0:
+            break
+        found.add(number)
+    return found
 
 
 _BEYOND = {"softcap": "caps its attention scores", "s_aux": "has attention sinks"}
