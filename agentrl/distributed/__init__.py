@@ -1,5 +1,5 @@
-"""Scale: the same run in one process, in several, or on a Ray cluster (docs/scale.md).
+"""Distributed runs: the same run in one process, in several processes, or on a Ray cluster (docs/scale.md).
 
-A handle calls methods of an object wherever that was put. Rollout workers are such objects, and a pool of them plays
-the episodes that the driver plans, stores, credits and trains on.
+A launcher spawns objects (actors) and returns handles, which call their methods. Rollout workers, trainer ranks and
+vLLM servers are such objects. The driver plans the episodes, stores them, computes credit and trains.
 """

@@ -1,6 +1,7 @@
-"""The driver's engine for workers in other places: HTTP in front of it, and an engine that asks there.
+"""HTTP gateway to the driver's engine: the server in the driver and the client engine in the workers.
 
-The engine stays beside the trainer: new weights reach it as they do without workers, and its tokens tell their version.
+The engine stays in the driver, next to the trainer. Weight updates and the versions of sampled tokens work as they do
+without workers.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from agentrl.types.task import Message, Task
 
 LONGEST_REQUEST = 1 << 30
 FAILED, REFUSED = 503, 400
-"""Statuses: the engine failed; the request is wrong for this engine."""
+"""HTTP statuses: the engine failed; the engine rejects the request."""
 
 OWN: dict[int, type[AgentRLError]] = {413: ContextOverflow, 422: DeadPolicy}
-"""Statuses of errors that are raised again as what they are."""
+"""HTTP statuses of errors that the client raises again with their own class."""
 
 
 class _Begin(msgspec.Struct):
-    """What an engine is told of an episode; not the conversation, which only scripts read: workers play those."""
+    """Arguments of `begin_session`, without the messages: only scripts read them, and scripts run in the worker."""
 
     task: Task
     seed: int
@@ -52,10 +53,10 @@ class _End(msgspec.Struct):
 
 
 class Gateway:
-    """Serves engines of this process, each under a path of its own, to who has the token.
+    """Serves engines of this process over HTTP, each under its own path. Requests must carry the token.
 
     Args:
-        host: the address to listen at.
+        host: address to listen on.
     """
 
     def __init__(self, host: str) -> None:
@@ -66,7 +67,7 @@ class Gateway:
         self._opening = asyncio.Lock()
 
     async def url(self, engine: Engine) -> str:
-        """Where `engine` is served from now on."""
+        """The URL of `engine`. The first call starts the server."""
         async with self._opening:
             if self._runner is None:
                 await self._open()
@@ -76,16 +77,16 @@ class Gateway:
         return f"http://{self.host}:{self._port}/{number}"
 
     async def close(self) -> None:
-        """Stops to listen; requests under way are cancelled."""
+        """Stops the server. Pending requests are cancelled."""
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
 
     async def _open(self) -> None:
-        most_connections()  # raises the limit of open files: every request under way holds one
+        most_connections()  # raises the limit of open files: every pending request holds one
         app = web.Application(client_max_size=LONGEST_REQUEST)
         app.add_routes([web.post("/{engine}/{call}", self._answer)])
-        # A worker that dies takes its requests along: the engine need not finish them.
+        # Requests of a worker that died are cancelled: nobody reads their replies.
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self.host, 0, backlog=4096)
@@ -137,15 +138,15 @@ _CALLS: dict[str, tuple[Any, Callable[[Engine, Any], Awaitable[Any]]]] = {
 
 
 class GatewayEngine:
-    """An engine behind a gateway.
+    """Client of an engine behind a gateway.
 
     Args:
-        url, token: the gateway's.
-        name, trainable, max_context: the engine's.
-        timeout_s: of one request.
+        url, token: URL of the engine at the gateway, and the gateway's token.
+        name, trainable, max_context: attributes of the driver's engine.
+        timeout_s: timeout of one request in seconds.
     """
 
-    checkpoint_names = takes_adapters = False  # the driver updates the engine
+    checkpoint_names = takes_adapters = False  # only the driver updates the engine
 
     def __init__(self, url: str, token: str, *, name: str, trainable: bool, max_context: int, timeout_s: float) -> None:
         self.name, self.trainable, self.max_context = name, trainable, max_context
@@ -155,20 +156,20 @@ class GatewayEngine:
         self._chores: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
-        """The driver has started it."""
+        """Does nothing: the driver has started the engine."""
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
-        """Told with the session's first request."""
+        """Sent to the engine with the session's first request."""
         self._begun[session] = _Begin(task, seed)
 
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
-        """As the engine does.
+        """Calls `generate` of the driver's engine.
 
         Raises:
             ContextOverflow: the prompt fills the context.
             DeadPolicy: the policy's log-probabilities are not finite.
-            EngineError: the engine failed, or cannot be reached.
-            Refused: the request is wrong for it.
+            EngineError: the engine failed or is unreachable.
+            Refused: the engine rejects the request.
         """
         asked = _Generate(list(token_ids), sampling, session, self._begun.pop(session, None))
         completion: Completion = await self._post("generate", asked, Completion)
@@ -177,24 +178,24 @@ class GatewayEngine:
     async def score(
         self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
     ) -> list[list[float]]:
-        """As the engine does; raises as `generate`."""
+        """Calls `score` of the driver's engine. Raises the same errors as `generate`."""
         asked = _Score(list(prefix), [list(one) for one in continuations], None if at is None else list(at))
         scores: list[list[float]] = await self._post("score", asked, list[list[float]])
         return scores
 
     async def update(self, weights: Any, version: int) -> None:
-        """Not from here: the trainer has the engine itself."""
+        """Raises TypeError: only the driver updates the engine."""
         raise TypeError("a worker cannot update the driver's engine")
 
     def end_session(self, session: str) -> None:
-        """Told at once, without waiting for an answer."""
+        """Sends the end of the session in the background."""
         self._begun.pop(session, None)
         task = asyncio.create_task(self._end(session))
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
 
     async def close(self) -> None:
-        """Closes the connections."""
+        """Waits for background requests and closes the connections."""
         await asyncio.gather(*self._chores)
         await self._client.close()
 
@@ -202,7 +203,7 @@ class GatewayEngine:
         try:
             await self._post("end", _End(session), type(None))
         except AgentRLError:
-            return  # The engine forgets sessions by itself, the longest unused first.
+            return  # harmless: the engine evicts the least recently used sessions by itself
 
     async def _post(self, call: str, asked: Any, kind: Any) -> Any:
         try:

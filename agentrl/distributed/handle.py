@@ -1,11 +1,11 @@
-"""Handles: methods of an object, called wherever that was put.
+"""Handles and launchers: spawn an object in this process or elsewhere, and call its methods.
 
     launcher = await open_launcher(recipe, ResourceRequest("rollout_workers", count=2))
     handle = await launcher.spawn("worker 0", RolloutWorker, recipe)
     episode = await handle.call("play", spec)
 
-The object's methods are coroutine functions, and many calls may run at once. What goes in and out is pickled, except
-locally.
+The object's methods are coroutine functions, and calls may run concurrently. Arguments and results are pickled, except
+with the local launcher.
 """
 
 from __future__ import annotations
@@ -19,106 +19,106 @@ from typing import Any, Protocol
 from agentrl.types.errors import AgentRLError, InfraError
 
 CLOSE_S = 30.0
-"""So long an object has to close itself before its place is taken away."""
+"""Seconds an object has to close itself before its process or actor is killed."""
 
 ActorReply = tuple[Exception | None, Any]
-"""What a method raised, or None and what it returned."""
+"""The exception that a method raised, or None; and its return value."""
 
 
 class WorkerDied(InfraError):
-    """What held the object is gone: its process, its machine, or the way there. Its calls did not end."""
+    """The process or machine of an object is gone or unreachable. Its pending calls have no result."""
 
-    cause = ""  # its worker pool counts
+    cause = ""  # not counted as an outage: the worker pool counts dead workers
 
 
 class RemoteError(AgentRLError):
-    """A method raised something that cannot travel; the message says what."""
+    """A method raised an exception that cannot be pickled. The message has its class and text."""
 
 
 class Handle(Protocol):
-    """An object somewhere.
+    """A reference to a spawned object.
 
     Attributes:
-        name: for messages.
+        name: name of the object in messages.
     """
 
     name: str
 
     async def call(self, method: str, *args: Any) -> Any:
-        """What `object.method(*args)` returns.
+        """Awaits `object.method(*args)` and returns its result.
 
         Raises:
-            WorkerDied: nobody will answer.
-            Exception: what the method raised.
+            WorkerDied: the object is gone or unreachable.
+            Exception: the exception that the method raised.
         """
         ...
 
     async def close(self) -> None:
-        """Cancels what runs there, closes the object and takes its place away. Never raises; may be called twice."""
+        """Cancels pending calls, closes the object and frees its resources. Never raises; may be called twice."""
         ...
 
 
 class Launcher(Protocol):
-    """Where objects are put.
+    """Spawns objects on reserved resources.
 
-    Its constructor takes its own settings, and by name what it asks for of `scale` (the section of the recipe) and
-    `request` (a `ResourceRequest`).
+    The constructor takes the launcher's own settings, and by name, if it wants them, `scale` (the section of the
+    recipe) and `request` (a `ResourceRequest`).
 
     Attributes:
-        host: an address of this machine under which the objects reach it; set when `open` returns.
+        host: address of this machine at which the objects reach it; set when `open` returns.
     """
 
     host: str
 
     async def open(self) -> None:
-        """Reserves what was requested.
+        """Reserves the requested resources.
 
         Raises:
-            AgentRLError: it cannot.
+            AgentRLError: the resources are not available.
         """
         ...
 
     async def spawn(self, name: str, cls: type, *args: Any) -> Handle:
-        """Makes `cls(*args)` there.
+        """Makes `cls(*args)` on reserved resources.
 
         Raises:
-            WorkerDied: the place was lost meanwhile.
-            Exception: what the constructor raised.
+            WorkerDied: the process or machine was lost meanwhile.
+            Exception: the exception that the constructor raised.
         """
         ...
 
     async def close(self) -> None:
-        """Gives back what was taken for the objects. They are closed before."""
+        """Frees the reserved resources. The objects are closed before."""
         ...
 
 
 async def spawn_within(start_s: float, launcher: Launcher, name: str, cls: type, *args: Any) -> Handle:
-    """`launcher.spawn`, for so many seconds.
+    """Calls `launcher.spawn` with a timeout of `start_s` seconds.
 
     Raises:
-        WorkerDied: as `put`, also if it takes longer.
-        Exception: what the constructor raised.
+        WorkerDied: the object was lost, or did not start in time.
+        Exception: the exception that the constructor raised.
     """
     try:
         async with asyncio.timeout(start_s):
             return await launcher.spawn(name, cls, *args)
     except TimeoutError:
         raise WorkerDied(
-            f"has not started within {start_s:g} s", place=name, remedy="scale.start_s sets the patience"
+            f"has not started within {start_s:g} s", place=name, remedy="scale.start_s sets the timeout"
         ) from None
 
 
 @dataclass(frozen=True)
 class ResourceRequest:
-    """What objects take of a cluster. Elsewhere they take what they need.
+    """Resources to reserve on a cluster. Launchers without a cluster may ignore it.
 
     Attributes:
-        key: of the recipe, for messages.
-        count: objects at once.
-        cpus, gpus: of each.
-        gpus_if_any: no GPUs on a cluster that has none.
-        spread: over as many machines as there are; else on as few as they fit on.
-        beside_driver: the first object's place is on the driver's machine, whose CPUs are not counted for it.
+        key: key of the recipe that asks for them, for messages.
+        count: number of objects that run at the same time.
+        cpus, gpus: CPUs and GPUs per object.
+        gpus_if_any: request no GPUs if the cluster has none.
+        spread: spread the objects over machines; if False, pack them onto as few machines as possible.
+        beside_driver: the first object is on the driver's machine, and no CPUs are reserved for it.
     """
 
     key: str
@@ -131,7 +131,7 @@ class ResourceRequest:
 
 
 class ActorHost:
-    """Beside the object, in its place: makes it, calls it, closes it."""
+    """The remote side of a handle: makes the object, calls its methods, closes it."""
 
     def __init__(self) -> None:
         self._object: Any = None
@@ -139,7 +139,7 @@ class ActorHost:
         self._closed = False
 
     async def make(self, cls: type, args: tuple[Any, ...]) -> ActorReply:
-        """Makes the object. Returns as `call`."""
+        """Makes the object. Returns the constructor's exception, if any, as `call` does."""
         try:
             self._object = cls(*args)
         except Exception as error:
@@ -147,7 +147,7 @@ class ActorHost:
         return None, None
 
     async def call(self, method: str, args: tuple[Any, ...]) -> ActorReply:
-        """Calls a method."""
+        """Calls a method. Returns (exception, None) or (None, result)."""
         if self._closed:
             return WorkerDied("was closed"), None
         task = asyncio.current_task()
@@ -158,7 +158,7 @@ class ActorHost:
         except asyncio.CancelledError:
             if self._closed or task.cancelling():
                 raise
-            return RemoteError(f"{method} awaited something that had been cancelled"), None
+            return RemoteError(f"{method} awaited a task that had been cancelled"), None
         except Exception as error:
             return portable(error), None
         finally:
@@ -177,7 +177,7 @@ class ActorHost:
 
 
 def portable(error: Exception) -> Exception:
-    """The exception if it survives pickling, else a `RemoteError` that tells of it; with its traceback as a note."""
+    """The exception if it survives pickling, else a `RemoteError` with its text. Its traceback is added as a note."""
     lines = "".join(traceback.format_exception(error))
     try:
         copy = pickle.loads(pickle.dumps(error))
@@ -190,10 +190,10 @@ def portable(error: Exception) -> Exception:
 
 
 def unwrap(reply: ActorReply) -> Any:
-    """The value of a host's reply.
+    """The result in a reply of `ActorHost`.
 
     Raises:
-        Exception: the reply is one.
+        Exception: the exception in the reply.
     """
     error, value = reply
     if error is not None:
@@ -202,14 +202,14 @@ def unwrap(reply: ActorReply) -> Any:
 
 
 class LocalHandle:
-    """The object in this process."""
+    """Handle of an object in this process."""
 
     def __init__(self, name: str, host: ActorHost) -> None:
         self.name, self._host = name, host
 
     async def call(self, method: str, *args: Any) -> Any:
-        """Calls it."""
-        # A task of its own: closing cancels the call, not who waits for it.
+        """Calls the method in this process."""
+        # The call is a task of its own: closing the handle cancels the call, not the caller.
         reply = asyncio.create_task(self._host.call(method, args))
         try:
             return unwrap(await reply)
@@ -221,12 +221,12 @@ class LocalHandle:
             raise WorkerDied("was closed", place=self.name) from None
 
     async def close(self) -> None:
-        """Closes it."""
+        """Cancels pending calls and closes the object."""
         await self._host.close()
 
 
 class LocalLauncher:
-    """This process: the same code as on a cluster, with a debugger at hand."""
+    """Spawns objects in this process. They run the same code as on a cluster, under one debugger."""
 
     host = "127.0.0.1"
 
@@ -234,10 +234,10 @@ class LocalLauncher:
         """Nothing to reserve."""
 
     async def spawn(self, name: str, cls: type, *args: Any) -> LocalHandle:
-        """Makes the object here."""
+        """Makes the object in this process."""
         host = ActorHost()
         unwrap(await host.make(cls, args))
         return LocalHandle(name, host)
 
     async def close(self) -> None:
-        """Nothing was taken."""
+        """Nothing to free."""

@@ -1,4 +1,4 @@
-"""Launchers by the name that recipes give them, or by reference."""
+"""Registry of launchers: the values of `scale.use`."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ LAUNCHERS: Registry[type] = Registry(
 
 
 def check_launcher(recipe: Recipe) -> None:
-    """Whether the recipe's launcher is one. Opens nothing.
+    """Checks the recipe's launcher and its settings. Opens nothing.
 
     Raises:
-        RecipeError: it is none, or a setting does not fit.
+        RecipeError: the class is not a launcher, or a setting is wrong.
     """
     LAUNCHERS.chosen(recipe.scale, recipe.base)
 
 
 async def open_launcher(recipe: Recipe, request: ResourceRequest) -> Launcher:
-    """The recipe's launcher, with room for what is requested.
+    """Makes the recipe's launcher and reserves the requested resources.
 
     Raises:
-        RecipeError: as `check_launcher`.
-        AgentRLError: there is no such room.
+        RecipeError: see `check_launcher`.
+        AgentRLError: the resources are not available.
     """
     launcher: Launcher = LAUNCHERS.chosen(recipe.scale, recipe.base).make(scale=recipe.scale, request=request)
     await launcher.open()

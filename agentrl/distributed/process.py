@@ -1,7 +1,7 @@
-"""Objects in processes of this machine: one process each, and a socket between.
+"""The process launcher: each object has a process on this machine, connected by a socket pair.
 
-A message is its length (8 bytes) and a pickle. Whoever reads an end of file knows that the other side is gone: the
-parent then fails the calls that wait, the child closes its object and ends.
+A message is its length (8 bytes) and a pickle. End of file means that the other side is gone: the parent then fails
+the pending calls, and the child closes its object and exits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LENGTH = struct.Struct("!Q")
 
 
 class ProcessLauncher:
-    """Starts a Python like this one for each object, in the same folder."""
+    """Starts a process for each object, with the same interpreter and working directory."""
 
     host = "127.0.0.1"
 
@@ -34,7 +34,7 @@ class ProcessLauncher:
         """Starts a process and makes the object in it."""
         ours, theirs = socket.socketpair()
         with theirs:
-            # In a session of its own: Ctrl-C is the driver's, which then closes its handles.
+            # A session of its own: only the driver receives Ctrl-C, and it closes its handles.
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "agentrl.distributed.process", str(theirs.fileno()), name,  # the name for `ps`
                 stdin=asyncio.subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True,
@@ -49,11 +49,11 @@ class ProcessLauncher:
         return handle
 
     async def close(self) -> None:
-        """Nothing was taken but the processes, which ended with their handles."""
+        """Nothing to free: the processes exit when their handles close."""
 
 
 class ProcessHandle:
-    """An object in a process."""
+    """Handle of an object in another process of this machine."""
 
     def __init__(
         self,
@@ -66,15 +66,15 @@ class ProcessHandle:
         self._process, self._reader, self._writer = process, reader, writer
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._died = ""  # how; "" while it lives
+        self._died = ""  # why the process died; "" while it is alive
         self._listening = asyncio.create_task(self._listen())
 
     async def call(self, method: str, *args: Any) -> Any:
-        """Calls it in its process."""
+        """Calls the method in the object's process."""
         return await self.request("call", method, args)
 
     async def request(self, what: str, *args: Any) -> Any:
-        """Has the host there do something."""
+        """Calls the method `what` of the object's `ActorHost`."""
         if self._died:
             raise self._death()
         number = next(self._numbers)
@@ -86,7 +86,7 @@ class ProcessHandle:
             self._waiting.pop(number, None)
 
     async def close(self) -> None:
-        """Ends the process: it closes its object when our side is closed; after a while by force."""
+        """Closes the socket, which makes the process close its object and exit. Kills it after `CLOSE_S`."""
         self._died = self._died or "was closed"
         self._writer.close()
         await self._end()
@@ -106,7 +106,7 @@ class ProcessHandle:
                 waiting.set_result((self._death(), None))
 
     async def _end(self) -> int:
-        """Waits for the process; after a while by force. Its exit status."""
+        """Waits for the process, and kills it after `CLOSE_S`. Returns its exit status."""
         try:
             async with asyncio.timeout(CLOSE_S):
                 return await self._process.wait()
@@ -133,11 +133,15 @@ async def _read(reader: asyncio.StreamReader) -> Any:
     return pickle.loads(await reader.readexactly(length))
 
 
-# From here on: the child.
+# The rest runs in the child process.
 
 
 async def serve(descriptor: int) -> None:
-    """Does what the parent asks, until it is gone."""
+    """Answers the parent's requests until the parent closes the socket.
+
+    Args:
+        descriptor: file descriptor of the child's end of the socket pair.
+    """
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=descriptor))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, writer.close)
     host = ActorHost()
@@ -164,8 +168,8 @@ async def serve(descriptor: int) -> None:
 
 
 def main() -> None:
-    """The child process."""
-    sys.path.insert(0, os.getcwd())  # as the command line has it
+    """Entry point of the child process."""
+    sys.path.insert(0, os.getcwd())  # as in the command line
     asyncio.run(serve(int(sys.argv[1])))
 
 

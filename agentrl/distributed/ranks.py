@@ -1,6 +1,6 @@
-"""Trainer ranks in other places: this process is the first of them, the others follow it until it dismisses them.
+"""Launched trainer ranks: this process is rank 0, and the launcher spawns the others.
 
-The others are objects like rollout workers are. All meet at a store that this process keeps, as those of torchrun do.
+The other ranks run `worker_loop` until rank 0 shuts them down. All ranks meet at a TCPStore in this process.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from agentrl.train.spmd import worker_loop
 from agentrl.types.errors import RankDied, RankFailed, RecipeError
 
 _SIOCGIFADDR = 0x8915
-"""Linux: the address of an interface."""
+"""ioctl of Linux for the address of a network interface."""
 
 TOLD_S = 15.0
-"""When a rank's end makes a collective fail here, so long after that its place tells how it ended."""
+"""Timeout in seconds for the cause after a rank died: a collective fails here before the launcher reports the death."""
 
 
 class RankWorker:
-    """A trainer rank in another place.
+    """A trainer rank other than rank 0.
 
     Args:
-        device: which of the GPUs that it sees.
+        device: index of its GPU among those that it sees.
     """
 
     def __init__(self, device: int) -> None:
@@ -47,7 +47,7 @@ class RankWorker:
         self._following = False
 
     async def run(self, rank: int, size: int, address: tuple[str, int], start_s: float, cuda: bool) -> None:
-        """Meets the others at `address` within `start_s`, and does what the first one tells until it is dismissed."""
+        """Joins the process group at `address` within `start_s` seconds, and runs `worker_loop` until the shutdown."""
 
         def work() -> None:
             self._following = True
@@ -57,7 +57,7 @@ class RankWorker:
                 worker_loop(Ranks.rendezvous(rank, size, store, cuda=cuda, device=self._device))
             except BaseException:
                 if dist.is_initialized():
-                    dist.destroy_process_group()  # so that the others learn of it
+                    dist.destroy_process_group()  # makes collectives of the other ranks fail at once
                 raise
             finally:
                 self._following = False
@@ -65,40 +65,40 @@ class RankWorker:
         await in_thread(work)
 
     async def close(self) -> None:
-        """Ends the process if the first rank went without a word: a collective cannot be called off."""
+        """Exits the process if rank 0 is gone without a shutdown: a pending collective cannot be cancelled."""
         if self._following:
             os._exit(1)
 
 
 class GpuReservation:
-    """Keeps the first rank's GPUs reserved, which that uses in its own process."""
+    """Placeholder actor that reserves GPUs for rank 0, which runs in the driver."""
 
     async def gpus(self) -> str:
-        """Their numbers, as `CUDA_VISIBLE_DEVICES` has them."""
+        """The reserved GPUs, in the format of `CUDA_VISIBLE_DEVICES`."""
         return os.environ.get("CUDA_VISIBLE_DEVICES", "")
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
 
 class LaunchedRanks:
-    """The ranks that this process has placed; itself, if there are no others.
+    """The trainer ranks of this run, seen from rank 0.
 
     Args:
-        ranks: this process among them.
-        following: the others' tasks.
-        restarts: for `RankDied`.
+        ranks: rank and size of this process.
+        following: tasks of the launched ranks; empty if this process launched none.
+        restarts: `scale.restarts`, for `RankDied`.
     """
 
     def __init__(self, ranks: Ranks, following: Sequence[asyncio.Task[Any]], restarts: int = 0) -> None:
         self.ranks, self._following, self._restarts = ranks, following, restarts
 
     async def train(self, training: Coroutine[Any, Any, None]) -> None:
-        """Awaits the training, and dismisses the other ranks.
+        """Awaits the training, then shuts down the other ranks.
 
         Raises:
-            RankDied: one of them ended before.
-            Exception: what the training raised.
+            RankDied: a rank died before the end of the training.
+            Exception: the exception that the training raised.
         """
         if not self._following:
             await training
@@ -116,10 +116,10 @@ class LaunchedRanks:
         await asyncio.wait(self._following, timeout=TOLD_S)
 
     async def _fail(self, task: asyncio.Task[None]) -> NoReturn:
-        """A rank has ended, or cannot be reached: says why."""
+        """Raises the cause after a rank ended or a collective failed."""
         if (death := await self._death()) is not None:
             raise RankDied(f"ended before the training did: {death}", restarts=self._restarts) from death
-        # All live. What failed on one rank alone is told by that one; what failed on all, by this one.
+        # All ranks are alive. A failure of all ranks is raised here; a failure of one rank is raised by its task.
         await asyncio.wait([task], timeout=TOLD_S)
         if task.done() and not isinstance(error := task.exception(), RankFailed | None):
             raise error
@@ -127,7 +127,7 @@ class LaunchedRanks:
         raise next(filter(None, failures), None) or RankFailed("a trainer rank has left the training")
 
     async def _death(self) -> WorkerDied | None:
-        """How one of them died; places know it a little later than whoever talked to it."""
+        """The death of a launched rank, or None. Launchers report it later than a failed collective: wait `TOLD_S`."""
         end = time.monotonic() + TOLD_S
         while True:
             for each in self._following:
@@ -141,15 +141,16 @@ class LaunchedRanks:
 
 @asynccontextmanager
 async def trainer_ranks(recipe: Recipe, joined: Ranks) -> AsyncIterator[LaunchedRanks]:
-    """The processes that train: those that torchrun started, those that the recipe asks for, or this one alone.
+    """The trainer ranks: started by torchrun, launched for `scale.trainer_ranks`, or this process alone.
 
     Args:
-        joined: this process among those of torchrun.
+        joined: rank and size of this process under torchrun.
 
     Raises:
-        RecipeError: there are both.
-        AgentRLError: they do not fit on the cluster.
-        RankDied: one ended before all had met.
+        RecipeError: torchrun has started ranks and the recipe asks for more, or a rank has no resources.
+        AgentRLError: the cluster has not enough resources.
+        RankDied: a rank died before all had joined the process group.
+        RankFailed: the ranks did not meet within `scale.start_s`.
     """
     scale = recipe.scale
     if joined.size > 1 and scale.trainer_ranks > 1:
@@ -162,7 +163,7 @@ async def trainer_ranks(recipe: Recipe, joined: Ranks) -> AsyncIterator[Launched
     gpus = _gpus_each(recipe)
     if scale.use == "ray" and not gpus and not scale.rank_cpus:
         raise RecipeError(
-            "a rank takes neither CPUs nor GPUs", place="scale.rank_cpus", remedy="leave it out, or say scale.rank_gpus"
+            "a rank takes neither CPUs nor GPUs", place="scale.rank_cpus", remedy="leave it out, or set scale.rank_gpus"
         )
     if scale.trainer_ranks == 1 and not (scale.use == "ray" and gpus and joined.size == 1):
         yield LaunchedRanks(joined, [])
@@ -189,7 +190,7 @@ async def trainer_ranks(recipe: Recipe, joined: Ranks) -> AsyncIterator[Launched
 
 
 async def _reserve_gpus(launcher: Launcher, gpus: float) -> Handle:
-    """Reserves this process's part of the room, and sees to it that it uses no other GPUs."""
+    """Reserves the resources of rank 0, and restricts this process to the reserved GPUs."""
     seat = await launcher.spawn("rank 0", GpuReservation)
     if gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = await seat.call("gpus")
@@ -199,7 +200,7 @@ async def _reserve_gpus(launcher: Launcher, gpus: float) -> Handle:
 async def _launch_ranks(
     recipe: Recipe, launcher: Launcher, handles: list[Handle], following: list[asyncio.Task[Any]]
 ) -> LaunchedRanks:
-    """Puts the other ranks, and waits until all have met."""
+    """Spawns the other ranks, and waits until all ranks have joined the process group."""
     size, start_s, restarts = recipe.scale.trainer_ranks, recipe.scale.start_s, recipe.scale.restarts
     if size == 1:
         return LaunchedRanks(Ranks(), [])
@@ -208,7 +209,7 @@ async def _launch_ranks(
     store = TCPStore(launcher.host, 0, size, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=start_s))
     try:
         for rank in range(1, size):
-            # Ray shows each its own GPUs only.
+            # Ray shows each rank only its own GPUs.
             device = 0 if recipe.scale.use == "ray" else rank
             handle = await spawn_within(start_s, launcher, f"trainer rank {rank}", RankWorker, device)
             handles.append(handle)
@@ -233,19 +234,19 @@ async def _launch_ranks(
 
 
 async def _leave_group() -> None:
-    """If the ranks were not dismissed: what still held the group would abort the process at its end."""
+    """Destroys the process group if it is left after a failure. Otherwise it would abort the process at exit."""
     if dist.is_initialized():
         with suppress(TimeoutError):
             await asyncio.wait_for(in_thread(dist.destroy_process_group), TOLD_S)
 
 
 def _speak_towards(address: tuple[str, int]) -> None:
-    """Has gloo use the interface towards `address`; by itself it takes that of the host's name, often loopback."""
+    """Makes gloo use the interface that routes to `address`. Its default is that of the host name, often loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(address)  # sends nothing
         own = socket.inet_aton(probe.getsockname()[0])
         for _, name in socket.if_nameindex():
-            with suppress(OSError):  # it has no address
+            with suppress(OSError):  # the interface has no address
                 found = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()))
                 if found[20:24] == own:
                     os.environ.setdefault("GLOO_SOCKET_IFNAME", name)

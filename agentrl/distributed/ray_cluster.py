@@ -1,7 +1,7 @@
-"""Objects on a Ray cluster: an actor each, in a placement group for those of one kind.
+"""The Ray launcher: each object is an actor in a bundle of a placement group, one group per kind of object.
 
-Ray only places objects and carries calls; tokens travel by HTTP, and weights as the engine has it. A node that dies
-takes its actors along, and Ray moves their part of the placement group to another node: the next `put` lands there.
+Ray places the objects and carries calls. Tokens travel by HTTP, weights by the engine's weight transfer. When a node
+dies, its actors die, and Ray moves their bundles to other nodes: the next `spawn` runs there.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from agentrl.distributed.handle import CLOSE_S, ActorHost, ResourceRequest, Work
 from agentrl.types.errors import AgentRLError, needs
 
 OBJECT_STORE_BYTES = 256 << 20
-"""Of a cluster that is started on this machine: only finished episodes pass through it."""
+"""Size of the object store of a cluster started on this machine. Only finished episodes pass through it."""
 
 TELL_S, OWN_S = 5.0, 15.0
-"""After so long the user hears that a run waits for room; on a cluster of its own it then gives up."""
+"""Seconds of waiting for resources until a warning, and, on a cluster started for this run, until the error."""
 
 _log = logging.getLogger(__name__)
 
 CALLS_AT_ONCE = 100_000
-"""Ray's own limit for an actor is 1000: a worker may play more episodes at once."""
+"""Concurrent calls of an actor. Ray's default is 1000, and a worker may have more episodes in flight."""
 
 
 class RayLauncher:
-    """A Ray cluster: a placement group with a bundle for each object of one kind."""
+    """Spawns objects as actors of a Ray cluster, each in a bundle of one placement group."""
 
     host: str
 
@@ -44,11 +44,11 @@ class RayLauncher:
             self._free.put_nowait(bundle)
 
     async def open(self) -> None:
-        """Joins a cluster (of `scale.address`, of $RAY_ADDRESS, or one that is started here), and reserves the room.
+        """Connects to the cluster (`scale.address`, $RAY_ADDRESS, or one that it starts here) and reserves resources.
 
         Raises:
             MissingExtra: Ray is not installed.
-            AgentRLError: there is no such cluster, or it is too small.
+            AgentRLError: there is no such cluster, or it has not enough resources.
         """
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         with needs("ray"):
@@ -64,11 +64,11 @@ class RayLauncher:
             raise
 
     async def spawn(self, name: str, cls: type, *args: Any) -> RayHandle:
-        """Makes the object in an actor, in a free part of the placement group."""
+        """Makes the object in an actor, in a free bundle of the placement group."""
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Within
 
-        bundle = await self._free.get()  # that of one who died is free a little later
+        bundle = await self._free.get()  # the bundle of a dead actor is freed when its handle closes
         seated = self._request.beside_driver and bundle == 0
         options = {
             "num_cpus": 0 if seated else self._request.cpus,
@@ -87,7 +87,7 @@ class RayLauncher:
         return handle
 
     async def close(self) -> None:
-        """Gives the room back."""
+        """Removes the placement group."""
         import ray
 
         ray.util.remove_placement_group(self._group)
@@ -95,7 +95,7 @@ class RayLauncher:
 
 
 class _Connection:
-    """This process's connection to a cluster, for all its places; ends with the last of them if it began with one."""
+    """This process's connection to Ray, shared by its launchers. The last one closes it, if a launcher opened it."""
 
     def __init__(self) -> None:
         self._launchers, self.ours = 0, False
@@ -126,7 +126,7 @@ def _join(settings: ScaleSettings) -> None:
     address = settings.address or os.environ.get("RAY_ADDRESS")
     started: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
     try:
-        # "local": one of our own, also where another one happens to run on this machine.
+        # "local" starts a new cluster, even if another one runs on this machine.
         how = {"address": address} if address else {"address": "local", **started}
         ray.init(**how, log_to_driver=True, configure_logging=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -138,7 +138,7 @@ def _join(settings: ScaleSettings) -> None:
 
 
 async def _reserved(settings: ScaleSettings, request: ResourceRequest) -> Any:
-    """A placement group for the room."""
+    """A placement group with the requested resources."""
     import ray
 
     gpus = {"GPU": request.gpus} if request.gpus else {}
@@ -147,19 +147,19 @@ async def _reserved(settings: ScaleSettings, request: ResourceRequest) -> Any:
     if request.beside_driver:
         bundles[0] = {**gpus, f"node:{ray.util.get_node_ip_address()}": 0.001}
     group = ray.util.placement_group(bundles, strategy="SPREAD" if request.spread else "PACK")
-    # Of a cluster that was started for this run, all that is taken is taken by it: more will not come.
+    # A cluster started for this run is used by this run alone: waiting longer would not free resources.
     patience = min(OWN_S, settings.start_s) if _connection.ours else settings.start_s
     ready = asyncio.ensure_future(group.ready())
     try:
         done, _ = await asyncio.wait([ready], timeout=min(TELL_S, patience))
         if not done:
-            _log.warning("%s: %s; waiting for room, at most %g s", request.key, _asked(request), patience)
+            _log.warning("%s: %s; waiting for resources, at most %g s", request.key, _asked(request), patience)
             done, _ = await asyncio.wait([ready], timeout=patience - min(TELL_S, patience))
         if not done:
             raise AgentRLError(
-                f"no room on the cluster: {_asked(request)}",
+                f"not enough resources on the cluster: {_asked(request)}",
                 place=request.key,
-                remedy="ask for less, add nodes, or wait until what others hold is free (ray status)",
+                remedy="request less, add nodes, or wait until other jobs free resources (ray status)",
             )
     except BaseException:
         ready.cancel()
@@ -169,7 +169,7 @@ async def _reserved(settings: ScaleSettings, request: ResourceRequest) -> Any:
 
 
 def _asked(request: ResourceRequest) -> str:
-    """What a room takes, and what there is."""
+    """The requested and the available resources, for messages."""
     import ray
 
     there, free = ray.cluster_resources(), ray.available_resources()
@@ -177,33 +177,33 @@ def _asked(request: ResourceRequest) -> str:
     asked = " and ".join(f"{number:g} {kind}" for kind, number, _ in kinds if number)
     has = ", ".join(f"{free.get(k, 0):g} of {there.get(k, 0):g} {kind}" for kind, n, k in kinds if n)
     driver = ", the first of them on this machine" if request.beside_driver else ""
-    return f"{request.count} with {asked} each are asked for{driver}, and free are {has}"
+    return f"{request.count} with {asked} each are requested{driver}; free: {has}"
 
 
 class RayHandle:
-    """An object in an actor.
+    """Handle of an object in a Ray actor.
 
     Args:
-        freed: is called when the actor is gone.
+        freed: called when the actor is gone.
     """
 
     def __init__(self, name: str, actor: Any, freed: Callable[[], None]) -> None:
         self.name, self._actor, self._freed = name, actor, freed
 
     async def call(self, method: str, *args: Any) -> Any:
-        """Calls it in its actor."""
+        """Calls the method in the object's actor."""
         return await self.request("call", method, args)
 
     async def request(self, what: str, *args: Any) -> Any:
-        """Has the host there do something."""
+        """Calls the method `what` of the object's `ActorHost`."""
         from ray import exceptions
 
-        # Pickled here: what comes out of Ray is read-only, and its own errors would wrap ours.
+        # Pickled here, not by Ray: arrays from Ray are read-only, and Ray wraps exceptions in its own.
         try:
             reply = await getattr(self._actor, what).remote(pickle.dumps(args))
-        except exceptions.RayTaskError:  # a bug of ours, in the actor
+        except exceptions.RayTaskError:  # a bug in `_Actor`
             raise
-        except exceptions.RayError as error:  # its process, its node, its memory
+        except exceptions.RayError as error:  # its process or node died, or ran out of memory
             why = (str(error).splitlines() or [type(error).__name__])[0]
             raise WorkerDied(why, place=self.name) from None
         return unwrap(pickle.loads(reply))
@@ -211,14 +211,14 @@ class RayHandle:
     async def close(self) -> None:
         """Closes the object and kills its actor."""
         try:
-            with suppress(Exception):  # It may be gone, or hang.
+            with suppress(Exception):  # it may be gone, or hang
                 async with asyncio.timeout(CLOSE_S):
                     await self.request("close")
         finally:
             self.release()
 
     def release(self) -> None:
-        """Kills the actor, also one that has not started."""
+        """Kills the actor, even if it has not started."""
         import ray
 
         with suppress(Exception):
@@ -228,19 +228,19 @@ class RayHandle:
 
 
 class _Actor:
-    """A host whose messages are pickles."""
+    """An `ActorHost` with pickled arguments and replies."""
 
     def __init__(self) -> None:
         self._host = ActorHost()
 
     async def make(self, args: bytes) -> bytes:
-        """As `ActorHost.make`."""
+        """`ActorHost.make`."""
         return pickle.dumps(await self._host.make(*pickle.loads(args)))
 
     async def call(self, args: bytes) -> bytes:
-        """As `ActorHost.call`."""
+        """`ActorHost.call`."""
         return pickle.dumps(await self._host.call(*pickle.loads(args)))
 
     async def close(self, args: bytes) -> bytes:
-        """As `ActorHost.close`."""
+        """`ActorHost.close`."""
         return pickle.dumps(await self._host.close())

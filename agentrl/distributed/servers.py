@@ -1,7 +1,7 @@
-"""vLLM servers on a Ray cluster: each has a place with its GPUs, and one that dies is replaced.
+"""vLLM servers on a Ray cluster: an actor with GPUs for each server, and replacements for servers that die.
 
-The engine takes them for servers like those that it starts itself (`engines/launch.py`): it waits for them, asks where
-they listen, and ends them.
+The engine uses them like the servers that it starts itself (`engines/vllm/launch.py`): it waits for them, reads their
+URLs and closes them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _log = logging.getLogger(__name__)
 
 
 class VLLMServer:
-    """A server, on the machine where this object is.
+    """A vLLM server on the machine of this actor.
 
     Args:
-        model: its folder, which must be there on this machine, too.
+        model: folder of the model, which must exist on this machine.
 
     Raises:
-        RecipeError: it is not.
-        EngineError: the interpreter has no vLLM.
+        RecipeError: the folder is not on this machine.
+        EngineError: vLLM is not installed for the interpreter.
     """
 
     def __init__(self, settings: EngineSettings, model: str, serving: Serving) -> None:
@@ -42,40 +42,40 @@ class VLLMServer:
             raise RecipeError(
                 f"the model's folder {model} is not on {self._host}",
                 place="model.path",
-                remedy="put it there under the same path, or share it (NFS, an image that holds it)",
+                remedy="copy it there under the same path, or share it (NFS, an image that contains it)",
             )
         alone = settings.model_copy(update={"replicas": 1})
         self._servers: Servers = start_servers(alone, Path(model), serving, host=self._host)
 
     async def ready(self) -> str:
-        """Waits until it answers (`START_S` at most); its URL.
+        """Waits until the server answers, at most `START_S` seconds. Returns its URL.
 
         Raises:
-            EngineError: it ended, or does not answer in time; with the end of its log.
+            EngineError: the server exited or did not answer in time; with the end of its log.
         """
         await self._servers.ready()
         return self._servers.urls[0]
 
     async def watch(self) -> str:
-        """Waits until the server ends by itself; how it did."""
+        """Waits until the server exits by itself. Returns its exit status and the path of its log, for messages."""
         (server,) = self._servers.servers
         status = await asyncio.to_thread(server.process.wait)
         return f"the server ended with status {status}, its log is {server.log} on {self._host}"
 
     async def close(self) -> None:
-        """Ends it."""
+        """Stops the server."""
         await self._servers.close()
 
 
 class LaunchedServers:
-    """The servers of one engine.
+    """The vLLM servers of one engine, launched on the cluster.
 
     Args:
-        model: the folder, under this path on every machine.
-        serving: as `start_servers` takes it.
+        model: folder of the model; the path must exist on every machine.
+        serving: see `start_servers`.
 
     Attributes:
-        urls: of those that run now.
+        urls: URLs of the servers that run now.
     """
 
     def __init__(self, recipe: Recipe, model: Path, serving: Serving) -> None:
@@ -88,12 +88,12 @@ class LaunchedServers:
         self._started, self._restarts = 0, 0
 
     async def ready(self) -> None:
-        """Places them, and waits until all answer.
+        """Launches the servers, and waits until all answer.
 
         Raises:
-            AgentRLError: they do not fit on the cluster.
-            EngineError: one did not start.
-            RecipeError: the model is not there, or weights have no way to them.
+            AgentRLError: the cluster has not enough resources.
+            EngineError: a server did not start.
+            RecipeError: the model is not on a server's machine, or weight transfer cannot reach it.
         """
         if self._launcher is not None:
             return
@@ -112,7 +112,7 @@ class LaunchedServers:
         self._keeping = [asyncio.create_task(self._keep(*each)) for each in begun]
 
     async def close(self) -> None:
-        """Ends them all."""
+        """Stops all servers."""
         for keeping in self._keeping:
             keeping.cancel()
         await asyncio.gather(*self._keeping, *(handle.close() for handle in self._handles), return_exceptions=True)
@@ -123,7 +123,7 @@ class LaunchedServers:
             await launcher.close()
 
     async def _begin(self) -> tuple[Handle, str]:
-        """Starts a server; where it is, and its URL."""
+        """Starts a server. Returns its handle and URL."""
         assert self._launcher is not None
         name = f"server {self._started}"
         self._started += 1
@@ -145,13 +145,13 @@ class LaunchedServers:
             self._handles.remove(handle)
 
     async def _keep(self, handle: Handle, url: str) -> None:
-        """Watches a server; when it dies, another one takes its place, while `restarts` last."""
+        """Watches a server and replaces it when it dies, while `scale.restarts` last."""
         running: tuple[Handle, str] | None = (handle, url)
         while running is not None:
             handle, url = running
             try:
                 why = str(await handle.call("watch"))
-            except Exception as error:  # its process, its machine
+            except Exception as error:  # its process or machine died
                 why = str(error)
             finally:
                 self.urls = tuple(each for each in self.urls if each != url)
@@ -160,25 +160,25 @@ class LaunchedServers:
             running = await self._another()
 
     async def _another(self) -> tuple[Handle, str] | None:
-        """A server in place of one that died; None when no restart is left."""
+        """Starts a replacement for a dead server. None when no restart is left."""
         while self._restarts < self._scale.restarts:
             self._restarts += 1
-            # A cluster notices a dead node only after a while, and places on it until then.
+            # Ray notices a dead node after some seconds, and schedules actors on it until then.
             await back_off(self._restarts, most_s=10.0)
             try:
                 return await self._begin()
-            except Exception as error:  # it has no one to tell
-                _log.warning("no server in its place: %s", error)
-        _log.warning("it is not replaced: scale.restarts is %d", self._scale.restarts)
+            except Exception as error:  # a background task: nobody awaits the error
+                _log.warning("the replacement server did not start: %s", error)
+        _log.warning("the server is not replaced: scale.restarts is %d", self._scale.restarts)
         return None
 
     def _check_way(self, url: str) -> None:
-        """Weights that go through a file must be in a folder that the server's machine has, too."""
+        """Checks that weights transferred through a file are in a folder that the server's machine can read."""
         assert self._launcher is not None
         elsewhere = urlsplit(url).hostname != self._launcher.host
         if elsewhere and self._settings.transfer.use == "file" and not self._settings.weights_dir:
             raise RecipeError(
-                f"the server at {url} cannot read weights that this machine writes into its memory",
+                f"the server at {url} cannot read weights that this machine writes to its own memory (/dev/shm)",
                 place="engine.weights_dir",
-                remedy="name a folder that all machines share, or take engine.transfer: nccl",
+                remedy="set it to a folder that all machines share, or set engine.transfer: nccl",
             )

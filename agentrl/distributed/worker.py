@@ -1,4 +1,4 @@
-"""A rollout worker: plays the episodes that it is given, with tools, sandboxes and rewards of its own."""
+"""Rollout worker: runs episodes for the driver, with its own tools, sandboxes and rewards."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from agentrl.types.sandbox import Backend
 
 @dataclass(frozen=True)
 class Scripted:
-    """A script of the recipe, which the worker plays itself."""
+    """A script of the recipe. It runs in the worker."""
 
     script: str
 
 
 @dataclass(frozen=True)
 class Attached:
-    """Servers of the recipe's `engine.use`, which every worker talks to directly."""
+    """Servers of the recipe's engine. Every worker connects to them directly."""
 
     urls: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Served:
-    """The driver's engine, behind its gateway."""
+    """The driver's engine, behind a gateway."""
 
     url: str
     token: str
@@ -58,11 +58,11 @@ Source = Scripted | Attached | Served
 
 @dataclass(frozen=True)
 class Setting:
-    """What the episodes of one rollout context have in common.
+    """Sampling settings shared by the episodes of one rollout context.
 
     Attributes:
-        source: who samples.
-        temperature: replaces the recipe's.
+        source: the engine that samples.
+        temperature: sampling temperature; overrides the recipe's.
     """
 
     source: Source
@@ -70,11 +70,11 @@ class Setting:
 
 
 class Played(msgspec.Struct, frozen=True):
-    """An episode that ended, and what its worker has to tell beside it.
+    """A finished episode, with its blobs and failures, which the driver stores.
 
     Attributes:
-        blobs: long outputs by hash.
-        failures: of its attempts, for `failures.jsonl`.
+        blobs: long outputs.
+        failures: records of its failed attempts, for `failures.jsonl`.
     """
 
     episode: Episode
@@ -83,14 +83,14 @@ class Played(msgspec.Struct, frozen=True):
 
 
 class RolloutWorker:
-    """Plays episodes of one recipe.
+    """Runs episodes of one recipe.
 
     Args:
         recipe: the resolved recipe.
-        base: its folder, which must be there on this machine, too.
+        base: folder of the recipe, which must exist on this machine.
 
     Raises:
-        RecipeError: the folder is not there, or a part of the recipe cannot be built here.
+        RecipeError: the folder is not on this machine, or a part of the recipe cannot be built here.
     """
 
     def __init__(self, recipe: dict[str, Any], base: str) -> None:
@@ -98,7 +98,7 @@ class RolloutWorker:
             raise RecipeError(
                 f"the recipe's folder {base} is not on {socket.gethostname()}",
                 place="scale",
-                remedy="put it there under the same path, or share it (NFS, an image that holds it)",
+                remedy="copy it there under the same path, or share it (NFS, an image that contains it)",
             )
         self._parts: Parts = build(recipe_from_run({"recipe": recipe, "base": base}))
         self._backend: Backend | None = None
@@ -108,11 +108,11 @@ class RolloutWorker:
         self._calm.enter_context(rare_collections())
 
     async def prepare(self, setting: Setting, tokenizer: Tokenizer) -> None:
-        """Makes ready for the episodes of a setting.
+        """Opens the engine and the sandbox backend for the episodes of a setting.
 
         Raises:
-            SandboxError: this machine has not what the recipe's sandboxes need.
-            EngineError: the engine's servers cannot be reached from here, or do not fit.
+            SandboxError: this machine cannot run the recipe's sandboxes.
+            EngineError: the engine's servers are unreachable from here, or serve another model.
         """
         if setting in self._contexts:
             return
@@ -125,7 +125,7 @@ class RolloutWorker:
         self._contexts[setting] = context
 
     async def play(self, setting: Setting, spec: EpisodeSpec) -> Played:
-        """One episode, with fresh attempts after infrastructure failures."""
+        """Runs one episode, with fresh attempts after infrastructure failures."""
         context, failures, blobs = self._contexts[setting], list[dict[str, Any]](), dict[str, bytes]()
 
         def put_blob(data: bytes) -> str:
@@ -134,7 +134,7 @@ class RolloutWorker:
             return sha
 
         if isinstance(self._backend, Pool) and context.sandbox_spec is not None:
-            # Who comes after this episode is not known here: the pool is kept full.
+            # The worker does not know the next episodes: it keeps the pool full.
             self._backend.prefetch([context.sandbox_spec] * self._backend.ahead)
         episode = await LocalPlayer(replace(context, put_blob=put_blob, on_failure=failures.append)).play(spec)
         return Played(episode, list(blobs.values()), failures)

@@ -1,10 +1,11 @@
-"""The worker pool: rollout workers, as the driver sees them.
+"""The worker pool: the driver's view of the rollout workers.
 
-An episode goes to the worker that plays the fewest. It comes back whole, or its worker dies: then another one plays it
-from the start. The driver alone stores, so each is stored once. A worker that died is replaced while the budget lasts.
+An episode goes to the worker with the fewest episodes in flight. The worker returns the whole episode. If the worker
+dies, another one runs the episode from the start. Only the driver stores episodes, so each is stored once. Dead workers
+are replaced while `scale.restarts` last.
 
-Who killed a worker is not known: it may have been any of its episodes. In its last attempt an episode therefore has a
-worker to itself, so that what ends workers ends alone.
+Any episode of a dead worker may have crashed it. In its last attempt an episode therefore has a worker to itself, so
+that an episode that crashes workers takes no other episode with it.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ from agentrl.types.errors import AgentRLError, EngineError, InfraError, RecipeEr
 from agentrl.types.sandbox import Backend
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-"""Servers at these addresses are out of reach for workers on other machines."""
+"""Workers on other machines cannot reach servers at these addresses."""
 
 
 class WorkersGone(AgentRLError):
-    """No worker is left and no restart. Finished episodes are stored; the same command adds the missing ones."""
+    """All workers died and no restart is left. Finished episodes are stored; the same command adds the missing ones."""
 
 
 @asynccontextmanager
 async def open_players(parts: Parts) -> AsyncIterator[Players]:
-    """Where the recipe has its episodes played: by workers, or by this process with its sandbox backend."""
+    """The players of a recipe's episodes: a worker pool, or this process with a sandbox backend."""
     pool = WorkerPool(parts.recipe) if parts.recipe.scale.rollout_workers else None
     backend = parts.open_backend() if pool is None else None
     try:
@@ -63,10 +64,10 @@ class _Worker:
     """One worker of the pool.
 
     Attributes:
-        handle: ends with the launcher's `spawn`; fails if the worker does not start.
-        playing: episodes.
-        kept: for one episode that shall play alone, by others left alone.
-        prepared: by setting, the call that makes it ready for that.
+        handle: task of the launcher's `spawn`; fails if the worker does not start.
+        playing: number of episodes in flight.
+        kept: reserved for one episode that has to run alone; it gets no others.
+        prepared: the call of `RolloutWorker.prepare` for each setting.
     """
 
     name: str
@@ -77,14 +78,14 @@ class _Worker:
 
 
 class WorkerPool:
-    """Workers for one recipe, with sandboxes of their own. They start with the first episode."""
+    """Rollout workers for one recipe. Each has its own sandboxes. They start with the first episode."""
 
     backend: Backend | None = None
 
     def __init__(self, recipe: Recipe) -> None:
         check_launcher(recipe)
         self._whole, self.settings = recipe, recipe.scale
-        # With the concurrency of all: a worker that is left alone plays everything.
+        # Each worker has the full concurrency: the last one alive runs all episodes.
         alone = recipe.model_copy(update={"scale": ScaleSettings()})
         self._recipe = json.loads(alone.model_dump_json())
         self._base = str(recipe.base.resolve())
@@ -98,14 +99,17 @@ class WorkerPool:
         self._changed = asyncio.Event()
 
     def player(self, context: RolloutContext) -> PooledPlayer:
-        """A player of episodes that share the context."""
+        """A player for episodes that share `context`."""
         return PooledPlayer(self, context)
 
     async def play(self, context: RolloutContext, spec: EpisodeSpec) -> Episode:
-        """One episode, by whichever worker is least busy; by another one if that dies, in the last attempt alone.
+        """Runs one episode on the least busy worker.
+
+        If that worker dies, the episode restarts on another one; in its last attempt it has a worker to itself. After
+        `limits.retries` + 1 deaths the episode has the status `infra_error`.
 
         Raises:
-            WorkersGone: none is left.
+            WorkersGone: all workers died and no restart is left.
         """
         for deaths in range(context.limits.retries + 1):
             context.on_stage(spec.id, "waits for a worker")
@@ -153,13 +157,13 @@ class WorkerPool:
             await asyncio.shield(worker.prepared[setting])
         except WorkerDied:
             raise
-        except InfraError as error:  # it cannot reach a server, or start a sandbox: another one may
+        except InfraError as error:  # it cannot reach a server or start a sandbox; another worker may
             raise WorkerDied(f"cannot get ready: {error}", place=worker.name) from error
         played: Played = await handle.call("play", setting, spec)
         return played
 
     async def _source(self, engine: Engine) -> Source:
-        """How workers come to what `engine` samples."""
+        """How workers sample from `engine`: run its script, connect to its servers, or use the gateway."""
         assert self._launcher is not None
         if isinstance(engine, ScriptedEngine):
             return Scripted(engine.script_name)
@@ -168,12 +172,12 @@ class WorkerPool:
                 raise RecipeError(
                     "workers on other machines cannot reach a server at 127.0.0.1",
                     place="engine.urls",
-                    remedy="name an address that they can reach, or take scale.use: process",
+                    remedy="use an address that they can reach, or set scale.use: process",
                 )
             return Attached(())
         await engine.start()
         if isinstance(engine, VLLMEngine) and engine.tells_versions:
-            # Without those that missed an update: workers have no other way to learn of it.
+            # Leaves out servers that missed an update: workers cannot know of it.
             urls = tuple(replica.url for replica in engine.replicas.all if not replica.unavailable_reason)
             if not urls:
                 raise EngineError("no server took the last weights", remedy="restart the servers")
@@ -185,7 +189,7 @@ class WorkerPool:
         return Served(url, self._gateway.token, engine.name, engine.trainable, engine.max_context)
 
     async def _worker(self, *, alone: bool) -> _Worker:
-        """The worker that plays the fewest episodes, of those that have started; `alone`: when it plays none."""
+        """The started worker with the fewest episodes in flight. With `alone`, waits until it has none."""
         if self._opening is None:
             self._opening = asyncio.create_task(self._open())
         await asyncio.shield(self._opening)
@@ -199,7 +203,7 @@ class WorkerPool:
                     if kept is not None and not alone:
                         return kept
                     if kept is not None:
-                        kept.kept = True  # it gets no further ones
+                        kept.kept = True  # it gets no further episodes
                 if kept is not None and not kept.playing:
                     return kept
                 starting = [worker.handle for worker in self._workers if not worker.handle.done()]
@@ -218,8 +222,8 @@ class WorkerPool:
         """Replaces workers that did not start.
 
         Raises:
-            WorkersGone: none is left.
-            Exception: a worker's recipe cannot be built there.
+            WorkersGone: all workers died and no restart is left.
+            Exception: a worker could not build the recipe.
         """
         for worker in list(self._workers):
             if worker.handle.done() and (error := worker.handle.exception()) is not None:
@@ -235,12 +239,12 @@ class WorkerPool:
             )
 
     def _notice(self) -> None:
-        """Wakes who waits for a worker."""
+        """Wakes the episodes that wait for a worker."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def _open(self) -> None:
-        """Starts all, and waits for all: who is there first would get everything."""
+        """Starts the workers and waits for all: otherwise the first one to start would get all episodes."""
         request = ResourceRequest(
             "scale.rollout_workers", self.settings.rollout_workers, cpus=self.settings.worker_cpus
         )
@@ -259,7 +263,7 @@ class WorkerPool:
         return await spawn_within(self.settings.start_s, self._launcher, name, RolloutWorker, self._recipe, self._base)
 
     def _replace(self, worker: _Worker, why: str) -> None:
-        """A worker has died: who played on it notices too, and only the first replaces it."""
+        """Replaces a dead worker. Called by each of its episodes; only the first call has an effect."""
         if worker not in self._workers:
             return
         self._workers.remove(worker)
@@ -273,7 +277,7 @@ class WorkerPool:
         self._notice()
 
     async def close(self) -> None:
-        """Ends the workers, with what they play."""
+        """Closes the workers and cancels their episodes."""
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
@@ -286,22 +290,22 @@ class WorkerPool:
 
 
 class PooledPlayer:
-    """Has the workers of a pool play."""
+    """Runs episodes on the workers of a pool."""
 
     def __init__(self, pool: WorkerPool, context: RolloutContext) -> None:
         self._pool, self._context = pool, context
 
     def expect(self, items: Sequence[EpisodeSpec]) -> None:
-        """Checks as `check_expected`."""
+        """Checks the specs (see `check_expected`)."""
         check_expected(self._context, items)
 
     async def play(self, item: EpisodeSpec) -> Episode:
-        """One episode. Raises as `WorkerPool.play`."""
+        """Runs one episode. Raises the errors of `WorkerPool.play`."""
         return await self._pool.play(self._context, item)
 
 
 async def _close(worker: _Worker) -> None:
-    worker.handle.cancel()  # if it is still being put
+    worker.handle.cancel()  # if it is still starting
     (handle,) = await asyncio.gather(worker.handle, return_exceptions=True)
     for preparing in worker.prepared.values():
         preparing.cancel()
@@ -315,7 +319,7 @@ def _of_this_machine(url: str) -> bool:
 
 
 def longest_episode(limits: Limits) -> float:
-    """Seconds after which an episode must have ended, by the deadlines of all stages and attempts."""
+    """Upper bound of an episode's duration in seconds: the sum of the deadlines of all stages and attempts."""
     attempt = 4 * limits.sandbox_s + limits.open_s + limits.episode_s + limits.generate_s + limits.score_s
     closing = 20 * limits.close_s  # tools and sandbox, one after another
     return (limits.retries + 1) * (attempt + closing + limits.backoff_s * 2.0**limits.retries)

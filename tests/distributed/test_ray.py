@@ -133,6 +133,6 @@ def test_too_many_workers_for_the_cluster_are_refused(cluster, counting: Path) -
     many = ["scale.use=ray", "scale.rollout_workers=50", "scale.start_s=2"]
     with pytest.raises(
         AgentRLError,
-        match=r"scale.rollout_workers: no room on the cluster: 50 with 1 CPUs each are asked for",
+        match=r"scale.rollout_workers: not enough resources on the cluster: 50 with 1 CPUs each are requested",
     ):
         rollout(counting, 2, overrides=many, agent="oracle", out=counting.parent / "run")
