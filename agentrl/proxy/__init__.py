@@ -1,1 +1,1 @@
-"""The proxy: agent programs talk to it as to the OpenAI API, and their calls become token-exact episodes."""
+"""The proxy: agent programs talk to it as to an API of OpenAI or Anthropic, and their calls become exact episodes."""

@@ -1,4 +1,4 @@
-"""Messages of the chat completions API: conversion from and to ours, and when two conversations are equal."""
+"""The internal form of what programs say, messages of chat completions: from and to ours, and when two are equal."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ from agentrl.types.values import text
 
 class BadRequest(AgentRLError):
     """The program asks for what cannot be recorded token by token."""
+
+
+class NoSession(AgentRLError):
+    """A request names a session that does not exist."""
+
+
+class SessionEnded(AgentRLError):
+    """A request came after its session had ended."""
 
 
 def content_of(message: dict[str, Any]) -> str:

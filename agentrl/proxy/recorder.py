@@ -97,6 +97,9 @@ class Recorder:
 
     Args:
         name: the episode's id.
+
+    Attributes:
+        conversations: by the id of the answer that ended them, where the API lets programs name it (Responses).
     """
 
     def __init__(self, name: str, context: ProxyContext, *, group: str | None = None) -> None:
@@ -105,6 +108,7 @@ class Recorder:
         self.turns: list[Turn] = []
         self.drift: list[Drift] = []
         self.prompt: list[Message] = []
+        self.conversations: dict[str, list[dict[str, Any]]] = {}
         self.busy = 0
         self.touched = time.monotonic()
         self._created, self._seconds = time.time(), 0.0
@@ -116,9 +120,10 @@ class Recorder:
         self._undelivered: set[int] = set()
 
     async def reply(self, body: dict[str, Any], *, n: int = 1, retried: bool = False) -> list[ChatReply]:
-        """Answers a request of the chat completions API, and records it: `n` replies, one branch each.
+        """Answers a request in the internal form, and records it: `n` replies, one branch each.
 
         Args:
+            body: as a dialect reads it (`agentrl/proxy/dialects/`).
             retried: the client says that it asks again. A request that is the same as one that was answered is taken
                 for a retry anyway; for several replies to one prompt give `n`, or ask side by side.
 
@@ -150,7 +155,7 @@ class Recorder:
         if len(tokens) >= self.context.engine.max_context:
             raise ContextOverflow(f"{len(tokens)} tokens, the engine takes {self.context.engine.max_context}")
         self._asked += 1
-        limit = body.get("max_completion_tokens") or body.get("max_tokens") or self.context.sampling.max_tokens
+        limit = body.get("max_tokens") or self.context.sampling.max_tokens
         sampling = msgspec.structs.replace(
             self.context.sampling,
             max_tokens=min(int(limit), self.context.sampling.max_tokens),

@@ -1,4 +1,4 @@
-"""Recording of agent programs that talk to the OpenAI API, with the model of a recipe behind it."""
+"""Recording of agent programs that speak an API of OpenAI or Anthropic, with the model of a recipe behind it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from agentrl.config.recipe import Recipe
 from agentrl.distributed.servers import LaunchedServers
 from agentrl.engines.registry import samples_tokens
 from agentrl.proxy.recorder import ProxyContext
-from agentrl.proxy.server import Proxy, listening
+from agentrl.proxy.server import Proxy
+from agentrl.proxy.web import listening
 from agentrl.rollout.builder import build
 from agentrl.rollout.engines import open_engine, start_to_sample
 from agentrl.types.closing import close_all
@@ -58,7 +59,7 @@ def proxy(
             sampling = Sampling(**recipe.sampling.model_dump())
             context = ProxyContext(engine, renderer.tokenizer, recipe.agent.format, sampling, recipe.seed, recipe.base)
             recording = Proxy(context, run.add, model=recipe.name, taken=run.ids(), idle_s=idle_s)
-            async with listening(recording, host, port) as address:
+            async with listening(recording.app(), host, port) as address:
                 stop = event_loop.stop_signal()
                 note(
                     f"agents talk to {address}/s/SESSION/v1; POST {address}/s/SESSION/end ends an episode; "

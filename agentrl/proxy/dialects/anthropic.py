@@ -1,0 +1,160 @@
+"""The Messages API of Anthropic: content in blocks, results of tools within the user's messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from agentrl.proxy.dialects.dialect import (
+    Answer,
+    Body,
+    Dialect,
+    at_least_one,
+    call,
+    event,
+    function,
+    joined,
+    listed,
+    refuse,
+)
+from agentrl.proxy.messages import BadRequest
+
+STOPS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}
+"""`stop_reason` by our finish."""
+
+ERRORS = {
+    "engine_error": "api_error",
+    "no_session": "authentication_error",
+    "session_ended": "not_found_error",
+    "not_found": "not_found_error",
+}
+"""Anthropic's types of errors by our code; others are `invalid_request_error`."""
+
+
+class Messages(Dialect):
+    """`POST /v1/messages`."""
+
+    path = "/v1/messages"
+
+    def read(self, body: Body, earlier: Mapping[str, list[Body]]) -> Body:
+        """The system prompt as a message, and every block as the message, text or call that it is."""
+        if body.get("stop_sequences"):
+            raise refuse("'stop_sequences'", "leave them out: the model ends its turns itself")
+        system = _text(body.get("system"))
+        opening = [{"role": "system", "content": system}] if system else []
+        messages = [one for message in listed(body.get("messages"), "'messages'") for one in _messages(message)]
+        tools = [_tool(tool) for tool in listed(body.get("tools") or [], "'tools'")]
+        limit = at_least_one(body.get("max_tokens"), "'max_tokens'")
+        return {"messages": [*opening, *joined(messages)], "tools": tools, "max_tokens": limit, "asked": body}
+
+    def whole(self, answer: Answer) -> Body:
+        """A message with a block of text, if something was said, and a block for each call."""
+        return _message(answer, _blocks(answer), answer.completion_tokens) | _stop(answer)
+
+    def events(self, answer: Answer) -> Iterator[bytes]:
+        """The message piece by piece: each block is started, filled and stopped."""
+
+        def send(kind: str, **more: Any) -> bytes:
+            return event({"type": kind, **more}, kind)
+
+        yield send("message_start", message=_message(answer, [], 0) | {"stop_reason": None, "stop_sequence": None})
+        for index, block in enumerate(_blocks(answer)):
+            empty, delta = _said(block) if block["type"] == "text" else _called(block)
+            yield send("content_block_start", index=index, content_block=block | empty)
+            yield send("content_block_delta", index=index, delta=delta)
+            yield send("content_block_stop", index=index)
+        yield send("message_delta", delta=_stop(answer), usage={"output_tokens": answer.completion_tokens})
+        yield send("message_stop")
+
+    def problem(self, code: str, message: str) -> Body:
+        """An error in Anthropic's form."""
+        kind = ERRORS.get(code, "invalid_request_error")
+        return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+def _messages(message: Body) -> list[Body]:
+    role, content = message.get("role"), message.get("content")
+    if not isinstance(content, list):
+        return [{"role": role, "content": content}]
+    blocks = listed(content, "the content of a message")
+    return [_assistant(blocks)] if role == "assistant" else _user(role, blocks)
+
+
+def _assistant(blocks: list[Body]) -> Body:
+    """Thoughts are in the text of a reply: nothing was sent as a block of its own."""
+    text = "".join(_text([block]) for block in blocks if block.get("type") not in ("tool_use", "thinking"))
+    calls = [call(b.get("id"), b.get("name"), b.get("input")) for b in blocks if b.get("type") == "tool_use"]
+    return {"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})}
+
+
+def _user(role: Any, blocks: list[Body]) -> list[Body]:
+    """Results come before what the user says, wherever they stand: so the model sees them."""
+    results = [
+        {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": _text(block.get("content"))}
+        for block in blocks
+        if block.get("type") == "tool_result"
+    ]
+    rest = [block for block in blocks if block.get("type") != "tool_result"]
+    return [*results, *([{"role": role, "content": _text(rest)}] if rest or not results else [])]
+
+
+def _text(content: Any) -> str:
+    """The text of a content: a string, blocks of text, or nothing.
+
+    Raises:
+        BadRequest: it holds something else.
+    """
+    if content is None or isinstance(content, str):
+        return content or ""
+    blocks = listed(content, "the content of a message")
+    other = next((block.get("type") for block in blocks if block.get("type") != "text"), None)
+    if other is not None:
+        raise BadRequest(f"only text can be recorded, and a message holds a block of type {other!r}")
+    return "".join(str(block.get("text", "")) for block in blocks)
+
+
+def _tool(tool: Body) -> Body:
+    if tool.get("type", "custom") != "custom":
+        raise refuse(f"a tool of type {tool['type']!r}", "this model calls functions; programs run them")
+    return function(tool.get("name"), tool.get("description"), tool.get("input_schema"))
+
+
+def _blocks(answer: Answer) -> list[Body]:
+    message = answer.said[0].message
+    text = message["content"]
+    calls = [
+        {
+            "type": "tool_use",
+            "id": one["id"],
+            "name": one["function"]["name"],
+            "input": json.loads(one["function"]["arguments"]),
+        }
+        for one in message.get("tool_calls", ())
+    ]
+    return [*([{"type": "text", "text": text}] if text else []), *calls]
+
+
+def _said(block: Body) -> tuple[Body, Body]:
+    """How a block of text starts, and its filling."""
+    return {"text": ""}, {"type": "text_delta", "text": block["text"]}
+
+
+def _called(block: Body) -> tuple[Body, Body]:
+    """How a call starts, and its filling."""
+    return {"input": {}}, {"type": "input_json_delta", "partial_json": json.dumps(block["input"], ensure_ascii=False)}
+
+
+def _message(answer: Answer, blocks: list[Body], tokens: int) -> Body:
+    return {
+        "id": f"msg_{answer.id}",
+        "type": "message",
+        "role": "assistant",
+        "model": answer.model,
+        "content": blocks,
+        "usage": {"input_tokens": answer.prompt_tokens, "output_tokens": tokens},
+    }
+
+
+def _stop(answer: Answer) -> Body:
+    return {"stop_reason": STOPS.get(answer.said[0].finish, "end_turn"), "stop_sequence": None}

@@ -1,0 +1,49 @@
+"""Chat completions of OpenAI: the internal form itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from agentrl.proxy.dialects.dialect import Answer, Body, Dialect, at_least_one, event
+
+
+class ChatCompletions(Dialect):
+    """`POST /v1/chat/completions`."""
+
+    path = "/v1/chat/completions"
+
+    def read(self, body: Body, earlier: Mapping[str, list[Body]]) -> Body:
+        """The request itself."""
+        limit = at_least_one(body.get("max_completion_tokens") or body.get("max_tokens"), "'max_tokens'")
+        return {**body, "max_tokens": limit, "n": at_least_one(body.get("n"), "'n'")}
+
+    def whole(self, answer: Answer) -> Body:
+        """A completion with a choice for each reply."""
+        choices = [
+            {"index": k, "message": one.message, "finish_reason": one.finish, "logprobs": None}
+            for k, one in enumerate(answer.said)
+        ]
+        return {**_envelope(answer), "object": "chat.completion", "choices": choices, "usage": _usage(answer)}
+
+    def events(self, answer: Answer) -> Iterator[bytes]:
+        """Chunks: text, then each call, then the finish, for one choice after the other."""
+        chunk = {**_envelope(answer), "object": "chat.completion.chunk"}
+        for index, one in enumerate(answer.said):
+            deltas: list[Body] = [{"role": "assistant", "content": one.message["content"]}]
+            calls = enumerate(one.message.get("tool_calls", ()))
+            deltas += [{"tool_calls": [{"index": k, **call}]} for k, call in calls]
+            for delta in deltas:
+                yield event({**chunk, "choices": [{"index": index, "delta": delta, "finish_reason": None}]})
+            yield event({**chunk, "choices": [{"index": index, "delta": {}, "finish_reason": one.finish}]})
+        if (answer.body.get("stream_options") or {}).get("include_usage"):
+            yield event({**chunk, "choices": [], "usage": _usage(answer)})
+        yield b"data: [DONE]\n\n"
+
+
+def _envelope(answer: Answer) -> Body:
+    return {"id": f"chatcmpl-{answer.id}", "created": answer.created, "model": answer.model}
+
+
+def _usage(answer: Answer) -> Body:
+    prompt, completion = answer.prompt_tokens, answer.completion_tokens
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}

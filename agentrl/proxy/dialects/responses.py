@@ -1,0 +1,198 @@
+"""The Responses API of OpenAI: a list of items in place of messages, and conversations that the server remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from typing import Any
+
+from agentrl.proxy.dialects.dialect import (
+    Answer,
+    Body,
+    Dialect,
+    at_least_one,
+    call,
+    event,
+    function,
+    joined,
+    listed,
+    refuse,
+)
+from agentrl.proxy.messages import BadRequest
+
+_TEXTS = ("input_text", "output_text", "text", "refusal")
+
+
+class Responses(Dialect):
+    """`POST /v1/responses`. `previous_response_id` continues an answer of the same session."""
+
+    path = "/v1/responses"
+
+    def read(self, body: Body, earlier: Mapping[str, list[Body]]) -> Body:
+        """`instructions`, the remembered conversation, then the items of `input`."""
+        if body.get("conversation") or body.get("background"):
+            raise refuse("'conversation' and 'background'", "send the items, or previous_response_id")
+        system = [{"role": "system", "content": body["instructions"]}] if body.get("instructions") else []
+        before = _remembered(body.get("previous_response_id"), earlier)
+        given = body.get("input")
+        items = [{"role": "user", "content": given}] if isinstance(given, str) else listed(given, "'input'")
+        messages = joined([*before, *(message for item in items for message in _message(item))])
+        tools = [_tool(tool) for tool in listed(body.get("tools") or [], "'tools'")]
+        limit = at_least_one(body.get("max_output_tokens"), "'max_output_tokens'")
+        return {"messages": [*system, *messages], "tools": tools, "max_tokens": limit, "asked": body}
+
+    def whole(self, answer: Answer) -> Body:
+        """A response with a message, if something was said, and the calls."""
+        return _response(answer, _items(answer), over=True)
+
+    def remembered(self, answer: Answer) -> str | None:
+        """The response's id, unless the program says `store: false`."""
+        return None if answer.body.get("store") is False else f"resp_{answer.id}"
+
+    def events(self, answer: Answer) -> Iterator[bytes]:
+        """The response piece by piece: each item is added, filled and done."""
+        numbers = count()
+
+        def send(kind: str, **more: Any) -> bytes:
+            return event({"type": kind, "sequence_number": next(numbers), **more}, kind)
+
+        yield send("response.created", response=_response(answer, [], over=False))
+        yield send("response.in_progress", response=_response(answer, [], over=False))
+        items = _items(answer)
+        for index, item in enumerate(items):
+            at = {"output_index": index, "item_id": item["id"]}
+            empty: Body = {"content": []} if item["type"] == "message" else {"arguments": ""}
+            started = {**item, **empty, "status": "in_progress"}
+            yield send("response.output_item.added", output_index=index, item=started)
+            filled = _message_events if item["type"] == "message" else _call_events
+            for kind, more in filled(item):
+                yield send(kind, **at, **more)
+            yield send("response.output_item.done", output_index=index, item=item)
+        response = _response(answer, items, over=True)
+        yield send(f"response.{response['status']}", response=response)
+
+
+def _remembered(id: Any, earlier: Mapping[str, list[Body]]) -> list[Body]:
+    """The conversation that ended with a response, without its instructions: each request says its own."""
+    if id is None:
+        return []
+    if id not in earlier:
+        raise BadRequest(f"this session has no response {id!r}", remedy="send the items of the conversation as 'input'")
+    return [message for message in earlier[id] if message["role"] != "system"]
+
+
+def _message(item: Body) -> list[Body]:
+    kind = item.get("type", "message")
+    if kind not in _READ:
+        raise refuse(f"an item of type {kind!r}", f"items may be of type {', '.join(_READ)}")
+    return _READ[kind](item)
+
+
+def _said(item: Body) -> list[Body]:
+    return [{"role": item.get("role"), "content": _text(item.get("content"))}]
+
+
+def _called(item: Body) -> list[Body]:
+    made = call(item.get("call_id"), item.get("name"), item.get("arguments"))
+    return [{"role": "assistant", "content": "", "tool_calls": [made]}]
+
+
+def _result(item: Body) -> list[Body]:
+    return [{"role": "tool", "tool_call_id": item.get("call_id"), "content": _text(item.get("output"))}]
+
+
+def _thought(item: Body) -> list[Body]:
+    """Thoughts are in the text of a reply: nothing was sent as an item of its own."""
+    return []
+
+
+_READ: dict[str, Callable[[Body], list[Body]]] = {
+    "message": _said,
+    "function_call": _called,
+    "function_call_output": _result,
+    "reasoning": _thought,
+}
+
+
+def _text(content: Any) -> Any:
+    """Text, of parts too; what else there is, is refused later, as in any message."""
+    if not isinstance(content, list):
+        return content
+    return [
+        {"type": "text", "text": part.get("text", part.get("refusal", ""))}
+        if isinstance(part, dict) and part.get("type") in _TEXTS
+        else part
+        for part in content
+    ]
+
+
+def _tool(tool: Body) -> Body:
+    if tool.get("type") != "function":
+        raise refuse(f"a tool of type {tool.get('type')!r}", "this model calls functions; programs run them")
+    return function(tool.get("name"), tool.get("description"), tool.get("parameters"))
+
+
+def _items(answer: Answer) -> list[Body]:
+    message = answer.said[0].message
+    text, calls = message["content"], message.get("tool_calls", ())
+    parts: list[Body] = [{"type": "output_text", "text": text or "", "annotations": [], "logprobs": []}]
+    said = {"type": "message", "id": f"msg_{answer.id}", "role": "assistant", "status": "completed", "content": parts}
+    return [
+        *([said] if text or not calls else []),
+        *(
+            {
+                "type": "function_call",
+                "id": f"fc_{answer.id}_{k}",
+                "call_id": one["id"],
+                "name": one["function"]["name"],
+                "arguments": one["function"]["arguments"],
+                "status": "completed",
+            }
+            for k, one in enumerate(calls)
+        ),
+    ]
+
+
+def _response(answer: Answer, items: list[Body], *, over: bool) -> Body:
+    cut, body = over and answer.said[0].finish == "length", answer.body
+    return {
+        "id": f"resp_{answer.id}",
+        "object": "response",
+        "created_at": answer.created,
+        "status": ("incomplete" if cut else "completed") if over else "in_progress",
+        "error": None,
+        "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+        "instructions": body.get("instructions"),
+        "model": answer.model,
+        "output": items,
+        "parallel_tool_calls": True,
+        "previous_response_id": body.get("previous_response_id"),
+        "tool_choice": body.get("tool_choice") or "auto",
+        "tools": body.get("tools") or [],
+        "metadata": body.get("metadata") or {},
+        "usage": _usage(answer) if over else None,
+    }
+
+
+def _usage(answer: Answer) -> Body:
+    prompt, completion = answer.prompt_tokens, answer.completion_tokens
+    return {
+        "input_tokens": prompt,
+        "input_tokens_details": {"cached_tokens": 0},
+        "output_tokens": completion,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": prompt + completion,
+    }
+
+
+def _message_events(item: Body) -> Iterator[tuple[str, Body]]:
+    (part,) = item["content"]
+    yield "response.content_part.added", {"content_index": 0, "part": {**part, "text": ""}}
+    yield "response.output_text.delta", {"content_index": 0, "delta": part["text"], "logprobs": []}
+    yield "response.output_text.done", {"content_index": 0, "text": part["text"], "logprobs": []}
+    yield "response.content_part.done", {"content_index": 0, "part": part}
+
+
+def _call_events(item: Body) -> Iterator[tuple[str, Body]]:
+    yield "response.function_call_arguments.delta", {"delta": item["arguments"]}
+    yield "response.function_call_arguments.done", {"arguments": item["arguments"], "name": item["name"]}

@@ -1,0 +1,188 @@
+"""The clients of OpenAI and Anthropic, as they are on PyPI, against the proxy."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI, BadRequestError
+
+from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.types.episode import Episode
+from tests.proxy.test_proxy import ADD, Client, Parrot, connected, texts
+
+TWO = (
+    'I add.\n<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>\n'
+    '<tool_call>\n{"name": "add", "arguments": {"a": 2}}\n</tool_call>'
+)
+SCHEMA = ADD["function"]["parameters"]
+RESPONSES_ADD: Any = {"type": "function", "name": "add", "description": "Adds.", "parameters": SCHEMA, "strict": False}
+ANTHROPIC_ADD: Any = {"name": "add", "description": "Adds.", "input_schema": SCHEMA}
+
+
+def openai(client: Client) -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=f"{client.url}/v1", api_key="s", max_retries=0)
+
+
+def anthropic(client: Client) -> AsyncAnthropic:
+    return AsyncAnthropic(base_url=f"{client.url}/s/s", api_key="any", max_retries=0)
+
+
+async def by_responses(client: Client, stream: bool) -> tuple[list[str], str]:
+    """Asks, runs the calls, asks again with all items; the calls' arguments and the last text."""
+    made = openai(client)
+    items: list[Any] = [{"role": "user", "content": [{"type": "input_text", "text": "Add 1 and 2."}]}]
+
+    async def ask() -> Any:
+        given: dict[str, Any] = {"model": "m", "instructions": "Be brief.", "input": items, "tools": [RESPONSES_ADD]}
+        if not stream:
+            return await made.responses.create(**given)
+        async with made.responses.stream(**given) as events:
+            kinds = [event.type async for event in events]
+            assert kinds[0] == "response.created"
+            assert kinds[-1] == "response.completed"
+            return await events.get_final_response()
+
+    first = await ask()
+    assert first.usage.input_tokens > first.usage.output_tokens > 10
+    assert [item.type for item in first.output] == ["message", "function_call", "function_call"]
+    assert first.output_text == "I add."
+    items += [item.model_dump(exclude_none=True) for item in first.output]
+    calls = [item for item in first.output if item.type == "function_call"]
+    for call in calls:
+        value = str(json.loads(call.arguments)["a"])
+        items.append({"type": "function_call_output", "call_id": call.call_id, "output": value})
+    return [call.arguments for call in calls], (await ask()).output_text
+
+
+async def by_messages(client: Client, stream: bool) -> tuple[list[str], str]:
+    made = anthropic(client)
+    messages: list[Any] = [{"role": "user", "content": "Add 1 and 2."}]
+
+    async def ask() -> Any:
+        system = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
+        given: Any = {"model": "m", "max_tokens": 100, "system": system, "messages": messages, "tools": [ANTHROPIC_ADD]}
+        if not stream:
+            return await made.messages.create(**given)
+        async with made.messages.stream(**given) as events:
+            return await events.get_final_message()
+
+    first = await ask()
+    assert first.stop_reason == "tool_use"
+    assert first.usage.input_tokens > first.usage.output_tokens > 10
+    assert [block.type for block in first.content] == ["text", "tool_use", "tool_use"]
+    assert first.content[0].text == "I add."
+    messages.append({"role": "assistant", "content": [block.model_dump() for block in first.content]})
+    calls = [block for block in first.content if block.type == "tool_use"]
+    results = [
+        {"type": "tool_result", "tool_use_id": c.id, "content": [{"type": "text", "text": str(c.input["a"])}]}
+        for c in calls
+    ]
+    messages.append({"role": "user", "content": results})
+    last = await ask()
+    assert last.stop_reason == "end_turn"
+    return [json.dumps(call.input) for call in calls], last.content[0].text
+
+
+async def by_chat(client: Client, stream: bool) -> tuple[list[str], str]:
+    made = openai(client)
+    messages: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Add 1 and 2."}]
+
+    async def ask() -> Any:
+        given: Any = {"model": "m", "messages": messages, "tools": [ADD]}
+        if not stream:
+            return (await made.chat.completions.create(**given)).choices[0].message
+        async with made.chat.completions.stream(**given) as events:
+            return (await events.get_final_completion()).choices[0].message
+
+    first = await ask()
+    assert first.content == "I add."
+    messages.append(first.model_dump(exclude_none=True))
+    for call in first.tool_calls:
+        value = str(json.loads(call.function.arguments)["a"])
+        messages.append({"role": "tool", "tool_call_id": call.id, "content": value})
+    return [call.function.arguments for call in first.tool_calls], (await ask()).content
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("ask", [by_chat, by_responses, by_messages])
+async def test_every_api_becomes_the_same_episode(ask: Any, stream: bool) -> None:
+    parrot = Parrot(TWO, "It is 1 and 2.")
+    async for client in connected(parrot, ByteTokenizer()):
+        assert await ask(client, stream) == (['{"a": 1}', '{"a": 2}'], "It is 1 and 2.")
+        episode = await client.end(reward=1.0)
+    assert_same(episode)
+    assert parrot.prompts[1].startswith(parrot.prompts[0] + TWO)
+
+
+def assert_same(episode: Episode) -> None:
+    assert texts(episode) == [TWO, "It is 1 and 2."]
+    assert [(c.name, c.arguments, c.result) for c in episode.turns[0].calls] == [
+        ("add", {"a": 1}, "1"),
+        ("add", {"a": 2}, "2"),
+    ]
+    assert [(m["role"], m["content"]) for m in episode.prompt] == [("system", "Be brief."), ("user", "Add 1 and 2.")]
+    assert [node.kind for node in episode.nodes] == ["prompt", "sampled", "observation", "sampled"]
+    assert episode.drift == []
+    assert episode.components == {"reward": 1.0}
+
+
+async def test_responses_are_remembered_within_their_session() -> None:
+    async for client in connected(Parrot("one", "two", "three"), ByteTokenizer()):
+        made = openai(client)
+        first = await made.responses.create(model="m", input="Count.")
+        second = await made.responses.create(model="m", input="On.", previous_response_id=first.id)
+        with pytest.raises(BadRequestError, match="has no response 'resp_x'"):
+            await made.responses.create(model="m", input="On.", previous_response_id="resp_x")
+        await made.responses.create(model="m", input="On.", previous_response_id=second.id, store=False)
+        episode = await client.end()
+    assert texts(episode) == ["one", "two", "three"]
+    assert [node.parent for node in episode.nodes] == [-1, 0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("responses", {"input": [{"type": "item_reference", "id": "x"}]}, "an item of type 'item_reference'"),
+        ("responses", {"input": "a", "tools": [{"type": "web_search"}]}, "a tool of type 'web_search'"),
+        ("responses", {"input": "a", "conversation": "c"}, "'conversation'"),
+        ("responses", {"input": 3}, "'input' must be a list"),
+        ("responses", {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "only text"),
+        ("messages", {"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "of type 'image'"),
+        ("messages", {"messages": [{"role": "user", "content": "a"}], "stop_sequences": ["x"]}, "'stop_sequences'"),
+        ("messages", {"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "bash_1"}]}, "'bash_1'"),
+        ("messages", {"messages": [{"role": "user", "content": "a"}], "max_tokens": "many"}, "'max_tokens' is 'many'"),
+        ("chat/completions", {"messages": [{"role": "user", "content": "a"}], "n": 0}, "'n' is 0"),
+    ],
+)
+async def test_what_no_record_could_hold_is_refused_in_the_api_s_form(path: str, body: Any, said: str) -> None:
+    async for client in connected(Parrot(), ByteTokenizer()):
+        reply = await client.http.post(f"{client.url}/s/s/v1/{path}", json=body)
+        error = await reply.json()
+        assert reply.status == 400
+        assert said in error["error"]["message"]
+        assert error["error"]["type"] == "invalid_request_error"
+        assert (error.get("type") == "error") == (path == "messages")
+
+
+async def test_another_api_is_told_what_is_spoken_here() -> None:
+    async for client in connected(Parrot(), ByteTokenizer()):
+        reply = await client.http.post(f"{client.url}/api/generate", json={})
+        assert reply.status == 404
+        said = (await reply.json())["error"]["message"]
+        assert said == ("POST /api/generate: what is spoken here is /v1/chat/completions, /v1/responses, /v1/messages")
+
+
+async def test_an_episode_s_group_is_said_by_header_or_by_the_closing_call() -> None:
+    async for client in connected(Parrot(*"abc"), ByteTokenizer()):
+        body = {"messages": [{"role": "user", "content": "hi"}]}
+        for name in ("a", "b"):
+            head = {"X-Agentrl-Group": "g"}
+            await client.http.post(f"{client.url}/s/{name}/v1/chat/completions", json=body, headers=head)
+        await client.say(body["messages"], "c")
+        groups = [(await client.end("a")).group_id, (await client.end("b", group="h")).group_id]
+        assert [*groups, (await client.end("c")).group_id] == ["g", "h", "c"]
+        refused = await client.http.post(f"{client.url}/s/c/end", json={"score": 1})
+        assert "the closing call says 'score'" in (await refused.json())["error"]["message"]
