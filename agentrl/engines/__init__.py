@@ -1,1 +1,1 @@
-"""Engines: token ids in, sampled token ids with log-probabilities out. The protocol is in `base`."""
+"""Engines: token ids in, sampled token ids with log-probabilities out (`agentrl.types.engine.Engine`)."""

@@ -1,6 +1,6 @@
-"""HTTP for engines: one aiohttp session, JSON by msgspec, and errors that say whether trying again can help.
+"""HTTP client of the engines: one aiohttp session, JSON by msgspec, and errors that tell retryable from permanent.
 
-msgspec decodes straight into the types below the engines, so that a reply is parsed and checked in one pass.
+msgspec decodes directly into the engines' reply types, so a reply is parsed and checked in one pass.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from agentrl.types.errors import EngineError, InfraError
 T = TypeVar("T")
 
 TRY_AGAIN = {408, 409, 425, 429, 500, 502, 503, 504, 529}
-"""Statuses of a server that is busy, starting or broken. Any other refusal would be the same the next time."""
+"""Statuses of a busy, starting or broken server: the request is retried. Other error statuses are permanent."""
 
 
 REMEDIES = {
-    401: "the server wants a key: engine.api_key_env names the variable that holds it",
+    401: "the server requires a key: engine.api_key_env names the environment variable that holds it",
     403: "the key is not allowed to do that, or engine.urls names the wrong server",
-    404: "the server has no such page or model: look at engine.urls, engine.model, and whether it was restarted with "
-    "another model",
+    404: "the server has no such path or model: check engine.urls, engine.model, and whether the server was restarted "
+    "with another model",
     413: "the request is too long for the server, or for a proxy before it: raise its limit, or shorten observations",
 }
-"""What helps against a refusal, by status; against others: what the server says."""
+"""Remedies by status. For other statuses the error has only the server's text."""
 
 
 class Refused(InfraError):
-    """The server understood and refuses: asking again does not help, and no other server would differ."""
+    """The server rejected the request. Neither a retry nor another server would help."""
 
     cause = "refusal"
     retried = False
@@ -44,12 +44,12 @@ class Refused(InfraError):
 
 
 class HttpClient:
-    """Requests and typed replies.
+    """Sends requests and decodes typed replies.
 
-    The aiohttp session is made by the first request, because it belongs to the event loop that runs then.
+    The first request opens the aiohttp session, because a session belongs to the running event loop.
 
     Args:
-        timeout_s: of one request, from first byte sent to last byte received.
+        timeout_s: timeout of one request, from first byte sent to last byte received.
         headers: sent with every request.
     """
 
@@ -59,16 +59,16 @@ class HttpClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, url: str, body: Any, kind: type[T]) -> T:
-        """Sends `body` as JSON; the reply as a `kind`.
+        """Sends `body` as JSON. Returns the reply, decoded as `kind`.
 
         Raises:
-            EngineError: no reply, or one that asks for patience; the same request may succeed later or elsewhere.
-            Refused: the request is wrong for this server.
+            EngineError: no reply, or a status of `TRY_AGAIN`; the same request may succeed later or elsewhere.
+            Refused: the server rejected the request.
         """
         return await self._request("POST", url, msgspec.json.encode(body), kind)
 
     async def get(self, url: str, kind: type[T]) -> T:
-        """The reply to a GET; raises as `post` does."""
+        """Sends a GET. Returns the reply, decoded as `kind`. Raises the errors of `post`."""
         return await self._request("GET", url, None, kind)
 
     async def close(self) -> None:
@@ -106,8 +106,10 @@ class HttpClient:
 
 
 def most_connections() -> int:
-    """How many connections may be open at once: half of the files that this process may open (its soft limit is raised
-    to the hard one). The rest is for sandboxes, shards and logs. Requests beyond that wait for a free connection.
+    """Maximum number of open connections: half of the files that this process may open.
+
+    The other half is for sandboxes, shards and logs. Raises the soft limit of open files to the hard limit. Requests
+    beyond the maximum wait for a free connection.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
@@ -116,7 +118,7 @@ def most_connections() -> int:
 
 
 async def back_off(attempt: int, first_s: float = 0.25, most_s: float = 15.0) -> None:
-    """Sleeps `first_s`, twice that, ..., at most `most_s`."""
+    """Exponential back-off: sleeps min(most_s, first_s * 2**attempt) seconds."""
     await asyncio.sleep(min(most_s, first_s * 2**attempt))
 
 

@@ -1,7 +1,7 @@
-"""The OpenAI-compatible engine: an API that gives text. Good for rollouts and evaluation; never trained on.
+"""The OpenAI-compatible engine: samples text from an API, for rollouts and evaluation.
 
-The text becomes tokens through the recipe's renderer (bytes), so that the episode runs through the same session, tools,
-rewards and store as any other; it is marked as not trainable. What the API counted and what that costs is recorded.
+The recipe's renderer turns the text into (byte) tokens, so the episode uses the same session, tools, rewards and store
+as any other. Its episodes are not trainable. The API's token counts and their cost are recorded.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from agentrl.types.errors import EngineError, RecipeError
 from agentrl.types.task import Message, Task
 
 STOPS = 4
-"""Stop strings that an API takes at most."""
+"""Maximum number of stop strings that an API accepts."""
 
 TOO_LONG = ("context_length", "maximum context", "too many tokens", "prompt is too long")
-"""What APIs say in the refusal of a conversation that does not fit."""
+"""Substrings of the APIs' errors about a conversation that exceeds the context."""
 
 
 class _Function(msgspec.Struct):
@@ -61,11 +61,11 @@ class _ChatResponse(msgspec.Struct):
 
 
 class OpenAIEngine:
-    """Asks `/chat/completions`.
+    """Samples from `/chat/completions`.
 
     Args:
-        renderer: of the recipe under the byte tokenizer; its parser writes the API's calls as the model would.
-        definitions: of the tools, sent with every request if `native_tools`.
+        renderer: the recipe's renderer with the byte tokenizer; its parser writes the API's tool calls as text.
+        definitions: tool definitions, sent with every request if `native_tools`.
 
     Raises:
         RecipeError: the environment variable with the key is not set (unless the API is on this machine).
@@ -74,7 +74,7 @@ class OpenAIEngine:
     name = "openai"
     trainable = False
     checkpoint_names = takes_adapters = False
-    max_context = 1_000_000_000  # The API counts its own tokens, and refuses what does not fit.
+    max_context = 1_000_000_000  # the API counts tokens itself, and rejects conversations that are too long
 
     def __init__(self, settings: EngineSettings, renderer: Renderer, definitions: list[dict[str, Any]]) -> None:
         key = os.environ.get(settings.api_key_env)
@@ -92,10 +92,10 @@ class OpenAIEngine:
         self._live: dict[str, tuple[list[Message], dict[int, dict[str, Any]]]] = {}
 
     async def start(self) -> None:
-        """Asks for the list of models.
+        """Requests the list of models, to check URL and key.
 
         Raises:
-            EngineError: the API cannot be reached, or refuses the key.
+            EngineError: the API is unreachable or rejects the key.
         """
         try:
             await self._client.get(f"{self._api.all[0].url}/models", type(None))
@@ -106,16 +106,16 @@ class OpenAIEngine:
                 ) from None
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
-        """Remembers where the conversation grows."""
+        """Keeps a reference to the session's messages, which grow during the episode."""
         self._live[session] = (messages, {})
 
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
-        """The API's next message, as text in the recipe's format.
+        """Samples the next message, as text in the recipe's format.
 
         Raises:
-            ContextOverflow: the API says that the conversation is too long.
-            EngineError: no answer.
-            Refused: the API refuses the request.
+            ContextOverflow: the API rejects the conversation as too long.
+            EngineError: no reply.
+            Refused: the API rejects the request.
         """
         messages, said = self._live[session]
         body: dict[str, Any] = {
@@ -149,15 +149,15 @@ class OpenAIEngine:
     async def score(
         self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
     ) -> list[list[float]]:
-        """An API that gives text has no probabilities to give."""
+        """Raises TypeError: the API has no log-probabilities of given tokens."""
         raise TypeError("the openai engine cannot score: use torch or vllm")
 
     async def update(self, weights: Any, version: int) -> None:
-        """An API takes no weights."""
+        """Raises TypeError: the API takes no weights."""
         raise TypeError("the openai engine cannot be trained: use torch or vllm")
 
     def end_session(self, session: str) -> None:
-        """Forgets the conversation."""
+        """Drops the reference to the conversation."""
         self._live.pop(session, None)
 
     async def close(self) -> None:
@@ -165,7 +165,7 @@ class OpenAIEngine:
         await self._client.close()
 
     def _as_sent(self, messages: list[Message], said: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
-        """The conversation in the API's form: its own messages word for word, results under the ids of its calls."""
+        """The conversation in the API's format: its own messages unchanged, tool results with the ids of its calls."""
         if not self._definitions:
             described = self._renderer.described(messages)
             return [
@@ -175,7 +175,7 @@ class OpenAIEngine:
                 for message in described
             ]
         sent: list[dict[str, Any]] = []
-        waiting: list[str] = []  # Ids of the last message's calls that have no result yet.
+        waiting: list[str] = []  # ids of the last message's calls that have no result yet
         for index, message in enumerate(messages):
             if index in said:
                 own = {"role": "assistant", **{name: value for name, value in said[index].items() if value is not None}}
@@ -184,7 +184,7 @@ class OpenAIEngine:
             elif message["role"] == "tool" and waiting:
                 sent.append({"role": "tool", "tool_call_id": waiting.pop(0), "content": message["content"]})
             else:
-                # A fault of a call that was written as text has no id to answer to.
+                # An error about a tool call that was written as text: it has no call id.
                 role = "user" if message["role"] == "tool" else message["role"]
                 sent.append({"role": role, "content": message["content"]})
         return sent
@@ -197,12 +197,12 @@ class OpenAIEngine:
                 arguments = read_json(call.function.arguments or "{}")
                 calls.append((call.function.name, arguments if isinstance(arguments, dict) else {"": arguments}))
             except ValueError:
-                # Broken JSON stays broken: the parser tells the model what is wrong with it.
+                # Broken JSON is kept: the parser reports the error to the model.
                 text += f'\n<tool_call>\n{{"name": "{call.function.name}", "arguments": {call.function.arguments}}}'
         return self._renderer.parser.format(text, calls) if calls else text
 
     def _stopped(self, text: str, strings: Sequence[str], finish: str | None) -> str:
-        """The text up to the first stop string, with it: APIs cut it off, and some take no more than a few."""
+        """The text up to and including the first stop string. APIs omit it, and accept only a few."""
         ends = [at + len(string) for string in strings if (at := text.find(string)) >= 0]
         if ends:
             return text[: min(ends)]

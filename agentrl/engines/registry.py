@@ -1,4 +1,4 @@
-"""Engines by name, or by reference."""
+"""Registry of engines: the values of `engine.use`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentrl.registry.settings import Declared, declared
 from agentrl.types.engine import Engine
 
 FILLED = ("tokenizer", "renderer", "definitions", "model_folder", "loaded")
-"""What the constructor of an engine may ask for by name (docs/engines.md)."""
+"""Objects that an engine's constructor can request as parameters (docs/engines.md)."""
 
 _BUILT_IN = {
     "torch": "agentrl.engines.embedded.engine:TorchEngine",
@@ -25,7 +25,7 @@ _BUILT_IN = {
 
 
 def _declared(engine: type) -> Declared:
-    """Of a built-in: its keys in the section. The engine factory hands them over, each in its own way."""
+    """Settings of an engine class. Those of a built-in engine are its keys in the recipe's `engine` section."""
     names = {reference: name for name, reference in _BUILT_IN.items()}
     name = names.get(f"{engine.__module__}:{engine.__qualname__}")
     if name is None:
@@ -49,11 +49,10 @@ ENGINES: Registry[type] = Registry(
 
 
 def check_engine(settings: EngineSettings, base: Path) -> None:
-    """Whether an engine of the user's own is one, and the way of the weights. Those that are built in are checked by
-    their section.
+    """Checks a user-defined engine, or the weight transfer of vLLM. `EngineSettings` checks the built-in engines.
 
     Raises:
-        RecipeError: it is none, or a setting does not fit.
+        RecipeError: the class is not an engine or transfer, or a setting is wrong.
     """
     if is_reference(settings.use):
         ENGINES.chosen(settings, base)
@@ -62,10 +61,10 @@ def check_engine(settings: EngineSettings, base: Path) -> None:
 
 
 def samples_tokens(settings: EngineSettings, base: Path) -> bool:
-    """Whether episodes of the engine may be trained on, as far as its class tells.
+    """Whether episodes of the engine are trainable, according to its class.
 
     Raises:
-        RecipeError: it is no engine.
+        RecipeError: the class is not an engine.
     """
     if not is_reference(settings.use):
         return settings.use != "openai"

@@ -1,7 +1,7 @@
-"""The replay engine: says again, token for token, what a stored run said.
+"""The replay engine: returns the completions of a stored run, token for token.
 
-Tools, sandbox, rewards, credit and trainer run for real, so a replay shows whether an environment is deterministic,
-and lets a trainer be tested without a sampler.
+Tools, sandbox, rewards, credit and trainer run for real. A replay shows whether an environment is deterministic, and
+tests a trainer without a sampler.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agentrl.types.task import Message, Task
 
 
 class ReplayEngine:
-    """Completions from the episodes of `run`, found by episode id."""
+    """Replays the completions of the episodes of `run`, found by episode id."""
 
     name = "replay"
     max_context = 1_000_000_000
@@ -25,10 +25,10 @@ class ReplayEngine:
 
     def __init__(self, run: RunDir) -> None:
         self.run = run
-        # What a script or an API said had no probabilities, and has none the second time.
+        # Completions of a script or an API have no log-probabilities, and neither has their replay.
         text_only = run.info["recipe"].get("engine", {}).get("use") == "openai"
         self.trainable = run.info.get("agent") is None and not text_only
-        # By planned id; where one ran again after a failure, the time that worked.
+        # By planned id; of an episode that was repeated after a failure, the successful one.
         rows = sorted(run.rows(), key=lambda row: row.status in ("done", "truncated"))
         self._stored = {planned_id(row.id): row.id for row in rows}
         self._live: dict[str, tuple[Episode, int]] = {}
@@ -37,7 +37,7 @@ class ReplayEngine:
         """Nothing to wait for."""
 
     def require(self, ids: Iterable[str]) -> None:
-        """For before the first of them is played.
+        """Checks that the stored run has these episodes. Called before the first episode runs.
 
         Raises:
             StoreError: the stored run lacks one of these episodes.
@@ -46,15 +46,15 @@ class ReplayEngine:
         if lacks := [id for id in planned if planned_id(id) not in self._stored]:
             has = f"{min(self._stored)!r}, ..." if self._stored else "none"
             raise StoreError(
-                f"holds {len(planned) - len(lacks)} of the {len(planned)} episodes that are to be said again: it lacks "
-                f"{lacks[0]!r}, and has {has}",
+                f"has {len(planned) - len(lacks)} of the {len(planned)} episodes to replay: it lacks {lacks[0]!r}, "
+                f"and has {has}",
                 place=str(self.run.path),
-                remedy="only the recipe, the command and the settings of that run give its episodes' names: tasks, "
-                "seed, --n and --group-size of a rollout, train.groups and train.group_size of a training",
+                remedy="replay with the recipe, command and settings of that run, which determine the episode ids: "
+                "tasks, seed, --n and --group-size of a rollout, train.groups and train.group_size of a training",
             )
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
-        """Looks the episode up. One that is played once more after a failure says the same again.
+        """Looks up the episode. A repeated attempt gets the same completions.
 
         Raises:
             StoreError: the stored run has no such episode.
@@ -63,11 +63,11 @@ class ReplayEngine:
         self._live[session] = (self.run.get(self._stored.get(id, id)), 0)
 
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
-        """The next stored reply.
+        """The next stored completion.
 
         Raises:
-            ContextOverflow: that is how the stored episode ended.
-            StoreError: the prompt is not the stored one (the environment answered differently), or the stored
+            ContextOverflow: the stored episode ended with a full context here.
+            StoreError: the prompt differs from the stored one (the environment answered differently), or the stored
                 episode has no further turn.
         """
         episode, turn = self._live[session]
@@ -75,9 +75,9 @@ class ReplayEngine:
             raise ContextOverflow(f"episode {session} filled the context after {turn} turns")
         if turn >= len(episode.turns):
             raise StoreError(
-                f"episode {session} goes on after its {turn} stored turns",
+                f"episode {session} continues after its {turn} stored turns",
                 place=str(self.run.path),
-                remedy="the environment did not answer as it did then",
+                remedy="the environment answered differently than in the stored run",
             )
         index = episode.turns[turn].node
         node = episode.nodes[index]
@@ -87,7 +87,7 @@ class ReplayEngine:
             raise StoreError(
                 f"episode {session}, turn {turn}: the prompt differs from the stored one at token {at}",
                 place=str(self.run.path),
-                remedy="the environment or the recipe is not what it was then",
+                remedy="the environment or the recipe has changed since the stored run",
             )
         self._live[session] = (episode, turn + 1)
         finish: Any = episode.turns[turn].finish
@@ -98,15 +98,15 @@ class ReplayEngine:
     async def score(
         self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
     ) -> list[list[float]]:
-        """A stored run has no probabilities but its own."""
+        """Raises TypeError: a stored run has log-probabilities of its own tokens only."""
         raise TypeError("the replay engine cannot score: use a model")
 
     async def update(self, weights: Any, version: int) -> None:
-        """Does nothing: what was said is fixed, whatever the trainer learns from it."""
+        """Does nothing: the completions are fixed."""
 
     def end_session(self, session: str) -> None:
-        """Forgets where the episode stood."""
+        """Drops the position in the episode."""
         self._live.pop(session, None)
 
     async def close(self) -> None:
-        """Closes nothing: the run belongs to the caller."""
+        """Does nothing: the caller owns the run."""

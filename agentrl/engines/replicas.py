@@ -1,8 +1,8 @@
-"""Several servers of one model: who gets which request, and what happens to those that fail.
+"""Load balancing over several servers of one model, with back-off for servers that fail.
 
-A session stays with its server, whose prefix cache holds its history, unless that server is down, draining or much
-busier than another. A server that fails is left alone for a while, twice as long after each further failure, and is
-asked for its health before it gets work again.
+A session stays on its server, whose prefix cache has its history, unless that server is down, draining or much busier
+than another. A failing server gets no requests for a pause that doubles with each failure, and must pass a health
+check before it gets requests again.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from agentrl.types.errors import EngineError
 T = TypeVar("T")
 
 REBALANCE_THRESHOLD = 16
-"""A session leaves its server when that has so many more requests in flight than the least loaded one."""
+"""A session moves when its server has this many more requests in flight than the least loaded server."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 
 
 @dataclass(eq=False)
 class Replica:
-    """One server.
+    """State of one server.
 
     Attributes:
-        url: without a slash at the end.
-        in_flight: requests that it works on for us.
-        failures: in a row; 0 after a success.
-        retry_at: monotonic time before which it gets no work.
-        unavailable_reason: why it gets no new requests (those in flight end as they may); "" if it does.
-        world_size: its workers, one a GPU.
+        url: URL without a trailing slash.
+        in_flight: number of this engine's pending requests.
+        failures: consecutive failures; 0 after a success.
+        retry_at: monotonic time in seconds before which it gets no requests.
+        unavailable_reason: why it gets no new requests (pending ones may finish); "" if it is available.
+        world_size: number of its workers, one per GPU.
     """
 
     url: str
@@ -45,7 +45,7 @@ class Replica:
     world_size: int = 1
 
     def record_failure(self) -> None:
-        """Counts a failure: the pause before the next request doubles. Requests that fail together count once."""
+        """Counts a failure and doubles the pause before the next request. Concurrent failures count once."""
         now = time.monotonic()
         if now < self.retry_at:
             return
@@ -53,7 +53,7 @@ class Replica:
         self.failures += 1
 
     def record_success(self) -> None:
-        """Counts a success: nothing is held against it any more."""
+        """Resets failures and pause."""
         self.failures, self.retry_at = 0, 0.0
 
 
@@ -61,7 +61,7 @@ class Replicas:
     """The servers of one engine.
 
     Args:
-        retries: further attempts of a request that failed for a reason that may pass.
+        retries: further attempts after a retryable failure of a request.
     """
 
     def __init__(self, urls: Sequence[str], client: HttpClient, *, retries: int) -> None:
@@ -78,14 +78,14 @@ class Replicas:
         session: str | None = None,
         wrong: Callable[[T], str] | None = None,
     ) -> T:
-        """Posts to a server that fits the session, after failures to others.
+        """Posts to the session's server, and to others after failures.
 
         Args:
-            wrong: says of a reply why its server is to get no further requests; "": it is well.
+            wrong: returns why the server of a reply must get no further requests, or "".
 
         Raises:
             EngineError: every attempt failed.
-            Refused: the request is wrong.
+            Refused: the server rejected the request.
         """
         last: EngineError | None = None
         for _ in range(self.retries + 1):
@@ -110,15 +110,15 @@ class Replicas:
         raise EngineError(
             f"{self.retries + 1} attempts failed, the last: {last.message}",
             place=last.place,
-            remedy="look into the server's log; engine.retries and engine.timeout_s set the patience",
+            remedy="see the server's log; engine.retries and engine.timeout_s set the number and the timeout",
         ) from last
 
     def end_session(self, session: str) -> None:
-        """Forgets where a session is at home."""
+        """Drops the assignment of a session to its server."""
         self._home.pop(session, None)
 
     def pick(self, session: str | None) -> Replica | None:
-        """The server for a session among those that get work now; None if there is none."""
+        """The server for a session's next request; None if no server is available now."""
         now = time.monotonic()
         ready = [replica for replica in self.all if not replica.unavailable_reason and replica.retry_at <= now]
         if not ready:
@@ -132,19 +132,19 @@ class Replicas:
         return chosen
 
     async def check_health(self, replica: Replica) -> None:
-        """Asks a server whether it lives.
+        """Checks a server's `/health`.
 
         Raises:
-            EngineError: it does not answer, or says no.
+            EngineError: the server does not answer, or reports a failure.
         """
         try:
             await self.client.get(f"{replica.url}/health", type(None))
         except Refused as refused:
-            if refused.status != 404:  # It has no such page, but it answers.
+            if refused.status != 404:  # 404: it has no health endpoint, but it answers
                 raise EngineError(refused.message, place=refused.place) from None
 
     async def _next(self, session: str | None) -> Replica:
-        """A server that gets work; waits for the first that may, if all of them are left alone."""
+        """The server for the next request. Waits for the first pause to end if all servers are paused."""
         while (replica := self.pick(session)) is None:
             waiting = [replica.retry_at for replica in self.all if not replica.unavailable_reason]
             if not waiting:

@@ -1,13 +1,13 @@
 """The scripted engine: a policy written in Python, for oracles, random agents and demonstrations.
 
-A script is a generator function. It yields what the model would say and receives the messages that came back:
+A script is a generator function. It yields the model's turns and receives the messages of the environment:
 
     def oracle(task, rng):
         page = yield Say(calls=[("search", {"query": task.data["city"]})])
         yield Say("<answer>Paris</answer>")
 
-The text becomes tokens through the renderer, and the episode runs through the same runner, tools, rewards and
-store as any other. Log-probabilities are 0: the script says what it says with probability one.
+The renderer turns the text into tokens, and the episode uses the same runner, tools, rewards and store as any other.
+Log-probabilities are 0: a script's turn has probability 1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from agentrl.types.task import Message, Task
 
 @dataclass(frozen=True)
 class Say:
-    """What a script says in one turn: text, tool calls as (name, arguments), or both."""
+    """One turn of a script: text, tool calls as (name, arguments), or both."""
 
     text: str = ""
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -37,10 +37,10 @@ Script = Callable[[Task, random.Random], Generator[Say, list[Message], None]]
 
 
 class ScriptedEngine:
-    """Plays one script per episode.
+    """Runs one script per episode.
 
     Args:
-        script_name: under which the recipe has it, so that a rollout worker finds it, too.
+        script_name: name of the script in the recipe, by which rollout workers find it.
     """
 
     name = "scripted"
@@ -60,10 +60,10 @@ class ScriptedEngine:
         self._live[session] = (self.script(task, random.Random(seed)), messages, 0)
 
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
-        """What the script says next, up to a stop string. A script that has ended says nothing, which ends the episode.
+        """The script's next turn, up to a stop string. After the script's end the turn is empty: the episode ends.
 
         Raises:
-            ValueError: it says more than a model could.
+            ValueError: the turn has text after a stop string, which a model could not sample.
         """
         script, messages, seen = self._live[session]
         try:
@@ -82,17 +82,17 @@ class ScriptedEngine:
             return whole
         unsaid = decode([token for token in ids[count:] if token not in sampling.stop_token_ids]).strip()
         if unsaid:
-            raise ValueError(f"the script goes on with {unsaid[:60]!r} where sampling ends: one call a turn")
+            raise ValueError(f"the script continues with {unsaid[:60]!r} after a stop string: one call per turn")
         return cut(whole, count)
 
     async def score(
         self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
     ) -> list[list[float]]:
-        """A script has no probabilities to give."""
+        """Raises TypeError: a script has no log-probabilities."""
         raise TypeError("the scripted engine cannot score: use a model")
 
     async def update(self, weights: Any, version: int) -> None:
-        """A script has no weights."""
+        """Raises TypeError: a script has no weights."""
         raise TypeError("the scripted engine cannot be trained: use a model")
 
     def end_session(self, session: str) -> None:

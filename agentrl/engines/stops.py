@@ -1,4 +1,4 @@
-"""Stop strings, exact to the token: a completion ends with the token that completes one."""
+"""Stop strings, exact to the token: a completion ends with the token that completes a stop string."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from agentrl.types.episode import VersionSpan
 
 
 class StopStrings:
-    """Finds the token that completes a stop string. What is sampled stays whole: such a token may say more.
+    """Finds the token that completes a stop string. The token is kept whole, even if its text goes beyond the string.
 
     Args:
-        decode: token ids as text, control tokens included.
-        strings: none of them empty.
+        decode: decodes token ids to text, control tokens included.
+        strings: stop strings, not empty.
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str], strings: Sequence[str]) -> None:
         self._decode, self._strings = decode, tuple(strings)
-        # A token has a byte or more, with few exceptions. Four more: the first may hold the last bytes of a letter.
+        # A token has a byte or more, with few exceptions. Four more, because the window may begin inside a character.
         self._window = max(len(string.encode("utf-8", "replace")) for string in strings) + 4
         self._longest = max(map(len, strings)) + 4
         self._ends = {string[-1] for string in strings}
@@ -27,12 +27,12 @@ class StopStrings:
     def completed(self, token_ids: Sequence[int], begin: int) -> bool:
         """Whether the last token completes a stop string in the text from token `begin` on.
 
-        None was completed before: so the last tokens are all that is looked at.
+        Assumes that no earlier token did, and decodes only the last few tokens.
         """
         return self._completed(token_ids, begin, len(token_ids))
 
     def first(self, token_ids: Sequence[int]) -> int | None:
-        """How many tokens of a completion there are up to the one that completes a stop string; None: none does."""
+        """Number of tokens up to and including the first that completes a stop string; None if no token does."""
         counts = range(1, len(token_ids) + 1)
         return next((count for count in counts if self._completed(token_ids, 0, count)), None)
 
@@ -44,21 +44,21 @@ class StopStrings:
             return False
         size = self._window
         text = self._decode(token_ids[max(begin, end - size) : end])
-        while len(text) < self._longest and end - size > begin:  # tokens that say nothing
+        while len(text) < self._longest and end - size > begin:  # some tokens have no text
             size *= 2
             text = self._decode(token_ids[max(begin, end - size) : end])
         return any(string in text for string in self._strings)
 
     def _holds_an_end(self, text: str) -> bool:
-        """Whether a token with this text can complete a string: it has the last letter of one, or a part of a letter.
+        """Whether a token with this text can complete a string: it has the last character of one, or part of one.
 
-        Alone, a token may lose the space that it begins with.
+        A token that is decoded alone may lose its leading space.
         """
         return not text or "\ufffd" in text or any(end in text or end.isspace() for end in self._ends)
 
 
 def cut(completion: Completion, count: int) -> Completion:
-    """The first `count` tokens of a completion, which a stop string ended."""
+    """The first `count` tokens of a completion, with `finish="stop"`."""
     if count == len(completion.token_ids):
         spans = completion.versions
     else:

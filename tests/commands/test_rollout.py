@@ -226,7 +226,7 @@ def test_a_replay_of_a_foreign_run_is_refused_before_anything_is_played(counting
     replay = ["rollout", "counting", "--engine", "replay:first", "--out", "again"]
     refused = agentrl(*replay, "--n", "6", cwd=here, ok=False)
     assert refused.returncode == 1
-    assert "error: first: holds 4 of the 6 episodes that are to be said again: it lacks " in refused.stderr
+    assert "error: first: has 4 of the 6 episodes to replay: it lacks " in refused.stderr
     assert "'rollout/000004-count4#0', and has 'rollout/000000-count0#0', ..." in refused.stderr
     assert "Traceback" not in refused.stderr
     with RunDir.read(here / "again") as run:

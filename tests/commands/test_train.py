@@ -89,7 +89,7 @@ def test_training_on_a_foreign_run_is_refused_at_once(trainable: Path) -> None:
         run.add(make_episode("session-1", reward=1.0))
     refused = agentrl("train", "counting", "--engine", "replay:foreign", "--out", "run", cwd=here, ok=False)
     assert refused.returncode == 1
-    assert refused.stderr.startswith("error: foreign: holds 0 of the 12 episodes that are to be said again")
+    assert refused.stderr.startswith("error: foreign: has 0 of the 12 episodes to replay")
     assert "'train/00000/000-count0#0', and has 'session-1'" in refused.stderr
     assert "train.group_size" in refused.stderr
     assert not (here / "run").exists(), "no demonstration was played, and nothing was trained"

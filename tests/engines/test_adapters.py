@@ -182,6 +182,6 @@ async def test_servers_that_share_the_trainers_gpu_sleep_until_the_next_update(t
         await engine.sleep()
         server.sleeps = False
         await engine.update({"weight": torch.zeros(2)}, 3)
-        with pytest.raises(EngineError, match="keeps the GPU's memory: /sleep.* status 500"):
+        with pytest.raises(EngineError, match="does not free the GPU's memory: /sleep.* status 500"):
             await engine.sleep()
     assert server.controlled == [*UPDATE, "/sleep", "/wake_up", *UPDATE, "/sleep", "/wake_up", *UPDATE, "/sleep"]

@@ -75,7 +75,7 @@ def test_servers_get_the_gpus_that_the_trainer_has_not(
         ({}, "0", "1 server of 1 GPU each take 1, the trainer 1, and this process sees 1 GPU\n.*engine.colocate=sleep"),
         ({"replicas": 2, "tensor_parallel": 2}, "0,1,2,3", "2 servers of 2 GPUs each take 4, the trainer 1, and .* 4"),
         ({}, "", "this process sees 0 GPUs\n.*make vllm-cpu"),
-        ({"gpus": [4]}, "0,1,2,3", "GPU 4 is not there: this process sees 4 GPUs\n.*indices from 0 to 3"),
+        ({"gpus": [4]}, "0,1,2,3", "GPU 4 does not exist: this process sees 4 GPUs\n.*indices from 0 to 3"),
         ({"gpus": [2, 3]}, "0,1,2,3", "2 GPUs are named, and 1 server of 1 GPU each take 1"),
         ({"gpus": [0]}, "0,1,2,3", "GPU 0 is the trainer's\n.*from 1 on"),
     ],
@@ -104,7 +104,7 @@ def test_a_gpu_that_is_not_there_is_told_before_the_first_episode(
     tmp_path: Path, recipe: Any, on_gpus: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     see(monkeypatch, "0,1")
-    with pytest.raises(EngineError, match="GPU 7 is not there"):
+    with pytest.raises(EngineError, match="GPU 7 does not exist"):
         train_recipe(recipe("engine.gpus=[7]"), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

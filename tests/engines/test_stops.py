@@ -153,7 +153,7 @@ async def test_a_script_ends_where_sampling_would() -> None:
     # What ends so is closed as the template does.
     after = renderer.tokenizer.decode(renderer.extend(said.token_ids, [{"role": "user", "content": "Hm."}]))
     assert after.startswith("<|im_end|>\n<|im_start|>user\nHm.")
-    with pytest.raises(ValueError, match=r"goes on with '<look>y</look>' where sampling ends: one call a turn"):
+    with pytest.raises(ValueError, match=r"continues with '<look>y</look>' after a stop string: one call per turn"):
         await engine.generate([], sampling, "s")
 
 

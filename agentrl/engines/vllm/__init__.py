@@ -1,1 +1,1 @@
-"""The vLLM engine: servers started or attached, weights and adapters pushed to them."""
+"""The vLLM engine: starts servers or connects to running ones, and transfers weights and adapters to them."""

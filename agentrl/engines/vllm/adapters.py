@@ -1,4 +1,4 @@
-"""LoRA adapters on their way to vLLM servers: a folder and a name for each version."""
+"""Transfer of LoRA adapters to vLLM servers: a folder and a name for each version."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Adapter:
-    """What `update` of an engine that `takes_adapters` is given in place of all weights.
+    """A LoRA adapter, which `update` of an engine with `takes_adapters` accepts instead of all weights.
 
     Attributes:
-        save: writes it into a folder, in peft's format.
-        base: the weights that it was trained on, in the checkpoint's names; asked for only if a server holds others.
+        save: writes the adapter to a folder in peft's format.
+        base: returns the base weights under their checkpoint names; called only if a server has other weights.
     """
 
     save: Callable[[Path], None]
@@ -32,25 +32,26 @@ class Adapter:
 
 
 class NoAdapters(EngineError):
-    """The servers take no adapters, or not this one: send merged weights."""
+    """The servers do not accept adapters, or not this one. The trainer then sends merged weights."""
 
 
 class Shelf:
-    """The folders that the servers of one engine read adapters from. Each stays as long as a request may run under its
-    adapter: a server may drop an adapter from its memory meanwhile, and reads it again.
+    """The folders from which the servers of one engine read adapters.
+
+    A folder is kept while a request may use its adapter: a server may evict the adapter from memory and read it again.
 
     Args:
-        parent: a shared folder, for servers on other machines; default: in this machine's shared memory.
+        parent: shared folder, for servers on other machines; default: this machine's shared memory.
     """
 
     def __init__(self, parent: Path | None) -> None:
         self._parent = parent
         self._root: Path | None = None
-        # Servers know adapters by name, and outlive engines: another engine must not get this one's.
+        # Servers identify adapters by name, and may outlive this engine: names must differ between engines.
         self._tag = secrets.token_hex(4)
 
     async def put(self, adapter: Adapter, version: int) -> str:
-        """Writes an adapter; its name.
+        """Writes an adapter. Returns its name.
 
         Raises:
             EngineError: the folder is full or cannot be written.
@@ -59,18 +60,18 @@ class Shelf:
         try:
             if self._root is None:
                 self._root = Path(tempfile.mkdtemp(prefix="agentrl-adapters-", dir=shared_parent(self._parent)))
-                self._root.chmod(0o755)  # servers may run as somebody else
+                self._root.chmod(0o755)  # servers may run as another user
             await asyncio.to_thread(adapter.save, self._root / name)
         except (OSError, RuntimeError) as error:
             raise EngineError(
                 f"the adapter cannot be written: {error}",
                 place=str(self._parent or "shared memory"),
-                remedy="engine.weights_dir names a folder that has the room",
+                remedy="set engine.weights_dir to a folder with enough space",
             ) from error
         return name
 
     def folder(self, name: str) -> Path:
-        """Where an adapter lies."""
+        """The folder of an adapter."""
         assert self._root is not None
         return self._root / name
 
@@ -79,7 +80,7 @@ class Shelf:
         shutil.rmtree(self.folder(name), ignore_errors=True)
 
     def close(self) -> None:
-        """Removes all of them."""
+        """Removes all folders."""
         if self._root is not None:
             shutil.rmtree(self._root, ignore_errors=True)
             self._root = None

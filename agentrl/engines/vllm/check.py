@@ -1,4 +1,4 @@
-"""Whether a vLLM server fits a recipe: asked before the first episode, answered with what differs."""
+"""Compatibility check of a vLLM server with the recipe, before the first episode."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PROBE = 'Déjà vu:  naïve\n\ttest 12345 {"a": [1, 2]} 日本 🙂 </end>'
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What a server told.
+    """Properties of a server.
 
     Attributes:
         native: whether it has the native token endpoint.
-        world_size: its workers; 1 if it does not tell.
+        world_size: number of its workers; 1 if it does not report it.
     """
 
     model: str
@@ -51,16 +51,16 @@ class _WorldSize(msgspec.Struct):
 
 
 async def check_server(url: str, client: HttpClient, tokenizer: Tokenizer, *, retries: int) -> ServerFacts:
-    """Asks a server what it serves, and compares it with the recipe's tokenizer.
+    """Reads a server's properties, and compares its tokenizer and log-probabilities with what the recipe needs.
 
     Raises:
-        EngineError: it cannot be reached, is no vLLM server, or differs; says in what.
+        EngineError: it is unreachable, not a vLLM server, or incompatible; the message names the difference.
     """
     models = await _reach(url, client, retries)
     model = models.data[0]
     if model.max_model_len is None:
         raise EngineError(
-            "not a vLLM server: it does not tell max_model_len", place=url, remedy="engine: {use: openai}"
+            "not a vLLM server: it does not report max_model_len", place=url, remedy="engine: {use: openai}"
         )
     await _compare_tokenizers(url, client, model.id, tokenizer)
     await _check_logprobs(url, client, model.id, tokenizer)
@@ -83,7 +83,7 @@ async def _reach(url: str, client: HttpClient, retries: int) -> _Models:
 
 
 async def _compare_tokenizers(url: str, client: HttpClient, model: str, tokenizer: Tokenizer) -> None:
-    """Both ways: a text with every control token into ids, and ids from all over the vocabulary into text."""
+    """Compares both directions: a text with every control token to ids, and ids spread over the vocabulary to text."""
     remedy = "engine.urls and model.path must name the same model"
     text = PROBE + "".join(tokenizer.controls)
     ours = tokenizer.encode(text, special=True)
@@ -112,9 +112,9 @@ async def _compare_tokenizers(url: str, client: HttpClient, model: str, tokenize
 
 
 async def _check_logprobs(url: str, client: HttpClient, model: str, tokenizer: Tokenizer) -> None:
-    """The largest id is known, and log-probabilities are those of the distribution that was sampled from.
+    """Checks that the model has the largest token id, and that log-probabilities include the sampling settings.
 
-    Under `top_k=1` the sampled token has probability 1 after the sampler's settings, and less before.
+    With `top_k=1` the sampled token has probability 1 under the sampling settings, and less without them.
     """
     body = {
         "model": model,
@@ -135,7 +135,7 @@ async def _check_logprobs(url: str, client: HttpClient, model: str, tokenizer: T
         ) from None
     logprobs = choice.logprobs.token_logprobs if choice.logprobs else []
     if choice.token_ids is None or len(logprobs) != 1 or logprobs[0] is None:
-        raise EngineError("the server returns no token ids", place=url, remedy="it takes vLLM 0.32 or newer")
+        raise EngineError("the server returns no token ids", place=url, remedy="vLLM 0.32 or newer is required")
     if abs(logprobs[0]) > 1e-3:
         raise EngineError(
             "the server's log-probabilities ignore temperature and top_p: training on them would be biased",

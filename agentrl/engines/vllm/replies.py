@@ -1,4 +1,4 @@
-"""What vLLM servers reply: decoded in one pass, and made into completions."""
+"""Reply types of vLLM servers, and their conversion to completions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentrl.types.episode import VersionSpan
 from agentrl.types.errors import DeadPolicy, EngineError
 
 
-class _TokenLogprob(msgspec.Struct, gc=False):  # One a token: too many to be looked at by the collector.
+class _TokenLogprob(msgspec.Struct, gc=False):  # one per token: too many for the garbage collector
     token_id: int
     logprob: float | None
 
@@ -38,7 +38,7 @@ class NativeChoice(msgspec.Struct):
 
 
 class NativeResponse(msgspec.Struct):
-    """Of the native endpoint."""
+    """A reply of the native endpoint."""
 
     choices: list[NativeChoice]
 
@@ -58,24 +58,32 @@ class CompletionsChoice(msgspec.Struct):
 
 
 class CompletionsResponse(msgspec.Struct):
-    """Of `/v1/completions`."""
+    """A reply of `/v1/completions`."""
 
     choices: list[CompletionsChoice]
 
 
 def from_native(choice: NativeChoice, version: int) -> Completion:
-    """The completion of a reply of the native endpoint; `version`: of servers that were never updated."""
+    """The completion in a reply of the native endpoint.
+
+    Args:
+        version: version of the weights if the server reports none or was never updated.
+
+    Raises:
+        DeadPolicy: log-probabilities are not finite.
+        EngineError: tokens and log-probabilities do not match.
+    """
     content = (choice.logprobs.content if choice.logprobs else None) or []
     ids = choice.token_ids or []
     if [entry.token_id for entry in content] != ids:
-        raise EngineError("the server's log-probabilities belong to other tokens than it sampled")
+        raise EngineError("the server's log-probabilities do not belong to the tokens that it sampled")
     completion = _completion(ids, [entry.logprob for entry in content], choice.finish_reason, version)
     spans = [VersionSpan(_number(s.version, version), s.start, s.end) for s in choice.weight_versions or []]
     return msgspec.structs.replace(completion, versions=spans) if spans else completion
 
 
 def from_completions(choice: CompletionsChoice, version: int) -> Completion:
-    """The completion of a reply of `/v1/completions`, all of one version."""
+    """The completion in a reply of `/v1/completions`, with one version for all tokens. Raises as `from_native`."""
     logprobs = choice.logprobs.token_logprobs if choice.logprobs else []
     return _completion(choice.token_ids or [], logprobs, choice.finish_reason, version)
 
@@ -84,12 +92,12 @@ def _completion(ids: list[int], logprobs: Sequence[float | None], finish: str | 
     sure = [value for value in logprobs if value is not None]
     if len(ids) != len(logprobs):
         raise EngineError(f"{len(ids)} tokens came with the log-probabilities {list(logprobs)[:8]}")
-    if len(sure) < len(ids) or not math.isfinite(sum(sure)):  # JSON has no NaN: a null stands for it
+    if len(sure) < len(ids) or not math.isfinite(sum(sure)):  # JSON has no NaN: servers send null
         raise DeadPolicy(f"the log-probabilities of sampled tokens are not finite: {list(logprobs)[:8]}")
     reasons: dict[str | None, Literal["stop", "length"]] = {"stop": "stop", "length": "length"}
     return Completion(
         token_ids=ids,
-        # The sum of rounded probabilities may exceed 1 by a little.
+        # Rounding may make a probability slightly larger than 1.
         logprobs=sure if max(sure, default=0.0) <= 0.0 else [min(0.0, value) for value in sure],
         finish=reasons.get(finish, "abort"),
         versions=[VersionSpan(version, 0, len(ids))] if ids else [],
@@ -97,7 +105,7 @@ def _completion(ids: list[int], logprobs: Sequence[float | None], finish: str | 
 
 
 def joined(first: Completion, second: Completion) -> Completion:
-    """Two pieces of one completion."""
+    """Joins two consecutive pieces of one completion."""
     at = len(first.token_ids)
     versions = list(first.versions)
     for span in second.versions:
@@ -114,5 +122,5 @@ def joined(first: Completion, second: Completion) -> Completion:
 
 
 def _number(version: str, otherwise: int) -> int:
-    """A server that was never updated calls its version by a word."""
+    """The version as a number. A server that was never updated reports a word (`UNTRAINED`): `otherwise`."""
     return int(version) if version.isdecimal() else otherwise

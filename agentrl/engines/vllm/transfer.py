@@ -1,4 +1,4 @@
-"""How new weights reach vLLM servers, between its `/start_weight_update` and `/finish_weight_update`."""
+"""Weight transfer to vLLM servers: the step between `/start_weight_update` and `/finish_weight_update`."""
 
 from __future__ import annotations
 
@@ -20,38 +20,39 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Post = Callable[[Sequence[Replica], str, Any], Awaitable[list[Replica]]]
-"""Posts a body to servers; returns those that agreed. `VLLMEngine` notes why the others did not."""
+"""Posts a body to servers. Returns those that succeeded; `ServerControl` records why the others failed."""
 
 
 class Transfer(Protocol):
     """A backend of weight transfer.
 
-    Its constructor takes its own settings, and `folder` (that of `engine.weights_dir`, or None) if it asks for it.
+    The constructor takes the backend's own settings, and `folder` (`engine.weights_dir` or None) if it has such a
+    parameter.
 
     Attributes:
-        backend: its other side, as `--weight-transfer-config` of the servers names it.
+        backend: name of the receiving side, for `--weight-transfer-config` of the servers.
     """
 
     backend: str
 
     async def prepare(self, weights: Mapping[str, Tensor]) -> None:
-        """What can be done while the servers still sample. The weights must not change until `send` returns."""
+        """Does what is possible while the servers still sample. `weights` must not change until `send` returns."""
         ...
 
     async def send(self, replicas: Sequence[Replica], post: Post) -> list[Replica]:
-        """Sends all weights; returns the servers that have them."""
+        """Sends all weights. Returns the servers that received them."""
         ...
 
     async def close(self) -> None:
-        """Frees everything."""
+        """Frees all resources."""
         ...
 
 
 class FileTransfer:
-    """Through a .safetensors file that both sides see; the servers need the plug-in in `tools/vllm`.
+    """Transfers weights through a .safetensors file. The servers need the plug-in in `tools/vllm`.
 
     Args:
-        folder: a shared one, for servers on other machines; default: in this machine's shared memory.
+        folder: shared folder, for servers on other machines; default: this machine's shared memory.
     """
 
     backend = "file"
@@ -71,11 +72,11 @@ class FileTransfer:
             raise EngineError(
                 f"the weights cannot be written: {error}",
                 place=str(self.path),
-                remedy="engine.weights_dir names a folder that has the room",
+                remedy="set engine.weights_dir to a folder with enough space",
             ) from error
 
     async def send(self, replicas: Sequence[Replica], post: Post) -> list[Replica]:
-        """Has the servers read the file."""
+        """Makes the servers read the file, then removes it."""
         try:
             return await post(replicas, "/update_weights", {"update_info": {"path": str(self.path)}})
         finally:
@@ -93,10 +94,10 @@ class FileTransfer:
 
 
 class NcclTransfer:
-    """By broadcast between GPUs, in vLLM's packed format: this process is rank 0, the servers' workers follow.
+    """Broadcasts weights between GPUs with NCCL, in vLLM's packed format. This process is rank 0.
 
-    Needs vLLM importable here, and CUDA on both sides. Written to vLLM 0.32's protocol; the tests, which have no two
-    GPUs, do not run it.
+    Needs vLLM in this process, and CUDA on both sides. Written for the protocol of vLLM 0.32. The tests do not run it,
+    because it needs two GPUs.
     """
 
     backend = "nccl"
@@ -111,7 +112,7 @@ class NcclTransfer:
         self._weights = _unshared(weights)
 
     async def send(self, replicas: Sequence[Replica], post: Post) -> list[Replica]:
-        """Broadcasts every tensor, while the servers receive. It takes all members: with one less, none gets it."""
+        """Broadcasts every tensor to the servers. If a member of the group is missing, no server receives weights."""
         with needs("vllm"):
             from vllm.distributed.weight_transfer import packed_tensor
         if self._group is None:
@@ -141,13 +142,13 @@ class NcclTransfer:
         return received
 
     async def close(self) -> None:
-        """Leaves the group."""
+        """Destroys the process group."""
         if self._group is not None:
             self._group.destroy()
             self._group = None
 
     async def _open(self, replicas: Sequence[Replica], post: Post) -> None:
-        """The rendezvous: this process listens, every worker of every server joins under a rank of its own."""
+        """Opens the process group: this process listens, and every worker of every server joins with its own rank."""
         from vllm.distributed.weight_transfer import packed_tensor
         from vllm.distributed.weight_transfer.nccl_common import trainer_init
 
@@ -178,7 +179,7 @@ class NcclTransfer:
 
 def _with_backend(found: Any) -> type | None:
     if isinstance(found, type) and not isinstance(getattr(found, "backend", None), str):
-        raise TypeError("has no attribute 'backend', vLLM's name for the other side")
+        raise TypeError("has no attribute 'backend', vLLM's name of the receiving side")
     return any_class(found)
 
 
@@ -197,20 +198,20 @@ TRANSFERS: Registry[type] = Registry(
 
 
 def backend_of(settings: EngineSettings, base: Path) -> str:
-    """What servers call the other side of the transfer.
+    """The servers' name for the recipe's weight transfer.
 
     Raises:
-        RecipeError: there is no such transfer, it is none, or a setting does not fit.
+        RecipeError: there is no such transfer, the class is not one, or a setting is wrong.
     """
     backend: str = TRANSFERS.chosen(settings.transfer, base).plug_in.backend  # type: ignore[attr-defined]
     return backend
 
 
 def transfer_of(settings: EngineSettings, base: Path) -> Transfer:
-    """A new one.
+    """Makes the recipe's weight transfer.
 
     Raises:
-        RecipeError: as `backend_of`.
+        RecipeError: see `backend_of`.
     """
     folder = Path(settings.weights_dir) if settings.weights_dir else None
     transfer: Transfer = TRANSFERS.chosen(settings.transfer, base).make(folder=folder)
@@ -218,7 +219,7 @@ def transfer_of(settings: EngineSettings, base: Path) -> Transfer:
 
 
 def shared_parent(folder: Path | None) -> Path:
-    """Where files for servers go: `folder`, made if need be; without one, this machine's shared memory."""
+    """Parent folder of files for servers: `folder` (created if missing), or this machine's shared memory."""
     shared = Path("/dev/shm")
     parent = (folder or (shared if os.access(shared, os.W_OK) else Path(tempfile.gettempdir()))).absolute()
     parent.mkdir(parents=True, exist_ok=True)
@@ -226,7 +227,7 @@ def shared_parent(folder: Path | None) -> Path:
 
 
 def _unshared(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """One name for tensors that share their memory (a tied head): a checkpoint holds each once."""
+    """Keeps one name for tensors that share memory (a tied head), as checkpoints do."""
     seen: set[tuple[int, tuple[int, ...]]] = set()
     kept = {}
     for name, tensor in weights.items():
@@ -238,7 +239,7 @@ def _unshared(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _own_address() -> str:
-    """The address under which other machines reach this one; no packet is sent to find it."""
+    """This machine's address for other machines, from the routing table. Sends no packet."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))

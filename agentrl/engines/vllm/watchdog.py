@@ -1,11 +1,11 @@
-"""Beside a server: ends it, with all its processes, when the process that started it is gone, however that went.
+"""Watchdog of a server: stops the server and all its processes when the process that started it is gone.
 
-Run as a script, by path: `watchdog.py PARENT SECONDS COMMAND...`. It ends with the command's status. Asked to end
-(SIGTERM), or told by the kernel that its parent died, it asks the command's process group to end, and kills it SECONDS
-later. The server itself would not do: its workers, which hold the GPU's memory, outlive one that does not end in order.
+Run as a script, by path: `watchdog.py PARENT SECONDS COMMAND...`. It exits with the command's status. On SIGTERM, which
+the kernel also sends when the parent dies, it sends SIGTERM to the command's process group, and SIGKILL SECONDS later.
+A signal to the server alone is not enough: if the server crashes, its workers survive and keep the GPU's memory.
 
-The watchdog may be killed, too: Ray kills the children of a process that ends. A second one, which is nobody's child,
-then reads the end of a pipe, and does the same.
+The watchdog itself may be killed: Ray kills the children of a process that ends. A second watchdog, detached from it,
+then reads end of file from a pipe and stops the server in the same way.
 """
 
 import ctypes
@@ -38,22 +38,26 @@ def main() -> int:
     tell = second_watchdog(seconds)
     started.append(subprocess.Popen(command, start_new_session=True))
     os.write(tell, f"{started[0].pid}\n".encode())
-    if asked:  # in between
+    if asked:  # SIGTERM arrived before the server started
         end()
     status = started[0].wait()
-    send(started[0].pid, signal.SIGKILL)  # what it left behind
+    send(started[0].pid, signal.SIGKILL)  # processes that the server left behind
     os.write(tell, b"over")
     return status if status >= 0 else 128 - status
 
 
 def send(group: int, number: int) -> None:
-    """Signals a process group, if there is one."""
+    """Signals a process group, if it exists."""
     with suppress(ProcessLookupError):
         os.killpg(group, number)
 
 
 def second_watchdog(seconds: int) -> int:
-    """Starts a process that ends the server if we are gone before we said that it is over. Returns where to say it."""
+    """Starts a process that stops the server if this one is killed.
+
+    Returns:
+        File descriptor of a pipe: this process writes the server's process id to it, and `over` when the server ended.
+    """
     ours, tell = os.pipe()
     if child := os.fork():
         os.waitpid(child, 0)
