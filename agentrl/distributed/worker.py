@@ -134,7 +134,7 @@ class RolloutWorker:
             return sha
 
         if isinstance(self._backend, Pool) and context.sandbox_spec is not None:
-            # The worker does not know the next episodes: it keeps the pool full.
+            # Who comes after this episode is not known here: the pool is kept full.
             self._backend.prefetch([context.sandbox_spec] * self._backend.ahead)
         episode = await LocalPlayer(replace(context, put_blob=put_blob, on_failure=failures.append)).play(spec)
         return Played(episode, list(blobs.values()), failures)

@@ -106,7 +106,7 @@ class OpenAIEngine:
                 ) from None
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
-        """Keeps a reference to the session's messages, which grow during the episode."""
+        """Remembers where the conversation grows."""
         self._live[session] = (messages, {})
 
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
@@ -165,7 +165,7 @@ class OpenAIEngine:
         await self._client.close()
 
     def _as_sent(self, messages: list[Message], said: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
-        """The conversation in the API's format: its own messages unchanged, tool results with the ids of its calls."""
+        """The conversation in the API's form: its own messages word for word, results under the ids of its calls."""
         if not self._definitions:
             described = self._renderer.described(messages)
             return [
@@ -197,7 +197,7 @@ class OpenAIEngine:
                 arguments = read_json(call.function.arguments or "{}")
                 calls.append((call.function.name, arguments if isinstance(arguments, dict) else {"": arguments}))
             except ValueError:
-                # Broken JSON is kept: the parser reports the error to the model.
+                # Broken JSON stays broken: the parser tells the model what is wrong with it.
                 text += f'\n<tool_call>\n{{"name": "{call.function.name}", "arguments": {call.function.arguments}}}'
         return self._renderer.parser.format(text, calls) if calls else text
 

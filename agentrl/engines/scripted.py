@@ -6,8 +6,8 @@ A script is a generator function. It yields the model's turns and receives the m
         page = yield Say(calls=[("search", {"query": task.data["city"]})])
         yield Say("<answer>Paris</answer>")
 
-The renderer turns the text into tokens, and the episode uses the same runner, tools, rewards and store as any other.
-Log-probabilities are 0: a script's turn has probability 1.
+The text becomes tokens through the renderer, and the episode runs through the same runner, tools, rewards and
+store as any other. Log-probabilities are 0: the script says what it says with probability one.
 """
 
 from __future__ import annotations
