@@ -1,6 +1,7 @@
 """agentrl: multi-turn agentic reinforcement learning.
 
-For a task of your own: `Task`, `Tool`, `tool`, `ToolResult`, `ToolError`, `Say`, `Agent`, `ToolAgent`.
+For a task of your own: `Task`, `Tool`, `Environment`, `tool`, `ToolResult`, `Observation`, `ToolError`, `Say`,
+`Agent`, `ToolAgent`.
 To run: `rollout`, `train`, `evaluate`; of a stored run: `open_run`, `rescore`, `recredit`. The command line calls them
 too: `agentrl --help`; docs/python.md.
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from agentrl.engines.scripted import Say
     from agentrl.rollout.agent import Agent, ToolAgent
     from agentrl.rollout.session import Session
-    from agentrl.tools.base import Tool, ToolResult, tool
+    from agentrl.tools.base import Environment, Observation, Tool, ToolResult, tool
     from agentrl.types.episode import Episode
     from agentrl.types.errors import InfraError, ToolError
     from agentrl.types.task import Message, Task
@@ -39,9 +40,11 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "Agent": "agentrl.rollout.agent",
+    "Environment": "agentrl.tools.base",
     "Episode": "agentrl.types.episode",
     "InfraError": "agentrl.types.errors",
     "Message": "agentrl.types.task",
+    "Observation": "agentrl.tools.base",
     "Run": "agentrl.api.run",
     "Say": "agentrl.engines.scripted",
     "Session": "agentrl.rollout.session",
@@ -61,9 +64,11 @@ _MODULES = {
 
 __all__ = [
     "Agent",
+    "Environment",
     "Episode",
     "InfraError",
     "Message",
+    "Observation",
     "Recipe",
     "Run",
     "Say",

@@ -6,11 +6,10 @@ import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
-from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.api.task_check import check_tasks
 from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
 from agentrl.credit.registry import load_credit
-from agentrl.curriculum.curriculum import Curriculum, load_parts
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.distributed.launchers import check_launcher
 from agentrl.reporters.registry import trackers
@@ -54,8 +53,7 @@ def check(name: str, overrides: list[str]) -> CheckedRecipe:
     recipe = load_recipe(name, overrides)
     trained = [parts for stage, parts in _stages(recipe) if stage.kind == "rl"]
     parts = build(recipe)
-    for each in (parts, *trained):
-        _check_tasks(each)
+    names, *_ = [check_tasks(each) for each in (parts, *trained)]
     tasks, credit = load_tasks(recipe.tasks, recipe.base, recipe.seed), load_credit(recipe.credit, recipe.base)
     parts.open_backend()
     check_launcher(recipe)
@@ -63,7 +61,7 @@ def check(name: str, overrides: list[str]) -> CheckedRecipe:
     return CheckedRecipe(
         name=recipe.name,
         tasks=len(tasks),
-        tools=[definition["function"]["name"] for definition in parts.definitions],
+        tools=names,
         sandbox=parts.needs_sandbox,
         rewards={component.name: list(component.costs) for component in parts.rewards.components},
         credit=credit.estimator.name,
@@ -88,21 +86,3 @@ def _model(recipe: Recipe) -> str | None:
 def _stages(recipe: Recipe) -> list[tuple[Stage, Parts]]:
     """The stages of a recipe that trains, checked."""
     return check_stages(recipe) if recipe.stages or recipe.train is not None else []
-
-
-def _check_tasks(parts: Parts) -> None:
-    """Whether every task has what rewards, credit and curriculum read."""
-    recipe = parts.recipe
-    tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
-    if recipe.eval is not None and recipe.eval.tasks is not None:
-        load_tasks(recipe.eval.tasks, recipe.base, recipe.seed)
-    for task in tasks.tasks:
-        for component in parts.rewards.components:
-            component.check_task(task)
-        if parts.answer_scorer is not None:
-            parts.answer_scorer.golds(task)
-    if recipe.train is not None:
-        # Drawn once for every task: a part that reads what a task lacks says so here.
-        curriculum = Curriculum(load_parts(recipe.curriculum, recipe.base, recipe.scripts), seed=0, iterations=1)
-        curriculum.draw(tasks, len(tasks), recipe.train.group_size, recipe.agent.max_turns, iteration=0)
-    parts.renderer(ByteTokenizer()).start(tasks.at(0).instruction)

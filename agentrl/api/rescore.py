@@ -20,6 +20,7 @@ from agentrl.rewards.components import Component, RewardSet
 from agentrl.rollout.rescorer import Rescorer
 from agentrl.rollout.scheduler import RolloutScheduler
 from agentrl.sandbox.registry import BACKENDS
+from agentrl.sandbox.task_specs import TaskSpecs
 from agentrl.store.index import EpisodeRow
 from agentrl.store.rescored import Rescore, add, begin
 from agentrl.store.run_dir import RunDir
@@ -125,7 +126,7 @@ async def _score(
         SandboxDown, EngineDown: sandboxes, or the judge, failed for too many episodes in a row.
     """
     failures: list[str] = []
-    backend, spec = None, recipe.sandbox.spec
+    backend, specs = None, TaskSpecs(recipe.sandbox.spec)
 
     def store(episode: Episode) -> None:
         if episode.error is not None:
@@ -136,8 +137,8 @@ async def _score(
     try:
         if rewards.needs_fresh_sandbox:
             backend = BACKENDS.chosen(recipe.sandbox, recipe.base).make()
-            backend.preflight(spec)
-        player = Rescorer(rewards, run.get, recipe.limits, earlier, backend, spec)
+            backend.preflight(specs.spec)
+        player = Rescorer(rewards, run.get, recipe.limits, earlier, backend, specs)
         async with RolloutScheduler(
             player, concurrency=recipe.concurrency, limits=recipe.limits, store=store
         ) as scheduler:

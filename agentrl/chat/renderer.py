@@ -8,6 +8,8 @@ proves on representative conversations that this is what the template puts there
 
 from __future__ import annotations
 
+import copy
+import json
 import re
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
@@ -19,6 +21,9 @@ from agentrl.chat.template import KEEP_TURNS
 from agentrl.chat.tokenizer import CALL_ENDS, Tokenizer, break_up, control_pattern
 from agentrl.types.errors import RecipeError, RenderError
 from agentrl.types.task import Message
+
+KEPT = 64
+"""Sets of tools for which a renderer is kept: the episodes of a group have the same."""
 
 
 class Close(NamedTuple):
@@ -39,6 +44,7 @@ class Renderer:
     Args:
         parser: in whose format the tools are described where the template does not teach it.
         tools: definitions (`{"type": "function", "function": {...}}`). Empty: no tool is described.
+        describe: whether prompts describe tools, those of `for_tools` too.
 
     Attributes:
         stop_token_ids: tokens that end an assistant turn; the one that the template writes comes first.
@@ -48,8 +54,12 @@ class Renderer:
         RenderError: the template cannot be taken apart.
     """
 
-    def __init__(self, tokenizer: Tokenizer, parser: Parser, tools: Sequence[dict[str, Any]]) -> None:
-        self.tokenizer, self.parser, self.tools = tokenizer, parser, list(tools)
+    def __init__(
+        self, tokenizer: Tokenizer, parser: Parser, tools: Sequence[dict[str, Any]], *, describe: bool = True
+    ) -> None:
+        self.tokenizer, self.parser = tokenizer, parser
+        self.describe, self.tools = describe, list(tools) if describe else []
+        self._by_tools: dict[str, Renderer] = {}
         self.notes: list[str] = []
         self._texts: dict[int, str] = {}
         # A vocabulary without these tokens (a script's bytes) ends replies as its template does.
@@ -57,6 +67,7 @@ class Renderer:
         self._system_role = self._passes([{"role": "system", "content": PROBE}, USER])
         self._results = self._how_results_go()
         self._template_tools = self._tools_for_template()
+        self._template_describes = self._template_tools is not None if self.tools else None  # None: not known yet
         answered = [called_message("probe", self._results[1]), result("", self._results[1])]
         self._user_after_results = self._passes([USER, *answered, {"role": "user", "content": PROBE}])
         own_form = self._results[0] == "calls" and writes_calls_of(tokenizer, type(parser))
@@ -86,6 +97,31 @@ class Renderer:
         # behind prompts that open what this one opens.
         before = scaffold[: scaffold.index(STAND_IN)]
         self._leads = {self._opened_in(prompt): before.removeprefix(prompt) if before.startswith(prompt) else ""}
+
+    def for_tools(self, definitions: Sequence[dict[str, Any]]) -> Renderer:
+        """This renderer for other tools: what it found out about the template stays, for that is not of its tools.
+
+        Raises:
+            ValueError: the format cannot write a call of one of them.
+        """
+        key = json.dumps(definitions)
+        if key not in self._by_tools:
+            while len(self._by_tools) >= KEPT:
+                del self._by_tools[next(iter(self._by_tools))]
+            self._by_tools[key] = self._with(definitions)
+        return self._by_tools[key]
+
+    def _with(self, definitions: Sequence[dict[str, Any]]) -> Renderer:
+        other = copy.copy(self)
+        other.parser, other.tools = self.parser.for_tools(definitions), list(definitions) if self.describe else []
+        for name in other.parser.functions:
+            other.parser.example(name)
+        other._head, other._by_tools = None, {}
+        if self._template_describes is None:
+            other._template_tools = other._tools_for_template()
+        else:
+            other._template_tools = other.tools if other.tools and self._template_describes else None
+        return other
 
     def start(self, messages: Sequence[Message]) -> list[int]:
         """The tokens of the opening messages and of the generation prompt."""
@@ -166,6 +202,7 @@ class Renderer:
         if self._template_tools is None:
             return False
         self._template_tools = self._head = None
+        self._template_describes = False
         return True
 
     def system_in_user(self) -> bool:

@@ -19,6 +19,8 @@ class TaskSettings(Section, Short):
         None, description="With jsonl: the instruction; {field} is replaced by the row's value of this field."
     )
     id: str | None = Field(None, description="With jsonl: field with the task's id; default: the line number.")
+    tools: str | None = Field(None, description="With jsonl: field with the names or definitions of the task's tools.")
+    sandbox: str | None = Field(None, description="With jsonl: field with the task's changes of sandbox.spec.")
     limit: int | None = Field(None, gt=0, description="Use only this many tasks, from the front.")
     shuffle: bool = Field(False, description="Shuffle the tasks with the recipe's seed.")
 

@@ -45,7 +45,8 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
     "state": (
         lambda table: bool((table.state >= 0).any()),
         "no turn has a state key",
-        "give the tool a state_key() method that returns the state as text, or take an estimator without anchors",
+        "give the tool or the agent a state_key() method, and roll out with credit that reads it (--set credit=gigpo): "
+        "for others it is not called; or take an estimator without anchors",
     ),
     "action": (
         lambda table: table.action is not None,

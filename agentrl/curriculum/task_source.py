@@ -110,7 +110,7 @@ def _from_jsonl(settings: TaskSettings, base: Path) -> Iterator[Task]:
     path = (base / settings.jsonl).resolve()
     fields = _fields(settings.prompt)
     for number, place, row in read_rows(path, "tasks.jsonl"):
-        for name in [*fields, *([settings.id] if settings.id else [])]:
+        for name in [*fields, *filter(None, (settings.id, settings.tools, settings.sandbox))]:
             if name not in row:
                 raise TaskError(
                     f"the row has no field {name!r}",
@@ -119,11 +119,18 @@ def _from_jsonl(settings: TaskSettings, base: Path) -> Iterator[Task]:
                 )
         id = str(row[settings.id]) if settings.id else f"{path.stem}-{number}"
         try:
-            yield Task.of(id, settings.prompt.format(**row), **row)
+            yield _of_row(id, settings.prompt.format(**row), row, settings)
         except TaskError as error:
             raise TaskError(error.message, place=place, remedy=error.remedy) from None
         except ValueError as error:  # {price:d} of what is no number
             raise TaskError(f"does not fit the prompt {settings.prompt!r}: {error}", place=place) from None
+
+
+def _of_row(id: str, prompt: str, row: dict[str, Any], settings: TaskSettings) -> Task:
+    tools, sandbox = (row[field] if field else None for field in (settings.tools, settings.sandbox))
+    instruction = [{"role": "user", "content": prompt}]
+    made = Task(id=id, instruction=instruction, data=row, seed=row.get("seed", 0), tools=tools, sandbox=sandbox)
+    return made.checked()
 
 
 _BRACES = "{field} is replaced by the row's, braces of the text are written {{ and }}"

@@ -133,9 +133,9 @@ class RolloutWorker:
             blobs[sha] = data
             return sha
 
-        if isinstance(self._backend, Pool) and context.sandbox_spec is not None:
-            # Who comes after this episode is not known here: the pool is kept full.
-            self._backend.prefetch([context.sandbox_spec] * self._backend.ahead)
+        if isinstance(self._backend, Pool) and (wanted := context.sandbox_of(spec.task)) is not None:
+            # Who comes after this episode is not known here, likely its group: the pool is kept full.
+            self._backend.prefetch([wanted] * self._backend.ahead)
         episode = await LocalPlayer(replace(context, put_blob=put_blob, on_failure=failures.append)).play(spec)
         return Played(episode, list(blobs.values()), failures)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
 
-from agentrl.chat.formats.parser import read_json
+from agentrl.chat.formats.parser import definitions_of, read_json
 from agentrl.chat.renderer import Renderer
 from agentrl.config.engine import EngineSettings
 from agentrl.engines.http import HttpClient, Refused
@@ -60,6 +61,16 @@ class _ChatResponse(msgspec.Struct):
     usage: _TokenUsage | None = None
 
 
+@dataclass
+class _Live:
+    """An episode: the live conversation, how its tools are shown, and the API's own messages by their position."""
+
+    messages: list[Message]
+    renderer: Renderer
+    definitions: list[dict[str, Any]]
+    said: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+
 class OpenAIEngine:
     """Samples from `/chat/completions`.
 
@@ -89,7 +100,7 @@ class OpenAIEngine:
         self._api = Replicas(settings.urls, self._client, retries=settings.retries)
         self._settings, self._renderer = settings, renderer
         self._definitions = definitions if settings.native_tools else []
-        self._live: dict[str, tuple[list[Message], dict[int, dict[str, Any]]]] = {}
+        self._live: dict[str, _Live] = {}
 
     async def start(self) -> None:
         """Requests the list of models, to check URL and key.
@@ -107,7 +118,13 @@ class OpenAIEngine:
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
         """Remembers where the conversation grows."""
-        self._live[session] = (messages, {})
+        self._live[session] = _Live(messages, self._renderer, self._definitions)
+
+    def use_tools(self, session: str, renderer: Renderer) -> None:
+        """The tools of the episode, where they are not those of the recipe."""
+        live = self._live[session]
+        live.renderer = renderer
+        live.definitions = definitions_of(renderer.parser) if self._settings.native_tools else []
 
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
         """Samples the next message, as text in the recipe's format.
@@ -117,10 +134,10 @@ class OpenAIEngine:
             EngineError: no reply.
             Refused: the API rejects the request.
         """
-        messages, said = self._live[session]
+        live = self._live[session]
         body: dict[str, Any] = {
             "model": self._settings.model,
-            "messages": self._as_sent(messages, said),
+            "messages": self._as_sent(live),
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_tokens,
@@ -129,8 +146,8 @@ class OpenAIEngine:
             body["seed"] = sampling.seed & (1 << 31) - 1
         if sampling.stop:
             body["stop"] = list(sampling.stop[:STOPS])
-        if self._definitions:
-            body["tools"] = self._definitions
+        if live.definitions:
+            body["tools"] = live.definitions
         try:
             reply = await self._api.post("/chat/completions", body, _ChatResponse)
         except Refused as refused:
@@ -140,11 +157,11 @@ class OpenAIEngine:
         if not reply.choices:
             raise EngineError("the API gave no choice", place=self._api.all[0].url)
         choice = reply.choices[0]
-        said[len(messages)] = msgspec.to_builtins(choice.message)
-        text = self._as_text(choice.message)
+        live.said[len(live.messages)] = msgspec.to_builtins(choice.message)
+        text = _as_text(choice.message, live.renderer)
         if sampling.stop and not choice.message.tool_calls:
             text = self._stopped(text, sampling.stop, choice.finish_reason)
-        return self._completion(text, token_ids, choice.finish_reason, reply.usage)
+        return self._completion(live.renderer.demonstrate(text, token_ids), choice.finish_reason, reply.usage)
 
     async def score(
         self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
@@ -164,10 +181,11 @@ class OpenAIEngine:
         """Closes the connections."""
         await self._client.close()
 
-    def _as_sent(self, messages: list[Message], said: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    def _as_sent(self, live: _Live) -> list[dict[str, Any]]:
         """The conversation in the API's form: its own messages word for word, results under the ids of its calls."""
-        if not self._definitions:
-            described = self._renderer.described(messages)
+        messages, said = live.messages, live.said
+        if not live.definitions and not any(own.get("tool_calls") for own in said.values()):
+            described = live.renderer.described(messages)
             return [
                 {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
                 if message["role"] == "tool"
@@ -189,18 +207,6 @@ class OpenAIEngine:
                 sent.append({"role": role, "content": message["content"]})
         return sent
 
-    def _as_text(self, said: _ChatMessage) -> str:
-        text = said.content or ""
-        calls = []
-        for call in said.tool_calls or ():
-            try:
-                arguments = read_json(call.function.arguments or "{}")
-                calls.append((call.function.name, arguments if isinstance(arguments, dict) else {"": arguments}))
-            except ValueError:
-                # Broken JSON stays broken: the parser tells the model what is wrong with it.
-                text += f'\n<tool_call>\n{{"name": "{call.function.name}", "arguments": {call.function.arguments}}}'
-        return self._renderer.parser.format(text, calls) if calls else text
-
     def _stopped(self, text: str, strings: Sequence[str], finish: str | None) -> str:
         """The text up to and including the first stop string. APIs omit it, and accept only a few."""
         ends = [at + len(string) for string in strings if (at := text.find(string)) >= 0]
@@ -208,10 +214,7 @@ class OpenAIEngine:
             return text[: min(ends)]
         return self._renderer.parser.completed(text) if finish == "stop" else text
 
-    def _completion(
-        self, text: str, prompt: Sequence[int], finish: str | None, counts: _TokenUsage | None
-    ) -> Completion:
-        ids = self._renderer.demonstrate(text, prompt)
+    def _completion(self, ids: list[int], finish: str | None, counts: _TokenUsage | None) -> Completion:
         settings, usage = self._settings, None
         if counts is not None:
             cost = counts.prompt_tokens * settings.input_price + counts.completion_tokens * settings.output_price
@@ -224,3 +227,16 @@ class OpenAIEngine:
             versions=[VersionSpan(0, 0, len(ids))],
             usage=usage,
         )
+
+
+def _as_text(said: _ChatMessage, renderer: Renderer) -> str:
+    text = said.content or ""
+    calls = []
+    for call in said.tool_calls or ():
+        try:
+            arguments = read_json(call.function.arguments or "{}")
+            calls.append((call.function.name, arguments if isinstance(arguments, dict) else {"": arguments}))
+        except ValueError:
+            # Broken JSON stays broken: the parser tells the model what is wrong with it.
+            text += f'\n<tool_call>\n{{"name": "{call.function.name}", "arguments": {call.function.arguments}}}'
+    return renderer.parser.format(text, calls) if calls else text

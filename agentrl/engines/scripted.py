@@ -6,18 +6,21 @@ A script is a generator function. It yields the model's turns and receives the m
         page = yield Say(calls=[("search", {"query": task.data["city"]})])
         yield Say("<answer>Paris</answer>")
 
+One with a third parameter `tools` gets the definitions of what may be called now, a list that changes with the episode.
+
 The text becomes tokens through the renderer, and the episode runs through the same runner, tools, rewards and
 store as any other. Log-probabilities are 0: the script says what it says with probability one.
 """
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentrl.chat.formats.parser import Parser
+from agentrl.chat.formats.parser import Parser, definitions_of
 from agentrl.chat.renderer import Renderer
 from agentrl.engines.stops import StopStrings, cut
 from agentrl.types.engine import Completion, Sampling
@@ -33,7 +36,18 @@ class Say:
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
 
-Script = Callable[[Task, random.Random], Generator[Say, list[Message], None]]
+Script = Callable[..., Generator[Say, list[Message], None]]
+
+
+@dataclass
+class _Live:
+    """An episode's script, the live conversation, and how much of it the script has seen."""
+
+    script: Generator[Say, list[Message], None]
+    messages: list[Message]
+    renderer: Renderer
+    tools: list[dict[str, Any]]
+    seen: int = 0
 
 
 class ScriptedEngine:
@@ -50,14 +64,23 @@ class ScriptedEngine:
 
     def __init__(self, script: Script, renderer: Renderer, parser: Parser, script_name: str = "") -> None:
         self.script, self.renderer, self.parser, self.script_name = script, renderer, parser, script_name
-        self._live: dict[str, tuple[Generator[Say, list[Message], None], list[Message], int]] = {}
+        self._takes_tools = "tools" in inspect.signature(script).parameters
+        self._live: dict[str, _Live] = {}
 
     async def start(self) -> None:
         """Nothing to wait for."""
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
         """Starts the script of an episode. `messages` is the live conversation."""
-        self._live[session] = (self.script(task, random.Random(seed)), messages, 0)
+        tools = definitions_of(self.parser)
+        more = {"tools": tools} if self._takes_tools else {}
+        script = self.script(task, random.Random(seed), **more)
+        self._live[session] = _Live(script, messages, self.renderer, tools)
+
+    def use_tools(self, session: str, renderer: Renderer) -> None:
+        """The tools of the episode, where they are not those of the recipe."""
+        live = self._live[session]
+        live.renderer, live.tools[:] = renderer, definitions_of(renderer.parser)
 
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
         """The script's next turn, up to a stop string. After the script's end the turn is empty: the episode ends.
@@ -65,14 +88,14 @@ class ScriptedEngine:
         Raises:
             ValueError: the turn has text after a stop string, which a model could not sample.
         """
-        script, messages, seen = self._live[session]
+        live = self._live[session]
         try:
-            said = next(script) if seen == 0 else script.send(messages[seen:])
+            said = next(live.script) if live.seen == 0 else live.script.send(live.messages[live.seen :])
         except StopIteration:
             said = Say()
-        self._live[session] = (script, messages, len(messages) + 1)
-        text = self.parser.format(said.text, said.calls) if said.calls else said.text
-        ids = self.renderer.demonstrate(text, token_ids)
+        live.seen = len(live.messages) + 1
+        text = live.renderer.parser.format(said.text, said.calls) if said.calls else said.text
+        ids = live.renderer.demonstrate(text, token_ids)
         whole = Completion(
             token_ids=ids, logprobs=[0.0] * len(ids), finish="stop", versions=[VersionSpan(0, 0, len(ids))]
         )
@@ -98,7 +121,7 @@ class ScriptedEngine:
     def end_session(self, session: str) -> None:
         """Closes the script of an episode."""
         if (live := self._live.pop(session, None)) is not None:
-            live[0].close()
+            live.script.close()
 
     async def close(self) -> None:
         """Closes all scripts."""

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def may_be_sync(function: F) -> F:
+    """Marks an `async` method of a contract that a plug-in may define without `async`."""
+    function.__agentrl_may_be_sync__ = True  # type: ignore[attr-defined]
+    return function
 
 
 def misfit(found: type, contract: type) -> str | None:
@@ -39,7 +47,8 @@ def _differs(found: type, name: str, own: Any, asked: Callable[..., Any]) -> str
         inspect.signature(function).bind(*arguments, **named)
     except TypeError:
         return f"{name} takes {inspect.signature(function)}, and is called as {name}{inspect.signature(asked)}"
-    if inspect.iscoroutinefunction(asked) and not _may_be_awaited(function):
+    strict = not hasattr(asked, "__agentrl_may_be_sync__")
+    if strict and inspect.iscoroutinefunction(asked) and not _may_be_awaited(function):
         return f"{name} must be 'async def'"
     return None
 

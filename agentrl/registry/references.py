@@ -79,7 +79,8 @@ def _defined_in(module: ModuleType) -> dict[str, Any]:
 
     def imported(value: Any) -> bool:
         if not isinstance(value, type) and not inspect.isroutine(value):
-            return isinstance(value, ModuleType) or type(value).__module__ in ("typing", "__future__")
+            kind = type(value)
+            return kind is ModuleType or kind.__name__[0] == "_" or kind.__module__ in ("typing", "__future__")
         return not f"{value.__module__}.".startswith(f"{module.__name__}.")
 
     return {name: value for name, value in vars(module).items() if not imported(value)}

@@ -73,6 +73,21 @@ class Score:
 
 
 @dataclass(frozen=True)
+class Live:
+    """What an episode leaves beside its sandbox.
+
+    Attributes:
+        env: its first environment, still open.
+        tools: all of its tools.
+        info: of its environments.
+    """
+
+    env: Any = None
+    tools: Sequence[Any] = ()
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Component:
     """A reward function with its settings.
 
@@ -82,6 +97,7 @@ class Component:
         steps: applied in order to the returned value.
         required: without its value the episode is not scored.
         sandbox_required: it needs the sandbox of the episode.
+        live_need: what it needs that is gone when the episode has ended: `env`, `tools` or `sandbox`.
     """
 
     name: str
@@ -92,6 +108,7 @@ class Component:
     steps: tuple[Step, ...] = ()
     required: bool = False
     sandbox_required: bool = False
+    live_need: str | None = None
 
     @property
     def about(self) -> About:
@@ -133,7 +150,12 @@ class Component:
             )
 
     async def __call__(
-        self, task: Task, episode: Episode, sandbox: Sandbox | None = None, open_sandbox: OpenSandbox | None = None
+        self,
+        task: Task,
+        episode: Episode,
+        sandbox: Sandbox | None = None,
+        open_sandbox: OpenSandbox | None = None,
+        live: Live | None = None,
     ) -> tuple[Values, str]:
         """Scores an episode. Returns the outcome, or a list with one entry per turn, and a note.
 
@@ -148,6 +170,8 @@ class Component:
         own = episode.copied()  # a copy: functions must not change the record, nor what other functions see
         own_task = own.task if task is episode.task else task.copied()
         given: dict[str, Any] = {"task": own_task, "episode": own, "sandbox": sandbox, "component": self.name}
+        left = live or Live(info=own.info)
+        given |= {"env": left.env, "tools": list(left.tools), "info": msgspec.to_builtins(left.info)}
         fresh: list[Sandbox] = []
         found: Any
         value: Any
@@ -280,12 +304,14 @@ class RewardSet:
         episode: Episode,
         sandbox: Sandbox | None = None,
         open_sandbox: OpenSandbox | None = None,
+        live: Live | None = None,
     ) -> Score:
         """Scores an episode with all components, one after the other, because verifiers may share the sandbox.
 
         Args:
             sandbox: the sandbox as the episode left it; None if no tool needed one.
             open_sandbox: starts a fresh sandbox.
+            live: what else the episode leaves.
 
         Raises:
             RewardError, AgentRLError: as `Component`.
@@ -293,7 +319,7 @@ class RewardSet:
         found: dict[str, Values] = {}
         notes: dict[str, str] = {}
         for component in self.components:
-            found[component.name], note = await component(task, episode, sandbox, open_sandbox)
+            found[component.name], note = await component(task, episode, sandbox, open_sandbox, live)
             if note:
                 notes[component.name] = note
         return self.combine(episode, found, notes)
@@ -384,6 +410,7 @@ def _component(name: str, given: Any, base: Path) -> Component:
         steps=_steps(then, f"{place}.then"),
         required=about(function).required if required is None else bool(required),
         sandbox_required=_must_have("sandbox", function),
+        live_need=next((name for name in ("env", "tools", "sandbox") if _must_have(name, function)), None),
     )
 
 

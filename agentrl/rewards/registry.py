@@ -9,12 +9,13 @@ from typing import Any
 from agentrl.registry.registry import Registry, any_function
 from agentrl.rewards.declare import About, about
 
-GIVEN = ("task", "episode", "turn", "sandbox", "fresh_sandbox", "open_sandbox", "component")
+GIVEN = ("task", "episode", "turn", "sandbox", "fresh_sandbox", "open_sandbox", "component", "env", "tools", "info")
 """The inputs of reward functions, by parameter name; all other parameters are settings.
 
 `turn`: the function is called for every turn. `sandbox`: the sandbox as the episode left it. `fresh_sandbox`: a sandbox
-of the recipe's spec that the agent has not used. `open_sandbox`: an async function that starts one, for functions that
-need two, or do not always need one. `component`: the component's name in the recipe.
+of the task's spec that the agent has not used. `open_sandbox`: an async function that starts one, for functions that
+need two, or do not always need one. `component`: the component's name in the recipe. `env`: the first environment of
+the episode, still open. `tools`: its tool instances, environments among them. `info`: that of its environments.
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 from agentrl.registry.registry import Registry, subclass_of
 from agentrl.rollout.session import Session
@@ -25,12 +26,19 @@ class Agent(ABC):
         head = [{"role": "system", "content": system}] if system else []
         return [*head, *session.task.instruction]
 
+    def state_key(self) -> Any:
+        """The state that the next turn acts on, for anchor-state credit (GiGPO), as `Tool.state_key`. None: no opinion.
+
+        Asked before every turn where the recipe's credit reads states.
+        """
+        return None
+
 
 class ToolAgent(Agent):
-    """Generate, run the tool calls, show the results, until an answer, a tool that ends it, or a limit."""
+    """Generate, run the tool calls or ask the environment, until an answer, a tool that ends it, or a limit."""
 
     async def run(self, session: Session) -> None:
-        """The loop. A reply without any call is the answer.
+        """The loop. A reply without any call is the answer, unless an environment responds to it.
 
         Calls of a reply that also answers are run first, and its answer is not taken: the model gave it without having
         seen their results.
@@ -40,14 +48,12 @@ class ToolAgent(Agent):
             cut = session.turns[-1].finish == "length"
             if reply.calls:
                 await session.run_tools(reply)
-            elif reply.answer is not None:
-                session.finish("answer", reply.answer)
-            elif cut:
+            elif reply.answer is None and cut:
                 session.say(f"The reply was cut after {session.sampling.max_tokens} tokens: be shorter.")
-            elif reply.errors:
+            elif reply.answer is None and reply.errors:
                 await session.run_tools(reply)
-            else:
-                session.finish("answer", reply.text.strip())
+            elif await session.respond(reply) is None:
+                session.finish("answer", reply.text.strip() if reply.answer is None else reply.answer)
 
 
 AGENTS: Registry[type[Agent]] = Registry(

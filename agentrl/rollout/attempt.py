@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from agentrl.rewards.components import OpenSandbox, Score
+from agentrl.rewards.components import Live, OpenSandbox, Score
+from agentrl.rollout.agent import Agent
 from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.faults.failures import TookTooLong, Verdict, check_answers, describe, verdict, within
 from agentrl.rollout.information_gain import AnswerScorer
-from agentrl.rollout.session import EpisodeEnd, Session
+from agentrl.rollout.session import EpisodeEnd, Keyed, Session
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.store.codec import must_be_storable
 from agentrl.tools.base import Tool
+from agentrl.tools.calling import called
+from agentrl.tools.toolset import ToolBox
+from agentrl.tools.voice import info_of, openings
 from agentrl.types.episode import Episode, ErrorRecord
 from agentrl.types.errors import StoreError, asked_to_stop
 from agentrl.types.sandbox import Backend, Sandbox, SandboxSpec, SandboxUnavailable
@@ -32,7 +36,8 @@ class Attempt:
         self.context, self.spec, self.number = context, spec, number
         self.session: Session | None = None
         self.sandbox: Sandbox | None = None
-        self.tools: list[Tool] = []
+        self.box: ToolBox | None = None
+        self.info: dict[str, Any] = {}
         self.opened: list[Tool] = []
         self.stage, self.stop = "start", ""
         self.scored: Score | None = None
@@ -66,25 +71,27 @@ class Attempt:
     async def run(self) -> None:
         context, limits = self.context, self.context.limits
         task = self.spec.task.copied()  # the group's other episodes have the same task, and so has the record
-        self.tools = context.make_tools()
-        if context.backend is not None and context.sandbox_spec is not None:
+        self.box = box = context.tools.box(task)
+        if context.backend is not None and (spec := context.sandbox_of(task)) is not None:
             self._enter("sandbox")
-            self.sandbox = await self._start(context.backend, context.sandbox_spec, self.spec.id)
+            self.sandbox = await self._start(context.backend, spec, self.spec.id)
         self._enter("open")
-        async with within(limits.open_s, "opening the tools", "open_s", self.sandbox):
-            for tool in self.tools:
+        async with within(limits.open_s, "opening the tools", "limits.open_s", self.sandbox):
+            for tool in box.instances:
                 self.opened.append(tool)
-                await tool.open(task, self.sandbox)
-        seed = derive_seed(context.seed, "episode", self.spec.id)
-        self.session = session = Session(
-            self.spec.id, task, engine=context.engine, renderer=context.renderer, tools=self.tools,
-            sandbox=self.sandbox, sampling=context.sampling, limits=limits, seed=seed,
-            max_turns=self.spec.max_turns or context.max_turns, put_blob=context.put_blob, reserve=self._reserve,
-        )  # fmt: skip
+                await called(tool, tool.open, task, self.sandbox)
+            shown = await openings(box.environments)
         agent = context.make_agent()
+        self.session = session = Session(
+            self.spec.id, task, engine=context.engine, renderer=context.renderer, box=box,
+            sandbox=self.sandbox, sampling=context.sampling, limits=limits,
+            seed=derive_seed(context.seed, "episode", self.spec.id),
+            max_turns=self.spec.max_turns or context.max_turns, put_blob=context.put_blob, reserve=self._reserve,
+            keyed=_keyed(agent, box.instances) if context.keyed else (),
+        )  # fmt: skip
         self._enter("agent")
-        session.begin(agent.opening(session, context.system))
-        context.engine.begin_session(self.spec.id, task, session.messages, seed)
+        session.begin(agent.opening(session, context.system), shown)
+        session.begin_engine()
         try:
             async with asyncio.timeout(limits.episode_s) as wall:
                 await agent.run(session)
@@ -111,11 +118,15 @@ class Attempt:
         await self._score_gold()
         self._end_session()
         self._enter("score")
+        box = self.box
+        assert box is not None
+        self.info = info_of(box.environments)
+        live = Live(next(iter(box.environments), None), box.instances, self.info)
         # Components see the episode as it will be stored, only without its reward.
         try:
-            async with within(self.context.limits.score_s, "scoring", "score_s", self.sandbox):
+            async with within(self.context.limits.score_s, "scoring", "limits.score_s", self.sandbox):
                 self.scored = await self.context.rewards.score(
-                    self.spec.task, self.episode(), self.sandbox, self._open_verifier()
+                    self.spec.task, self.episode(), self.sandbox, self._open_verifier(), live
                 )
         except TookTooLong:
             if self.context.outage.lasts:
@@ -150,21 +161,21 @@ class Attempt:
 
     def _open_verifier(self) -> OpenSandbox | None:
         """Starts a fresh sandbox for a reward component, which closes it; None without a backend."""
-        backend, spec = self.context.backend, self.context.verifier_spec
-        if backend is None or spec is None:
+        backend = self.context.backend
+        if backend is None:
             return None
-        return partial(self._start, backend, spec, f"{self.spec.id}/verify")
+        return partial(self._start, backend, self.context.specs.of(self.spec.task), f"{self.spec.id}/verify")
 
     async def close(self) -> None:
         """Frees tools and sandbox; a failure here cannot change what the episode was."""
         self._end_session()
         self._enter("close")
-        closers = [tool.close() for tool in reversed(self.opened)]
+        closers: list[Coroutine[Any, Any, Any]] = [called(tool, tool.close) for tool in reversed(self.opened)]
         if self.sandbox is not None:
             closers.append(self.sandbox.close())
         for closer in closers:
             try:
-                async with within(self.context.limits.close_s, "closing", "close_s", None):
+                async with within(self.context.limits.close_s, "closing", "limits.close_s", None):
                     await closer
             except BaseException as error:
                 if asked_to_stop(error):
@@ -182,6 +193,7 @@ class Attempt:
             judged = self.judge(error)
             task = Task.of(self.spec.task.id, "")
             nothing: dict[str, Any] = {"prompt": [], "nodes": [], "turns": [], "drift": [], "answer": None}
+            nothing |= {"tools": None, "info": {}}
             episode = msgspec.structs.replace(self.episode(judged), task=task, **nothing)
         return episode, judged
 
@@ -209,6 +221,8 @@ class Attempt:
             timings={name: round(value, 6) for name, value in timings.items()},
             created_at=self.created_at,
             trainable=self.context.engine.trainable,
+            tools=session.definitions if session else None,
+            info=self.info,
         )  # fmt: skip
         return self.scored.onto(episode) if self.scored is not None and self.error is None else episode
 
@@ -218,3 +232,9 @@ class Attempt:
             self.timings[self.stage] = self.timings.get(self.stage, 0.0) + now - self._since
         self.stage, self._since = stage, now
         self.context.on_stage(self.spec.id, stage)
+
+
+def _keyed(agent: Agent, tools: Sequence[Tool]) -> list[Keyed]:
+    """Those that may know the state of the episode."""
+    knows = [tool for tool in tools if type(tool).state_key is not Tool.state_key]
+    return [*([agent] if type(agent).state_key is not Agent.state_key else []), *knows]

@@ -16,13 +16,13 @@ from typing import Any
 
 from agentrl.chat.formats.registry import AUTO, parser_of
 from agentrl.chat.proof import check
-from agentrl.chat.recognise import parser_for
+from agentrl.chat.recognise import TOOL, parser_for
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.template import template_text
 from agentrl.chat.tokenizer import ByteTokenizer, Tokenizer
 from agentrl.config.credit import InformationGain
 from agentrl.config.recipe import Recipe
-from agentrl.credit.registry import load_credit
+from agentrl.credit.registry import CreditAssigner, load_credit
 from agentrl.engines.registry import check_engine
 from agentrl.engines.scripted import Say, Script, ScriptedEngine
 from agentrl.registry.references import is_reference, load_object, wrong_kind
@@ -32,8 +32,10 @@ from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.information_gain import AnswerScorer
 from agentrl.sandbox.pool import Pool
 from agentrl.sandbox.registry import BACKENDS
-from agentrl.tools.base import Tool, toolbox
+from agentrl.sandbox.task_specs import TaskSpecs
+from agentrl.tools.base import Tool
 from agentrl.tools.registry import TOOLS
+from agentrl.tools.toolset import ToolEntry, ToolSet
 from agentrl.types.engine import Engine, Sampling
 from agentrl.types.errors import RecipeError, nearest
 from agentrl.types.sandbox import Backend
@@ -50,27 +52,36 @@ class Parts:
     """What a recipe comes to, without the engine.
 
     Attributes:
-        definitions: of the tools, as a chat template takes them.
+        tools: of all tasks together.
         needs_sandbox: whether some tool or reward wants that of the episode.
     """
 
     recipe: Recipe
-    make_tools: Callable[[], list[Tool]]
+    tools: ToolSet
     make_agent: Callable[[], Agent]
     rewards: RewardSet
-    definitions: list[dict[str, Any]]
     needs_sandbox: bool
+
+    def make_tools(self) -> list[Tool]:
+        """An instance of each tool, not opened."""
+        return self.tools.make()
+
+    @property
+    def definitions(self) -> list[dict[str, Any]]:
+        """Of the tools that are known before any is opened, as a chat template takes them."""
+        return self.tools.definitions
 
     def renderer(self, tokenizer: Tokenizer) -> Renderer:
         """The renderer of this recipe's conversations under a tokenizer; its template is checked."""
-        shown = self.definitions if self.recipe.agent.describe_tools else []
-        parser = parser_for(self.recipe.agent.format, tokenizer, self.definitions, self.recipe.base)
-        renderer = Renderer(tokenizer, parser, shown)
+        # Where tools are known only later, it is proven with one that stands for them.
+        definitions = self.definitions or ([TOOL] if self.tools.late else [])
+        parser = parser_for(self.recipe.agent.format, tokenizer, definitions, self.recipe.base)
+        renderer = Renderer(tokenizer, parser, definitions, describe=self.recipe.agent.describe_tools)
         check(renderer)
         renderer.check_stops(self.recipe.sampling.stop)
         for note in renderer.notes:
             _note_once(f"{tokenizer.name}: {note}")
-        return renderer
+        return renderer if definitions is self.definitions else renderer.for_tools(self.definitions)
 
     def opening(self, task: Task) -> list[Message]:
         """The messages that open an episode of the task; an agent of one's own may open it otherwise."""
@@ -87,7 +98,8 @@ class Parts:
             return
         lengths = []
         for task in tasks[:PROMPTS]:
-            lengths.append(len(renderer.start(self.opening(task))))
+            shown = renderer if task.tools is None else renderer.for_tools(self.tools.check(task))
+            lengths.append(len(shown.start(self.opening(task))))
             if lengths[-1] < max_context:
                 return
         if lengths:
@@ -124,7 +136,7 @@ class Parts:
         return RolloutContext(
             engine=engine,
             renderer=renderer,
-            make_tools=self.make_tools,
+            tools=self.tools,
             make_agent=self.make_agent,
             rewards=self.rewards,
             sampling=Sampling(
@@ -138,8 +150,8 @@ class Parts:
             seed=recipe.seed,
             system=recipe.agent.system,
             backend=backend,
-            sandbox_spec=recipe.sandbox.spec if backend is not None and self.needs_sandbox else None,
-            verifier_spec=recipe.sandbox.spec if self.rewards.needs_fresh_sandbox else None,
+            specs=TaskSpecs(recipe.sandbox.spec),
+            keyed=reads_states(load_credit(recipe.credit, recipe.base)),
             answer_scorer=self.answer_scorer if engine.trainable else None,
         )
 
@@ -165,7 +177,7 @@ class Parts:
                 raise wrong_kind(ref, self.recipe.base, place, kind, inspect.isgeneratorfunction)
             return script
         if name == "random":
-            return random_script(self.definitions)
+            return random_script
         names = [*self.recipe.scripts, "random"]
         raise RecipeError(
             f"the recipe {self.recipe.name!r} has no script {name!r}",
@@ -190,24 +202,22 @@ def build(recipe: Recipe) -> Parts:
     Raises:
         RecipeError: a name that cannot be found, a setting that does not fit, two tools of one name.
     """
-    make_tools = _tool_maker(recipe)
-    tools = make_tools()
-    definitions = [method.definition() for method in toolbox(tools).values()]
+    tools = _tool_set(recipe)
     rewards = RewardSet.from_recipe(
         {name: settings.spec for name, settings in recipe.rewards.items()}, recipe.base, recipe.gate
     )
     parts = Parts(
         recipe=recipe,
-        make_tools=make_tools,
+        tools=tools,
         make_agent=AGENTS.chosen(recipe.agent, recipe.base).make,
         rewards=rewards,
-        definitions=definitions,
-        needs_sandbox=rewards.needs_sandbox or any(tool.needs_sandbox for tool in tools),
+        needs_sandbox=rewards.needs_sandbox or any(entry.needs_sandbox for entry in tools.entries),
     )
+    _check_env(rewards, tools)
     for name in recipe.scripts:
         parts.script(name)
     if recipe.agent.format.use != AUTO:
-        parser_of(recipe.agent.format, definitions, recipe.base)
+        parser_of(recipe.agent.format, tools.definitions, recipe.base)
     BACKENDS.chosen(recipe.sandbox, recipe.base)
     check_engine(recipe.engine, recipe.base)
     if recipe.model is not None and recipe.model.template is not None:
@@ -215,31 +225,44 @@ def build(recipe: Recipe) -> Parts:
     return parts
 
 
-def _tool_maker(recipe: Recipe) -> Callable[[], list[Tool]]:
+def _tool_set(recipe: Recipe) -> ToolSet:
     chosen = [TOOLS.chosen(entry, recipe.base, f"tools.{index}") for index, entry in enumerate(recipe.tools)]
-    return lambda: [each.make() for each in chosen]
+    return ToolSet(tuple(ToolEntry.of(each.name, each.make) for each in chosen))
 
 
-def random_script(definitions: list[dict[str, Any]]) -> Script:
+def _check_env(rewards: RewardSet, tools: ToolSet) -> None:
+    """Raises where a reward needs the environment of the episode, and there can be none."""
+    asks = next((component for component in rewards.components if component.live_need == "env"), None)
+    if asks is not None and not any(entry.environment for entry in tools.entries):
+        raise RecipeError(
+            f"reward {asks.name!r} takes 'env', and no tool of the recipe is an Environment",
+            place=f"rewards.{asks.name}",
+            remedy="derive the tool from agentrl.Environment, or take 'tools'",
+        )
+
+
+def reads_states(credit: CreditAssigner) -> bool:
+    """Whether credit reads the states that turns acted on. Functions of a user's own may read everything."""
+    return "state" in credit.needs or (credit.estimator.source == "user code" and not credit.estimator.needs)
+
+
+def random_script(task: Task, rng: random.Random, tools: list[dict[str, Any]]) -> Generator[Say, list[Message], None]:
     """A policy that calls random tools with random arguments that fit their schema.
 
     Without tools it says a few of the words that it has read.
     """
+    words = " ".join(str(message["content"]) for message in task.instruction).split()
+    while True:
+        observed = yield _random_reply(tools, words, rng)
+        words += " ".join(str(message["content"]) for message in observed).split()[:200]
 
-    def say(words: list[str], rng: random.Random) -> Say:
-        if not definitions:
-            return Say(" ".join(rng.choices(words or ["nothing"], k=rng.randint(1, 4))))
-        function = rng.choice(definitions)["function"]
-        properties = function["parameters"]["properties"]
-        return Say(calls=[(function["name"], {k: _random_value(v, words, rng) for k, v in properties.items()})])
 
-    def play(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
-        words = " ".join(str(message["content"]) for message in task.instruction).split()
-        while True:
-            observed = yield say(words, rng)
-            words += " ".join(str(message["content"]) for message in observed).split()[:200]
-
-    return play
+def _random_reply(tools: list[dict[str, Any]], words: list[str], rng: random.Random) -> Say:
+    if not tools:
+        return Say(" ".join(rng.choices(words or ["nothing"], k=rng.randint(1, 4))))
+    function = rng.choice(tools)["function"]
+    properties = function["parameters"]["properties"]
+    return Say(calls=[(function["name"], {k: _random_value(v, words, rng) for k, v in properties.items()})])
 
 
 def _random_value(schema: dict[str, Any], words: list[str], rng: random.Random) -> Any:

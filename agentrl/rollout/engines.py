@@ -137,14 +137,18 @@ def needed_context(recipe: Recipe) -> int | None:
     for several calls a turn, and for one byte of a prompt.
 
     Returns:
-        None where code decides: an agent of one's own, or a curriculum.
+        None where code decides: an agent or environment of one's own, or a curriculum.
     """
     if is_reference(recipe.agent.use) or recipe.curriculum:
         return None
     sources = [recipe.tasks, recipe.eval.tasks if recipe.eval is not None else None]
     tasks = [task for each in sources if each is not None for task in load_tasks(each, recipe.base, recipe.seed).tasks]
     longest = max(len(msgspec.json.encode(task.instruction)) for task in tasks)
-    beside = len(msgspec.json.encode([recipe.agent.system, build(recipe).definitions]))
+    tools = build(recipe).tools
+    if any(entry.environment for entry in tools.entries):
+        return None
+    own = [tools.check(task) for task in tasks if task.tools is not None]
+    beside = max(len(msgspec.json.encode([recipe.agent.system, shown])) for shown in [tools.definitions, *own])
     observed = recipe.limits.observation_chars if recipe.tools else 0
     return longest + beside + TEMPLATE + recipe.agent.max_turns * (recipe.sampling.max_tokens + observed + TEMPLATE)
 

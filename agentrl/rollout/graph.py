@@ -6,6 +6,8 @@ the tip's path plus newly rendered tokens, so sampled tokens are never tokenised
 
 from __future__ import annotations
 
+from typing import Literal
+
 from agentrl.types.engine import Completion
 from agentrl.types.episode import Drift, Node
 
@@ -43,14 +45,14 @@ class TokenGraph:
         )
         return self.tip
 
-    def restart(self, token_ids: list[int], turn: int) -> None:
-        """Starts a new branch because the context was edited; counts it as drift."""
+    def restart(self, token_ids: list[int], turn: int, kind: Literal["context_edit", "tools"] = "context_edit") -> None:
+        """Starts a new branch because the context was edited, or the tools in it changed; counts it as drift."""
         shared = 0
         for old, new in zip(self.tokens, token_ids, strict=False):
             if old != new:
                 break
             shared += 1
-        self.drift.append(Drift(turn=turn, kind="context_edit", at_token=shared))
+        self.drift.append(Drift(turn=turn, kind=kind, at_token=shared))
         self.tip, self.tokens = -1, []
         self.append_rendered(token_ids)
 

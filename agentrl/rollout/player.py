@@ -58,8 +58,9 @@ class LocalPlayer:
     def expect(self, items: Sequence[EpisodeSpec]) -> None:
         """Checks as `check_expected`, and tells a pool how many sandboxes the episodes will take."""
         check_expected(self.context, items)
-        if isinstance(self.context.backend, Pool) and self.context.sandbox_spec is not None:
-            self.context.backend.prefetch([self.context.sandbox_spec] * len(items))
+        if isinstance(self.context.backend, Pool):
+            specs = [self.context.sandbox_of(item.task) for item in items]
+            self.context.backend.prefetch([spec for spec in specs if spec is not None])
 
     async def play(self, item: EpisodeSpec) -> Episode:
         """One episode."""
@@ -101,10 +102,16 @@ def check_expected(context: RolloutContext, specs: Sequence[EpisodeSpec]) -> Non
 
     Raises:
         CreditError: gold answers are to be scored, and a task has none.
+        TaskError: a task names a tool or a key of the sandbox that does not exist.
         StoreError: the run that is replayed lacks some.
     """
     if isinstance(context.engine, ReplayEngine):
         context.engine.require(spec.id for spec in specs)
+    for spec in specs:
+        if spec.task.tools is not None:
+            context.tools.part(spec.task)
+        if spec.task.sandbox is not None:
+            context.specs.of(spec.task)
     if context.answer_scorer is not None:
         for spec in specs:
             context.answer_scorer.golds(spec.task)

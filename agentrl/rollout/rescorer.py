@@ -9,13 +9,15 @@ from functools import partial
 import msgspec
 
 from agentrl.config.limits import Limits
-from agentrl.rewards.components import Component, OpenSandbox, RewardSet
+from agentrl.rewards.components import Component, Live, OpenSandbox, RewardSet
 from agentrl.rewards.steps import Values
 from agentrl.rollout.faults.failures import describe
 from agentrl.rollout.faults.outage import Outage
+from agentrl.sandbox.task_specs import TaskSpecs
 from agentrl.types.episode import Episode, Turn
 from agentrl.types.errors import InfraError, RecipeError
-from agentrl.types.sandbox import Backend, SandboxSpec
+from agentrl.types.sandbox import Backend
+from agentrl.types.task import Task
 
 
 class Rescorer:
@@ -24,7 +26,7 @@ class Rescorer:
     Args:
         read: the stored episode of an id.
         earlier: turn rewards that reward functions gave before; they are dropped.
-        backend: for components that ask for a fresh sandbox of `spec`.
+        backend: for components that ask for a fresh sandbox.
     """
 
     def __init__(
@@ -34,12 +36,10 @@ class Rescorer:
         limits: Limits,
         earlier: Collection[str],
         backend: Backend | None,
-        spec: SandboxSpec,
+        specs: TaskSpecs,
     ) -> None:
         self._rewards, self._read, self._limits, self._earlier = rewards, read, limits, earlier
-        self._open_sandbox: OpenSandbox | None = None
-        if backend is not None:
-            self._open_sandbox = partial(Outage().create, backend, spec, "reward", limits.sandbox_s)
+        self._backend, self._specs, self._outage = backend, specs, Outage()
 
     def expect(self, items: Sequence[str]) -> None:
         """They are stored."""
@@ -72,22 +72,31 @@ class Rescorer:
         found: dict[str, Values] = {}
         notes: dict[str, str] = {}
         for component in self._rewards.components:
-            if component.sandbox_required:
-                found[component.name] = _recorded(component, episode)
-                notes[component.name] = "as recorded: it needs the sandbox of the episode"
+            if (gone := component.live_need) is not None:
+                found[component.name] = _recorded(component, episode, gone)
+                notes[component.name] = f"as recorded: it needs the {gone} of the episode"
                 continue
-            found[component.name], note = await component(episode.task, bare, None, self._open_sandbox)
+            fresh, live = self._open_sandbox(episode.task), Live(info=bare.info)
+            found[component.name], note = await component(episode.task, bare, None, fresh, live)
             if note:
                 notes[component.name] = note
         return self._rewards.combine(bare, found, notes).onto(bare)
 
+    def _open_sandbox(self, task: Task) -> OpenSandbox | None:
+        if self._backend is None:
+            return None
+        return partial(self._outage.create, self._backend, self._specs.of(task), "reward", self._limits.sandbox_s)
 
-def _recorded(component: Component, episode: Episode) -> float | None:
+
+_INSTEAD = {"sandbox": "`fresh_sandbox` instead of `sandbox`", "env": "`info`", "tools": "`info` of an environment"}
+
+
+def _recorded(component: Component, episode: Episode, gone: str) -> float | None:
     if component.name not in episode.components:
         raise RecipeError(
-            f"component {component.name!r} needs the sandbox as the agent left it, which is gone",
+            f"component {component.name!r} needs the {gone} as the agent left it, which is gone",
             place=f"episode {episode.id}",
-            remedy="leave it out, or write it with `fresh_sandbox` instead of `sandbox`; a value that was recorded "
-            "under the same name is kept",
+            remedy=f"leave it out, or write it with {_INSTEAD[gone]}; a value that was recorded under the same name is "
+            "kept",
         )
     return episode.components[component.name]

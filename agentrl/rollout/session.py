@@ -8,16 +8,19 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
 from agentrl.chat.formats.parser import ParsedCall, Reply
 from agentrl.chat.renderer import Renderer
 from agentrl.config.limits import Limits
-from agentrl.rollout.faults.failures import LimitReached, check_answers
+from agentrl.rollout.faults.failures import LimitReached, check_answers, within
 from agentrl.rollout.graph import TokenGraph
-from agentrl.tools.base import Tool, ToolResult, toolbox
+from agentrl.tools.base import Observation, ToolResult
+from agentrl.tools.methods import ToolMethod
+from agentrl.tools.toolset import ToolBox
+from agentrl.tools.voice import answer_of, voices
 from agentrl.types import values
 from agentrl.types.engine import ContextOverflow, Engine, Sampling
 from agentrl.types.episode import CallRecord, Turn
@@ -30,6 +33,14 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+
+class Keyed(Protocol):
+    """What knows the state of the episode: an agent, a tool."""
+
+    def state_key(self) -> Any:
+        """The state that the next turn acts on."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -52,13 +63,14 @@ class SessionMisused(AgentRLError):
 class Session:
     """The conversation of one episode, its tokens, its tools and its limits.
 
-    An agent calls `generate`, then `run_tools`, until `outcome` is set or a limit ends it. Every message and token
-    that passes is recorded here; nothing else writes the record. What an agent or a tool hands in is checked here and
-    made what a record holds (`agentrl/types/values.py`).
+    An agent calls `generate`, then `run_tools` or `respond`, until `outcome` is set or a limit ends it. Every message
+    and token that passes is recorded here; nothing else writes the record. What an agent or a tool hands in is checked
+    here and made what a record holds (`agentrl/types/values.py`).
 
     Attributes:
         messages: a copy of the conversation so far, the sampled replies included.
         outcome: set by `finish`; the agent should return then.
+        definitions: of the tools that could be called at first; None: those of the recipe.
     """
 
     def __init__(
@@ -68,7 +80,7 @@ class Session:
         *,
         engine: Engine,
         renderer: Renderer,
-        tools: list[Tool],
+        box: ToolBox,
         sandbox: Sandbox | None,
         sampling: Sampling,
         limits: Limits,
@@ -76,11 +88,12 @@ class Session:
         seed: int,
         put_blob: Callable[[bytes], str] | None = None,
         reserve: Callable[[Sequence[int]], int] = lambda prompt: 0,
+        keyed: Sequence[Keyed] = (),
     ) -> None:
         self.id, self.task, self.sandbox = episode_id, task, sandbox
-        self.engine, self.renderer = engine, renderer
+        self.engine, self.renderer, self._recipes_renderer = engine, renderer, renderer
         self.sampling, self.limits, self.max_turns = sampling, limits, max_turns
-        self.tools, self.methods = tools, toolbox(tools)
+        self.tools, self.methods = box.instances, box.read()
         self.seed = seed
         self.messages: list[Message] = []
         self.opening: list[Message] = []
@@ -89,20 +102,36 @@ class Session:
         self.outcome: EpisodeEnd | None = None
         self.stage = "agent"
         self.seconds = {"generate": 0.0, "tools": 0.0}
-        self._put_blob, self._reserve = put_blob, reserve
+        self._box, self._put_blob, self._reserve, self._keyed = box, put_blob, reserve, keyed
         self._pending: list[Message] = []
         self._locks: dict[int, asyncio.Lock] = {}
         self._under_way = ""
+        self.definitions: list[dict[str, Any]] | None = None
+        self._offered: list[dict[str, Any]] | None = None
+        self._changed: list[dict[str, Any]] | None = None
+        box.check()
+        if not box.as_in_recipe:
+            self._show(self.methods)
 
     @cached_property
     def rng(self) -> random.Random:
         """For agents that draw random numbers; fixed by the episode's id and the run's seed."""
         return random.Random(self.seed)
 
-    def begin(self, messages: list[Message]) -> None:
-        """Opens the conversation. It is rendered for the first reply: until then, `say` adds to it."""
-        self.opening = values.messages(messages, "the opening")
+    def begin(self, messages: list[Message], shown: Sequence[Message] = ()) -> None:
+        """Opens the conversation. It is rendered for the first reply: until then, `say` adds to it.
+
+        Args:
+            shown: what the environments open with, checked.
+        """
+        self.opening = [*values.messages(messages, "the opening"), *shown]
         self.messages[:] = map(dict, self.opening)
+
+    def begin_engine(self) -> None:
+        """Tells the engine that the episode starts."""
+        self.engine.begin_session(self.id, self.task, self.messages, self.seed)
+        if self.definitions is not None:
+            self._tell_engine()
 
     async def generate(self, *, agent: str = "agent") -> Reply:
         """One model turn.
@@ -121,11 +150,13 @@ class Session:
     async def _generate(self, agent: str) -> Reply:
         if len(self.turns) >= self.max_turns:
             raise LimitReached("turns")
+        if self._box.changes:
+            self._read_tools()
         self._render_pending()
         prompt = self.graph.tokens
         if len(prompt) + self._reserve(prompt) >= self.engine.max_context:
             raise ContextOverflow(f"{len(prompt)} tokens, the engine takes {self.engine.max_context}")
-        state = self._state()
+        state = self._state() if self._keyed else None
         sampling = msgspec.structs.replace(
             self.sampling,
             stop_token_ids=tuple(self.renderer.stop_token_ids),
@@ -154,8 +185,10 @@ class Session:
                 agent=agent,
                 generate_s=seconds,
                 usage=completion.usage,
+                tools=self._changed,
             )
         )
+        self._changed = None
         return reply
 
     async def run_tools(self, reply: Reply) -> list[ToolResult]:
@@ -199,6 +232,48 @@ class Session:
             if result.done and self.outcome is None:
                 self.finish("answer" if result.answer is not None else "tool", result.answer)
         return results
+
+    async def respond(self, reply: Reply) -> Observation | None:
+        """Asks the environments, in order, what follows a reply without a tool call, and appends the first answer.
+
+        Returns:
+            None if none of them answers: the reply is the final one.
+
+        Raises:
+            TookTooLong: an environment did not answer within its `timeout_s`.
+            SessionMisused: another `generate`, `run_tools` or `respond` of this session is under way.
+        """
+        asked = voices(self._box.environments)
+        if not asked:
+            return None
+        self._alone("respond()")
+        started, self.stage = time.perf_counter(), "tools"
+        try:
+            for voice in asked:
+                name = type(voice).__name__
+                async with within(voice.timeout_s, f"{name}.respond", f"timeout_s of {name}", self.sandbox):
+                    said = await answer_of(voice, reply)
+                if said is not None:
+                    self._hear(said, time.perf_counter() - started)
+                    return said
+            return None
+        finally:
+            self._under_way, self.stage = "", "agent"
+
+    def _hear(self, said: Observation, seconds: float) -> None:
+        last, given = self.turns[-1], values.rewards(said.rewards, "respond")
+        text, _ = cut_middle(said.text, self.limits.observation_chars)
+        message: Message = {"role": said.role, "content": text}
+        self.seconds["tools"] += seconds
+        self.turns[-1] = msgspec.structs.replace(
+            last,
+            observations=[*last.observations, message],
+            rewards=values.added(last.rewards, given),
+            tools_s=last.tools_s + seconds,
+        )
+        self._append([message])
+        if said.done and self.outcome is None:
+            self.finish("answer" if said.answer is not None else "tool", said.answer)
 
     def say(self, text: str, *, role: str = "user") -> None:
         """Appends a message that no tool produced, for example a hint of the agent.
@@ -348,8 +423,39 @@ class Session:
             self._pending = []
 
     def _state(self) -> str | None:
-        keys = [(tool, key) for tool in self.tools if (key := tool.state_key()) is not None]
-        return "|".join(values.state_key(key, type(tool).__name__) for tool, key in keys) if keys else None
+        keys = [(each, key) for each in self._keyed if (key := each.state_key()) is not None]
+        return "|".join(values.state_key(key, type(each).__name__) for each, key in keys) if keys else None
+
+    def _read_tools(self) -> None:
+        """What may be called in the turn to come. If prompts describe it and it changed, a new branch starts."""
+        self.methods, shown = self._box.read(), self.renderer.tools
+        definitions = [method.definition() for method in self.methods.values()]
+        if definitions == self._offered:
+            return
+        self._show(self.methods)
+        self._tell_engine()
+        if not self.turns:
+            return
+        self._changed = definitions
+        if self.renderer.tools != shown:
+            self._pending = []
+            self.graph.restart(self.renderer.start(self.messages), turn=len(self.turns), kind="tools")
+
+    def _show(self, methods: dict[str, ToolMethod]) -> None:
+        """Takes the renderer, and the stop strings, of other tools than the recipe's."""
+        self._offered = [method.definition() for method in methods.values()]
+        if not self.turns:
+            self.definitions = self._offered
+        before = self.renderer.parser.stops()
+        self.renderer = self._recipes_renderer.for_tools(self._offered)
+        own = tuple(stop for stop in self.sampling.stop if stop not in before)
+        stops = (*own, *self.renderer.parser.stops())
+        if stops != self.sampling.stop:
+            self.sampling = msgspec.structs.replace(self.sampling, stop=stops)
+
+    def _tell_engine(self) -> None:
+        if (use_tools := getattr(self.engine, "use_tools", None)) is not None:
+            use_tools(self.id, self.renderer)
 
 
 async def _together(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

@@ -7,14 +7,14 @@ from functools import partial
 from typing import Any
 
 from agentrl.registry.registry import Registry
-from agentrl.tools.base import FunctionTool, Tool
+from agentrl.tools.base import Environment, FunctionTool, Tool
 
 
 def _tool(found: Any) -> Callable[..., Tool] | None:
-    """Makes instances: a Tool subclass does, and so does a `@tool` function once it is wrapped."""
+    """Makes instances: a Tool subclass does, and so does a `@tool` function or one from a schema once it is wrapped."""
     if hasattr(found, "__agentrl_tool__"):
         return partial(FunctionTool, found)
-    return found if isinstance(found, type) and issubclass(found, Tool) and found is not Tool else None
+    return found if isinstance(found, type) and issubclass(found, Tool) and found not in (Tool, Environment) else None
 
 
 TOOLS: Registry[Callable[..., Tool]] = Registry(
@@ -27,7 +27,7 @@ TOOLS: Registry[Callable[..., Tool]] = Registry(
         "search": "agentrl.tools.search:Search",
         "answer": "agentrl.tools.answer:Answer",
     },
-    wanted="a Tool subclass or @tool function",
+    wanted="a Tool or Environment subclass, a @tool function or tool.from_schema(...)",
     accept=_tool,
     contracts=[Tool],
 )

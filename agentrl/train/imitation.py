@@ -42,11 +42,11 @@ class Imitation:
                 continue
             script, lr, ids = asked
             demos = await self._play(script, f"{self._record.stage.prefix}{part.name}/{iteration:05d}", ids, iteration)
-            samples = [Conversation.of(demo).sample(self._renderer) for demo in demos]
+            samples = [sample for demo in demos for sample in Conversation.of(demo).samples(self._renderer)]
             if samples:
                 fit = partial(self._trainer.fit, samples, CROSS_ENTROPY, lr, fresh=True)
                 taught = await self._compute.call(fit)
-                metrics |= {f"{part.name}_loss": taught["loss"], f"{part.name}_tasks": float(len(samples))}
+                metrics |= {f"{part.name}_loss": taught["loss"], f"{part.name}_tasks": float(len(demos))}
         return metrics
 
     async def _play(self, script: str, prefix: str, ids: list[str], iteration: int) -> list[Episode]:

@@ -49,6 +49,9 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
 class Engine(Protocol):
     """A source of completions.
 
+    An engine that shows tools to its model itself may have a method `use_tools(session, renderer)`: it is told the
+    renderer of an episode whose tools are not those of the recipe, after `begin_session` and when they change.
+
     Attributes:
         name: for records and messages.
         trainable: whether tokens and log-probabilities are exact, so that episodes may be trained on.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -98,6 +98,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         gold_logprob: mean log-probability of the gold answer's tokens given everything before this turn, None if it
             was not scored (`agentrl/rollout/information_gain.py`).
         usage: of an engine that is paid by the token.
+        tools: definitions of what could be called from this turn on, where that had changed.
     """
 
     index: int
@@ -114,6 +115,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tools_s: float = 0.0
     gold_logprob: float | None = None
     usage: Usage | None = None
+    tools: list[dict[str, Any]] | None = None
 
     @property
     def valid(self) -> bool:
@@ -122,10 +124,14 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True):
-    """A place where the next prompt did not extend the tokens so far: a new branch starts there."""
+    """A place where the next prompt did not extend the tokens so far: a new branch starts there.
+
+    Attributes:
+        kind: `tools`: the tools changed, which the prompt describes.
+    """
 
     turn: int
-    kind: Literal["template", "retokenisation", "context_edit"]
+    kind: Literal["template", "retokenisation", "context_edit", "tools"]
     at_token: int
 
 
@@ -190,6 +196,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             `information_gain`, `close`; and in `total`.
         created_at: Unix time when the episode started.
         trainable: whether tokens and log-probabilities are those of a policy; training refuses the episode if not.
+        tools: definitions of what could be called in the first turn; None: the tools of the recipe.
+        info: of its environments, as they were when it ended.
     """
 
     id: str
@@ -214,6 +222,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     timings: dict[str, float] = {}
     created_at: float = 0.0
     trainable: bool = True
+    tools: list[dict[str, Any]] | None = None
+    info: dict[str, Any] = {}
 
     @property
     def scored(self) -> bool:

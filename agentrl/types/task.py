@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ Message = dict[str, Any]
 """A chat message as chat templates take it: `role`, `content`, and for tool results `name` and `tool_call_id`."""
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True):
+class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One task. Frozen: an episode may read it, never write it.
 
     Attributes:
@@ -21,22 +22,36 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         instruction: the messages that open the episode. A plain string is taken as one user message by `Task.of`.
         data: what tools and rewards need (gold answers, files, ...). Never shown to the model.
         seed: for tools that draw random numbers.
+        tools: what the model may call in its episodes: names of tools or entries of the recipe, and definitions (as
+            APIs take them) that an environment of the recipe runs. None: all tools of the recipe.
+        sandbox: keys of `sandbox.spec` that differ from the recipe's.
     """
 
     id: str
     instruction: list[Message]
     data: dict[str, Any] = {}
     seed: int = 0
+    tools: list[str | dict[str, Any]] | None = None
+    sandbox: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, id: str, instruction: str | list[Message], /, **data: Any) -> Task:
+    def of(
+        cls,
+        id: str,
+        instruction: str | list[Message],
+        /,
+        *,
+        tools: Sequence[str | Mapping[str, Any]] | None = None,
+        sandbox: Mapping[str, Any] | None = None,
+        **data: Any,
+    ) -> Task:
         """Makes a task; `data` is given as keywords (`seed` too, if the tools draw random numbers).
 
         Raises:
             TaskError: what was given is no JSON, and would not come back from a run's records as it went in.
         """
         messages = [{"role": "user", "content": instruction}] if isinstance(instruction, str) else instruction
-        return _checked(values.text(id), messages, data, data.get("seed", 0))
+        return _checked(values.text(id), messages, data, data.get("seed", 0), tools, sandbox)
 
     def checked(self) -> Task:
         """A copy of this task in plain JSON, for one that `of` did not make.
@@ -44,24 +59,45 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             TaskError: as `of`.
         """
-        return _checked(values.text(self.id), self.instruction, self.data, self.seed)
+        return _checked(values.text(self.id), self.instruction, self.data, self.seed, self.tools, self.sandbox)
 
     def copied(self) -> Task:
         """This task with lists and dicts of its own: what user code does to them stays there."""
-        return msgspec.structs.replace(
-            self, instruction=msgspec.to_builtins(self.instruction), data=msgspec.to_builtins(self.data)
-        )
+        own = {name: msgspec.to_builtins(getattr(self, name)) for name in ("instruction", "data", "tools", "sandbox")}
+        return msgspec.structs.replace(self, **own)
 
 
-def _checked(id: str, instruction: Any, data: Any, seed: Any) -> Task:
+def _checked(id: str, instruction: Any, data: Any, seed: Any, tools: Any, sandbox: Any) -> Task:
     try:
         return Task(
             id=id,
             instruction=values.messages(instruction, "the instruction"),
             data=values.plain(data, ("data",)),
             seed=int(seed),
+            tools=_tools(tools),
+            sandbox=_sandbox(sandbox),
         )
     except values.ValueRefused as error:
         raise TaskError(error.message, place=f"task {id!r}", remedy=error.remedy) from None
     except (TypeError, ValueError, OverflowError) as error:
         raise TaskError(f"seed is {seed!r}: {error}", place=f"task {id!r}", remedy="give a whole number") from None
+
+
+def _tools(given: Any) -> list[str | dict[str, Any]] | None:
+    if given is None:
+        return None
+    plain = values.plain(list(given) if isinstance(given, list | tuple) else given, ("tools",))
+    if not isinstance(plain, list) or not all(isinstance(item, str | dict) for item in plain):
+        raise values.ValueRefused(
+            f"tools is {plain!r:.80}", remedy='give a list of names and definitions: ["search", {"name": ...}]'
+        )
+    return plain
+
+
+def _sandbox(given: Any) -> dict[str, Any] | None:
+    plain = values.plain(given, ("sandbox",))
+    if plain is not None and not isinstance(plain, dict):
+        raise values.ValueRefused(
+            f"sandbox is {plain!r:.80}", remedy='give keys of sandbox.spec: {"image": ..., "files": {...}}'
+        )
+    return plain

@@ -12,6 +12,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from agentrl.chat.formats.parser import signature_lines
 from agentrl.store import rescored
 from agentrl.store.codec import StoredCredit
 from agentrl.store.index import EpisodeRow
@@ -130,6 +131,8 @@ def show_episode(
     episode = run.get(run.resolve(name))
     credit = run.credit(episode.id)
     yield _episode_head(episode, credit, rescored.of_episode(run.path, episode.id))
+    if episode.tools is not None:
+        yield _tools("tools", episode.tools)
     for message in episode.prompt:
         yield _message(message)
     drift = {item.turn: item for item in episode.drift}
@@ -138,6 +141,8 @@ def show_episode(
         if turn.index in drift:
             mark = drift[turn.index]
             yield Rule(Text(f"drift: {mark.kind} at token {mark.at_token}", "yellow"), style="yellow")
+        if turn.tools is not None:
+            yield _tools("tools from here on", turn.tools)
         yield _turn_head(turn, credit, scale)
         yield Text(turn.text)
         for call in turn.calls:
@@ -239,6 +244,8 @@ def _episode_head(episode: Episode, credit: StoredCredit | None, again: Mapping[
             total = sum(turn.get(component) or 0.0 for turn in score.turns)
             line.append(f"  {component} ", "dim").append_text(_number(total)).append(" over turns", "dim")
         lines += [line, *_why(score.gates, score.notes)]
+    if episode.info:
+        lines.append(Text(f"info: {json.dumps(episode.info, ensure_ascii=False)}"))
     times = "  ".join(f"{stage} {seconds:.2f}" for stage, seconds in episode.timings.items())
     if times:
         lines.append(Text(f"seconds: {times}", "dim"))
@@ -266,6 +273,13 @@ def _turn_head(turn: Turn, credit: StoredCredit | None, scale: float) -> Text:
     if turn.finish != "stop":
         head.append(f"  [{turn.finish}]", "yellow")
     return head
+
+
+def _tools(title: str, definitions: list[dict[str, Any]]) -> Text:
+    """What could be called, a line each, without descriptions."""
+    functions = [{"function": {**each["function"], "description": ""}} for each in definitions]
+    lines = [line for line in signature_lines(functions).splitlines() if line.startswith("- ")]
+    return Text.assemble((f"{title}:", "bold blue"), "\n  ", "\n  ".join(lines) or "none")
 
 
 def _message(message: dict[str, Any]) -> Text:

@@ -21,7 +21,11 @@ def test_a_stored_run_is_credited_again(counting: Path) -> None:
     here = counting.parent
     roll = ("rollout", "counting", "--n", "8", "--group-size", "4", "--agent", "hasty", "--out", "run")
     agentrl(*roll, "--set", "credit={use: dr_grpo, weighting: turn}", cwd=here)
-    table = agentrl("credit", "run", "--estimator", "gigpo", "--set", "gamma=0.9", "--limit", "2", cwd=here).stdout
+    refused = agentrl("credit", "run", "--estimator", "gigpo", cwd=here, ok=False).stderr
+    assert "no turn has a state key" in refused, "states are noted for credit that reads them alone"
+    assert "--set credit=gigpo" in refused
+    agentrl(*roll[:-1], "keyed", "--set", "credit=gigpo", cwd=here)
+    table = agentrl("credit", "keyed", "--estimator", "gigpo", "--set", "gamma=0.9", "--limit", "2", cwd=here).stdout
     assert "gamma=0.9" in table
     assert "episode" in table
     assert "step" in table
@@ -95,7 +99,7 @@ def test_groups_that_teach_nothing_are_counted(counting: Path) -> None:
     here = counting.parent
     roll = ["rollout", "counting", "--n", "8", "--agent"]
     agentrl(*roll, "oracle", "--group-size", "4", "--out", "flat", cwd=here)
-    agentrl(*roll, "hasty", "--out", "single", cwd=here)
+    agentrl(*roll, "hasty", "--out", "single", "--set", "credit=gigpo", cwd=here)
     flat, single, alone = (
         agentrl("credit", run, "--estimator", estimator, cwd=here).stdout
         for run, estimator in (("flat", "grpo"), ("single", "gigpo"), ("single", "nsr"))

@@ -125,3 +125,58 @@ async def test_what_the_api_refuses_is_named(counting: Path, monkeypatch: pytest
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(RecipeError, match="OPENAI_API_KEY is not set"):
         open_engine(build(load_recipe(str(counting), settings("https://api.example.org"))))
+
+
+DESK = """
+from agentrl import Environment, Task
+
+def tasks():
+    for k, name in enumerate(["left", "right"]):
+        yield Task.of(name, "Go.", tools=[{"name": name, "description": f"Go {name}."}])
+
+class Desk(Environment):
+    def open(self, task, sandbox):
+        self.went, self.rounds = [], ["Go on."]
+    def call_tool(self, name, arguments):
+        self.went.append(name)
+    def respond(self, reply):
+        return self.rounds.pop() if self.rounds else None
+
+def went(task, env):
+    return float(env.went == [task.id])
+"""
+
+
+@pytest.mark.parametrize("native", [True, False])
+async def test_an_api_is_shown_the_tools_of_each_task(tmp_path: Path, native: bool) -> None:
+    import asyncio
+
+    asked: list[dict[str, Any]] = []
+
+    async def api(path: str, body: Any) -> Any:
+        if path == "/v1/models":
+            return {"data": [{"id": "clever"}]}
+        asked.append(body)
+        said = sum(message["role"] == "assistant" for message in body["messages"])
+        shown = json.dumps([body.get("tools"), body["messages"][0]])
+        name = "left" if "Go left." in shown else "right"
+        message: dict[str, Any] = {"role": "assistant", "content": "So."}
+        if said == 1 and native:
+            function = {"name": name, "arguments": "{}"}
+            message |= {"tool_calls": [{"id": "call_1", "type": "function", "function": function}]}
+        elif said == 1:
+            message["content"] = f'<tool_call>\n{{"name": "{name}", "arguments": {{}}}}\n</tool_call>'
+        return {"choices": [{"message": message, "finish_reason": "stop"}]}
+
+    (tmp_path / "task.py").write_text(DESK)
+    recipe = "name: desk\ntasks: ./task.py:tasks\ntools: [./task.py:Desk]\nrewards: {went: ./task.py:went}\n"
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    async with serving(api) as url:
+        overrides = settings(url, f"engine.native_tools={str(native).lower()}")
+        path = (await asyncio.to_thread(rollout, tmp_path, 4, overrides=overrides, out=tmp_path / "run")).path
+    with RunDir.read(path) as run:
+        assert [(e.reward, len(e.turns)) for e in run.episodes()] == [(1.0, 3)] * 4
+    assert check(path).ok
+    for body in asked:
+        names = [tool["function"]["name"] for tool in body.get("tools") or []]
+        assert names in ([["left"], ["right"]] if native else [[]])

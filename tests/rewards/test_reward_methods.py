@@ -199,7 +199,7 @@ def test_retrieval():
     assert retrieval_utility(task, episode) == [0.5, None, 0.0, 0.5]
     assert retrieval_recall(task, episode) == 1.0
     assert retrieval_recall(*searching("a redfox", "bluewhale")) == 0.0
-    assert retrieval_recall(task, episode, tools=["other"]) == 0.0
+    assert retrieval_recall(task, episode, search_tools=["other"]) == 0.0
 
 
 @pytest.mark.parametrize(("results", "expected"), [

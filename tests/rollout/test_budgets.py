@@ -17,7 +17,7 @@ from agentrl.rollout.faults.budgets import Budgets, EngineDown, SandboxDown, Ser
 from agentrl.types.episode import Episode, ErrorRecord
 from agentrl.types.errors import DeadPolicy
 from agentrl.types.sandbox import Backend, SandboxSpec, SandboxStartFailed, SandboxUnavailable
-from tests.rollout.world import collect, make_context, make_parts, specs
+from tests.rollout.world import Bench, collect, make_context, make_parts, specs
 from tests.store.make import make_episode
 
 
@@ -82,6 +82,12 @@ class Flaky:
         """Nothing to free."""
 
 
+class BenchInSandbox(Bench):
+    """The bench, with a sandbox for every episode."""
+
+    needs_sandbox = True
+
+
 class Clock:
     """Time that passes only in pauses."""
 
@@ -98,8 +104,9 @@ def context_on(backend: Flaky, tmp_path: Path, **limits: Any) -> RolloutContext:
     def script(task: Any, rng: Any) -> Any:
         yield Say(calls=[("end", {"answer": "y"})])
 
-    parts = make_parts(tmp_path, limits={"backoff_s": 0.0, "sandbox_s": 60, **limits})
-    return replace(make_context(parts, script), backend=cast(Backend, backend), sandbox_spec=SandboxSpec())
+    tools = [f"{__name__}:BenchInSandbox"]
+    parts = make_parts(tmp_path, tools=tools, limits={"backoff_s": 0.0, "sandbox_s": 60, **limits})
+    return replace(make_context(parts, script), backend=cast(Backend, backend))
 
 
 def away(times: int) -> Iterator[Exception | None]:

@@ -17,7 +17,9 @@ from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollout.agent import Agent
 from agentrl.rollout.session import Session
 from agentrl.rollout.specs import EpisodeSpec
-from agentrl.tools.base import Tool, ToolResult, tool, toolbox
+from agentrl.tools.base import Tool, ToolResult, tool
+from agentrl.tools.methods import toolbox
+from agentrl.tools.toolset import ToolEntry, ToolSet
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.episode import VersionSpan
 from agentrl.types.errors import InfraError, ToolError
@@ -323,8 +325,9 @@ def gemma4() -> Renderer:
 
 
 def looking(engine: Any, renderer: Renderer) -> Session:
+    task = Task.of("t", "Where?")
     session = Session(
-        "e", Task.of("t", "Where?"), engine=engine, renderer=renderer, tools=[Looking()],
+        "e", task, engine=engine, renderer=renderer, box=ToolSet((ToolEntry.of("look", Looking),)).box(task),
         sandbox=None, sampling=Sampling(), limits=Limits(), max_turns=3, seed=0,
     )  # fmt: skip
     session.begin([{"role": "user", "content": "Where?"}])

@@ -147,7 +147,11 @@ async def test_what_cannot_be_recorded_ends_its_episode_and_no_other(
 ) -> None:
     here = "tests.rollout.test_values"
     parts = make_parts(
-        tmp_path, tools=[f"{here}:Odd"], agent={"use": f"{here}:Hands"}, rewards={"scored": f"{here}:scored"}
+        tmp_path,
+        tools=[f"{here}:Odd"],
+        agent={"use": f"{here}:Hands"},
+        rewards={"scored": f"{here}:scored"},
+        credit="gigpo",
     )
     tasks = [Task.of(name, "Go.", place=place, value=name) for name in ODD]
     found: dict[str, Episode] = {}

@@ -16,10 +16,10 @@ from agentrl.rollout.player import LocalPlayer
 from agentrl.rollout.scheduler import RolloutScheduler
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.store.run_dir import RunDir
-from agentrl.tools.base import Tool, ToolError, ToolResult, tool
+from agentrl.tools.base import Tool, ToolResult, tool
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.episode import Episode
-from agentrl.types.errors import EngineError
+from agentrl.types.errors import EngineError, ToolError
 from agentrl.types.task import Task
 
 Script = Callable[..., Generator[Say, list[dict[str, Any]], None]]

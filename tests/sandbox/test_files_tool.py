@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agentrl.sandbox.namespace.backend import NamespaceSandbox
-from agentrl.tools.base import toolbox
 from agentrl.tools.files import Files
+from agentrl.tools.methods import toolbox
 from agentrl.types.errors import ToolError
 from agentrl.types.task import Task
 from tests.beat import beating

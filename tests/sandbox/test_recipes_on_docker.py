@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
+from tests.docs.test_environments import blocks
 
 
 @pytest.mark.parametrize(("recipe", "episodes"), [("quickstart", 6), ("search-qa", 4)])
@@ -33,3 +36,26 @@ def test_training_in_containers(docker_host: str, monkeypatch: pytest.MonkeyPatc
     ]  # fmt: skip
     agentrl("train", "quickstart", "--out", "run", *(p for s in small for p in ("--set", s)), cwd=tmp_path)
     assert json.loads(agentrl("check", "run", "--json", cwd=tmp_path).stdout)["ok"]
+
+
+def test_the_repair_set_of_the_page_with_an_image_per_task(
+    docker_host: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    code, recipe = blocks()["repair"]
+    for name, image in (("agentrl/python", "agentrl-test/one"), ("agentrl/swe", "agentrl-test/two")):
+        subprocess.run(["docker", "-H", docker_host, "tag", "agentrl/base:latest", image], check=True)
+        code = code.replace(name, image)
+    (tmp_path / "repair").mkdir()
+    (tmp_path / "repair" / "task.py").write_text(code)
+    (tmp_path / "repair" / "recipe.yaml").write_text(recipe)
+    docker = ("--set", "sandbox.use=docker")
+    agentrl("recipe", "check", "repair", *docker, cwd=tmp_path)
+    agentrl("rollout", "repair", "--agent", "oracle", "--n", "4", "--out", "run", *docker, cwd=tmp_path)
+    with RunDir.read(tmp_path / "run") as run:
+        episodes = list(run.episodes())
+    assert [episode.reward for episode in episodes] == [1.0] * 4
+    (tmp_path / "repair" / "task.py").write_text(code.replace("agentrl-test/two", "agentrl-test/none"))
+    refused = agentrl("recipe", "check", "repair", *docker, cwd=tmp_path, ok=False)
+    assert refused.returncode == 1
+    assert "task 'last.py'" in refused.stderr

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from agentrl.sandbox.namespace.backend import NamespaceSandbox
-from agentrl.tools.base import Tool, toolbox
+from agentrl.tools.base import Tool
 from agentrl.tools.files import Files
+from agentrl.tools.methods import toolbox
 from agentrl.tools.python import Python
 from agentrl.tools.shell import Shell
 from agentrl.types.errors import ToolError

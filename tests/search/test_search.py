@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from agentrl.tools.answer import Answer
-from agentrl.tools.base import ToolResult, toolbox
+from agentrl.tools.base import ToolResult
+from agentrl.tools.methods import toolbox
 from agentrl.tools.search import Document, Index, Search, cut, open_index, words
 from agentrl.types.errors import MissingExtra, RecipeError, TaskError, ToolError
 from agentrl.types.task import Task

@@ -20,7 +20,7 @@ import pytest
 from agentrl.registry.references import load_object
 from agentrl.rewards.functions.verifiers import exact_match
 from agentrl.tools.answer import Answer
-from agentrl.tools.base import toolbox
+from agentrl.tools.methods import toolbox
 from agentrl.tools.search import Document, Search
 from agentrl.types.episode import Episode
 from agentrl.types.errors import ToolError

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,12 @@ class Parser(ABC):
 
     def __init__(self, definitions: Sequence[Mapping[str, Any]] = ()) -> None:
         self.functions: dict[str, Mapping[str, Any]] = {d["function"]["name"]: d["function"] for d in definitions}
+
+    def for_tools(self, definitions: Sequence[Mapping[str, Any]]) -> Self:
+        """This parser with other tools. One that keeps more of the definitions than `functions` overrides it."""
+        other = copy.copy(self)
+        other.functions = {d["function"]["name"]: d["function"] for d in definitions}
+        return other
 
     def parse(self, text: str, tools: Collection[str]) -> Reply:
         """Reads a reply. Never raises.
@@ -237,6 +244,11 @@ class Parser(ABC):
         schema = self._schema(tool)[0].get(argument, {"type": "string"})
         kinds = [schema, *schema.get("anyOf", ())]
         return any(k.get("type") == "string" or any(isinstance(v, str) for v in k.get("enum", ())) for k in kinds)
+
+
+def definitions_of(parser: Parser) -> list[dict[str, Any]]:
+    """The tools that a parser knows, as chat templates and APIs take them."""
+    return [{"type": "function", "function": dict(function)} for function in parser.functions.values()]
 
 
 def signature_lines(tools: Sequence[Mapping[str, Any]]) -> str:

@@ -60,7 +60,7 @@ def frugal_search(
     episode: Episode,
     *,
     max_searches: int,
-    tools: list[str] | None = None,
+    search_tools: list[str] | None = None,
     key: str = "evidence",
     threshold: float = 0.6,
     max_reward: float = 2.0,
@@ -77,7 +77,7 @@ def frugal_search(
 
     Args:
         max_searches: how many the agent may make; the authors add one for the search they open with.
-        tools: which tools search; default: all.
+        search_tools: which tools search; default: all.
         key: where in `task.data` the evidence is, as in `retrieval_recall`.
         threshold: the recall that must be reached (the authors: that of a full-exploration run, 0.6 where unknown).
         max_reward, zeta: R_max and the bonus of hard questions. The authors' values are in a configuration that was
@@ -85,9 +85,11 @@ def frugal_search(
     """
     limit = max_searches + 1
     searches, best = 0, 0
-    found = new_evidence(task, episode, key, tools)
+    found = new_evidence(task, episode, key, search_tools)
     for turn, share in zip(episode.turns, found, strict=True):
-        searches += sum(call.outcome == "ok" and (tools is None or call.name in tools) for call in turn.calls)
+        searches += sum(
+            call.outcome == "ok" and (search_tools is None or call.name in search_tools) for call in turn.calls
+        )
         best = searches if share > 0 else best
     note = f"{searches} searches, the last useful one {best or 'none'}, recall {sum(found):g}"
     if sum(found) < threshold or not best:
@@ -110,7 +112,7 @@ def search_planning(
     baseline_key: str = "no_search_score",
     key: str = "answer",
     metric: Metric = "f1",
-    tools: list[str] | None = None,
+    search_tools: list[str] | None = None,
     max_turns: int = 10,
     max_queries: int = 10,
     cost_weight: float = 0.1,
@@ -125,6 +127,6 @@ def search_planning(
         baseline_key: the metric that the answerer reaches without search; 0 where the task has none.
     """
     gain = (METRICS[metric](task, episode, key=key)) - float(task.data.get(baseline_key, 0.0))
-    queries = sum(tools is None or call.name in tools for turn in episode.turns for call in turn.calls)
+    queries = sum(search_tools is None or call.name in search_tools for turn in episode.turns for call in turn.calls)
     cost = (min(len(episode.turns) / max_turns, 1.0) + min(queries / max_queries, 1.0)) / 2
     return Scored(gain - cost_weight * cost, f"gain {gain:g}, cost {cost:g}")

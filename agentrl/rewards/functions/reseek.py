@@ -25,7 +25,7 @@ async def evidence_judgement(
     episode: Episode,
     *,
     key: str = "answer",
-    tools: list[str] | None = None,
+    search_tools: list[str] | None = None,
     pattern: str = JUDGEMENT,
     scorer: Callable[..., Any] | None = None,
     threshold: float = 0.7,
@@ -42,7 +42,7 @@ async def evidence_judgement(
 
     Args:
         key: the field of `task.data` with the gold answer.
-        tools: the search tools; default: all.
+        search_tools: the search tools; default: all.
         pattern: regular expression of the judgement, group 1 is yes or no.
         scorer: `./file.py:function`, (result, gold answer) -> 0..1, may be async: the authors use a reranker. Default:
             the share of the gold answer's words that are in the result, for the best gold answer.
@@ -54,7 +54,7 @@ async def evidence_judgement(
     references = gold(task, key)
     scores: list[float | None] = [None] * len(episode.turns)
     for index in range(1, len(episode.turns)):
-        shown = results(episode.turns[index - 1], tools)
+        shown = results(episode.turns[index - 1], search_tools)
         said = expression.search(episode.turns[index].text)
         if not shown or said is None:
             continue

@@ -9,42 +9,48 @@ from agentrl.types.task import Task
 
 
 @reward(source="recall of gold passages (FrugalRAG, arXiv:2507.07634, title_recall)")
-def retrieval_recall(task: Task, episode: Episode, *, key: str = "evidence", tools: list[str] | None = None) -> float:
+def retrieval_recall(
+    task: Task, episode: Episode, *, key: str = "evidence", search_tools: list[str] | None = None
+) -> float:
     """Share of the gold pieces of evidence that occur in the tools' results.
 
     Args:
         key: the field of `task.data` with the evidence: titles, document ids or sentences. A piece occurs if its words
             (SQuAD normalisation) are adjacent in a result.
-        tools: only results of these tools; default: all.
+        search_tools: only results of these tools; default: all.
     """
-    return sum(new_evidence(task, episode, key, tools))
+    return sum(new_evidence(task, episode, key, search_tools))
 
 
 @reward(source="marginal recall of a turn; its sum is retrieval_recall")
 def retrieval_utility(
-    task: Task, episode: Episode, *, key: str = "evidence", tools: list[str] | None = None
+    task: Task, episode: Episode, *, key: str = "evidence", search_tools: list[str] | None = None
 ) -> list[float | None]:
     """Per turn: the share of the gold evidence that it found first; None for a turn without tool calls.
 
     Args:
-        key, tools: as in `retrieval_recall`.
+        key, search_tools: as in `retrieval_recall`.
     """
-    shares = new_evidence(task, episode, key, tools)
-    return [share if results(turn, tools) else None for turn, share in zip(episode.turns, shares, strict=True)]
+    shares = new_evidence(task, episode, key, search_tools)
+    return [share if results(turn, search_tools) else None for turn, share in zip(episode.turns, shares, strict=True)]
 
 
-def new_evidence(task: Task, episode: Episode, key: str, tools: list[str] | None) -> list[float]:
+def new_evidence(task: Task, episode: Episode, key: str, search_tools: list[str] | None) -> list[float]:
     """Per turn, the share of the evidence that no earlier turn had found."""
     wanted = {normalise(piece) for piece in gold(task, key)}
     left, shares = set(wanted), []
     for turn in episode.turns:
-        shown = [f" {normalise(result)} " for result in results(turn, tools)]
+        shown = [f" {normalise(result)} " for result in results(turn, search_tools)]
         found = {piece for piece in left if any(f" {piece} " in text for text in shown)}
         left -= found
         shares.append(len(found) / len(wanted))
     return shares
 
 
-def results(turn: Turn, tools: list[str] | None) -> list[str]:
+def results(turn: Turn, search_tools: list[str] | None) -> list[str]:
     """The results of the successful calls of a turn."""
-    return [call.result for call in turn.calls if call.outcome == "ok" and (tools is None or call.name in tools)]
+    return [
+        call.result
+        for call in turn.calls
+        if call.outcome == "ok" and (search_tools is None or call.name in search_tools)
+    ]

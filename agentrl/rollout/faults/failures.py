@@ -74,7 +74,7 @@ async def within(seconds: float, what: str, limit: str, sandbox: Sandbox | None)
 
     Args:
         what: ran, in words.
-        limit: the field of `Limits` that holds the `seconds`.
+        limit: where the `seconds` are set: `limits.open_s`.
         sandbox: that it may have waited for.
 
     Raises:
@@ -88,7 +88,7 @@ async def within(seconds: float, what: str, limit: str, sandbox: Sandbox | None)
         if not deadline.expired():
             raise
         await check_answers(sandbox)
-        raise TookTooLong(f"{what} took longer than {seconds:g} s", remedy=f"raise limits.{limit}") from error
+        raise TookTooLong(f"{what} took longer than {seconds:g} s", remedy=f"raise {limit}") from error
 
 
 _LONGEST = 8000  # characters: an exception may carry a whole file

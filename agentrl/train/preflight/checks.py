@@ -10,6 +10,7 @@ from agentrl.credit.registry import load_credit
 from agentrl.curriculum.curriculum import load_parts
 from agentrl.engines.registry import samples_tokens
 from agentrl.models.load import count_layers
+from agentrl.rollout.agent import Agent
 from agentrl.rollout.builder import Parts
 from agentrl.rollout.engines import not_trainable
 from agentrl.tools.base import Tool
@@ -54,9 +55,10 @@ def check_training(parts: Parts, *, begins: bool = True) -> TrainingRecipe:
         raise RecipeError("the recipe has no rewards", place="rewards", remedy="training needs at least one")
     credit = load_credit(recipe.credit, recipe.base)
     keyed = any(type(tool).state_key is not Tool.state_key for tool in parts.make_tools())
+    keyed |= type(parts.make_agent()).state_key is not Agent.state_key
     if "state" in credit.needs and not keyed:
         raise CreditError(
-            f"{credit.estimator.name} compares turns at the same state, but no tool has a state_key()",
+            f"{credit.estimator.name} compares turns at the same state, but no tool has a state_key(), nor the agent",
             place="credit.estimator",
             remedy="define state_key(self) -> str in a tool, or use another estimator (grpo, returns)",
         )

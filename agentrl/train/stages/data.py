@@ -54,7 +54,7 @@ class Example:
         try:
             if self.episode is not None:
                 return samples_of(self.episode, renderer, self.label)
-            return [self.conversation.sample(renderer, self.label)]
+            return self.conversation.samples(renderer, self.label)
         except RenderError as error:
             raise RenderError(error.message, place=self.conversation.place, remedy=error.remedy) from None
 

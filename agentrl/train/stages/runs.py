@@ -67,7 +67,7 @@ def samples_of(episode: Episode, renderer: Renderer, label: float = 0.0) -> list
         label: the reward of the samples.
     """
     if not is_of(episode, renderer):
-        return [Conversation.of(episode).sample(renderer, label)]
+        return Conversation.of(episode).samples(renderer, label)
     found = training_samples(episode, [1.0] * len(episode.turns))
     return [
         replace(each, behaviour_logprob=np.zeros(len(each.token_ids), np.float32), temperature=1.0, reward=label)

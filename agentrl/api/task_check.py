@@ -1,0 +1,98 @@
+"""Whether every task has what rewards, credit and curriculum read, and names only tools and sandboxes that exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from agentrl.chat.renderer import Renderer
+from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.curriculum.curriculum import Curriculum, load_parts
+from agentrl.curriculum.task_source import TaskSource, load_tasks
+from agentrl.rollout.builder import Parts
+from agentrl.sandbox.registry import BACKENDS
+from agentrl.sandbox.task_specs import TaskSpecs
+from agentrl.types.errors import AgentRLError, TaskError
+from agentrl.types.sandbox import Backend
+from agentrl.types.task import Task
+
+
+def check_tasks(parts: Parts) -> list[str]:
+    """Checks the tasks of a recipe, those of its evaluation included.
+
+    Returns:
+        The names of the tools that are known before any is opened, those that tasks define among them.
+
+    Raises:
+        AgentRLError: the first thing that is wrong, with the task's id.
+    """
+    recipe = parts.recipe
+    tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
+    sources = [tasks]
+    if recipe.eval is not None and recipe.eval.tasks is not None:
+        sources.append(load_tasks(recipe.eval.tasks, recipe.base, recipe.seed))
+    for task in tasks.tasks:
+        for component in parts.rewards.components:
+            component.check_task(task)
+        if parts.answer_scorer is not None:
+            parts.answer_scorer.golds(task)
+    if recipe.train is not None:
+        # Drawn once for every task: a part that reads what a task lacks says so here.
+        curriculum = Curriculum(load_parts(recipe.curriculum, recipe.base, recipe.scripts), seed=0, iterations=1)
+        curriculum.draw(tasks, len(tasks), recipe.train.group_size, recipe.agent.max_turns, iteration=0)
+    renderer = parts.renderer(ByteTokenizer())
+    renderer.start(tasks.at(0).instruction)
+    names = dict.fromkeys(definition["function"]["name"] for definition in parts.definitions)
+    for source in sources:
+        names |= dict.fromkeys(_check_tools(parts, renderer, source))
+        _check_sandboxes(parts, source)
+    return list(names)
+
+
+def _check_tools(parts: Parts, renderer: Renderer, source: TaskSource) -> Iterator[str]:
+    own = [task for task in source.tasks if task.tools is not None]
+    for task in [*source.tasks[:1], *own]:
+        with _named(task):
+            definitions = parts.tools.check(task)
+        if task.tools is not None:
+            with _named(task):
+                renderer.for_tools(definitions).start(task.instruction)
+        yield from (definition["function"]["name"] for definition in definitions)
+
+
+def _check_sandboxes(parts: Parts, source: TaskSource) -> None:
+    """Asks the backend once for each kind of sandbox: what lies in it makes no difference."""
+    settings, known = parts.recipe.sandbox, [parts.recipe.sandbox.spec.model_copy(update=_CONTENT)]
+    specs = TaskSpecs(settings.spec)
+    has_one = parts.needs_sandbox or parts.rewards.needs_fresh_sandbox
+    for task in source.tasks:
+        if task.sandbox and not has_one:
+            raise TaskError(
+                "it changes the sandbox, and its episodes have none",
+                place=f"task {task.id!r}",
+                remedy="add a tool that needs one (shell), or a class with needs_sandbox = True",
+            )
+        spec = specs.of(task).model_copy(update=_CONTENT)
+        if spec not in known:
+            known.append(spec)
+            backend: Backend = BACKENDS.chosen(settings, parts.recipe.base).make()
+            with _named(task):
+                backend.preflight(spec)
+
+
+_CONTENT: dict[str, Any] = {"files": {}, "env": {}, "setup": ()}
+
+
+@contextmanager
+def _named(task: Task) -> Iterator[None]:
+    """Names the task in errors that do not."""
+    try:
+        yield
+    except TaskError:
+        raise
+    except (AgentRLError, ValueError) as error:
+        message = error.message if isinstance(error, AgentRLError) else str(error)
+        place = f"task {task.id!r}, {error.place}" if isinstance(error, AgentRLError) and error.place else None
+        remedy = error.remedy if isinstance(error, AgentRLError) else None
+        raise TaskError(message, place=place or f"task {task.id!r}", remedy=remedy) from None

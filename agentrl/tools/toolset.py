@@ -1,0 +1,223 @@
+"""Which tools an episode has: those of the recipe that its task names, and what they offer now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+from agentrl.tools.base import Environment, Tool
+from agentrl.tools.methods import ToolMethod, by_name, method, methods_of
+from agentrl.tools.schema import defined_tool, inner_definition
+from agentrl.types.errors import RecipeError, TaskError, nearest
+from agentrl.types.task import Task
+
+
+@dataclass(frozen=True)
+class ToolEntry:
+    """One entry of a recipe's `tools`.
+
+    Attributes:
+        name: by which a task may name all of it: `files`, or `Shop` of `./task.py:Shop`.
+        make: a fresh instance.
+        methods: what is known before an instance is opened.
+        environment: whether it is an `Environment`.
+        late: whether what it offers is known only once it is open.
+        runs: whether it runs tools that tasks define.
+        needs_sandbox: as the instance says.
+    """
+
+    name: str
+    make: Callable[[], Tool]
+    methods: tuple[ToolMethod, ...]
+    environment: bool
+    late: bool
+    runs: bool
+    needs_sandbox: bool
+
+    @classmethod
+    def of(cls, use: str, make: Callable[[], Tool]) -> ToolEntry:
+        """An entry; makes one instance to look at."""
+        instance, kind = make(), Environment
+        environment = isinstance(instance, kind)
+        late = environment and type(instance).tools is not kind.tools  # type: ignore[attr-defined]
+        runs = environment and type(instance).call_tool is not kind.call_tool  # type: ignore[attr-defined]
+        methods = tuple(methods_of(instance))
+        return cls(use.rpartition(":")[2], make, methods, environment, late, runs, instance.needs_sandbox)
+
+
+@dataclass(frozen=True)
+class ToolSet:
+    """The tools of a recipe.
+
+    Raises:
+        RecipeError: two tools have the same name.
+    """
+
+    entries: tuple[ToolEntry, ...] = ()
+
+    def __post_init__(self) -> None:
+        by_name(method for entry in self.entries if not entry.environment for method in entry.methods)
+
+    @cached_property
+    def definitions(self) -> list[dict[str, Any]]:
+        """Of the tools that are known before any is opened, each name once, as a chat template takes them."""
+        known = {each.name: each for entry in self.entries for each in entry.methods}
+        return [each.definition() for each in known.values()]
+
+    @cached_property
+    def late(self) -> bool:
+        """Whether some tools are known only once they are open."""
+        return any(entry.late or entry.runs for entry in self.entries)
+
+    def make(self) -> list[Tool]:
+        """An instance of each, not opened."""
+        return [entry.make() for entry in self.entries]
+
+    def box(self, task: Task) -> ToolBox:
+        """The tools of one episode, not opened.
+
+        Raises:
+            TaskError: the task names a tool that does not exist, or defines one that nothing runs.
+        """
+        return ToolBox([(entry, entry.make()) for entry in self.part(task)], task)
+
+    def check(self, task: Task) -> list[dict[str, Any]]:
+        """The definitions that are known before a task's episodes begin.
+
+        Raises:
+            TaskError: as `box`; or two of the tools have the same name, or a definition is none.
+        """
+        return [each.definition() for each in self.box(task).known().values()]
+
+    def part(self, task: Task) -> Sequence[ToolEntry]:
+        """The entries that take part in a task's episodes: all, unless the task names some.
+
+        Then those of which something is named, and those that only prepare the sandbox. Environments take part unless
+        another one is named.
+
+        Raises:
+            TaskError: the task names a tool that does not exist, or defines one that nothing runs.
+        """
+        if task.tools is None:
+            return self.entries
+        names, defined = _names(task)
+        entries = self._named(names)
+        known = {name for entry in self.entries for name in (entry.name, *(each.name for each in entry.methods))}
+        if not any(entry.late for entry in entries):
+            _must_be_among(names, known, "the recipe has", task)
+        if defined and not any(entry.runs for entry in entries):
+            raise TaskError(
+                f"it defines the tool {defined[0]!r}, and nothing in the recipe runs it",
+                place=_place(task),
+                remedy="define call_tool(self, name, arguments) in an Environment, or name tools of the recipe",
+            )
+        return entries
+
+    def _named(self, names: Sequence[str]) -> list[ToolEntry]:
+        named = [entry for entry in self.entries if _is_named(entry, names)]
+        voices = any(entry.environment for entry in named)
+        return [
+            entry
+            for entry in self.entries
+            if entry in named or (not voices if entry.environment else not entry.methods)
+        ]
+
+
+class ToolBox:
+    """The tools of one episode.
+
+    Attributes:
+        instances: in the order of the recipe; to be opened before `read`.
+        changes: whether what they offer may change from turn to turn.
+        as_in_recipe: whether they are the tools of the recipe, all of them.
+    """
+
+    def __init__(self, parts: Sequence[tuple[ToolEntry, Tool]], task: Task) -> None:
+        self._parts, self._task = parts, task
+        self.instances = [instance for _, instance in parts]
+        self.changes = any(entry.late for entry, _ in parts)
+        self.as_in_recipe = task.tools is None and not self.changes
+
+    @property
+    def environments(self) -> list[Environment]:
+        """The instances with a voice, in order."""
+        return [instance for instance in self.instances if isinstance(instance, Environment)]
+
+    def read(self) -> dict[str, ToolMethod]:
+        """What the model may call now, by name. The tools are open.
+
+        Raises:
+            TaskError: two tools have one name.
+            RecipeError: an environment offers what is no tool.
+        """
+        return self._by_name(_offers(entry, instance) for entry, instance in self._parts)
+
+    def known(self) -> dict[str, ToolMethod]:
+        """As `read`, without what is known only once tools are open."""
+        return self._by_name([] if entry.late else methods_of(instance) for entry, instance in self._parts)
+
+    def check(self) -> None:
+        """Whether everything that the task names is offered when its tools have just been opened.
+
+        Raises:
+            TaskError: it is not.
+        """
+        if self._task.tools is not None and self.changes:
+            offered = [each.name for entry, instance in self._parts for each in _offers(entry, instance)]
+            known = [*(entry.name for entry, _ in self._parts), *offered]
+            _must_be_among(_names(self._task)[0], known, "its open tools offer", self._task)
+
+    def _by_name(self, offers: Iterable[Sequence[ToolMethod]]) -> dict[str, ToolMethod]:
+        found = [
+            each
+            for (entry, _), offered in zip(self._parts, offers, strict=True)
+            for each in self._asked(entry, offered)
+        ]
+        try:
+            return by_name([*found, *self._defined()])
+        except RecipeError as error:
+            raise TaskError(error.message, place=_place(self._task), remedy=error.remedy) from None
+
+    def _asked(self, entry: ToolEntry, offered: Sequence[ToolMethod]) -> Sequence[ToolMethod]:
+        names = None if self._task.tools is None else _names(self._task)[0]
+        if names is None or entry.name in names:
+            return offered
+        return [each for each in offered if each.name in names]
+
+    def _defined(self) -> Iterator[ToolMethod]:
+        for item in self._task.tools or ():
+            if isinstance(item, dict):
+                runner = next(instance for entry, instance in self._parts if entry.runs)
+                assert isinstance(runner, Environment)
+                yield method(
+                    runner, defined_tool(item, partial(runner.call_tool, str(inner_definition(item).get("name"))))
+                )
+
+
+def _offers(entry: ToolEntry, instance: Tool) -> list[ToolMethod]:
+    if not entry.late:
+        return methods_of(instance)
+    assert isinstance(instance, Environment)
+    return [method(instance, each) for each in instance.tools()]
+
+
+def _names(task: Task) -> tuple[list[str], list[str]]:
+    """What a task names, and what it defines."""
+    given = task.tools or []
+    defined = [inner_definition(item).get("name") for item in given if isinstance(item, dict)]
+    return [item for item in given if isinstance(item, str)], [str(name) for name in defined]
+
+
+def _must_be_among(names: Iterable[str], known: Collection[str], listed: str, task: Task) -> None:
+    if (missing := next((name for name in names if name not in known), None)) is not None:
+        raise TaskError(f"there is no tool {missing!r}", place=_place(task), remedy=nearest(missing, known, listed))
+
+
+def _is_named(entry: ToolEntry, names: Sequence[str]) -> bool:
+    return entry.name in names or any(each.name in names for each in entry.methods)
+
+
+def _place(task: Task) -> str:
+    return f"task {task.id!r}"

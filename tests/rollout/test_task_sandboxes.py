@@ -1,0 +1,148 @@
+"""Sandboxes of a task's own: what a task may change, and which ones are made for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.config.tasks import TaskSettings
+from agentrl.curriculum.task_source import load_tasks
+from agentrl.engines.scripted import Say
+from agentrl.rollout.player import LocalPlayer, check_expected
+from agentrl.rollout.specs import EpisodeSpec
+from agentrl.sandbox.pool import Pool
+from agentrl.sandbox.task_specs import TaskSpecs
+from agentrl.tools.base import Tool, tool
+from agentrl.types.errors import TaskError
+from agentrl.types.sandbox import SandboxSpec
+from agentrl.types.task import Task
+from tests.command import agentrl
+from tests.rollout.world import make_context, make_parts
+
+HERE = __name__
+SPEC = SandboxSpec(memory_mb=64, env={"A": "1", "B": "2"}, files={"a": "x"}, setup=("one",))
+
+
+def test_a_task_changes_some_keys() -> None:
+    specs = TaskSpecs(SPEC)
+    changes: dict[str, Any] = {"env": {"B": "3"}, "files": {"b": "y"}, "setup": ["two"], "image": "agentrl/swe"}
+    merged = specs.of(Task.of("t", "", sandbox=changes))
+    assert merged == SandboxSpec(
+        memory_mb=64, env={"A": "1", "B": "3"}, files={"a": "x", "b": "y"}, setup=("two",), image="agentrl/swe"
+    )
+    assert specs.of(Task.of("u", "", sandbox=changes)) is merged
+    assert specs.of(Task.of("v", "")) is SPEC
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"imgae": "x"}, r"task 't7': sandbox has no key 'imgae'\n.*'image'"),
+        ({"memory_mb": 1}, r"task 't7': sandbox.memory_mb: .*32.* found 1"),
+        ({"files": ["a"]}, r"task 't7': sandbox.files"),
+    ],
+)
+def test_changes_that_do_not_fit(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        TaskSpecs(SPEC).of(Task.of("t7", "", sandbox=changes))
+
+
+class Inside(Tool):
+    """Needs a sandbox."""
+
+    needs_sandbox = True
+
+    @tool
+    async def inside(self) -> str:
+        """Look."""
+        return "in"
+
+
+class Outside(Tool):
+    """Needs none."""
+
+    @tool
+    async def outside(self) -> str:
+        """Look."""
+        return "out"
+
+
+async def test_a_pool_is_told_the_spec_of_each_episode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = make_parts(tmp_path, tools=[f"{HERE}:Inside", f"{HERE}:Outside"], sandbox={"spec": {"memory_mb": 64}})
+    told: list[SandboxSpec] = []
+    pool = Pool.__new__(Pool)
+    monkeypatch.setattr(Pool, "prefetch", lambda self, schedule: told.extend(schedule))
+    context = make_context(parts, lambda task, rng: iter([Say("a")]), backend=pool)
+    tasks = [
+        Task.of("a", ""),
+        Task.of("b", "", sandbox={"image": "agentrl/swe"}),
+        Task.of("c", "", tools=["outside"]),
+        Task.of("d", "", tools=["inside"], sandbox={"image": "agentrl/swe"}),
+    ]
+    LocalPlayer(context).expect([EpisodeSpec(task.id, task.id, task) for task in tasks])
+    assert [spec.image for spec in told] == [None, "agentrl/swe", "agentrl/swe"]
+    assert told[1] is told[2]
+    with pytest.raises(TaskError, match="task 'e': there is no tool 'upside'"):
+        check_expected(context, [EpisodeSpec("e", "e", Task.of("e", "", tools=["upside"]))])
+    with pytest.raises(TaskError, match="task 'f': sandbox has no key"):
+        check_expected(context, [EpisodeSpec("f", "f", Task.of("f", "", sandbox={"x": 1}))])
+
+
+def test_fields_of_a_file(tmp_path: Path) -> None:
+    rows = [
+        {"q": "Where?", "fns": ["left", {"name": "f"}], "box": {"image": "x"}, "tools": "data"},
+        {"q": "Who?", "fns": None, "box": None},
+    ]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    settings = TaskSettings.model_validate({"jsonl": "t.jsonl", "prompt": "{q}", "tools": "fns", "sandbox": "box"})
+    first, second = load_tasks(settings, tmp_path, 0).tasks
+    assert (first.tools, first.sandbox, first.data["tools"]) == (["left", {"name": "f"}], {"image": "x"}, "data")
+    assert (second.tools, second.sandbox) == (None, None)
+    (tmp_path / "t.jsonl").write_text(json.dumps({"q": "?", "fns": "left", "box": {}}))
+    with pytest.raises(TaskError, match=r"tools is 'left'"):
+        load_tasks(settings, tmp_path, 0)
+
+
+@pytest.mark.parametrize(
+    "given", [{"tools": "left"}, {"tools": [1]}, {"sandbox": ["x"]}, {"sandbox": {"files": {1: 2}}}]
+)
+def test_what_a_task_cannot_hold(given: dict[str, Any]) -> None:
+    with pytest.raises(TaskError, match="task 't7'"):
+        Task.of("t7", "", **given)
+
+
+TASKS = """
+from agentrl import Task
+
+def tasks(tools=None, sandbox=None):
+    yield Task.of("fine", "Go.")
+    yield Task.of("t7", "Go.", tools=tools, sandbox=sandbox)
+"""
+
+
+def test_a_sandbox_that_no_tool_has_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "task.py").write_text(TASKS)
+    (tmp_path / "recipe.yaml").write_text("name: x\ntasks: ./task.py:tasks\ntools: [answer]\n")
+    override = "tasks.args={sandbox: {memory_mb: 64}}"
+    done = agentrl("recipe", "check", ".", "--set", override, cwd=tmp_path, ok=False)
+    assert "task 't7': it changes the sandbox, and its episodes have none" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("tasks.args={tools: [shel]}", "task 't7': there is no tool 'shel'"),
+        ("tasks.args={sandbox: {imag: x}}", "task 't7': sandbox has no key 'imag'"),
+        ("tasks.args={sandbox: {image: agentrl/nowhere}}", "task 't7'"),
+        ("tasks.args={sandbox: {image: 'debian:12'}}", "task 't7', sandbox.spec.image"),
+    ],
+)
+def test_recipe_check_names_the_task(tmp_path: Path, override: str, message: str) -> None:
+    (tmp_path / "task.py").write_text(TASKS)
+    (tmp_path / "recipe.yaml").write_text("name: x\ntasks: ./task.py:tasks\ntools: [shell]\n")
+    done = agentrl("recipe", "check", ".", "--set", override, cwd=tmp_path, ok=False)
+    assert done.returncode == 1
+    assert message in done.stderr
