@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from agentrl.api.run_dirs import EpisodesMissing
 from agentrl.api.run_stages import RunStages
 from agentrl.config.recipe import Recipe
 from agentrl.rewards.components import Component, RewardSet
+from agentrl.rollout.groups.rescored import RescoredGroups
+from agentrl.rollout.groups.scorer import GroupScorer
 from agentrl.rollout.rescorer import Rescorer
 from agentrl.rollout.scheduler import RolloutScheduler
 from agentrl.sandbox.registry import BACKENDS
@@ -68,9 +70,14 @@ def rescore(
         rows = [row for row in stored.rows() if row.id.startswith(prefix)]
         left_out = _left_out(rows, path)
         there = begin(path, name, described)
-        todo = [row.id for row in rows if row.status in ("done", "truncated") and row.id not in there]
+        todo = _todo(rows, there, rewards)
         earlier = {name for each in stages.recipes() for name in _scored_by(each)}
-        failures = event_loop.run(lambda: _score(stored, todo, rewards, resolved, earlier, name))
+
+        def store(episode: Episode) -> None:
+            if episode.id not in there:  # a member of a group of which a kill left some
+                add(path, name, Rescore.of(episode))
+
+        failures = event_loop.run(lambda: _score(stored, todo, rewards, resolved, earlier, store))
         episodes = [e for e in stored.episodes() if e.status in ("done", "truncated") and e.id.startswith(prefix)]
         scores = begin(path, name, described)
     return {**_comparison(episodes, scores, rewards), "failed": failures, "left_out": left_out}
@@ -101,6 +108,16 @@ def _left_out(rows: Sequence[EpisodeRow], path: Path) -> dict[str, int]:
     return dict(counts)
 
 
+def _todo(rows: Sequence[EpisodeRow], there: Collection[str], rewards: RewardSet) -> list[str]:
+    """The episodes to score: those that have no score; with rewards of groups, all of a group where one has none."""
+    data = [row for row in rows if row.status in ("done", "truncated")]
+    lacking = [row for row in data if row.id not in there]
+    if not rewards.of_group:
+        return [row.id for row in lacking]
+    groups = {row.group_id for row in lacking}
+    return [row.id for row in sorted(data, key=lambda row: row.group_id) if row.group_id in groups]
+
+
 def _code(component: Component) -> str:
     """A hash of a user's function: scores of other code must not be taken for its own. "" for built-in ones."""
     if component.function.__module__.startswith("agentrl."):
@@ -118,32 +135,32 @@ def _scored_by(recipe: Recipe) -> set[str]:
 
 
 async def _score(
-    run: RunDir, ids: list[str], rewards: RewardSet, recipe: Recipe, earlier: set[str], name: str
+    run: RunDir,
+    ids: list[str],
+    rewards: RewardSet,
+    recipe: Recipe,
+    earlier: set[str],
+    store: Callable[[Episode], None],
 ) -> list[str]:
     """Scores episodes, and stores the scores; returns why episodes could not be scored this time.
 
     Raises:
         SandboxDown, EngineDown: sandboxes, or the judge, failed for too many episodes in a row.
     """
-    failures: list[str] = []
-    backend, specs = None, TaskSpecs(recipe.sandbox.spec)
-
-    def store(episode: Episode) -> None:
-        if episode.error is not None:
-            failures.append(episode.error.message)
-        else:
-            add(run.path, name, Rescore.of(episode))
-
+    backend, specs, groups = None, TaskSpecs(recipe.sandbox.spec), RescoredGroups(store)
+    group_of = {row.id: row.group_id for row in run.rows()}
+    scorer = GroupScorer(rewards, groups, recipe.limits, group_of.__getitem__, on_failure=groups.failed)
     try:
         if rewards.needs_fresh_sandbox:
             backend = BACKENDS.chosen(recipe.sandbox, recipe.base).make()
             backend.preflight(specs.spec)
         player = Rescorer(rewards, run.get, recipe.limits, earlier, backend, specs)
         async with RolloutScheduler(
-            player, concurrency=recipe.concurrency, limits=recipe.limits, store=store
-        ) as scheduler:
+            player, concurrency=recipe.concurrency, limits=recipe.limits, store=groups.keep,
+            groups=scorer if rewards.of_group else None,
+        ) as scheduler:  # fmt: skip
             await scheduler.play_all(ids)
-        return failures
+        return groups.failures
     finally:
         await close_all(backend)
 

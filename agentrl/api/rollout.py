@@ -20,6 +20,7 @@ from agentrl.reporters.terminal import Terminal
 from agentrl.rollout.builder import Parts, build
 from agentrl.rollout.collector import Collector
 from agentrl.rollout.engines import open_engine, start_to_sample
+from agentrl.rollout.groups.stored import unscored_groups
 from agentrl.rollout.specs import EpisodeSpec, missing, rollout_specs
 from agentrl.sandbox.pool import Pool
 from agentrl.store.run_dir import RunDir
@@ -76,7 +77,7 @@ async def _collect(
     todo = missing(planned, run)
     if len(todo) < len(planned):
         reporter.note(f"{len(planned) - len(todo)} of {len(planned)} episodes are stored already")
-    if not todo:
+    if not todo and not unscored_groups(parts.rewards, planned, run):
         return
     async with open_players(parts) as players:
         live, renderer = named_engine(parts, agent, engine)
@@ -84,7 +85,7 @@ async def _collect(
             await start_to_sample(live, reporter.note)
             parts.check_prompts(renderer, [spec.task for spec in todo], live.max_context)
             reporter.phase("episodes", len(todo))
-            await Collector(parts, run, reporter, players).collect(todo, live, renderer)
+            await Collector(parts, run, reporter, players).collect(planned, live, renderer)
             if isinstance(players.backend, Pool):
                 reporter.note(players.backend.stats().sentence())
         finally:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Literal
 
-import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -357,18 +356,10 @@ def numbered(texts: Iterable[str | None]) -> Ints:
     return np.array([-1 if text is None else index.setdefault(text, len(index)) for text in texts], np.int64)
 
 
-def action_key(turn: Turn) -> str:
-    """A comparable form of a turn's action: its calls with sorted arguments, or its text if it has none."""
-    if not turn.calls:
-        return turn.text.strip()
-    calls = [(call.name, call.arguments) for call in turn.calls]
-    return msgspec.json.encode(calls, order="sorted").decode()
-
-
 def _optional(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> dict[str, Any]:
     """The optional columns for which all episodes have the data."""
     columns: dict[str, Any] = {
-        "action": numbered(action_key(turn) for _, turn in pairs),
+        "action": numbered(turn.action for _, turn in pairs),
         "observation_tokens": [n for episode in episodes for n in _observation_tokens(episode)],
         "role": numbered(turn.agent for _, turn in pairs),
         "executed": [bool(turn.calls) and all(call.outcome == "ok" for call in turn.calls) for _, turn in pairs],

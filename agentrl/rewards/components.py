@@ -7,19 +7,19 @@ import inspect
 import math
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_origin
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from pydantic import TypeAdapter, ValidationError
 
 from agentrl.config.rewards import Gate, Step
 from agentrl.registry.settings import in_words
-from agentrl.rewards.declare import About, Cost, Scored, about
+from agentrl.rewards.declare import About, Cost, Scored, about, scores_turns
 from agentrl.rewards.gate import check_gates, judge_gates
-from agentrl.rewards.registry import REWARDS
+from agentrl.rewards.registry import OF_EPISODE, REWARDS
 from agentrl.rewards.steps import Values, apply
 from agentrl.sandbox.toolbox.wire import NulByte
 from agentrl.types.episode import Episode, GateVerdict
@@ -49,7 +49,8 @@ class Score:
         components: outcome components by name; None: not scored.
         total: weighted, gated sum of the outcome components; None if the episode could not be scored.
         turns: the components of each turn, including those of tools.
-        turn_totals: weighted, gated sum of each turn.
+        turn_totals: weighted, gated sum of each turn; None while `pending`.
+        pending: components that score the group of the episode, once all of it has ended: until then no total.
         gates: the verdict of each gate.
         notes: the reason for a value, by component.
     """
@@ -57,7 +58,8 @@ class Score:
     components: dict[str, float | None] = field(default_factory=dict)
     total: float | None = None
     turns: list[dict[str, float | None]] = field(default_factory=list)
-    turn_totals: list[float] = field(default_factory=list)
+    turn_totals: list[float | None] = field(default_factory=list)
+    pending: list[str] = field(default_factory=list)
     gates: list[GateVerdict] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)
 
@@ -68,7 +70,13 @@ class Score:
             for turn, rewards, total in zip(episode.turns, self.turns, self.turn_totals, strict=True)
         ]
         return msgspec.structs.replace(
-            episode, components=self.components, reward=self.total, turns=turns, gates=self.gates, notes=self.notes
+            episode,
+            components=self.components,
+            reward=self.total,
+            pending=self.pending,
+            turns=turns,
+            gates=self.gates,
+            notes=self.notes,
         )
 
 
@@ -117,9 +125,12 @@ class Component:
     @property
     def per_turn(self) -> bool:
         """Whether it is declared to score turns. A function may return a list without declaring that."""
-        hint = inspect.signature(self.function).return_annotation
-        listed = get_origin(hint) is list or hint is list or str(hint).startswith(("list", "Sequence["))
-        return listed or "turn" in self.wants or self.about.per_turn
+        return scores_turns(self.function)
+
+    @property
+    def of_group(self) -> bool:
+        """Whether it scores the members of a group together."""
+        return "group" in self.wants
 
     @property
     def costs(self) -> tuple[Cost, ...]:
@@ -187,14 +198,13 @@ class Component:
             if "fresh_sandbox" in self.wants:
                 given["fresh_sandbox"] = await open_fresh()
             if "turn" in self.wants:
-                found = [await self._call({**given, "turn": turn}) for turn in own.turns]
+                found = [await self.call({**given, "turn": turn}) for turn in own.turns]
                 notes = [f"turn {k}: {item.note}" for k, item in enumerate(found) if _note(item)]
                 value, note = [item.value if isinstance(item, Scored) else item for item in found], "; ".join(notes)
             else:
-                found = await self._call(given)
+                found = await self.call(given)
                 value, note = (found.value, text(found.note)) if isinstance(found, Scored) else (found, "")
-            checked = self._check(value, episode)
-            return apply(self.steps, checked), note
+            return apply(self.steps, self.check(value, episode)), note
         except (SandboxBroken, SandboxExpired) as error:
             value = [0.0] * len(episode.turns) if "turn" in self.wants else 0.0
             return apply(self.steps, value), str(error)
@@ -215,11 +225,17 @@ class Component:
         finally:
             await asyncio.gather(*(one.close() for one in fresh))
 
-    async def _call(self, given: Mapping[str, Any]) -> Any:
+    async def call(self, given: Mapping[str, Any]) -> Any:
+        """What the function returns."""
         value = self.function(**{name: given[name] for name in self.wants}, **self.settings)
         return await value if inspect.isawaitable(value) else value
 
-    def _check(self, value: Any, episode: Episode) -> Values:
+    def check(self, value: Any, episode: Episode) -> Values:
+        """A value that the function returned for an episode.
+
+        Raises:
+            RewardError: it is no reward.
+        """
         if getattr(value, "ndim", None) == 1:  # a NumPy array, a tensor
             value = value.tolist()
         if isinstance(value, list | tuple) and "turn" not in self.wants and len(value) != len(episode.turns):
@@ -284,6 +300,11 @@ class RewardSet:
         return cls(components, tuple(gates))
 
     @property
+    def of_group(self) -> tuple[Component, ...]:
+        """The components that score the members of a group together."""
+        return tuple(component for component in self.components if component.of_group)
+
+    @property
     def needs_sandbox(self) -> bool:
         """Whether a component needs the sandbox of the episode."""
         return any(component.sandbox_required for component in self.components)
@@ -316,13 +337,22 @@ class RewardSet:
         Raises:
             RewardError, AgentRLError: as `Component`.
         """
+        alone = [component for component in self.components if not component.of_group]
         found: dict[str, Values] = {}
         notes: dict[str, str] = {}
-        for component in self.components:
+        for component in alone:
             found[component.name], note = await component(task, episode, sandbox, open_sandbox, live)
             if note:
                 notes[component.name] = note
-        return self.combine(episode, found, notes)
+        return self.withheld(self.combine(episode, found, notes))
+
+    def withheld(self, score: Score) -> Score:
+        """A score of components that look at one episode: without a total, as long as others score the group."""
+        if not self.of_group:
+            return score
+        nothing: list[float | None] = [None] * len(score.turns)
+        names = [component.name for component in self.of_group]
+        return replace(score, total=None, gates=[], turn_totals=nothing, pending=names)
 
     def combine(self, episode: Episode, found: Mapping[str, Values], notes: Mapping[str, str] | None = None) -> Score:
         """Applies gates and weights to the values of the components.
@@ -401,6 +431,7 @@ def _component(name: str, given: Any, base: Path) -> Component:
         raise RecipeError(f"weight {weight!r} is not a finite number", place=f"{place}.weight")
     loaded = REWARDS.load(name if use is None else use, spec, base, place, beside=("weight", "required", "then"))
     function = loaded.plug_in
+    _check_inputs(name, loaded.wants)
     return Component(
         name,
         function,
@@ -412,6 +443,18 @@ def _component(name: str, given: Any, base: Path) -> Component:
         sandbox_required=_must_have("sandbox", function),
         live_need=next((name for name in ("env", "tools", "sandbox") if _must_have(name, function)), None),
     )
+
+
+def _check_inputs(name: str, wants: Sequence[str]) -> None:
+    """Raises RecipeError for a function of the group that asks for what belongs to one episode."""
+    of_one = [want for want in wants if want in OF_EPISODE]
+    if "group" in wants and of_one:
+        raise RecipeError(
+            f"{name} takes the group and {', '.join(map(repr, of_one))}, which belongs to one episode",
+            place=f"rewards.{name}",
+            remedy="a function of the group takes 'group', 'task' and 'component'; each of its episodes has turns, "
+            "answer, info and components",
+        )
 
 
 def _must_have(name: str, function: Callable[..., Any]) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_origin
 
 Cost = Literal["engine", "sandbox"]
 Value = float | None
@@ -51,6 +52,15 @@ def reward(
         return function
 
     return note
+
+
+def scores_turns(function: Callable[..., Any]) -> bool:
+    """Whether a function is declared to score turns. It may return a list over turns without declaring that."""
+    signature = inspect.signature(function)
+    hint = signature.return_annotation
+    listed = get_origin(hint) is list or hint is list or str(hint).startswith(("list", "Sequence["))
+    of_group = "group" in signature.parameters  # such a function returns a list over members
+    return "turn" in signature.parameters or (listed and not of_group) or about(function).per_turn
 
 
 def about(function: Callable[..., Any]) -> About:

@@ -7,22 +7,27 @@ from collections.abc import Callable
 from typing import Any
 
 from agentrl.registry.registry import Registry, any_function
-from agentrl.rewards.declare import About, about
+from agentrl.rewards.declare import About, about, scores_turns
 
-GIVEN = ("task", "episode", "turn", "sandbox", "fresh_sandbox", "open_sandbox", "component", "env", "tools", "info")
+OF_EPISODE = ("episode", "turn", "sandbox", "fresh_sandbox", "open_sandbox", "env", "tools", "info")
+"""Inputs that belong to one episode: a function that takes the group cannot have them."""
+
+GIVEN = ("task", "group", "component", *OF_EPISODE)
 """The inputs of reward functions, by parameter name; all other parameters are settings.
 
 `turn`: the function is called for every turn. `sandbox`: the sandbox as the episode left it. `fresh_sandbox`: a sandbox
 of the task's spec that the agent has not used. `open_sandbox`: an async function that starts one, for functions that
 need two, or do not always need one. `component`: the component's name in the recipe. `env`: the first environment of
 the episode, still open. `tools`: its tool instances, environments among them. `info`: that of its environments.
+`group`: the episodes of the group, in order, once all of them have ended; the function returns a list over them.
 """
 
 
 def _about(function: Callable[..., Any]) -> dict[str, Any]:
-    said, signature = about(function), inspect.signature(function)
+    said = about(function)
     return {
-        "turns": "turn" in signature.parameters or "list" in str(signature.return_annotation) or said.per_turn,
+        "turns": scores_turns(function),
+        "group": "group" in inspect.signature(function).parameters,
         "costs": list(said.costs),
         "origin": None if said.source == About.source else said.source,
     }
@@ -56,6 +61,9 @@ REWARDS: Registry[Callable[..., Any]] = Registry(
         "laser": "agentrl.rewards.functions.length:laser",
         "overlong": "agentrl.rewards.functions.length:overlong",
         "unary_feedback": "agentrl.rewards.functions.feedback:unary_feedback",
+        "majority_vote": "agentrl.rewards.functions.groups.siblings:majority_vote",
+        "relative_length": "agentrl.rewards.functions.groups.siblings:relative_length",
+        "diversity": "agentrl.rewards.functions.groups.siblings:diversity",
         "rubric_judge": "agentrl.rewards.functions.judge:rubric_judge",
         "pairwise_judge": "agentrl.rewards.functions.judge:pairwise_judge",
     },

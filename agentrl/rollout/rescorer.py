@@ -72,6 +72,8 @@ class Rescorer:
         found: dict[str, Values] = {}
         notes: dict[str, str] = {}
         for component in self._rewards.components:
+            if component.of_group:
+                continue
             if (gone := component.live_need) is not None:
                 found[component.name] = _recorded(component, episode, gone)
                 notes[component.name] = f"as recorded: it needs the {gone} of the episode"
@@ -80,7 +82,7 @@ class Rescorer:
             found[component.name], note = await component(episode.task, bare, None, fresh, live)
             if note:
                 notes[component.name] = note
-        return self._rewards.combine(bare, found, notes).onto(bare)
+        return self._rewards.withheld(self._rewards.combine(bare, found, notes)).onto(bare)
 
     def _open_sandbox(self, task: Task) -> OpenSandbox | None:
         if self._backend is None:

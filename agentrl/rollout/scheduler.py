@@ -10,13 +10,15 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from agentrl.config.limits import Limits
 from agentrl.rollout.faults.budgets import Budgets
+from agentrl.rollout.groups.scorer import GroupScorer
 from agentrl.rollout.player import Player
 from agentrl.types.episode import Episode
 from agentrl.types.garbage import rare_collections
@@ -32,12 +34,14 @@ def _nothing(*event: Any) -> None:
 
 
 @dataclass(order=True)
-class _Job(Generic[Item]):
-    """An item from its submission until its episode is stored. Jobs begin in the order of `rank`, then of `number`."""
+class _Job:
+    """An episode from its submission until it is stored, or a group until it is scored.
+
+    Jobs begin in the order of `rank`, then of `number`."""
 
     rank: tuple[int, ...]
     number: int
-    item: Item = field(compare=False)
+    work: Callable[[], Awaitable[None]] = field(compare=False)
     begun: Callable[[], None] = field(compare=False)
     ended: asyncio.Future[None] = field(compare=False)
 
@@ -52,16 +56,23 @@ class RolloutScheduler(Generic[Item]):
         player: makes the episodes.
         limits: how many failures of each cause are borne.
         store: keeps and reports an episode that has ended.
+        groups: scores a group when its last episode is stored, before that counts as ended.
     """
 
     def __init__(
-        self, player: Player[Item], *, concurrency: int, limits: Limits, store: Callable[[Episode], None] = _nothing
+        self,
+        player: Player[Item],
+        *,
+        concurrency: int,
+        limits: Limits,
+        store: Callable[[Episode], None] = _nothing,
+        groups: GroupScorer[Item] | None = None,
     ) -> None:
-        self._player, self._store, self._limits = player, store, limits
+        self._player, self._store, self._limits, self._groups = player, store, limits, groups
         self._budgets = Budgets(limits)
         self._free = concurrency
-        self._waiting: list[_Job[Item]] = []  # a heap
-        self._running: dict[asyncio.Task[None], _Job[Item]] = {}
+        self._waiting: list[_Job] = []  # a heap
+        self._running: dict[asyncio.Task[None], _Job] = {}
         self._numbers = itertools.count()
         self._failure: Exception | None = None
         self._begins = False  # a pass that begins jobs is scheduled
@@ -78,6 +89,8 @@ class RolloutScheduler(Generic[Item]):
     def expect(self, items: Sequence[Item]) -> None:
         """Tells the player what will be submitted. Raises as `Player.expect`."""
         self._player.expect(items)
+        if self._groups is not None:
+            self._groups.expect(items)
 
     def submit(self, item: Item, *rank: int, begun: Callable[[], None] = _nothing) -> asyncio.Future[None]:
         """Has an episode played as soon as there is room.
@@ -91,11 +104,24 @@ class RolloutScheduler(Generic[Item]):
             TooManyUserErrors, EngineDown, SandboxDown, ServiceDown, DeadPolicy: too many episodes failed by one cause.
             StoreError: an episode could not be stored.
         """
+        return self._submit(partial(self._episode, item), rank, begun)
+
+    def settle(self, group_id: str, *rank: int) -> asyncio.Future[None]:
+        """Has a group scored whose episodes are all stored, unless that was done before. As `submit` otherwise."""
+        if self._groups is None:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            done.set_result(None)
+            return done
+        return self._submit(partial(self._groups.score, group_id), rank, _nothing)
+
+    def _submit(
+        self, work: Callable[[], Awaitable[None]], rank: tuple[int, ...], begun: Callable[[], None]
+    ) -> asyncio.Future[None]:
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._failure is not None:
             _fail(ended, self._failure)
             return ended
-        heapq.heappush(self._waiting, _Job(rank, next(self._numbers), item, begun, ended))
+        heapq.heappush(self._waiting, _Job(rank, next(self._numbers), work, begun, ended))
         self._begin_soon()
         return ended
 
@@ -108,6 +134,8 @@ class RolloutScheduler(Generic[Item]):
     def renew_budgets(self) -> None:
         """What has failed so far no longer counts."""
         self._budgets = Budgets(self._limits)
+        if self._groups is not None:
+            self._groups.renew_budgets()
 
     def utilization(self) -> dict[str, float]:
         """Since the last call: `episodes_in_flight` (mean), and `rollouts_wait_s`, the seconds in which none was."""
@@ -141,11 +169,16 @@ class RolloutScheduler(Generic[Item]):
             self._running[asyncio.create_task(self._play(job))] = job
         self._begin_soon()
 
-    async def _play(self, job: _Job[Item]) -> None:
+    async def _episode(self, item: Item) -> None:
+        episode = await self._player.play(item)
+        self._store(episode)
+        self._budgets.spend(episode)
+        if self._groups is not None:
+            await self._groups.ended(item)
+
+    async def _play(self, job: _Job) -> None:
         try:
-            episode = await self._player.play(job.item)
-            self._store(episode)
-            self._budgets.spend(episode)
+            await job.work()
         except Exception as error:
             self._stop(error)
         except asyncio.CancelledError:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from agentrl.store.codec import decode_credit, decode_episode
+from agentrl.store.group_scores import decode_group_scores
 from agentrl.store.index import blobs_of, row_of
 from agentrl.store.lock import is_held
 from agentrl.store.run_dir import RunDir
@@ -102,6 +103,7 @@ _ABOUT = {
     "logprobs": "every sampled token has a log-probability, finite and at most 0",
     "versions": "the version spans of a sampled node cover it without gap or overlap",
     "rewards": "what failed has no reward, what is data and was scored has one",
+    "scores": "scores of groups belong to stored episodes and have a number per turn",
     "credit": "credit belongs to a stored episode and has a number per turn",
     "blobs": "every blob that is named is there, whole, and no other",
 }
@@ -122,6 +124,7 @@ def check(path: str | Path) -> Report:
             notes.append("the run is being written: missing episodes and unnamed blobs are not failures yet")
         turns, blobs = _check_episodes(run, invariants, notes)
         _check_planned(run, set(turns), invariants["exactly_once"], notes, live)
+        _check_scores(run, turns, invariants, notes)
         _check_credit(run, turns, invariants, notes)
         _check_blobs(run, blobs, invariants["blobs"], live)
         _note_repairs(run, notes)
@@ -134,6 +137,7 @@ def _check_episodes(
     """Checks all records of the shards. Returns the number of turns of each episode, and an episode of each blob."""
     indexed = {row.id: row for row in run.rows()}
     turns: dict[str, int] = {}
+    pending = 0
     blobs: dict[str, str] = {}
     for place, line in _lines(run.path / "episodes", invariants["readable"], notes):
         try:
@@ -148,6 +152,10 @@ def _check_episodes(
         invariants["exactly_once"].passed()
         turns[episode.id] = len(episode.turns)
         blobs.update(dict.fromkeys(blobs_of(episode), episode.id))
+        scores = run.group_scores(episode.id)
+        if scores is not None:
+            episode = scores.of(episode)
+        pending += bool(episode.pending)
         row = indexed.pop(episode.id, None)
         if row is None:
             invariants["index"].broken(f"{episode.id}: not in the index")
@@ -156,6 +164,8 @@ def _check_episodes(
             invariants["index"].take(None if same else f"the index differs from {place}", episode.id)
         for name, problem_of in _OF_AN_EPISODE.items():
             invariants[name].take(_safely(problem_of, episode), episode.id)
+    if pending:
+        notes.append(f"{pending} episodes wait for the score of their group")
     for id, row in indexed.items():
         invariants["index"].broken(f"{id}: indexed, but not readable at {row.location}")
     return turns, blobs
@@ -183,6 +193,20 @@ def _check_planned(run: RunDir, ids: set[str], once: Invariant, notes: list[str]
             once.broken(f"{name}: missing")
     elif count:
         notes.append(f"{count} planned episodes are not stored yet")
+
+
+def _check_scores(run: RunDir, turns: dict[str, int], invariants: dict[str, Invariant], notes: list[str]) -> None:
+    for place, line in _lines(run.path / "scores", invariants["readable"], notes):
+        try:
+            group = decode_group_scores(line)
+        except msgspec.DecodeError as error:
+            invariants["readable"].broken(f"scores/{place}: {error}")
+            continue
+        invariants["readable"].passed()
+        for score in group.scores:
+            expected, found = turns.get(score.episode_id), len(score.turns)
+            problem = "no such episode" if expected is None else f"{found} turns of {expected}"
+            invariants["scores"].take(None if expected == found else problem, score.episode_id)
 
 
 def _check_credit(run: RunDir, turns: dict[str, int], invariants: dict[str, Invariant], notes: list[str]) -> None:
@@ -285,6 +309,8 @@ def _versions(episode: Episode) -> str | None:
 def _rewards(episode: Episode) -> str | None:
     if episode.status in ("infra_error", "user_error"):
         return None if episode.reward is None else f"{episode.status} with reward {episode.reward}"
+    if episode.pending:
+        return None if episode.reward is None else f"waits for its group, with reward {episode.reward}"
     scored = any(value is not None for value in episode.components.values())
     return f"{episode.status}, scored, but without a reward" if scored and episode.reward is None else None
 

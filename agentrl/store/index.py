@@ -15,10 +15,11 @@ from typing import Any, get_type_hints
 import msgspec
 
 from agentrl.store.codec import StoredCredit
+from agentrl.store.group_scores import GroupScores
 from agentrl.store.shards import Location
 from agentrl.types.episode import Episode
 
-FORMAT = 3
+FORMAT = 4
 """Increased when a column changes; an index of another format is rebuilt."""
 
 
@@ -81,6 +82,21 @@ class CreditRow(msgspec.Struct, frozen=True, kw_only=True):
         return Location(self.shard, self.offset, self.length)
 
 
+class ScoreRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The location of a score that episode `id` got with its group. The last one counts."""
+
+    id: str
+    group_id: str
+    reward: float | None
+    shard: str
+    offset: int
+    length: int
+
+    @property
+    def location(self) -> Location:
+        return Location(self.shard, self.offset, self.length)
+
+
 class BlobRow(msgspec.Struct, frozen=True):
     """Episode `id` refers to blob `sha`."""
 
@@ -88,11 +104,18 @@ class BlobRow(msgspec.Struct, frozen=True):
     sha: str
 
 
-Record = EpisodeRow | CreditRow | BlobRow
-_TABLES: dict[str, type[Record]] = {"episodes": EpisodeRow, "credit": CreditRow, "blobs": BlobRow}
-_KEYS = {"episodes": "id", "credit": "shard, offset", "blobs": "id, sha"}
+Record = EpisodeRow | CreditRow | ScoreRow | BlobRow
+_TABLES: dict[str, type[Record]] = {
+    "episodes": EpisodeRow,
+    "credit": CreditRow,
+    "scores": ScoreRow,
+    "blobs": BlobRow,
+}
+_KEYS = {"episodes": "id", "credit": "shard, offset", "scores": "shard, offset, id", "blobs": "id, sha"}
 _SQL_TYPES = {str: "TEXT", int: "INTEGER", float: "REAL"}
-_INDEXED = {"episodes": ("group_id", "iteration", "created_at"), "credit": ("id",)}
+_INDEXED = {"episodes": ("group_id", "iteration", "created_at"), "credit": ("id",), "scores": ("id", "group_id")}
+LAST = "ORDER BY shard DESC, offset DESC LIMIT 1"
+"""Of the records of one episode: the one that counts."""
 
 
 def row_of(episode: Episode, location: Location) -> EpisodeRow:
@@ -129,8 +152,25 @@ def row_of(episode: Episode, location: Location) -> EpisodeRow:
     )
 
 
-def credit_row_of(credit: StoredCredit, location: Location) -> CreditRow:
-    """The index row of a credit that is stored at `location`."""
+def rows_of(record: Episode | StoredCredit | GroupScores, location: Location) -> dict[str, list[Record]]:
+    """The index rows of a record that is stored at `location`, by table."""
+    match record:
+        case Episode():
+            blobs: list[Record] = [BlobRow(record.id, sha) for sha in sorted(blobs_of(record))]
+            return {"episodes": [row_of(record, location)], "blobs": blobs}
+        case StoredCredit():
+            return {"credit": [_credit_row(record, location)]}
+        case GroupScores():
+            return {"scores": [*_score_rows(record, location)]}
+
+
+def where(conditions: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """`WHERE` with the conditions that have a value."""
+    given = {sql: value for sql, value in conditions.items() if value is not None}
+    return ("WHERE " + " AND ".join(given) if given else ""), list(given.values())
+
+
+def _credit_row(credit: StoredCredit, location: Location) -> CreditRow:
     return CreditRow(
         id=credit.episode_id,
         estimator=credit.estimator,
@@ -139,6 +179,16 @@ def credit_row_of(credit: StoredCredit, location: Location) -> CreditRow:
         offset=location.offset,
         length=location.length,
     )
+
+
+def _score_rows(scores: GroupScores, location: Location) -> list[ScoreRow]:
+    shard, offset, length = location
+    return [
+        ScoreRow(
+            id=each.episode_id, group_id=scores.group_id, reward=each.reward, shard=shard, offset=offset, length=length
+        )
+        for each in scores.scores
+    ]
 
 
 def blobs_of(episode: Episode) -> set[str]:
@@ -150,7 +200,7 @@ def blobs_of(episode: Episode) -> set[str]:
 
 
 class Index:
-    """The tables `episodes`, `credit` and `blobs`.
+    """The tables `episodes`, `credit`, `scores` and `blobs`.
 
     Args:
         path: `index.sqlite`.
@@ -163,11 +213,13 @@ class Index:
         if not write:
             _create_tables(self._db, "temp")
         for table, key in _KEYS.items():
-            view = f"CREATE TEMP VIEW all_{table} AS SELECT * FROM main.{table} m"
+            name = "stored_episodes" if table == "episodes" else f"all_{table}"
+            view = f"CREATE TEMP VIEW {name} AS SELECT * FROM main.{table} m"
             if not write:  # the writer may have committed rows of the temporary table meanwhile
                 twice = f"SELECT 1 FROM temp.{table} t WHERE {_same(key)}"
                 view += f" WHERE NOT EXISTS ({twice}) UNION ALL SELECT * FROM temp.{table}"
             self._db.execute(view)
+        self._db.execute(f"CREATE TEMP VIEW all_episodes AS SELECT {_with_last_score()} FROM stored_episodes e")
 
     def put(self, rows: Mapping[str, Sequence[Record]]) -> None:
         """Adds rows by table and commits. The first row of a key is kept, later ones are ignored."""
@@ -189,7 +241,7 @@ class Index:
         return [make(**dict(zip(names, row, strict=True))) for row in found]
 
     def select(self, what: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
-        """`SELECT what`, over `all_episodes`, `all_credit` and `all_blobs`."""
+        """`SELECT what`, over `all_episodes`, `all_credit`, `all_scores` and `all_blobs`."""
         return self._db.execute(f"SELECT {what}", tuple(values)).fetchall()
 
     def ends(self, table: str) -> dict[str, int]:
@@ -208,6 +260,13 @@ class Index:
 
 def _columns(table: str) -> tuple[str, ...]:
     return _TABLES[table].__struct_fields__
+
+
+def _with_last_score() -> str:
+    """The columns of an episode, with the reward that it got with its group."""
+    last = f"(SELECT s.reward FROM all_scores s WHERE s.id = e.id {LAST})"
+    names = {name: f"e.{name}" for name in _columns("episodes")} | {"reward": f"COALESCE({last}, e.reward)"}
+    return ", ".join(f"{column} AS {name}" for name, column in names.items())
 
 
 def _same(key: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import secrets
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from agentrl.types.errors import StoreError
 
 FORMAT = 1
 _VERSIONS_OF = ("agentrl", "numpy", "torch", "transformers", "vllm")
@@ -38,6 +41,32 @@ def circumstances() -> dict[str, Any]:
     if commit := _git("rev-parse", "HEAD"):
         noted["git"] = {"commit": commit, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
     return noted
+
+
+def run_folder(path: str | Path) -> Path:
+    """The folder of a run.
+
+    Raises:
+        StoreError: it is not one.
+    """
+    path = Path(path)
+    if not (path / "run.json").exists():
+        what = "this is not a run directory (it has no run.json)" if path.exists() else "there is no such folder"
+        raise StoreError(what, place=str(path), remedy="name the folder that `agentrl train` or `rollout` wrote")
+    return path
+
+
+def read_info(path: Path) -> dict[str, Any]:
+    """The content of a run's `run.json`.
+
+    Raises:
+        StoreError: it is not JSON.
+    """
+    try:
+        info: dict[str, Any] = json.loads((path / "run.json").read_bytes())
+    except ValueError as error:
+        raise StoreError(f"not JSON: {error}", place=str(path / "run.json"), remedy="restore the file") from None
+    return info
 
 
 def new_id() -> str:

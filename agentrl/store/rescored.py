@@ -51,7 +51,13 @@ class Rescore(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             for turn, rewards, reward in zip(episode.turns, self.turns, self.turn_rewards, strict=True)
         ]
         return msgspec.structs.replace(
-            episode, components=self.components, reward=self.reward, turns=turns, gates=self.gates, notes=self.notes
+            episode,
+            components=self.components,
+            reward=self.reward,
+            turns=turns,
+            gates=self.gates,
+            notes=self.notes,
+            pending=[],
         )
 
 

@@ -3,6 +3,7 @@
 run.json                 resolved recipe, versions, seeds, git, command line
 episodes/*.jsonl.zst     the episodes (authoritative)
 credit/*.jsonl.zst       advantages per turn; an episode is credited again, never rewritten
+scores/*.jsonl.zst       rewards that look at a whole group, a record a group; an episode is read with the last one
 index.sqlite             a row per episode; rebuilt from the shards when it is lost or behind
 blobs/ab/ab12...         long outputs by SHA-256
 metrics.jsonl  failures.jsonl  repairs.jsonl
@@ -12,10 +13,9 @@ checkpoints/             the trainer's
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,9 @@ import msgspec
 
 from agentrl.store.blobs import Blobs
 from agentrl.store.codec import StoredCredit, decode_credit, decode_episode, encode_credit, encode_episode
-from agentrl.store.index import BlobRow, CreditRow, EpisodeRow, Index, Record, blobs_of, credit_row_of, row_of
-from agentrl.store.info import circumstances, new_id, write_json
+from agentrl.store.group_scores import GroupScores, decode_group_scores, encode_group_scores
+from agentrl.store.index import LAST, CreditRow, EpisodeRow, Index, Record, ScoreRow, rows_of, where
+from agentrl.store.info import circumstances, new_id, read_info, run_folder, write_json
 from agentrl.store.lines import append_line, cut_torn_line, read_lines
 from agentrl.store.lock import Lock
 from agentrl.store.shards import Location, Shards
@@ -34,6 +35,13 @@ from agentrl.types.errors import StoreError
 _COMMIT_ROWS = 256
 _COMMIT_SECONDS = 0.5
 _ASKED_AT_ONCE = 500  # SQLite supports at least 999 parameters
+
+
+_DECODERS: dict[str, Callable[[bytes], Episode | StoredCredit | GroupScores]] = {
+    "episodes": decode_episode,
+    "credit": decode_credit,
+    "scores": decode_group_scores,
+}
 
 
 class RunDir:
@@ -53,12 +61,13 @@ class RunDir:
         self.damage: list[str] = []
         self._write = write
         self._mutex = threading.RLock()
-        self.info: dict[str, Any] = _read_info(path)
+        self.info: dict[str, Any] = read_info(path)
         self._lock = Lock(path / "lock") if write else None
         self._episodes = Shards(path / "episodes")
         self._credit = Shards(path / "credit")
+        self._scores = Shards(path / "scores")
         self._blobs = Blobs(path / "blobs")
-        self._pending: dict[str, list[Record]] = {"episodes": [], "credit": [], "blobs": []}
+        self._pending: dict[str, list[Record]] = {"episodes": [], "credit": [], "scores": [], "blobs": []}
         self._pending_ids: set[str] = set()
         self._committed_at = time.monotonic()
         try:
@@ -98,7 +107,7 @@ class RunDir:
         Raises:
             StoreError: the folder is not a run, or another process writes it.
         """
-        return cls(_checked(path), write=True)
+        return cls(run_folder(path), write=True)
 
     @classmethod
     def read(cls, path: str | Path) -> RunDir:
@@ -107,7 +116,7 @@ class RunDir:
         Raises:
             StoreError: the folder is not a run.
         """
-        return cls(_checked(path), write=False)
+        return cls(run_folder(path), write=False)
 
     @property
     def id(self) -> str:
@@ -133,8 +142,7 @@ class RunDir:
                     remedy="plan only the ids that `RunDir.ids()` lacks",
                 )
             location = self._episodes.append(line)
-            self._pending["episodes"].append(row_of(episode, location))
-            self._pending["blobs"] += [BlobRow(episode.id, sha) for sha in sorted(blobs_of(episode))]
+            self._add_rows(rows_of(episode, location))
             self._pending_ids.add(episode.id)
             self._commit_when_due()
 
@@ -163,8 +171,19 @@ class RunDir:
         line = encode_credit(credit)
         with self._mutex:
             self._must_write()
-            location = self._credit.append(line)
-            self._pending["credit"].append(credit_row_of(credit, location))
+            self._add_rows(rows_of(credit, self._credit.append(line)))
+            self._commit_when_due()
+
+    def add_scores(self, scores: GroupScores) -> None:
+        """Stores the scores of a group, all at once; its members are read with them from now on.
+
+        Raises:
+            StoreError: a number is not finite.
+        """
+        line = encode_group_scores(scores)
+        with self._mutex:
+            self._must_write()
+            self._add_rows(rows_of(scores, self._scores.append(line)))
             self._commit_when_due()
 
     def add_failure(self, failure: Mapping[str, Any]) -> None:
@@ -199,6 +218,7 @@ class RunDir:
         with self._mutex:
             self._episodes.sync()
             self._credit.sync()
+            self._scores.sync()
             self._commit()
 
     def close(self) -> None:
@@ -208,6 +228,7 @@ class RunDir:
                 self._commit()
                 self._episodes.close()
                 self._credit.close()
+                self._scores.close()
                 self._sweep_blobs()
                 self._write = False
                 self._lock.release()
@@ -225,14 +246,14 @@ class RunDir:
         """Reads what another process has written since."""
         with self._mutex:
             if not self._write:
-                self.info = _read_info(self.path)
+                self.info = read_info(self.path)
                 self._index.forget_tail()
                 self._catch_up()
 
     def ids(self, *, split: str | None = None, iteration: int | None = None) -> set[str]:
         """Ids of the stored episodes. Resume plays the planned ids that are not among them."""
-        where, values = _where({"split = ?": split, "iteration = ?": iteration})
-        return {row[0] for row in self._select(f"id FROM all_episodes {where}", values)}
+        chosen, values = where({"split = ?": split, "iteration = ?": iteration})
+        return {row[0] for row in self._select(f"id FROM all_episodes {chosen}", values)}
 
     def statuses(self, ids: Iterable[str]) -> dict[str, str]:
         """The status of the stored episodes among `ids`. The cost depends on the number of `ids`, not on the run."""
@@ -266,7 +287,7 @@ class RunDir:
         if order not in EpisodeRow.__struct_fields__:
             known = ", ".join(EpisodeRow.__struct_fields__)
             raise StoreError(f"episodes cannot be sorted by {order!r}", remedy=f"sort by one of: {known}")
-        where, values = _where(
+        chosen, values = where(
             {
                 "split = ?": split,
                 "iteration = ?": iteration,
@@ -279,7 +300,7 @@ class RunDir:
         with self._mutex:
             self._commit()
             rows: list[EpisodeRow] = self._index.find(
-                "episodes", f"{where} {sort} LIMIT {-1 if limit is None else int(limit)}", values
+                "episodes", f"{chosen} {sort} LIMIT {-1 if limit is None else int(limit)}", values
             )
         return rows
 
@@ -300,8 +321,8 @@ class RunDir:
         size = len(name)
         ends = ("substr(id, 1, ?) = ? OR substr(id, -?) = ?", [size, name, size, name])
         inside = ("instr(id, ?)", [name])
-        for where, values in (ends, inside):
-            found = self._select(f"id FROM all_episodes WHERE {where} ORDER BY id", values)
+        for condition, values in (ends, inside):
+            found = self._select(f"id FROM all_episodes WHERE {condition} ORDER BY id", values)
             if ids := [row[0] for row in found]:
                 break
         if name in ids or len(ids) == 1:
@@ -327,8 +348,8 @@ class RunDir:
             damaged: receives the errors of unreadable records; default: the first error is raised.
         """
         if ids is None:
-            where, values = _where({"split = ?": split, "iteration = ?": iteration, "instr(id, ?) = 1": prefix or None})
-            found = self._select(f"shard, offset, length FROM all_episodes {where} ORDER BY shard, offset", values)
+            chosen, values = where({"split = ?": split, "iteration = ?": iteration, "instr(id, ?) = 1": prefix or None})
+            found = self._select(f"shard, offset, length FROM all_episodes {chosen} ORDER BY shard, offset", values)
             places: Iterable[Location] = (Location(*row) for row in found)
         else:
             places = (self._location(id) for id in ids)
@@ -342,11 +363,17 @@ class RunDir:
 
     def credit(self, id: str) -> StoredCredit | None:
         """The latest credit of an episode, or None."""
-        last = "WHERE id = ? ORDER BY shard DESC, offset DESC LIMIT 1"
         with self._mutex:
             self._commit()
-            rows: list[CreditRow] = self._index.find("credit", last, [id])
+            rows: list[CreditRow] = self._index.find("credit", f"WHERE id = ? {LAST}", [id])
         return decode_credit(self._credit.read(rows[0].location)) if rows else None
+
+    def group_scores(self, episode_id: str) -> GroupScores | None:
+        """The latest scores of a group that count for one of its episodes, or None."""
+        with self._mutex:
+            self._commit()
+            rows: list[ScoreRow] = self._index.find("scores", f"WHERE id = ? {LAST}", [episode_id])
+        return decode_group_scores(self._scores.read(rows[0].location)) if rows else None
 
     def get_blob(self, sha: str) -> bytes:
         """The bytes of a blob.
@@ -391,7 +418,8 @@ class RunDir:
     def _read_episode(self, location: Location) -> Episode:
         line = self._episodes.read(location)
         try:
-            return decode_episode(line)
+            episode = decode_episode(line)
+            return episode if (scores := self.group_scores(episode.id)) is None else scores.of(episode)
         except msgspec.DecodeError as error:
             raise StoreError(
                 f"not an episode: {error}",
@@ -444,18 +472,16 @@ class RunDir:
 
     def _index_record(self, table: str, data: bytes, location: Location) -> None:
         try:
-            if table == "credit":
-                self._pending["credit"].append(credit_row_of(decode_credit(data), location))
-                return
-            episode = decode_episode(data)
+            self._add_rows(rows_of(_DECODERS[table](data), location))
         except msgspec.DecodeError:
             self.damage.append(f"{table}/{location}")
-            return
-        self._pending["episodes"].append(row_of(episode, location))
-        self._pending["blobs"] += [BlobRow(episode.id, sha) for sha in sorted(blobs_of(episode))]
+
+    def _add_rows(self, rows: Mapping[str, Sequence[Record]]) -> None:
+        for table, new in rows.items():
+            self._pending[table] += new
 
     def _logs(self) -> list[tuple[str, Shards]]:
-        return [("episodes", self._episodes), ("credit", self._credit)]
+        return [("episodes", self._episodes), ("credit", self._credit), ("scores", self._scores)]
 
     def _note_repair(self, **what: Any) -> None:
         # After a kill between note and repair both happen again: the same note is written once.
@@ -470,25 +496,3 @@ class RunDir:
         if self.damage or any(noted["kind"] in ("damaged", "lost") for noted in self.repairs()):
             return
         self._blobs.sweep({row[0] for row in self._select("DISTINCT sha FROM all_blobs")})
-
-
-def _checked(path: str | Path) -> Path:
-    path = Path(path)
-    if not (path / "run.json").exists():
-        what = "this is not a run directory (it has no run.json)" if path.exists() else "there is no such folder"
-        raise StoreError(what, place=str(path), remedy="name the folder that `agentrl train` or `rollout` wrote")
-    return path
-
-
-def _read_info(path: Path) -> dict[str, Any]:
-    try:
-        info: dict[str, Any] = json.loads((path / "run.json").read_bytes())
-    except ValueError as error:
-        raise StoreError(f"not JSON: {error}", place=str(path / "run.json"), remedy="restore the file") from None
-    return info
-
-
-def _where(conditions: Mapping[str, Any]) -> tuple[str, list[Any]]:
-    """`WHERE` with the conditions that have a value."""
-    given = {sql: value for sql, value in conditions.items() if value is not None}
-    return ("WHERE " + " AND ".join(given) if given else ""), list(given.values())

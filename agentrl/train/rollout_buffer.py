@@ -206,7 +206,9 @@ class RolloutBuffer:
             mine = by_group[group.id]
             if len(mine) < group.plan.size:  # a run that was killed has begun it
                 group.begun = min(self._versions(group), default=self._version)
-            playing = asyncio.gather(*(self._submit(spec, group) for spec in mine))
+            ends = [self._submit(spec, group) for spec in mine]
+            # All are stored: the kill may have come before the group was scored.
+            playing = asyncio.gather(*(ends or [self._scheduler.settle(group.id, group.iteration, group.index)]))
             playing.add_done_callback(partial(self._end, group))
             self._playing[group.id] = playing
 

@@ -1,12 +1,12 @@
 """The record of an episode: what was said, done, sampled and scored.
 
-Frozen when it leaves the runner. Credit is kept apart (`store`): an episode can be re-credited, never rewritten.
+Frozen when it leaves the runner. Credit and scores of groups are kept apart (`store`): an episode is never rewritten.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -122,6 +122,14 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Whether every call of the turn could be read and named a tool."""
         return all(call.valid for call in self.calls)
 
+    @property
+    def action(self) -> str:
+        """A comparable form of what it did: its calls with sorted arguments, or its text if it has none."""
+        if not self.calls:
+            return self.text.strip()
+        calls = [(call.name, call.arguments) for call in self.calls]
+        return msgspec.json.encode(calls, order="sorted").decode()
+
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True):
     """A place where the next prompt did not extend the tokens so far: a new branch starts there.
@@ -190,6 +198,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             of the agent), or "" after an error.
         components: outcome reward components by name, before weights and gates; None = never scored, not 0.0.
         reward: their combination, without the rewards of turns; None unless the status is `done` or `truncated`.
+        pending: components that score the group, as long as they have not: until then there is no reward.
         gates: what the gates of the recipe said, in order.
         notes: by component, why it is what it is (a judge's votes, the reason for a None).
         timings: seconds by stage: `sandbox`, `open`, `agent` (of it `generate` and `tools`), `score`,
@@ -214,6 +223,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stop: str = ""
     components: dict[str, float | None] = {}
     reward: float | None = None
+    pending: list[str] = []
     gates: list[GateVerdict] = []
     notes: dict[str, str] = {}
     drift: list[Drift] = []
@@ -272,6 +282,16 @@ def path_to(nodes: Sequence[Node], leaf: int) -> list[int]:
         path.append(leaf)
         leaf = nodes[leaf].parent
     return path[::-1]
+
+
+def in_order(episodes: Iterable[Episode]) -> list[Episode]:
+    """The members of a group in the order in which they were planned, whenever they ended."""
+
+    def place(episode: Episode) -> tuple[int, str, str]:
+        number = planned_id(episode.id).rpartition("#")[2]
+        return int(number) if number.isdecimal() else 0, number, episode.id
+
+    return sorted(episodes, key=place)
 
 
 def planned_id(id: str) -> str:

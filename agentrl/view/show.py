@@ -228,6 +228,8 @@ def _episode_head(episode: Episode, credit: StoredCredit | None, again: Mapping[
     head.append("  reward ").append_text(_number(episode.reward))
     for name, value in episode.components.items():
         head.append(f"  {name} ", "dim").append_text(_number(value))
+    if episode.pending:
+        head.append(f"  waits for the score of its group: {', '.join(episode.pending)}", "yellow")
     about = [f"group {episode.group_id}", f"task {episode.task.id}", f"{episode.split}, iteration {episode.iteration}"]
     if credit:
         about.append(f"credit by {credit.estimator}" + (f" ({credit.note})" if credit.note else ""))

@@ -69,7 +69,7 @@ EXPECTED: dict[str, float | list[float | None]] = {
     "tool_success": 1.0, "tool_reward": [None, None], "gui_action": [1.0, None], "evidence_judgement": [None, None],
     "retrieval_recall": 1.0, "retrieval_utility": [1.0, 0.0], "brier": 0.0, "router_cost": 0.55, "frugal_search": 2.0,
     "search_planning": 0.98, "laser": 0.5, "overlong": 0.0, "unary_feedback": [0.0, 1.0], "rubric_judge": 0.7,
-    "pairwise_judge": 0.5,
+    "pairwise_judge": 0.5, "majority_vote": 1.0, "relative_length": 0.0, "diversity": 0.0,
 }  # fmt: skip
 """What one look and a right answer earn; the answer 4 is no code, query, patch or confidence."""
 
@@ -114,10 +114,10 @@ def test_every_reward_by_name(tmp_path: Path, judge: dict) -> None:
     rewards = {name: {**SETTINGS.get(name, {}), **judged.get(name, {})} for name in REWARDS.built_in}
     write_recipe(tmp_path, rewards=rewards)
     agentrl("recipe", "check", ".", cwd=tmp_path)
-    agentrl("rollout", ".", "--agent", "oracle", "-n", "2", "--out", "run", cwd=tmp_path)
+    agentrl("rollout", ".", "--agent", "oracle", "-n", "4", "--group-size", "2", "--out", "run", cwd=tmp_path)
     with RunDir.read(tmp_path / "run") as run:
         episodes = list(run.episodes())
-    assert [episode.status for episode in episodes] == ["done", "done"], episodes[0].error
+    assert [episode.status for episode in episodes] == ["done"] * 4, episodes[0].error
     for episode in episodes:
         found = {**episode.components}
         for name in (name for name, value in EXPECTED.items() if isinstance(value, list)):

@@ -5,6 +5,8 @@ import msgspec
 import pytest
 
 from agentrl.store import RunDir, check
+from agentrl.store.group_scores import GroupScores
+from agentrl.store.rescored import Rescore
 from agentrl.store.shards import Shards
 from agentrl.types.episode import Node, VersionSpan
 from agentrl.types.errors import StoreError
@@ -27,6 +29,7 @@ def test_a_sound_run_is_sound(tmp_path: Path):
         for i, id in enumerate(ids[:5]):
             run.add(make_episode(id, branch=i % 2 == 0, blob=run.put_blob(b"long output")))
             run.add_credit(id, "grpo", [0.0] * 4)
+        run.add_scores(GroupScores(group_id="g0", scores=[Rescore.of(run.get("e0"))]))
         run.add(make_episode("e5", status="infra_error"))
         run.update_info(finished=True)
     report = check(tmp_path / "run")
@@ -151,3 +154,13 @@ def test_text_only_nodes_need_no_tokens(tmp_path):
         run.add(bare)
     assert check(tmp_path / "run").ok
     assert Node(parent=-1, kind="prompt", token_ids=[]).logprobs is None
+
+
+def test_scores_of_groups_belong_to_episodes(tmp_path: Path):
+    with RunDir.create(tmp_path / "run") as run:
+        run.add(make_episode("a"))
+        score = Rescore.of(run.get("a"))
+        run.add_scores(GroupScores(group_id="g0", scores=[msgspec.structs.replace(score, turns=[])]))
+        run.add_scores(GroupScores(group_id="g0", scores=[msgspec.structs.replace(score, episode_id="b")]))
+    offenders = check(tmp_path / "run").invariants["scores"].offenders
+    assert offenders == ["a: 0 turns of 4", "b: no such episode"]

@@ -53,6 +53,12 @@ def _of_groups(parts: Parts, credit: CreditAssigner, train: TrainSection) -> Ite
             f"{credit.estimator.name} compares the episodes of a group, but train.group_size is 1: nothing is learned\n"
             "  -> train.group_size=8, or an estimator without groups (reinforce_pp, or turn_gae with a critic)"
         )
+    of_group = [component.name for component in parts.rewards.of_group]
+    if of_group and train.group_size == 1:
+        yield (
+            f"{', '.join(of_group)} compares the episodes of a group, but train.group_size is 1\n"
+            "  -> train.group_size=8"
+        )
     if credit.needs_members and parts.recipe.sampling.temperature == 0:
         yield (
             "sampling.temperature is 0: all episodes of a group are equal, and nothing is learned\n"

@@ -1,0 +1,93 @@
+"""Rewards of a group that need no judge: votes, length relative to the others, diversity."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Literal
+
+from agentrl.rewards.declare import reward
+from agentrl.rewards.functions.verifiers import normalise
+from agentrl.types.episode import Episode
+from agentrl.types.errors import RecipeError
+
+Kind = Literal["answer", "actions"]
+
+
+def _actions(episode: Episode) -> str | None:
+    return "\n".join(turn.action for turn in episode.turns) or None
+
+
+def _answer(episode: Episode) -> str | None:
+    return normalise(episode.answer or "") or None
+
+
+_KEYS: dict[Kind, Callable[[Episode], str | None]] = {"answer": _answer, "actions": _actions}
+
+
+@reward(source="TTRL, arXiv:2504.16084: 1[answer = majority answer]")
+def majority_vote(group: list[Episode]) -> list[float | None]:
+    """1 for the members whose answer is the most frequent one of the group, else 0.
+
+    Answers are compared after SQuAD normalisation. Of equally frequent answers, the one that the earlier member gave
+    wins. A member without an answer has no vote, and gets 0. A group without an answer, or of one, is not scored.
+    """
+    answers = [_answer(episode) for episode in group]
+    votes = Counter(answer for answer in answers if answer is not None)
+    if len(group) < 2 or not votes:
+        return [None] * len(group)
+    chosen = max(votes, key=votes.__getitem__)  # the first of equals
+    return [float(answer == chosen) for answer in answers]
+
+
+@reward(source="Kimi k1.5, arXiv:2501.12599, section 2.3.3: lambda = 0.5 - (len - min) / (max - min)")
+def relative_length(group: list[Episode], *, right: str | None = None) -> list[float | None]:
+    """0.5 for the shortest member to -0.5 for the longest, in sampled tokens; a wrong member gets 0 at most.
+
+    All get 0 if their lengths are equal. A group of one is not scored.
+
+    Args:
+        right: the component that says which members are right (at least 1), for example exact_match; None: all are.
+
+    Raises:
+        RecipeError: there is no such component, or it scores turns.
+    """
+    lengths = [episode.sampled_tokens for episode in group]
+    shortest, longest = min(lengths), max(lengths)
+    if len(group) < 2:
+        return [None] * len(group)
+    if shortest == longest:
+        return [0.0] * len(group)
+    scores = [0.5 - (length - shortest) / (longest - shortest) for length in lengths]
+    return [
+        score if _is_right(episode, right) else min(0.0, score) for episode, score in zip(group, scores, strict=True)
+    ]
+
+
+def _is_right(episode: Episode, right: str | None) -> bool:
+    if right is None:
+        return True
+    if right not in episode.components:
+        raise RecipeError(
+            f"relative_length reads the component {right!r}, which gives episodes no outcome",
+            place="rewards",
+            remedy="set `right` to a component that scores episodes and stands before it; "
+            f"here: {', '.join(episode.components) or 'none'}",
+        )
+    value = episode.components[right]
+    return value is not None and value >= 1.0
+
+
+@reward(source="DARLING, arXiv:2509.02534: mean distance to the other members; its learned classifier is equality here")
+def diversity(group: list[Episode], *, of: Kind = "answer") -> list[float | None]:
+    """The share of the other members that differ: 1 if no other did the same, 0 if all did.
+
+    A group of one is not scored. Members without an answer, or without an action, are alike. Put a reward for
+    correctness beside it: on its own it rewards noise.
+
+    Args:
+        of: what is compared: the answers, after SQuAD normalisation, or the actions of all turns.
+    """
+    keys = [_KEYS[of](episode) for episode in group]
+    counts, others = Counter(keys), len(group) - 1
+    return [(others + 1 - counts[key]) / others if others else None for key in keys]

@@ -1,0 +1,118 @@
+"""Rewards of a group: functions that take all of its episodes, after the last one ended.
+
+Failed members are absent, as in credit. What each member was scored for on its own is kept; components of the group are
+added to it, and gates, weights and the sum are applied to all of them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from agentrl.rewards.components import Component, RewardError, RewardSet, Score
+from agentrl.rewards.declare import Scored
+from agentrl.rewards.steps import Values, apply
+from agentrl.types.episode import Episode
+from agentrl.types.errors import AgentRLError, asked_to_stop, place_of
+from agentrl.types.values import text
+
+Valued = tuple[Values, str]
+"""A value and its note."""
+
+
+async def score_group(rewards: RewardSet, group: Sequence[Episode]) -> list[Score]:
+    """The whole score of every member of a group, in order.
+
+    Args:
+        group: the episodes that ended as data, in order, with the scores of the components that look at one episode.
+
+    Raises:
+        RewardError: a function raised, or returned something else than a reward for each member.
+        AgentRLError: a function raised it.
+    """
+    names = {component.name for component in rewards.of_group}
+    members = [_without(episode, names) for episode in group]
+    found = [_own_values(rewards, episode) for episode in members]
+    notes = [dict(episode.notes) for episode in members]
+    for component in rewards.of_group:
+        # A component sees the values of those before it.
+        seen = [_with_outcomes(episode, values) for episode, values in zip(members, found, strict=True)]
+        for index, (value, note) in enumerate(await _values_of(component, seen)):
+            found[index][component.name] = value
+            if note:
+                notes[index][component.name] = note
+    return [rewards.combine(*each) for each in zip(members, found, notes, strict=True)]
+
+
+def _without(episode: Episode, names: set[str]) -> Episode:
+    """The episode without an earlier score of its group."""
+    turns = [msgspec.structs.replace(turn, rewards=_rest(turn.rewards, names), reward=None) for turn in episode.turns]
+    return msgspec.structs.replace(
+        episode,
+        turns=turns,
+        components=_rest(episode.components, names),
+        notes=_rest(episode.notes, names),
+        reward=None,
+        pending=[],
+        gates=[],
+    )
+
+
+def _rest(values: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}
+
+
+def _own_values(rewards: RewardSet, episode: Episode) -> dict[str, Values]:
+    """What the components of one episode gave it."""
+    return {
+        component.name: episode.components[component.name]
+        if component.name in episode.components
+        else [turn.rewards.get(component.name) for turn in episode.turns]
+        for component in rewards.components
+        if not component.of_group
+    }
+
+
+def _with_outcomes(episode: Episode, found: Mapping[str, Values]) -> Episode:
+    outcomes = {name: value for name, value in found.items() if not isinstance(value, list)}
+    return msgspec.structs.replace(episode, components=outcomes)
+
+
+async def _values_of(component: Component, group: Sequence[Episode]) -> list[Valued]:
+    """What a function gives to each member."""
+    own = [episode.copied() for episode in group]
+    place = f"group {group[0].group_id}"
+    try:
+        returned = await component.call({"group": own, "task": group[0].task.copied(), "component": component.name})
+        given = _aligned(component, returned, group, place)
+        return [_value_of(component, item, episode) for item, episode in zip(given, group, strict=True)]
+    except AgentRLError as error:
+        error.add_note(f"in reward component {component.name!r}")
+        raise
+    except BaseException as error:
+        if asked_to_stop(error):
+            raise
+        raise RewardError(
+            f"reward component {component.name!r} raised {type(error).__name__}: {error}",
+            place=", ".join(filter(None, [place, place_of(error)])),
+            remedy="fix the function and run the same command again",
+        ) from error
+
+
+def _aligned(component: Component, returned: Any, group: Sequence[Episode], place: str) -> list[Any]:
+    listed = returned.tolist() if getattr(returned, "ndim", 0) else returned  # a NumPy array, a tensor
+    if not isinstance(listed, list | tuple) or len(listed) != len(group):
+        what = f"{len(listed)} values" if isinstance(listed, list | tuple) else f"{type(listed).__name__}"
+        raise RewardError(
+            f"reward component {component.name!r} returned {what} for a group of {len(group)}",
+            place=place,
+            remedy="return a list with one entry for each episode of `group`, in its order; None: not scored",
+        )
+    return list(listed)
+
+
+def _value_of(component: Component, item: Any, episode: Episode) -> Valued:
+    value, note = (item.value, text(item.note)) if isinstance(item, Scored) else (item, "")
+    return apply(component.steps, component.check(value, episode)), note

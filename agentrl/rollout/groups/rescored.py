@@ -1,0 +1,49 @@
+"""Groups of a run that is scored again: members wait in memory for the last of their group."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from agentrl.types.episode import Episode, in_order
+
+
+class RescoredGroups:
+    """The groups that are being scored again.
+
+    Args:
+        store: stores an episode that has its new score.
+
+    Attributes:
+        failures: why episodes could not be scored.
+    """
+
+    def __init__(self, store: Callable[[Episode], None]) -> None:
+        self._store = store
+        self._waiting: dict[str, list[Episode]] = defaultdict(list)
+        self.failures: list[str] = []
+
+    def keep(self, episode: Episode) -> None:
+        """Stores an episode that was scored, as soon as its group is, too."""
+        if episode.error is not None:
+            self.failures.append(episode.error.message)
+        if episode.pending or episode.error is not None:
+            self._waiting[episode.group_id].append(episode)
+        else:
+            self._store(episode)
+
+    def unscored(self, group_id: str) -> Sequence[Episode]:
+        """The members, in order; none if one failed: the group is then scored by the same command, given again."""
+        members = self._waiting.pop(group_id, [])
+        return [] if any(member.error is not None for member in members) else in_order(members)
+
+    def add(self, group_id: str, members: Sequence[Episode]) -> None:
+        """Stores the new scores of a group."""
+        for member in members:
+            self._store(member)
+
+    def failed(self, failure: dict[str, Any]) -> None:
+        """Notes that a group could not be scored."""
+        if failure["final"]:
+            self.failures.append(failure["message"])
