@@ -1,7 +1,7 @@
-"""Continuous batching: the decode loop of the embedded engine. Runs in one thread; knows nothing of asyncio.
+"""Continuous batching: the decode loop of the embedded engine. Runs in one thread, without asyncio.
 
-A running request has a row of the arena that holds all its tokens but the last. A step forwards the last token of
-every row at once and samples the next. New requests get their rows filled (prefill) between two steps.
+A running request has a row of the arena (KV cache), which holds all its tokens except the last. A decode step forwards
+the last token of every row and samples the next. New requests are prefilled between two steps.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from agentrl.types.engine import Sampling
 from agentrl.types.errors import DeadPolicy
 
 WORTH_SHARING = 16
-"""A prefix is worth waiting for or looking for in other sessions if it saves more tokens than this."""
+"""Minimum number of saved tokens for which a request waits for, or searches, a prefix in another session."""
 
 Entry = tuple[Request, int, Parked | int | None]
-"""A request that enters, how many of its tokens are cached, and where: in a parked session or in a running row."""
+"""A new request, the number of its cached tokens, and their source: a parked session or a running row."""
 
 
 class Batch:
-    """The requests of one model: waiting, running (row i of the arena is `running[i]`), and parked between turns.
+    """The requests of one model: waiting, running (row i of the arena belongs to `running[i]`), or parked.
 
     Args:
         invariant: compute in tiles (`agentrl.engines.embedded.tiles`).
 
     Attributes:
-        forwarded_tokens: tokens that went through the model so far, padding not counted.
+        forwarded_tokens: tokens forwarded so far, without padding.
         steps: decode steps so far.
-        one_by_one: why rows go through the model one by one (`agentrl.engines.embedded.native`); None: they do not.
+        one_by_one: why rows are computed one by one (`agentrl.engines.embedded.native`); None if they are batched.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class Batch:
 
     @property
     def redrawn(self) -> int:
-        """Draws so far that were made again, because rounding could have decided them."""
+        """Number of draws repeated so far, because rounding could have decided them."""
         return self._decoder.redrawn
 
     def step(self) -> None:
-        """Lets in who waits, then samples one token for every running request. A prefill may sample one, too."""
+        """Admits waiting requests, then samples one token for every running request. A prefill may also sample one."""
         self._drop_cancelled()
         self._admit()
         self._leave()
@@ -92,7 +92,7 @@ class Batch:
             self._decode()
 
     def abort(self, error: BaseException) -> None:
-        """Fails every request, waiting or running, and drops all caches (they may be half written)."""
+        """Fails every waiting and running request, and drops all caches (they may be partly written)."""
         failed = dict.fromkeys([*self.running, *self._entering, *self.waiting])
         for requests in (self.running, self._entering, self.waiting, self._leaving):
             requests.clear()
@@ -103,7 +103,7 @@ class Batch:
             request.done(None, error)
 
     def end_session(self, session: str) -> None:
-        """Frees what is kept for a session."""
+        """Frees the cache of a session."""
         self.parked.take(session)
         for request in (*self.running, *self.waiting):
             if request.session == session:
@@ -113,10 +113,10 @@ class Batch:
         """Copies new weights into the model. Running requests continue under them; their caches are recomputed.
 
         Args:
-            whole: all weights have to be there; else those that are not stay.
+            whole: require all weights. If False, missing weights keep their values.
 
         Raises:
-            EngineError: names or shapes do not fit; the old weights stay.
+            EngineError: names or shapes do not match; the old weights are kept.
         """
         self._weights.take(weights, whole=whole)
         self.version = version
@@ -129,8 +129,10 @@ class Batch:
     def score(
         self, prefix: list[int], continuations: Sequence[Sequence[int]], starts: Sequence[int]
     ) -> list[list[float]]:
-        """Log-probabilities (temperature 1) of each continuation after the first `start` tokens of the prefix, which
-        is forwarded once."""
+        """Log-probabilities (temperature 1) of each continuation after the first `start` tokens of the prefix.
+
+        The prefix is forwarded once.
+        """
         row = len(self.running)
         visitor = Request("", prefix, Sampling(), 0, 0, lambda *_: None)
         self._enter([(visitor, *self._best_source(visitor))], row, None)
@@ -146,11 +148,11 @@ class Batch:
             self.waiting = deque(request for request in self.waiting if not request.cancelled)
 
     def _admit(self) -> None:
-        """Gives rows to waiting requests and fills them.
+        """Gives rows to waiting requests and prefills them.
 
-        A request whose prompt shares a long prefix with another of the same wave (a group's common prompt, a common
-        system message) is held back until that one's row is filled, and copies it: shared tokens are forwarded once.
-        One whose whole prompt is another's takes over its logits, too.
+        If a prompt shares a long prefix with another new request (a group's prompt, a system message), the request
+        waits until the other row is prefilled, and copies it: shared tokens are forwarded once. A request with the same
+        prompt as another one also copies its logits.
         """
         room = min(len(self.waiting), self.max_batch - len(self.running))
         self._entering = [self.waiting.popleft() for _ in range(room)]
@@ -175,8 +177,8 @@ class Batch:
             self._stale = True
 
     def _parted(self, entering: Sequence[Request]) -> tuple[list[Entry], list[tuple[Request, Request]], list[Request]]:
-        """Those of a wave that are filled, the shortest first; those whose prompt is that of one of these, with it; and
-        those that wait for one of these."""
+        """Splits new requests into leaders, which are prefilled, the shortest first; twins, which have the same prompt
+        as a leader, paired with it; and requests that wait for a leader's prefix."""
         leaders: list[Entry] = []
         twins: list[tuple[Request, Request]] = []
         held_back: list[Request] = []
@@ -195,7 +197,7 @@ class Batch:
         return leaders, twins, held_back
 
     def _best_source(self, request: Request) -> tuple[int, Parked | int | None]:
-        """How many of a request's tokens are cached, and where: in a parked session or in a running row."""
+        """The longest cached prefix of a request: its length, and the parked session or running row that has it."""
         ids, wanted = request.token_ids, len(request.token_ids) - 1
         best = 0
         source: Parked | int | None = None
@@ -217,15 +219,15 @@ class Batch:
         return best, source
 
     def _usable(self, shared: int, held: int) -> int:
-        """How much of a cache of `held` tokens can be taken over where `shared` of them are wanted."""
+        """Reusable tokens of a cache of `held` tokens whose first `shared` match. 0 if it cannot be cut to a prefix."""
         return 0 if self.arena.whole and shared < held else shared
 
     def _enter(self, entries: list[Entry], first: int, predict: Predict | None) -> Tensor:
-        """Fills the rows from `first` on: copies, then prefills.
+        """Fills the rows from `first` on: copies cached prefixes, then prefills the rest.
 
         Args:
-            predict: fills with all tokens, and gives the logits behind them. None: fills with all but the last of each
-                request, and the logits returned are empty.
+            predict: prefills all tokens and returns the logits after them. None: prefills all tokens except the last of
+                each request, and the returned logits are empty.
         """
         self.arena.reserve(first + len(entries), max(len(request.token_ids) for request, _, _ in entries))
         fills: list[Fill] = []
@@ -243,7 +245,7 @@ class Batch:
         return torch.empty(0)
 
     def _decode(self) -> None:
-        """Samples one token for every running request; those that are done leave."""
+        """Samples one token for every running request, and removes finished requests."""
         if self._stale:
             self._decoder.lay_out(self.running)
             self._stale = False
@@ -254,7 +256,7 @@ class Batch:
         self._leave()
 
     def _append(self, first: int, tokens: list[int], logprobs: list[float]) -> None:
-        """A sampled token each for the rows from `first` on."""
+        """Appends a sampled token to each row from `first` on."""
         if not math.isfinite(sum(logprobs)):
             raise DeadPolicy(f"the policy's log-probabilities are not finite (version {self.version})")
         for row, token, logprob in zip(range(first, len(self.running)), tokens, logprobs, strict=True):
@@ -278,7 +280,7 @@ class Batch:
             request.done(request.completion(finish), None)
 
     def _vacate(self, row: int) -> None:
-        """Ends a row; the last one takes its place."""
+        """Frees a row; the last row moves to its place."""
         last = self.running.pop()
         if row < len(self.running):
             self.arena.copy_row(len(self.running), row, len(last.token_ids) - 1)

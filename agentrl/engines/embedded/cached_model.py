@@ -1,4 +1,4 @@
-"""A model with the arena that its forward passes read and write."""
+"""A causal language model with a KV cache (arena), which its forward passes read and write."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RowModel(Protocol):
     """A causal language model that keeps the caches of its rows in an arena.
 
     Attributes:
-        tile: most rows of a decode step; None: as many as there are.
+        tile: maximum number of rows of a decode step; None: no maximum.
     """
 
     tile: int | None
@@ -35,39 +35,40 @@ class RowModel(Protocol):
 
     @property
     def products(self) -> Sequence[Product]:
-        """The products of several linear layers that it computes by."""
+        """Joined matrix products of several linear layers each."""
         ...
 
     @property
     def arena(self) -> Arena:
-        """Where the caches are."""
+        """The caches."""
         ...
 
     def padded(self, rows: int) -> int:
-        """So many rows are computed for so many, at most `tile`, that decode."""
+        """Number of rows, padding included, that a decode step of `rows` rows (at most `tile`) computes."""
         ...
 
     def fill(self, fills: Sequence[Fill]) -> None:
-        """Forwards what rows lack.
+        """Prefills the missing tokens of rows.
 
         Args:
-            fills: of consecutive rows, the shortest first.
+            fills: missing tokens of consecutive rows, the shortest first.
         """
         ...
 
     @property
     def predict(self) -> Predict | None:
-        """As `fill`, where every row lacks something. Gives the logits [rows, vocab] behind the last token of each.
-        None for a model that has them for a row at a time only."""
+        """Prefills like `fill`, with at least one token per row, and returns the logits [rows, vocab] after the last
+        token of each row. None for a model that computes row by row."""
         ...
 
     def decode(self, ids: Tensor, slots: Tensor, length: int, first: int) -> Tensor:
-        """Logits [padded rows, vocab] of one more token for each of some rows, stored where they are filled to.
+        """Forwards one token per row and stores it in the cache. Returns logits [padded rows, vocab].
 
         Args:
-            ids: int64 [rows, 1], as `slots`.
+            ids: int64 [rows, 1], token of each row.
+            slots: int64 [rows, 1], slot of each token.
             length: at least the largest slot + 1.
-            first: the rows of the arena from this one on.
+            first: first row of the arena; the others follow it.
         """
         ...
 
@@ -75,31 +76,31 @@ class RowModel(Protocol):
         """Log-probabilities (temperature 1) of each continuation after the first `start` tokens of a prefix.
 
         Args:
-            row: holds the prefix but for its last token; the rows from there on may be overwritten.
-            branches: (continuation, start) each.
+            row: row with the prefix except its last token; later rows may be overwritten.
+            branches: pairs (continuation, start).
         """
         ...
 
     def prove(self) -> None:
-        """Compares what it computes with what it should; drops what is stored.
+        """Compares the computed logits with the model's own. Clears the caches.
 
         Raises:
-            EngineError: it computes something else.
+            EngineError: the logits differ.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Attending:
-    """Rows side by side in a pass, as their attention sees them.
+    """Rows that attend together in a pass, padded to the same number of tokens.
 
     Attributes:
-        rows: where they are in the arena.
-        count: their number.
-        new: the tokens of each, padding counted.
-        length: attention sees the slots below it.
-        masks: what is added to the scores, by kind of layer.
-        places: int64 [tokens], where their tokens are among [count * new]; the others pad. None: none pads.
+        rows: their rows of the arena.
+        count: number of rows.
+        new: tokens of each row, padding included.
+        length: attention reads the slots below this one.
+        masks: additive attention mask by kind of layer.
+        places: int64 [tokens], indices of real tokens among [count * new]; the others are padding. None: no padding.
     """
 
     rows: slice | Tensor
@@ -111,30 +112,30 @@ class Attending:
 
     @property
     def tokens(self) -> int:
-        """How many, padding not counted."""
+        """Number of tokens without padding."""
         return self.count * self.new if self.places is None else len(self.places)
 
     def spread(self, states: Tensor) -> Tensor:
-        """[tokens, H, D] as [rows, new, H, D]."""
+        """Pads [tokens, H, D] to [rows, new, H, D]."""
         if self.places is not None:
             padded = states.new_zeros((self.count * self.new, *states.shape[1:]))
             states = padded.index_copy_(0, self.places, states)
         return states.view(self.count, self.new, *states.shape[1:])
 
     def joined(self, states: Tensor) -> Tensor:
-        """[rows, new, H, D] as [tokens, H * D]."""
+        """Removes the padding of [rows, new, H, D]. Returns [tokens, H * D]."""
         states = states.flatten(0, 1).flatten(1)
         return states if self.places is None else states[self.places]
 
 
 class CachedModel:
-    """A causal language model whose keys and values lie in the rows of an arena.
+    """A causal language model whose keys and values are in the rows of an arena.
 
     Args:
-        own: its passes are those of transformers, of whatever family it is.
+        own: use transformers' forward pass for every family.
 
     Attributes:
-        tile: most rows of a decode step; None: as many as there are.
+        tile: maximum number of rows of a decode step; None: no maximum.
     """
 
     tile: int | None = None
@@ -155,24 +156,24 @@ class CachedModel:
 
     @property
     def products(self) -> Sequence[Product]:
-        """Those of a plain pass."""
+        """The products of the plain pass."""
         return () if self._plain is None else self._plain.products
 
     @property
     def predict(self) -> Predict | None:
-        """Fills rows, each of which lacks something, and gives the logits [rows, vocab] behind their last tokens. None
-        where transformers computes the layers: it keeps the logits of one column for all rows."""
+        """Prefills rows and returns the logits [rows, vocab] after their last tokens. None if transformers computes the
+        layers: it returns the logits of the same column for all rows."""
         return None if self._plain is None else self._predict
 
     def padded(self, rows: int) -> int:
-        """As many as run."""
+        """No padding."""
         return rows
 
     def fill(self, fills: Sequence[Fill]) -> None:
-        """Forwards what rows lack.
+        """Prefills the missing tokens of rows.
 
         Args:
-            fills: of consecutive rows, the shortest first.
+            fills: missing tokens of consecutive rows, the shortest first.
         """
         if self._plain is None:
             for side in sides(fills):
@@ -186,7 +187,7 @@ class CachedModel:
         return torch.cat([self._pass(self._plain, some, predict=True) for some in passes(fills)])
 
     def _fill_side(self, side: Side) -> None:
-        """Forwards rows side by side."""
+        """Forwards padded rows in one pass of transformers."""
         width = len(side[-1].token_ids)
         ids = [piece.token_ids + [0] * (width - len(piece.token_ids)) for piece in side]
         slots, real, length = self._laid_out(side)
@@ -195,19 +196,19 @@ class CachedModel:
         self.forward(torch.tensor(ids, device=self.device), positions, causal(slots, length), keep=slots.new_empty(0))
 
     def _laid_out(self, side: Side) -> tuple[Tensor, Tensor, int]:
-        """Slots [rows, new] of rows side by side, which of them are real (the others pad), and the end of the last."""
+        """Slots [rows, new] of padded rows, a bool mask of the real ones, and the end of the longest row."""
         columns = torch.arange(len(side[-1].token_ids), device=self.device)
         starts = torch.tensor([[piece.start] for piece in side], device=self.device)
         lengths = torch.tensor([[len(piece.token_ids)] for piece in side], device=self.device)
-        # From the lists: reading a tensor would wait for the device.
+        # Computed from the lists: reading a tensor would synchronize with the device.
         end = max(piece.start + len(piece.token_ids) for piece in side)
         return starts + columns, columns < lengths, end
 
     def _pass(self, plain: PlainPass, together: Sequence[Side], *, predict: bool) -> Tensor:
-        """Forwards rows, each with its own number of tokens. Only attention pads them.
+        """Forwards rows of different lengths. Only attention pads them.
 
         Returns:
-            Logits [n, vocab] behind the last tokens of the rows that lack no more; of none unless `predict`.
+            Logits [n, vocab] after the last tokens of the n rows that this pass completes; n is 0 without `predict`.
         """
         pieces = [piece for side in together for piece in side]
         rows = [piece.row for piece in pieces for _ in piece.token_ids]
@@ -230,12 +231,13 @@ class CachedModel:
         return Attending(rows, count, new, length, masks, index)
 
     def decode(self, ids: Tensor, slots: Tensor, length: int, first: int) -> Tensor:
-        """Logits [rows, vocab] of one more token for each of some rows, stored where they are filled to.
+        """Forwards one token per row and stores it in the cache. Returns logits [rows, vocab].
 
         Args:
-            ids: int64 [rows, 1], as `slots`.
+            ids: int64 [rows, 1], token of each row.
+            slots: int64 [rows, 1], slot of each token.
             length: at least the largest slot + 1.
-            first: the rows of the arena from this one on.
+            first: first row of the arena; the others follow it.
         """
         self.arena.aim(first, slots, length)
         return self.forward(ids, slots, causal(slots, length))
@@ -243,18 +245,18 @@ class CachedModel:
     def score(self, row: int, prefix: list[int], branches: Sequence[tuple[Sequence[int], int]]) -> list[list[float]]:
         """Log-probabilities (temperature 1) of each continuation after the first `start` tokens of a prefix.
 
-        The continuations are branches of a tree: they go through the model side by side in one row, each under a
-        mask that shows it its part of the prefix and itself.
+        The continuations are branches of a tree. They are forwarded together in one row, under a mask with which each
+        sees its part of the prefix and itself.
 
         Args:
-            row: holds the prefix but for its last token; the rows from there on may be overwritten.
-            branches: (continuation, start) each.
+            row: row with the prefix except its last token; later rows may be overwritten.
+            branches: pairs (continuation, start).
         """
         return [scores for chunk in _chunks(branches, FORWARD_TOKENS) for scores in self._score(row, prefix, chunk)]
 
     def _score(self, row: int, prefix: list[int], branches: list[tuple[Sequence[int], int]]) -> list[list[float]]:
-        # A branch begins with the last token of its part of the prefix, once more: that predicts its first. Its own
-        # last token predicts nothing that is asked for.
+        # A branch begins with the last token of its part of the prefix, which predicts the branch's first token. The
+        # branch's last token is not forwarded: nothing after it is scored.
         fed = [[prefix[start - 1], *branch[:-1]] if branch else [] for branch, start in branches]
         if not (count := sum(map(len, fed))):
             return [[] for _ in branches]
@@ -279,14 +281,14 @@ class CachedModel:
     def forward(
         self, ids: Tensor, positions: Tensor, mask: Tensor, *, keep: Tensor | None = None, at: Tensor | None = None
     ) -> Tensor:
-        """Logits [kept, vocab] of tokens that are stored where the arena was aimed at.
+        """Forwards tokens to the slots that `arena.aim` selected. Returns logits [kept, vocab].
 
         Args:
-            ids: int64 [rows, new], as `positions`.
-            mask: bool [rows, 1, new, length], true where seen.
-            keep: int64 [kept], of which tokens, numbered row by row; only for models that predict, else empty. None:
-                of all.
-            at: int64 [length], the positions of the slots. None: their numbers.
+            ids, positions: int64 [rows, new].
+            mask: bool [rows, 1, new, length], True where a token attends.
+            keep: int64 [kept], indices of the tokens whose logits are returned, counted row by row; must be empty for
+                models without `predict`. None: all tokens.
+            at: int64 [length], positions of the slots. None: their indices.
         """
         additive = self._additive(mask, positions, at)
         if self._plain is not None:
@@ -307,7 +309,7 @@ class CachedModel:
     def _attended(
         self, sides: Sequence[Attending], layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
     ) -> Tensor:
-        """Attention of a plain pass, which stores its keys and values."""
+        """Attention of the plain pass. Stores the new keys and values."""
         self.arena.store(key, value, layer)
         found = []
         for side, own in zip(sides, torch.split(query, [side.tokens for side in sides]), strict=True):
@@ -320,8 +322,7 @@ class CachedModel:
         return grouped_attention(query, key, value, mask, scaling)
 
     def _additive(self, mask: Tensor, positions: Tensor, at: Tensor | None = None) -> dict[str, Tensor]:
-        """What is added to the scores, by kind of layer. Made once for all layers: given a bool mask, every layer would
-        convert it again."""
+        """Additive attention masks by kind of layer. Built once per pass: every layer would convert a bool mask."""
         found: dict[str, Tensor] = {}
         for kind, window in self._windows.items():
             seen = mask
@@ -334,11 +335,11 @@ class CachedModel:
 
     @property
     def allowed(self) -> float:
-        """By how much logits may differ from the model's own, as a share of the largest."""
+        """Allowed difference of logits from the model's own, relative to the largest logit."""
         return 1e-3 if self.dtype == torch.float32 else 0.1
 
     def prove(self) -> None:
-        """Compares ragged rows, one of them prefilled in two parts, and decoded, with the model's own passes.
+        """Compares prefill and decode of ragged rows, one of them prefilled in two parts, with the model's own pass.
 
         Raises:
             EngineError: the logits differ.
@@ -359,16 +360,16 @@ class CachedModel:
         self.arena.clear()
         theirs = torch.stack([output.logits[0, -1] for output in own]).float()
         difference = (ours - theirs).abs().max().item()
-        # Those of a dead policy are not finite, which is an error later.
+        # Logits that are not finite pass: a dead policy is reported when it samples.
         if difference > self.allowed * max(1.0, theirs.abs().max().item()):
             raise EngineError(f"its cached logits would differ by {difference:.3g} from the model's own")
 
 
 def _windows(config: Any) -> dict[str, int | None]:
-    """By kind of layer, as transformers names it, how many tokens its attention looks back on; None: all.
+    """The attention window in tokens by kind of layer (transformers' name); None: unlimited.
 
     Raises:
-        EngineError: a kind of layer that the arena does not know.
+        EngineError: the arena does not support a kind of layer.
     """
     window = getattr(config, "sliding_window", None)
     kinds = set(getattr(config, "layer_types", None) or ())
@@ -382,12 +383,12 @@ def _windows(config: Any) -> dict[str, int | None]:
 
 
 def causal(slots: Tensor, length: int) -> Tensor:
-    """The mask [rows, 1, new, length] under which a token in slot s sees the slots up to s. `slots`: [rows, new]."""
+    """Causal mask, bool [rows, 1, new, length]: a token in slot s attends to slots up to s. `slots`: [rows, new]."""
     return (torch.arange(length, device=slots.device) <= slots[:, :, None])[:, None]
 
 
 def _chunks(branches: Sequence[tuple[Sequence[int], int]], budget: int) -> Iterator[list[tuple[Sequence[int], int]]]:
-    """Runs of (continuation, start) of at most `budget` tokens together (or of one that is longer)."""
+    """Splits pairs (continuation, start) into chunks of at most `budget` tokens; a longer one is a chunk by itself."""
     chunk: list[tuple[Sequence[int], int]] = []
     for branch in branches:
         if chunk and sum(len(continuation) for continuation, _ in chunk) + len(branch[0]) > budget:

@@ -1,4 +1,4 @@
-"""Drawing tokens: of rows that run, from a step of the model; of rows that were just filled, from their last logits."""
+"""Sampling of tokens for running rows (from a decode step) and for new rows (from their prefill's last logits)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from agentrl.engines.embedded.request import Request
 
 CLOSE = 2.0**-16
-"""In float32, draws whose margin (`Drawn.margins`) is below this are made again. Between batches of different shapes
-logits of SmolLM2-135M differ by 8e-6 of the highest one at most and by 1e-6 on average, those of tiny models by 2e-6 at
-most; the more is made again, the more it costs."""
+"""In float32, draws with a margin (`Drawn.margins`) below this are repeated. Between batches of different shapes, the
+logits of SmolLM2-135M differ by at most 8e-6 of the highest one and by 1e-6 on average, those of tiny models by at most
+2e-6. A larger value repeats more draws and costs more."""
 
 
 class Ways(NamedTuple):
-    """How some rows draw, [rows] each; None: none of them differs from plain sampling in this."""
+    """Sampling settings of rows, [rows] each; None if all rows have the default (1, 1, False)."""
 
     temperature: Tensor | None
     top_p: Tensor | None
@@ -32,7 +32,7 @@ class Ways(NamedTuple):
 
     @classmethod
     def of(cls, requests: Sequence[Request], rows: int, device: torch.device) -> Ways:
-        """Those of requests, and of rows behind them that pad."""
+        """The settings of requests, followed by padding up to `rows`."""
         temperature, top_p = torch.ones((2, rows))
         temperature[: len(requests)] = torch.tensor([request.sampling.temperature for request in requests])
         greedy = temperature == 0
@@ -48,11 +48,11 @@ class Ways(NamedTuple):
 class Decoder:
     """Draws a token for every row.
 
-    In float32, a draw that rounding could have decided is made again in a form that depends on its row's tokens and
-    the weights alone: the row by itself, from its first token on. So are all draws then, as far as tokens go.
+    In float32, a draw that rounding could have decided is repeated with its row alone, recomputed from its first token.
+    The repeated draw depends only on the row's tokens and the weights, so sampled tokens do not depend on the batch.
 
     Attributes:
-        redrawn: draws so far that were made again.
+        redrawn: number of draws repeated so far.
     """
 
     def __init__(self, model: RowModel) -> None:
@@ -63,12 +63,12 @@ class Decoder:
         self.redrawn = 0
 
     def lay_out(self, running: Sequence[Request]) -> None:
-        """Takes over the requests that run from now on; row i of the arena is that of `running[i]`."""
+        """Sets the running requests; row i of the arena belongs to `running[i]`."""
         self._running = running
         self._ways = [self._ways_of(some) for _, some in self._parts(running)]
 
     def step(self) -> tuple[list[int], list[float]]:
-        """The next token of every row that was laid out, and its log-probability."""
+        """Forwards and draws the next token of every running row. Returns tokens and log-probabilities."""
         tokens: list[int] = []
         logprobs: list[float] = []
         model, longest = self._model, max(len(request.token_ids) for request in self._running)
@@ -83,11 +83,11 @@ class Decoder:
         return tokens, logprobs
 
     def first(self, entered: Sequence[Request], logits: Tensor, spare: int) -> tuple[list[int], list[float]]:
-        """The first token of each request whose row was just filled, and its log-probability.
+        """Draws the first token of each new request. Returns tokens and log-probabilities.
 
         Args:
-            logits: [requests, vocab].
-            spare: the rows of the arena from this one on are nobody's.
+            logits: [requests, vocab], after the prompts.
+            spare: first free row of the arena.
         """
         tokens: list[int] = []
         logprobs: list[float] = []
@@ -100,7 +100,7 @@ class Decoder:
         return tokens, logprobs
 
     def _parts(self, requests: Sequence[Request]) -> list[tuple[int, Sequence[Request]]]:
-        """Those that go together, and the number of the first."""
+        """Splits requests into parts of at most `tile`, each with the index of its first request."""
         most = self._model.tile or max(1, len(requests))
         return [(first, requests[first : first + most]) for first in range(0, len(requests), most)]
 
@@ -117,7 +117,7 @@ class Decoder:
         return [int(token) for token in tokens], logprobs
 
     def _redraw(self, request: Request, spare: int) -> tuple[float, float]:
-        """The same draw by the row alone, in a row of the arena that is free, with its cache recomputed."""
+        """Repeats a draw with the row alone: recomputes its cache in the free row `spare`."""
         self.redrawn += 1
         ids, device = request.token_ids, self._model.device
         self._model.arena.reserve(spare + 1, len(ids))
@@ -129,12 +129,12 @@ class Decoder:
 
 
 def _drawn(requests: Sequence[Request], logits: Tensor, ways: Ways) -> list[list[float]]:
-    """Tokens, log-probabilities and margins, by request; `logits` and `ways` may have more rows, which pad."""
+    """Tokens, log-probabilities and margins by request. Further rows of `logits` and `ways` are padding."""
     seeds, counts = np.zeros((2, len(logits)), np.uint64)
     seeds[: len(requests)] = [request.seed for request in requests]
     counts[: len(requests)] = [len(request.logprobs) for request in requests]
     keys = torch.from_numpy(row_keys(seeds, counts)).to(logits.device)
     drawn = draw(logits, keys, temperature=ways.temperature, top_p=ways.top_p, greedy=ways.greedy)
-    # The one wait for a device. float64 holds token ids exactly.
+    # The only synchronization with the device. float64 represents token ids exactly.
     found: list[list[float]] = torch.stack([column.double() for column in drawn])[:, : len(requests)].tolist()
     return found

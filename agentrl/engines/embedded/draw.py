@@ -1,13 +1,13 @@
-"""Drawing tokens by Gumbel-max: a batch of logits to a token and its log-probability each, reproducible row by row.
+"""Gumbel-max sampling: from a batch of logits a token and its log-probability per row, reproducible row by row.
 
-A token is drawn in two races: of pieces of the vocabulary by their mass, and of the tokens of the piece that won. In a
-race who scores highest wins: log-mass plus Gumbel noise (Gumbel 1954; Maddison, Tarlow, Minka, "A* Sampling", 2014).
-The probability of a token is that of its piece times its share of it, so that the draw is exact; the noise of a row is
-one number for each piece and for each token of one piece, not for each token of the vocabulary.
+A token is drawn in two steps: first a piece of the vocabulary, by its probability mass, then a token of that piece.
+Each step takes the largest score, which is log-mass plus Gumbel noise (Gumbel 1954; Maddison, Tarlow, Minka, "A*
+Sampling", 2014). A token's probability is that of its piece times its share of the piece, so the draw is exact. A row
+needs noise for each piece and for each token of one piece, not for the whole vocabulary.
 
-Logits differ by rounding with whoever shares a batch. That changes a draw only where two scores of a race are as close
-as the rounding: by inverting the distribution function it would at every boundary between two tokens. How close
-they are comes with the draw.
+Batch composition changes the rounding of logits. This changes a draw only if two scores are as close as the rounding.
+(Inverse transform sampling would be affected at every boundary between two tokens.) The draw returns how close they
+are.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 class Drawn(NamedTuple):
-    """What was drawn for each row.
+    """The drawn token of each row.
 
     Attributes:
         tokens: int64 [rows].
-        logprobs: float32 [rows], of the distribution that the token was drawn from.
-        margins: float32 [rows], at least 0: while every logit changes by less than half of this share of the highest
-            one (of 1, where that is less), the token stays, but for one that enters or leaves the nucleus of `top_p`.
+        logprobs: float32 [rows], under the distribution that the token was drawn from.
+        margins: float32 [rows], >= 0. The token stays the same if every logit changes by less than margin / 2 *
+            max(1, |highest logit|), unless a token enters or leaves the nucleus of `top_p`.
     """
 
     tokens: Tensor
@@ -41,9 +41,9 @@ class Drawn(NamedTuple):
 
 
 def row_keys(seeds: NDArray[np.uint64], counters: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """One key for each pair of seed and counter, from which a row's noise follows: `draw`'s `keys`.
+    """The noise key of each pair of seed and counter: `keys` of `draw`.
 
-    Counter-based (splitmix64: Steele, Lea, Flood 2014), so that a row's draws depend on nothing else in the batch.
+    Counter-based (splitmix64: Steele, Lea, Flood 2014), so a row's draws do not depend on the rest of the batch.
     """
     return _mix(_mix(seeds) + counters * np.uint64(GOLDEN)).view(np.int64)
 
@@ -58,7 +58,7 @@ def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def gumbel(keys: Tensor, counters: Tensor) -> Tensor:
     """Standard Gumbel noise, float64, for each pair of a key and a counter (int64, broadcast together).
 
-    Splitmix64 in the arithmetic of int64, which wraps as that of uint64 does. 52 bits: the noise is finite.
+    Splitmix64 in int64 arithmetic, which wraps like uint64. The uniform number has 52 bits, so the noise is finite.
     """
     z = keys + counters * _signed(GOLDEN) + _signed(GOLDEN)
     z = (z ^ _shifted(z, 30)) * _signed(_FIRST)
@@ -72,7 +72,7 @@ def _signed(constant: int) -> int:
 
 
 def _shifted(z: Tensor, by: int) -> Tensor:
-    """`z >> by` as of an unsigned integer."""
+    """Logical right shift of int64."""
     return (z >> by) & ((1 << 64 - by) - 1)
 
 
@@ -84,13 +84,13 @@ def draw(
     top_p: Tensor | None = None,
     greedy: Tensor | None = None,
 ) -> Drawn:
-    """Samples a token for each row. Nothing here waits for a device.
+    """Samples a token for each row, without synchronizing with the device.
 
-    Over a large vocabulary every pass counts: what no row asks for is None, and left out.
+    Settings that no row needs are None: this saves passes over the vocabulary.
 
     Args:
         logits: [rows, vocab].
-        keys: int64 [rows], of `row_keys`.
+        keys: int64 [rows], from `row_keys`.
         temperature: float32 [rows], above 0. None: 1 for all rows.
         top_p: float32 [rows], in (0, 1]. None: 1 for all rows.
         greedy: bool [rows]; these rows take the most likely token. None: no row.
@@ -128,7 +128,7 @@ def draw(
 
 
 def _by_pieces(values: Tensor, size: int, reduce: str) -> Tensor:
-    """The sum or the maximum of every `size` values of a row, [rows, pieces]; the last piece may be shorter."""
+    """Sum or maximum of each piece of `size` values of a row, [rows, pieces]; the last piece may be shorter."""
     over = getattr(torch, reduce)
     rows, vocabulary = values.shape
     whole = vocabulary - vocabulary % size
@@ -139,9 +139,9 @@ def _by_pieces(values: Tensor, size: int, reduce: str) -> Tensor:
 
 
 def _race(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """The winner of each row and its lead over the second, both [rows, 1]; where there is no second it is infinite.
+    """The index of each row's largest score, and its lead over the second (infinite if there is none), [rows, 1] each.
 
-    Where scores are not finite some winner is named: the log-probability then says so.
+    If scores are not finite the index is arbitrary, and the log-probability is not finite.
     """
     winner = scores.argmax(-1, keepdim=True)
     best = scores.gather(1, winner)
@@ -150,7 +150,7 @@ def _race(scores: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _nucleus(logits: Tensor, top_p: Tensor) -> Tensor:
-    """Keeps, of each row, the smallest set of most likely tokens that holds mass `top_p`; the others are -inf."""
+    """Keeps each row's smallest set of most likely tokens with mass `top_p`; the other logits become -inf."""
     ordered, order = logits.sort(-1, descending=True)
     mass = ordered.softmax(-1)
     dropped = (mass.cumsum(-1) - mass >= top_p[:, None]) & (top_p[:, None] < 1)

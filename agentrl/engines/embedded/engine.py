@@ -1,7 +1,7 @@
 """The embedded engine: a transformers model in this process, with continuous batching.
 
-The model runs in one worker thread; coroutines hand it requests and wait. The caches of sessions stay between their
-turns, so that a turn costs its new tokens only.
+The model runs in one worker thread. Coroutines send it requests and wait. Caches of sessions are kept between turns, so
+a turn only forwards its new tokens.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ Reply = Callable[[Any, BaseException | None], None]
 class TorchEngine:
     """Generates with a causal language model of transformers.
 
-    Log-probabilities are float32 and, for a float32 model, equal those of a plain forward pass to 1e-5. The tokens of a
-    seeded completion of such a model do not depend on what else is in the batch: a draw that rounding could decide is
-    made again by its row alone (`agentrl.engines.embedded.decode`). Its log-probabilities do, by about 1e-6.
+    Log-probabilities are float32. For a float32 model they equal those of a plain forward pass to 1e-5, and the tokens
+    of a seeded completion do not depend on the batch: a draw that rounding could decide is repeated with its row alone
+    (`agentrl.engines.embedded.decode`). Its log-probabilities depend on the batch by about 1e-6.
 
     Args:
-        model: stays the engine's: `update` writes into it. Models that keep more of a sequence than keys and values
-            (linear attention, convolutions) compute row by row.
-        max_context: prompt and completion together; default: what the model's positions allow.
-        max_batch: so many requests run at once, the others wait. The running caches take up to
-            max_batch * (longest running episode) tokens of memory.
-        parked_mb: MiB for the caches of sessions that are between two turns; the longest unused goes first and is
-            computed again when it comes back.
-        decode: token ids as text, for stop strings; None: none can be asked for.
-        threads: of the worker's tensor operations. More than 1 pays for models of 100 million parameters and more,
-            on cores that nothing else uses.
-        batch_invariant: log-probabilities, too, are the same bits whatever else is in the batch, and whatever the
-            model's type; slower (`agentrl.engines.embedded.tiles`).
+        model: owned by the engine: `update` writes into it. Models that cache more than keys and values (linear
+            attention, convolutions) compute row by row.
+        max_context: maximum tokens of prompt and completion; default: the model's maximum position.
+        max_batch: maximum number of running requests; the others wait. The caches of running requests take memory for
+            up to max_batch * (longest running episode) tokens.
+        parked_mb: MiB for the caches of sessions between two turns. The least recently used are dropped, and recomputed
+            when the session continues.
+        decode: decodes token ids to text, for stop strings; None: stop strings are not supported.
+        threads: threads of the worker's tensor operations. More than 1 helps for models of 100 million parameters and
+            more, on cores that nothing else uses.
+        batch_invariant: log-probabilities are also bit-identical for every batch, with every dtype; slower
+            (`agentrl.engines.embedded.tiles`).
 
     Attributes:
-        complete: whether an update has brought all weights: a later one need only bring those that have changed since.
+        complete: whether an update has sent all weights. Later updates may send only changed weights.
 
     Raises:
         EngineError: this model or machine cannot compute batch-invariantly.
@@ -88,7 +88,7 @@ class TorchEngine:
                 invariant=batch_invariant,
             )
 
-        with ThreadPoolExecutor(1) as apart:  # what it tries at the start then runs as in the worker
+        with ThreadPoolExecutor(1) as apart:  # checks at the start run in a thread, like the worker
             self._batch = apart.submit(batch).result()
         self._jobs: deque[tuple[Callable[[], None], Reply]] = deque()
         self._work = threading.Condition()
@@ -100,7 +100,7 @@ class TorchEngine:
 
     @property
     def stats(self) -> dict[str, int]:
-        """Counters for logs and tests: forwarded tokens, decode steps, draws made again, running, waiting and parked
+        """Counters for logs and tests: forwarded tokens, decode steps, repeated draws, running, waiting and parked
         sessions."""
         batch = self._batch
         return {
@@ -116,21 +116,21 @@ class TorchEngine:
 
     @property
     def one_by_one(self) -> str | None:
-        """Why the model computes row by row, not in batches; None: it computes in batches."""
+        """Why the model computes row by row; None if it computes in batches."""
         return self._batch.one_by_one
 
     async def start(self) -> None:
         """Nothing to wait for."""
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
-        """Nothing to prepare: a session's cache is made by its first call."""
+        """Nothing to prepare: the session's first call makes its cache."""
 
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
-        """Samples a continuation; `max_tokens` is cut to what fits into the context.
+        """Samples a completion. `max_tokens` is reduced to the rest of the context.
 
         Raises:
             ContextOverflow: the prompt fills the context.
-            AgentRLError: the prompt is empty or holds ids that the model does not have.
+            AgentRLError: the prompt is empty or has ids that the model does not have.
             EngineError: the model failed, or the engine is closed.
         """
         prompt = list(token_ids)
@@ -160,14 +160,14 @@ class TorchEngine:
     ) -> list[list[float]]:
         """Log-probabilities (natural logarithm, temperature 1) of each continuation's tokens after the prefix.
 
-        The prefix is forwarded once, as far as no session's cache holds it; all continuations side by side.
+        The part of the prefix that is in no session's cache is forwarded once, then all continuations together.
 
         Args:
             at: continuation k comes after the first `at[k]` (1 or more) tokens of the prefix; default: after all.
 
         Raises:
-            ContextOverflow: prefix and longest continuation do not fit.
-            AgentRLError: the prefix is empty, or an id is none of the model's.
+            ContextOverflow: prefix and longest continuation do not fit into the context.
+            AgentRLError: the prefix is empty, or has ids that the model does not have.
             EngineError: the model failed, or the engine is closed.
         """
         shared, branches = list(prefix), [list(branch) for branch in continuations]
@@ -184,26 +184,28 @@ class TorchEngine:
     async def update(
         self, weights: nn.Module | Mapping[str, torch.Tensor], version: int, *, whole: bool = True
     ) -> None:
-        """Takes new weights between two steps. Completions under way go on under them, which their spans show.
+        """Updates the weights between two decode steps.
+
+        Completions in flight continue under the new weights; their version spans show it.
 
         Args:
-            weights: a state dict, or a module that has one. Must not change until this returns.
-            whole: all weights have to be there; else those that are not stay as they are.
+            weights: a state dict or a module. Must not change until this returns.
+            whole: require all weights. If False, missing weights keep their values.
 
         Raises:
-            EngineError: names or shapes do not fit; the engine keeps its old weights.
+            EngineError: names or shapes do not match; the engine keeps its old weights.
         """
         state = weights.state_dict() if isinstance(weights, nn.Module) else dict(weights)
         await self._call(lambda: self._batch.update(state, version, whole=whole))
         self.complete = self.complete or whole
 
     def end_session(self, session: str) -> None:
-        """Frees what is kept for a session."""
-        with contextlib.suppress(EngineError):  # A closed engine keeps nothing.
+        """Frees the cache of a session."""
+        with contextlib.suppress(EngineError):  # a closed engine has no caches
             self._post(lambda: self._batch.end_session(session), lambda *_: None)
 
     async def close(self) -> None:
-        """Fails what still waits and ends the worker."""
+        """Fails pending requests and ends the worker thread."""
         with self._work:
             self._closing = True
             self._work.notify()
@@ -233,7 +235,7 @@ class TorchEngine:
             )
 
     def _reply(self) -> tuple[asyncio.Future[Any], Reply]:
-        """A future, and how the worker answers it."""
+        """A future, and the function with which the worker resolves it."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
 
@@ -243,7 +245,7 @@ class TorchEngine:
         return future, reply
 
     async def _call(self, function: Callable[[], Any]) -> Any:
-        """Runs a function in the worker, between two steps."""
+        """Runs a function in the worker thread, between two decode steps."""
         future, reply = self._reply()
         self._post(lambda: reply(function(), None), reply)
         return await future
@@ -255,7 +257,7 @@ class TorchEngine:
             self._jobs.append((job, reply))
             self._work.notify()
 
-    # From here on: the worker thread.
+    # The methods below run in the worker thread.
 
     def _run(self) -> None:
         reason: BaseException | None = None
@@ -270,19 +272,19 @@ class TorchEngine:
             self._finish(reason)
 
     def _wait(self) -> bool:
-        """Sleeps until there is work; false when the engine is to end."""
+        """Waits for work. False when the engine closes."""
         with self._work:
             while not (self._jobs or self._batch.running or self._batch.waiting or self._closing):
                 self._work.wait()
             return not self._closing
 
     def _turn(self) -> None:
-        """Does what was asked, one step, and hands over what came of it."""
+        """Runs the posted jobs and one decode step, and delivers the results."""
         while self._jobs:
             job, reply = self._jobs.popleft()
             try:
                 job()
-            except AgentRLError as error:  # refused before anything was done
+            except AgentRLError as error:  # rejected before it changed anything
                 reply(None, error)
             except Exception as error:
                 reply(None, _as_engine_error(error))
@@ -290,18 +292,18 @@ class TorchEngine:
         try:
             self._batch.step()
         except Exception as error:
-            # The engine continues: the episodes are retried with new caches.
+            # The engine continues. The episodes are retried with new caches.
             self._batch.abort(_as_engine_error(error))
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """One call into each event loop a step, however many requests ended in it."""
+        """Delivers all results of a step with one call per event loop."""
         outbox, self._outbox = self._outbox, {}
         for loop, answers in outbox.items():
             try:
                 loop.call_soon_threadsafe(_resolve, answers)
             except RuntimeError:
-                continue  # The loop was closed: nobody waits.
+                continue  # the loop was closed: nobody waits
 
     def _finish(self, reason: BaseException | None) -> None:
         with self._work:
@@ -327,11 +329,11 @@ def _as_engine_error(error: Exception) -> Exception:
 def _resolve(answers: list[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
     for future, value, error in answers:
         if future.done():
-            continue  # Cancelled meanwhile.
+            continue  # cancelled meanwhile
         if error is None:
             future.set_result(value)
         else:
-            # Each its own: an exception that is raised in several places mixes up their tracebacks.
+            # A copy for each future: an exception raised in several places would mix their tracebacks.
             own = copy.copy(error)
             own.__cause__ = error.__cause__
             future.set_exception(own)

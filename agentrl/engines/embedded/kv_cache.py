@@ -1,4 +1,4 @@
-"""Keys and values: those of the rows that run (`KVArena`), and those of sessions between their turns (`Parked`)."""
+"""KV caches: of running rows (`KVArena`), and of sessions between two turns (`Parked`)."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ class Held(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """What it takes."""
+        """Its size in bytes."""
         ...
 
 
 class Arena(Protocol):
-    """The caches of running requests, a row each.
+    """The caches of running requests, one row per request.
 
     Attributes:
-        whole: whether a row's cache can only be taken over whole, not cut to a prefix.
+        whole: whether a row's cache can only be copied whole, not cut to a prefix.
     """
 
     whole: bool
 
     def reserve(self, rows: int, slots: int) -> None:
-        """Makes room for so many rows of so many tokens."""
+        """Grows to at least `rows` rows of `slots` tokens."""
         ...
 
     def clear(self) -> None:
-        """Forgets and frees everything."""
+        """Frees all caches."""
         ...
 
     def copy_row(self, source: int, target: int, length: int) -> None:
@@ -47,7 +47,7 @@ class Arena(Protocol):
         ...
 
     def load(self, row: int, held: Any, length: int) -> None:
-        """Puts the first `length` tokens of what `save` returned into a row."""
+        """Copies the first `length` tokens of a saved cache (see `save`) into a row."""
         ...
 
     def save(self, row: int, length: int) -> Held:
@@ -63,22 +63,22 @@ class Tensors:
 
     @property
     def nbytes(self) -> int:
-        """What they take."""
+        """Their size in bytes."""
         return sum(tensor.nbytes for tensor in self.each)
 
 
 class KVArena(Cache):  # type: ignore[misc]
-    """The cache of a batch of ragged rows, in the form that transformers models take.
+    """The KV cache of a batch of ragged rows, as a `Cache` of transformers.
 
-    Two tensors [rows, kv_heads, slots, head_dim] for each layer, keys and values: attention reads the first slots of
-    some rows without a copy. It grows as needed, a layer at a time, so that old and new never take twice the memory;
-    and starts as zeros: what a mask hides is multiplied by zero, which garbage (NaN) would survive.
+    Each layer has two tensors [rows, kv_heads, slots, head_dim], keys and values, of which attention reads the first
+    slots of some rows without a copy. The arena grows as needed, one layer at a time, to limit the peak memory. It
+    starts with zeros: masked values are multiplied by zero, which would not remove NaN.
     """
 
     whole = False
 
     def __init__(self, model: PreTrainedModel) -> None:
-        # The parent's layers are not used: `update` and `get_seq_length` are all that a model calls.
+        # The parent's layers are not used: a model only calls `update` and `get_seq_length`.
         super().__init__(layers=[])
         shapes = cached_shapes(model)
         parameter = next(model.parameters())
@@ -94,13 +94,16 @@ class KVArena(Cache):  # type: ignore[misc]
 
     @property
     def rows(self) -> int:
-        """So many there is room for."""
+        """Number of reserved rows."""
         rows: int = self._layers[0][0].shape[0]
         return rows
 
     def reserve(self, rows: int, slots: int) -> None:
-        """Makes room for so many rows of so many tokens. What is stored stays, unless memory runs out: then the arena
-        is empty, and what raises that passes through."""
+        """Grows to at least `rows` rows of `slots` tokens, and keeps the stored tokens.
+
+        Raises:
+            Exception: out of memory, as torch raises it; the arena is empty then.
+        """
         have_rows, _, have_slots, _ = self._layers[0][0].shape
         if rows <= have_rows and slots <= have_slots:
             return
@@ -115,13 +118,13 @@ class KVArena(Cache):  # type: ignore[misc]
                 for into, old in zip(new, pair, strict=True):
                     into[:have_rows, :, :have_slots] = old
                 self._layers[number] = new
-                del pair, old  # one layer at a time is there twice
+                del pair, old  # frees the old tensors: only one layer exists twice
         except BaseException:
-            self.clear()  # else it stays half grown
+            self.clear()  # otherwise layers would have different sizes
             raise
 
     def clear(self) -> None:
-        """Forgets and frees everything."""
+        """Frees all caches."""
         self._layers = list(self._empty)
 
     def copy_row(self, source: int, target: int, length: int) -> None:
@@ -130,7 +133,7 @@ class KVArena(Cache):  # type: ignore[misc]
             memory[target, :, :length] = memory[source, :, :length]
 
     def load(self, row: int, held: Any, length: int) -> None:
-        """Puts the first `length` tokens of what `save` returned into a row."""
+        """Copies the first `length` tokens of a saved cache (see `save`) into a row."""
         for memory, saved in zip(self._memories(), held.each, strict=True):
             memory[row, :, :length] = saved[:, :length]
 
@@ -139,13 +142,13 @@ class KVArena(Cache):  # type: ignore[misc]
         return Tensors(tuple(memory[row, :, :length].clone() for memory in self._memories()))
 
     def aim(self, first: int, slots: Tensor, length: int, real: Tensor | None = None) -> None:
-        """Says where the next forward pass reads and writes.
+        """Sets the slots that the next forward pass reads and writes.
 
         Args:
-            first: the pass covers the rows from this one on.
-            slots: int64 [rows, new]: where each new token is stored.
-            length: attention sees the slots below it, under the caller's mask.
-            real: bool [rows, new]; only these are stored. None: all.
+            first: first row of the pass; the others follow it.
+            slots: int64 [rows, new], slot of each new token.
+            length: attention reads the slots below this one, under the caller's mask.
+            real: bool [rows, new], the tokens to store. None: all.
         """
         count = slots.shape[0]
         rows = torch.arange(first, first + count, device=slots.device)[:, None].expand_as(slots)
@@ -154,17 +157,17 @@ class KVArena(Cache):  # type: ignore[misc]
         self.aimed_rows, self.aimed_length, self._places = slice(first, first + count), length, {}
 
     def aim_at(self, rows: Tensor, slots: Tensor, length: int) -> None:
-        """The same for any rows, int64 [rows]. They may repeat: a token sees the row's others that are stored with it,
-        too. Attention is given copies."""
+        """Like `aim`, for arbitrary rows, int64 [rows]. Rows may repeat: tokens stored in the same pass see each other.
+        Attention reads copies."""
         self._real, self._at = None, (rows[:, None].expand_as(slots), slots)
         self.aimed_rows, self.aimed_length, self._places = rows, length, {}
 
     def aim_tokens(self, rows: Tensor, slots: Tensor) -> None:
-        """Says where `store` writes the tokens of the next pass, int64 [tokens] each."""
+        """Sets the rows and slots, int64 [tokens] each, to which `store` writes the tokens of the next pass."""
         self._real, self._at, self._places = None, (rows, slots), {}
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Called by each attention layer with its new keys and values, [rows, kv_heads, new, head_dim]."""
+        """Stores a layer's new keys and values, [rows, kv_heads, new, head_dim]. Called by transformers' attention."""
         keys, values = (x.transpose(1, 2) for x in (keys, values))
         if self._real is not None:
             keys, values = keys[self._real], values[self._real]
@@ -172,7 +175,7 @@ class KVArena(Cache):  # type: ignore[misc]
         return self.seen(self.aimed_rows, self.aimed_length, layer)
 
     def store(self, keys: Tensor, values: Tensor, layer: int) -> None:
-        """Writes new keys and values, [..., kv_heads, head_dim], where the pass was aimed at."""
+        """Writes new keys and values, [..., kv_heads, head_dim], to the slots set by `aim`."""
         for memory, new in zip(self._layers[layer], (keys, values), strict=True):
             memory.view(-1, memory.shape[3]).index_copy_(0, self._place(memory), new.reshape(-1, memory.shape[3]))
 
@@ -182,7 +185,7 @@ class KVArena(Cache):  # type: ignore[misc]
         return keys, values
 
     def _place(self, memory: Tensor) -> Tensor:
-        """Where the new tokens' heads are, in a memory whose first dimensions are one; made once for all layers."""
+        """Indices of the new tokens' heads in a memory with flattened first dimensions. Computed once per pass."""
         _, heads, slots, _ = memory.shape
         if heads not in self._places:
             rows, at = (index.reshape(-1, 1) for index in self._at)
@@ -191,7 +194,7 @@ class KVArena(Cache):  # type: ignore[misc]
         return self._places[heads]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Tokens stored before the pass; models only ask when they are given no positions."""
+        """Length of the cache. Models only call it when they are given no positions."""
         return self.aimed_length or 0
 
     def _memories(self) -> Iterator[Tensor]:
@@ -199,7 +202,7 @@ class KVArena(Cache):  # type: ignore[misc]
 
 
 class _Shapes(Cache):  # type: ignore[misc]
-    """A cache that keeps nothing but the shapes of what a pass hands it: (kv_heads, head_dim) of keys and of values."""
+    """A cache that records only shapes by layer: (kv_heads, head_dim) of keys and of values."""
 
     def __init__(self) -> None:
         super().__init__(layers=[])
@@ -214,10 +217,10 @@ class _Shapes(Cache):  # type: ignore[misc]
 
 
 def cached_shapes(model: PreTrainedModel) -> list[list[tuple[int, int]]]:
-    """The shapes by layer.
+    """(kv_heads, head_dim) of keys and of values by layer.
 
     Raises:
-        EngineError: not every layer keeps keys and values, and nothing else.
+        EngineError: a layer caches no keys and values, or something else.
     """
     if kinds := recurrent_layers(model.config):
         raise EngineError(f"layers of {type(model).__name__} keep a state of their own ({kinds})")
@@ -237,14 +240,14 @@ def cached_shapes(model: PreTrainedModel) -> list[list[tuple[int, int]]]:
 
 @dataclass(frozen=True)
 class Parked:
-    """The cache of one session between two turns: `memory` holds that of exactly `token_ids`."""
+    """The cache of a session between two turns: `memory` has exactly the tokens `token_ids`."""
 
     token_ids: list[int]
     memory: Held
 
 
 class ParkingLot:
-    """Parked sessions, the longest unused dropped first when `limit_bytes` is exceeded."""
+    """LRU cache of parked sessions, limited to `limit_bytes`."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes, self.used_bytes = limit_bytes, 0
@@ -254,7 +257,7 @@ class ParkingLot:
         return len(self._parked)
 
     def put(self, session: str, parked: Parked) -> None:
-        """Parks a session, in place of what it had."""
+        """Parks a session; replaces its earlier cache."""
         self.take(session)
         self._parked[session] = parked
         self.used_bytes += parked.memory.nbytes
@@ -262,27 +265,27 @@ class ParkingLot:
             self.take(next(iter(self._parked)))
 
     def get(self, session: str) -> Parked | None:
-        """What a session has parked."""
+        """The parked cache of a session."""
         return self._parked.get(session)
 
     def take(self, session: str) -> Parked | None:
-        """Removes a session and returns what it had."""
+        """Removes a session and returns its cache."""
         if (parked := self._parked.pop(session, None)) is not None:
             self.used_bytes -= parked.memory.nbytes
         return parked
 
     def newest_first(self) -> list[Parked]:
-        """What is parked."""
+        """All parked caches, the most recently used first."""
         return list(reversed(self._parked.values()))
 
     def clear(self) -> None:
-        """Forgets all sessions."""
+        """Drops all sessions."""
         self._parked.clear()
         self.used_bytes = 0
 
 
 def common_prefix(a: list[int], b: list[int]) -> int:
-    """Length of the longest common prefix. Compares slices, which is C speed, and bisects the first difference."""
+    """Length of the longest common prefix. Compares slices (in C), and bisects to the first difference."""
     low, high = 0, min(len(a), len(b))
     if a[:high] == b[:high]:
         return high

@@ -1,4 +1,4 @@
-"""What the C library does with memory that is given back."""
+"""Settings of glibc's malloc for freed memory."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import platform
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of <malloc.h>
 
 KEPT = 512 << 20
-"""So much free memory at the end of the heap stays with the process, bytes."""
+"""Free memory in bytes at the end of the heap that the process keeps."""
 
 LARGE = 64 << 20
-"""Tensors from this size on go back to the system as soon as they are freed, bytes."""
+"""Size in bytes from which a freed tensor is returned to the system at once."""
 
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Has glibc keep freed memory for the process, within the bounds above, from now on. Elsewhere it does nothing.
+    """Makes glibc keep freed memory within the limits above. Does nothing with other C libraries.
 
-    By default a tensor of a few MiB goes back to the system when it is freed, and the next one of that size costs a
-    page fault for every 4 KiB: 7,600 of them in a draw of tokens for 32 rows of 49,152 logits.
+    By default a freed tensor of a few MiB is returned to the system, and the next tensor of that size costs a page
+    fault per 4 KiB: 7,600 of them to draw tokens for 32 rows of 49,152 logits.
 
     Returns:
-        Whether it does.
+        Whether the settings took effect.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

@@ -1,8 +1,7 @@
-"""A model that keeps more of a sequence than keys and values: linear attention, convolutions, hybrids.
+"""Models that cache more than keys and values: linear attention, convolutions, hybrids.
 
-Every row has the cache that transformers makes for the family, and goes through the model by itself. A cache of this
-kind cannot be cut to a prefix: a row is taken over whole or not at all. Slower than the arena, and right for every
-causal model.
+Each row has transformers' own cache of the family, and is forwarded by itself. Such a cache cannot be cut to a prefix,
+so it is reused whole or not at all. This is slower than the arena, and correct for every causal model.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ _log = logging.getLogger(__name__)
 
 
 def cached_model(model: PreTrainedModel) -> tuple[RowModel, str | None]:
-    """The model with the fastest cache that gives its own logits; and if that is not the arena, why.
+    """The model with the fastest cache that reproduces its logits, and, if that is not the arena, the reason.
 
     Raises:
-        EngineError: the model samples with no cache of its own either.
+        EngineError: no cache reproduces the model's logits.
     """
     config = model.config.get_text_config()
     before = config._attn_implementation
@@ -57,19 +56,19 @@ def cached_model(model: PreTrainedModel) -> tuple[RowModel, str | None]:
 
 @dataclass
 class Kept:
-    """A cache of transformers' making, and how many tokens it holds."""
+    """A cache of transformers, and its number of tokens."""
 
     cache: Any = None
     length: int = 0
 
     @property
     def nbytes(self) -> int:
-        """What its tensors take."""
+        """Size of its tensors in bytes."""
         return sum(tensor.nbytes for tensor in _tensors(self.cache))
 
 
 class Rows:
-    """Caches by row, in the place of a `KVArena`."""
+    """Caches by row: the arena of a `NativeModel`."""
 
     whole = True
 
@@ -77,11 +76,11 @@ class Rows:
         self.rows: list[Kept] = []
 
     def reserve(self, rows: int, slots: int) -> None:
-        """Makes room for so many rows, of any length."""
+        """Grows to at least `rows` rows, of any length."""
         self.rows += [Kept() for _ in range(rows - len(self.rows))]
 
     def clear(self) -> None:
-        """Drops all."""
+        """Drops all caches."""
         self.rows = []
 
     def copy_row(self, source: int, target: int, length: int) -> None:
@@ -89,7 +88,7 @@ class Rows:
         self.rows[target] = self.save(source, length)
 
     def load(self, row: int, held: Kept, length: int) -> None:
-        """Puts a copy of what `save` returned into a row."""
+        """Copies a saved cache (see `save`) into a row."""
         self.rows[row] = copy.deepcopy(held) if length else Kept()
 
     def save(self, row: int, length: int) -> Kept:
@@ -102,7 +101,7 @@ class NativeModel:
     """A causal language model that computes row by row."""
 
     tile: int | None = None
-    predict = None  # rows whose last token is forwarded could not be taken over by others that share a prompt
+    predict = None  # it would cache the whole prompt, which requests with the same prompt could not reuse
     products = ()
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -114,23 +113,25 @@ class NativeModel:
         self._argument = "cache_params" if mamba else "past_key_values"
 
     def padded(self, rows: int) -> int:
-        """As many as run."""
+        """No padding."""
         return rows
 
     def fill(self, fills: Sequence[Fill]) -> None:
-        """Forwards what rows lack."""
+        """Prefills the missing tokens of rows."""
         for fill in fills:
             if not fill.start:
                 self.arena.rows[fill.row] = Kept()
             self._feed(self.arena.rows[fill.row], fill.token_ids)
 
     def decode(self, ids: Tensor, slots: Tensor, length: int, first: int) -> Tensor:
-        """Logits [rows, vocab] of one more token for each of some rows, from `first` on. `ids`: int64 [rows, 1]."""
+        """Forwards one token per row, from row `first` on. Returns logits [rows, vocab]. `ids`: int64 [rows, 1]."""
         return torch.cat([self._feed(self.arena.rows[first + row], own.tolist()) for row, own in enumerate(ids)])
 
     def score(self, row: int, prefix: list[int], branches: Sequence[tuple[Sequence[int], int]]) -> list[list[float]]:
-        """Log-probabilities (temperature 1) of each continuation after the first `start` tokens of a prefix, which is
-        forwarded once more: the caches of its beginnings are no longer there."""
+        """Log-probabilities (temperature 1) of each continuation after the first `start` tokens of a prefix.
+
+        Forwards the prefix again, because the row's cache cannot be cut to its beginnings.
+        """
         kept = Kept()
         scores: dict[int, list[float]] = {}
         for number in sorted(range(len(branches)), key=lambda each: branches[each][1]):
@@ -142,7 +143,7 @@ class NativeModel:
         return [scores[number] for number in range(len(branches))]
 
     def prove(self) -> None:
-        """Compares a row that was filled in two parts and decoded with the model's own pass.
+        """Compares a row that was prefilled in two parts and decoded with the model's own pass.
 
         Raises:
             EngineError: the logits differ.
@@ -163,7 +164,7 @@ class NativeModel:
             )
 
     def _feed(self, kept: Kept, token_ids: Sequence[int], keep: int = 1) -> Tensor:
-        """Forwards further tokens of a sequence. Logits [keep, vocab] of the last ones."""
+        """Forwards further tokens of a sequence. Returns logits [keep, vocab] of the last ones."""
         logits: list[Tensor] = []
         for at in range(0, len(token_ids), FORWARD_TOKENS):
             piece = torch.tensor([token_ids[at : at + FORWARD_TOKENS]], device=self.device)
@@ -176,7 +177,7 @@ class NativeModel:
 
 
 def _tensors(thing: Any) -> Iterator[Tensor]:
-    """All tensors within a cache, wherever its family keeps them."""
+    """All tensors in a cache of any family."""
     if isinstance(thing, Tensor):
         yield thing
     elif isinstance(thing, dict):

@@ -1,4 +1,4 @@
-"""One call of `generate`, as the batch runs it."""
+"""A request of the batch: one call of `generate`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Request:
     """One call of `generate`, from its prompt to its completion.
 
     Attributes:
-        token_ids: the prompt, and behind it what was sampled.
-        limit: at most so many tokens are sampled.
-        seed: of the draw, 64 bits.
-        done: called with the completion or the error, once.
-        cancelled: set by the caller: nobody waits any more.
-        stops: ends sampling by what the tokens say; None: only stop tokens do.
+        token_ids: the prompt, followed by the sampled tokens.
+        limit: maximum number of sampled tokens.
+        seed: seed of the draws, 64 bits.
+        done: called once with the completion or the error.
+        cancelled: set by the caller when nobody waits for the completion.
+        stops: stop strings; None: only stop tokens end the completion.
         keep: whether the cache is kept for the session's next turn.
     """
 
@@ -43,7 +43,7 @@ class Request:
         return self.stops is not None and self.stops.completed(self.token_ids, begin)
 
     def completion(self, finish: Any) -> Completion:
-        """What was sampled."""
+        """The completion with the tokens sampled so far."""
         count = len(self.logprobs)
         ends = [start for _, start in self.versions[1:]] + [count]
         return Completion(

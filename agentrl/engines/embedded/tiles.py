@@ -1,10 +1,9 @@
-"""Batch-invariant computation: a token's logits are the same bits whoever shares the batch.
+"""Batch-invariant computation: a token's logits are bit-identical for every batch composition.
 
-Which kernel a matrix product takes, and in what order it sums, depends on the shapes of its operands; so does where a
-vectorised loop ends. Hence the model forwards tokens in a few shapes only, its tiles, of which it was tried at the
-start that they give a token the same bits, at whatever place. Attention reads keys and values in blocks of `BLOCK`
-slots, one after the other, for `LEAST` queries of a row or more. What pads a tile is read by nobody; a block that a
-mask hides whole changes no bit.
+The shapes of its operands decide which kernel a matrix product uses, in which order it sums, and where its vectorised
+loops end. The model therefore forwards tokens only in a few shapes (tiles). At the start it checks that they give a
+token the same bits at every place. Attention reads keys and values in blocks of `BLOCK` slots, one after the other, for
+at least `LEAST` queries of a row. Padding of a tile is never read, and a block that the mask hides changes no bit.
 """
 
 from __future__ import annotations
@@ -28,43 +27,44 @@ from agentrl.types.errors import EngineError
 
 
 class Tile(NamedTuple):
-    """The shape of a forward pass: so many consecutive tokens for each of some rows."""
+    """The shape of a forward pass: rows, and consecutive tokens per row."""
 
     rows: int
     new: int
 
 
 STEP = Tile(32, 1)
-"""Of decode steps. All others are compared with it. The rows are a multiple of what vectorised loops take at once."""
+"""Tile of decode steps, with which the others are compared. Its rows are a multiple of a vectorised loop's width."""
 
 STEPS, PREFILLS = (Tile(8, 1), Tile(16, 1)), (Tile(2, 16), Tile(8, 16), Tile(32, 16))
-"""The others, by size: for steps of fewer rows, and for prefills."""
+"""Further tiles by size: for decode steps of fewer rows, and for prefills."""
 
 TRIED = 2e10
-"""So many parameters times tokens are tried at most: larger models gain nothing by larger tiles. About a second."""
+"""Maximum of parameters * tokens for which a tile is tried (about a second). Large models gain nothing from tiles
+beyond it."""
 
 LANES = 32
-"""Numbers that vectorised loops take at once, at most: two of the longest registers of float32. What is left at the end
-goes through other code, whose exponentials differ in the last bit: too rarely for a trial to show it."""
+"""Maximum width of vectorised loops: two of the longest registers of float32. The remainder of a loop runs other code,
+whose exponentials differ in the last bit, too rarely for a trial to show it."""
 
 BLOCK = 128
-"""Slots that attention reads at once."""
+"""Slots per block of attention."""
 
 LEAST = 8
-"""Queries that attention takes at once. Kernels for fewer sum in an order that depends on where memory begins."""
+"""Minimum number of queries per attention. Kernels for fewer sum in an order that depends on memory alignment."""
 
 NAME = "agentrl_tiled"
 
 Keep = Literal["none", "last", "all"]
-"""Of which tokens of a row logits are wanted."""
+"""The tokens of a row whose logits are returned."""
 
 
 class TiledModel(CachedModel):
     """A model that computes in tiles.
 
     Raises:
-        EngineError: it is on a GPU, or its attention is more than scaled dot products; or the machine's kernels do not
-            treat the rows of a tile alike.
+        EngineError: the model is on a GPU, its attention is not plain scaled dot products, or this machine's kernels
+            compute the rows of a tile differently.
     """
 
     tile: int | None = STEP.rows
@@ -110,7 +110,7 @@ class TiledModel(CachedModel):
         return [self._score_one(row, prefix, list(branch), start) for branch, start in branches]
 
     def _score_one(self, row: int, prefix: list[int], branch: list[int], start: int) -> list[float]:
-        """In a row of its own, where its tokens lie in the slots that any sampler gives them."""
+        """Scores a branch in its own row, in which its tokens have the same slots as in sampling."""
         if not branch:
             return []
         self.arena.reserve(row + 3, _blocks(start + len(branch)))
@@ -121,12 +121,12 @@ class TiledModel(CachedModel):
         return scores
 
     def _prefill(self, fills: Sequence[Fill], *, keep: Keep) -> Tensor:
-        """Forwards what rows lack, first the beginnings of all. Logits of the tokens kept, in the order of pieces."""
+        """Prefills rows piece by piece, the first pieces of all rows first. Logits of kept tokens in that order."""
         free = max(fill.row for fill in fills) + 1
         tiles = self._prefills if any(len(fill.token_ids) > 1 for fill in fills) else self._steps
         pieces, kept = list(_pieces(fills, tiles[0].new)), []
         while pieces:
-            # The largest that is more than half full.
+            # The largest tile that is more than half full.
             tile = next((tile for tile in reversed(tiles) if 2 * len(pieces) > tile.rows), tiles[0])
             kept.append(self._forward_pieces(pieces[: tile.rows], tile, free, keep))
             pieces = pieces[tile.rows :]
@@ -149,17 +149,18 @@ class TiledModel(CachedModel):
     def _forward(
         self, rows: list[int], free: int, ids: Tensor, slots: Tensor, length: int, keep: Tensor | None = None
     ) -> Tensor:
-        """Logits of a tile of tokens int64 [tile], each row's in order, and all before them stored or among them.
+        """Logits of a tile of tokens. Earlier tokens of each row must be stored or in the tile.
 
         Args:
-            rows: of the arena, where the tile's first rows lie; the tile's others are padding.
-            free: the rows of the arena from this one on are nobody's.
-            keep: as in `forward`.
+            rows: rows of the arena for the tile's first rows; the tile's other rows are padding.
+            free: first free row of the arena.
+            ids, slots: int64 [tile.rows, tile.new].
+            keep: see `forward`.
         """
         length, count, first = _blocks(length), len(ids), rows[0]
         self.arena.reserve(free + 1, length)
         consecutive = rows == list(range(first, first + len(rows)))
-        unread = len(rows) == count or first + len(rows) >= free  # what padding would overwrite
+        unread = len(rows) == count or first + len(rows) >= free  # padding would only overwrite free rows
         if consecutive and unread and first + count <= self.arena.rows:
             self.arena.aim(first, slots, length)
         else:
@@ -168,11 +169,11 @@ class TiledModel(CachedModel):
         return self.forward(ids, slots, seen, keep=keep)
 
     def prove(self) -> None:
-        """That all places of a step's tile give a token the same bits, and those the model's own logits but for
-        rounding: a sequence of two tokens in every place. Also finds which other tiles give the same bits.
+        """Checks that all places of a step's tile give a token the same bits, equal to the model's own logits up to
+        rounding, with a sequence of two tokens in every place. Also finds the other tiles that give the same bits.
 
         Raises:
-            EngineError: they do not.
+            EngineError: the bits or the logits differ.
         """
         try:
             with torch.no_grad():
@@ -181,7 +182,7 @@ class TiledModel(CachedModel):
                     logits = self._forward_pieces(twice, STEP, STEP.rows, "all")
                 with own_attention(self.model):
                     own = self.model(input_ids=torch.tensor([[1, 2]]), use_cache=False).logits[0, -1]
-                self._check(logits.nan_to_num(), own)  # broken weights are told later
+                self._check(logits.nan_to_num(), own)  # weights that are not finite are reported at sampling
                 alike = set(self._like_steps())
                 self._steps = (*(tile for tile in STEPS if tile in alike), STEP)
                 self._prefills = tuple(tile for tile in PREFILLS if tile in alike) or (STEP,)
@@ -198,8 +199,8 @@ class TiledModel(CachedModel):
             raise _refused(f"the logits of {type(self.model).__name__} would differ by {difference:.3g} from its own")
 
     def _like_steps(self) -> Iterator[Tile]:
-        """The tiles that give the bits that a step's gives: logits, keys and values of random tokens around the border
-        of two blocks, and what is drawn."""
+        """The tiles that give the same bits as `STEP`: logits, keys and values of random tokens around the border of
+        two blocks, and draws."""
         tiles = [tile for tile in (*STEPS, *PREFILLS) if self._worth_trying(tile.rows * tile.new)]
         config: Any = self.model.config.get_text_config()
         rows, new = (max((tile[at] for tile in tiles), default=0) for at in (0, 1))
@@ -212,12 +213,12 @@ class TiledModel(CachedModel):
                 yield tile
 
     def _worth_trying(self, tokens: int) -> bool:
-        """Whether a tile is small enough to try, and each of its layers' outputs ends where a vectorised loop does."""
+        """Whether a tile is small enough to try, and its layers' outputs fill whole vectorised loops."""
         return tokens * self._parameters <= TRIED and tokens * self._common % LANES == 0
 
     def _results(self, ids: Tensor, start: int, tile: Tile) -> list[Tensor]:
-        """What a tile computes of tokens [rows, new]: each [rows, new or 1, ...]. Nothing if that depends on what
-        logits are wanted."""
+        """The results of a tile for tokens [rows, new]: logits, keys, values and draws, [rows, new or 1, ...] each.
+        Empty if they depend on which logits are returned."""
         rows, new = ids.shape
         self._steps = self._prefills = (tile,)
         self.arena.clear()
@@ -234,8 +235,11 @@ class TiledModel(CachedModel):
 
 
 def _drawn(logits: Tensor, shape: int) -> list[Tensor]:
-    """What is drawn from logits [rows, vocab], so many rows at once, with all that a request may ask for and with
-    nothing of it: [rows, 1] each."""
+    """Draws from logits [rows, vocab], `shape` rows at a time, with default and with all sampling settings.
+
+    Returns:
+        Tokens, log-probabilities and margins of both, [rows, 1] each.
+    """
     found = []
     for some in torch.split(logits, shape):
         padded = functional.pad(some, (0, 0, 0, shape - len(some)))
@@ -257,15 +261,15 @@ def tiled_attention_forward(
     s_aux: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Attention in the form that transformers calls. Under a mask that is not of whole blocks, transformers' own.
+    """Tiled attention with transformers' signature. Calls SDPA attention if the mask has no whole number of blocks.
 
     Args:
-        query: [rows, H, new, D], of a tile; `key` and `value` [rows, H', slots, D or D'], where H' divides H.
+        query: [rows, H, new, D] of a tile; `key` and `value` [rows, H', slots, D or D'], where H' divides H.
 
     Returns:
         [rows, new, H, D'], and None for the weights.
     """
-    if attention_mask is None or attention_mask.shape[-1] % BLOCK:  # somebody else calls the model
+    if attention_mask is None or attention_mask.shape[-1] % BLOCK:  # called by other code than the engine
         output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **others)
         return output, None
     if softcap is not None or s_aux is not None:
@@ -274,10 +278,10 @@ def tiled_attention_forward(
 
 
 def tiled_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
-    """[rows, new, H, D'] from what `tiled_attention_forward` takes; the mask is folded.
+    """Attention in blocks, [rows, new, H, D']. Arguments as for `tiled_attention_forward`, with a folded mask.
 
-    In float32, whatever the model's type. The softmax is summed up from block to block (Milakov, Gimelshein, "Online
-    normalizer calculation for softmax", 2018): under a hidden block it is multiplied by exactly 1, and 0 is added.
+    Computes in float32 for every dtype. The softmax is accumulated from block to block (Milakov, Gimelshein, "Online
+    normalizer calculation for softmax", 2018): a hidden block multiplies it by exactly 1 and adds 0.
     """
     rows, heads, new, width = query.shape
     kv_heads = key.shape[1]
@@ -290,7 +294,7 @@ def tiled_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sca
         keys, values = (x[:, :, start : start + BLOCK].float().flatten(0, 1) for x in (key, value))
         scores = torch.bmm(queries, keys.transpose(1, 2)).view(rows, kv_heads, -1, BLOCK)
         scores = (scores[:, :, :folded] + mask[..., start : start + BLOCK]).flatten(0, 1)
-        # Not -inf: a window may hide a token's first blocks.
+        # Finite instead of -inf: a sliding window may hide a token's first blocks.
         higher = scores.amax(-1, keepdim=True).clamp_(min=torch.finfo(scores.dtype).min)
         if start:
             higher = torch.maximum(highest, higher)
@@ -304,13 +308,13 @@ def tiled_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sca
 
 
 def _kept(piece: Piece, keep: Keep) -> range:
-    """The tokens of a piece whose logits are wanted."""
+    """Indices of the tokens of a piece whose logits are returned."""
     count = len(piece.token_ids)
     return {"none": range(0), "last": range(count - 1, count if piece.ends else 0), "all": range(count)}[keep]
 
 
 def _at_least(queries: Tensor) -> Tensor:
-    """[pairs, LEAST or more, width], padded with zeros."""
+    """Pads queries with zeros to [pairs, >= LEAST, width]."""
     lacking = LEAST - queries.shape[1]
     return functional.pad(queries, (0, 0, 0, lacking)) if lacking > 0 else queries
 
@@ -326,7 +330,7 @@ def _blocks(length: int) -> int:
 
 
 def _pieces(fills: Sequence[Fill], new: int) -> Iterator[Piece]:
-    """Of `new` tokens at most: the first of every row, then the second of every row that has one, and so on."""
+    """Pieces of at most `new` tokens: the first piece of every row, then the second pieces, and so on."""
     for at in range(0, max((len(fill.token_ids) for fill in fills), default=0), new):
         for row, start, token_ids in fills:
             if at < len(token_ids):

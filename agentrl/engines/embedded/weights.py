@@ -1,4 +1,4 @@
-"""The weights of the embedded engine's model: checked and taken over, and on CPUs packed for the matrix products."""
+"""The weights of the embedded engine's model: checks and copies updates, and packs bf16 weights on CPUs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ _log = logging.getLogger(__name__)
 
 
 class Weights:
-    """The weights of a model, by the names of its state dict. Names whose weights share memory (a tied head) are one
-    weight, called by the first of them.
+    """The weights of a model by the names of its state dict.
+
+    Names that share memory (a tied head) are one weight, under the first of the names.
 
     Args:
-        products: those that the model computes by itself; of other linear layers there is one each.
+        products: joined products of the model. Every other linear layer gets its own product.
     """
 
     def __init__(self, model: nn.Module, products: Sequence[Product] = ()) -> None:
@@ -36,13 +37,13 @@ class Weights:
         self._find()
 
     def take(self, new: Mapping[str, Tensor], *, whole: bool = True) -> None:
-        """Copies new weights into the model, and packs those that are packed.
+        """Copies new weights into the model, and packs those whose layers are packed.
 
         Args:
-            whole: all have to be there; of weights that share memory one name is enough.
+            whole: require all weights; one name is enough for weights that share memory.
 
         Raises:
-            EngineError: names or shapes do not fit; the old weights stay.
+            EngineError: names or shapes do not match; the old weights are kept.
         """
         given = {self._called[name] for name in new.keys() & self._called.keys()}
         missing = sorted(name for name, called in self._called.items() if called not in given) if whole else []
@@ -67,8 +68,8 @@ class Weights:
         """Packs the bf16 weights of linear layers on a CPU.
 
         Args:
-            works: raises if the model does not work with packed weights (a family reads those of a layer itself):
-                then they are as before.
+            works: raises if the model does not work with packed weights (some families read a layer's weight); they
+                are unpacked then.
         """
         if not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):  # type: ignore[no-untyped-call]
             return
@@ -77,7 +78,7 @@ class Weights:
         fit = [product for product in (*self._products, *map(Product, linears)) if product.packs]
         if not fit:
             return
-        self._plain.clear()  # else all would be there twice
+        self._plain.clear()  # drops references, so that each weight is freed when it is packed
         for product in fit:
             product.pack()
         try:
@@ -88,7 +89,7 @@ class Weights:
         self._find()
 
     def _find(self) -> None:
-        """Where each weight is, plain and packed."""
+        """Finds the plain tensors and packed parts of each weight."""
         self._plain = {}
         for name, tensor in self._model.state_dict().items():
             if all(tensor.data_ptr() != same.data_ptr() for same in self._plain.setdefault(self._called[name], [])):

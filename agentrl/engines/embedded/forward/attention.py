@@ -1,8 +1,8 @@
-"""Attention over the engine's cache that reads keys and values where they lie.
+"""Grouped-query attention over the engine's cache, without copies of keys and values.
 
-Where several query heads share a key head, transformers' attention under a mask first repeats keys and values for each
-of them: for a model of 135 million parameters, 64 rows of 460 tokens, that writes 300 MB a layer and step and takes
-77 ms of one thread. Here the queries of a group stand one below the other as if they were further tokens: 4.5 ms.
+With a mask, transformers' attention first repeats keys and values for each query head of a group: for a model of 135
+million parameters and 64 rows of 460 tokens it writes 300 MB per layer and step, which takes 77 ms of one thread. Here
+the query heads of a group are stacked like further tokens: 4.5 ms.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from transformers.masking_utils import sdpa_mask
 NAME = "agentrl_grouped"
 
 IN_CACHE = 2**21
-"""Up to this number of elements, a layer's keys in float32 stay in the processor's cache."""
+"""Maximum number of elements of a layer's keys that fit into the processor's cache in float32."""
 
 
 def use_grouped_attention(model: PreTrainedModel) -> int:
-    """Has a model attend by `grouped_attention_forward`, which changes none of its results.
+    """Replaces a model's attention by `grouped_attention_forward`, which gives the same results.
 
     Returns:
-        Query heads to a key head: what to `fold` masks by. 1 for a model that keeps its own attention, because it
-        asks for more than scaled dot products, or because that repeats nothing.
+        Query heads per key head, the `groups` of `fold`. 1 for a model that keeps its own attention, because it needs
+        more than scaled dot products or has one query head per key head.
     """
     config: Any = model.config.get_text_config()
     heads = config.num_attention_heads
@@ -43,7 +43,7 @@ def use_grouped_attention(model: PreTrainedModel) -> int:
 
 @contextmanager
 def own_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Within the block the model attends by SDPA, where an engine has given it another attention."""
+    """Restores SDPA attention within the block, if an engine has replaced it."""
     config: Any = model.config.get_text_config()
     before = config._attn_implementation
     if str(before).startswith("agentrl_"):
@@ -55,7 +55,7 @@ def own_attention(model: PreTrainedModel) -> Iterator[None]:
 
 
 def fold(mask: Tensor, groups: int) -> Tensor:
-    """A mask [rows, 1, new, length] for queries that stand in groups; made once a pass, for all its layers.
+    """Repeats a mask [rows, 1, new, length] for stacked query heads. Done once per pass, for all layers.
 
     Returns:
         [rows, 1, groups * new, length]; unchanged if new is 1, which broadcasts.
@@ -73,7 +73,7 @@ def grouped_attention_forward(
     scaling: float | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Attention in the form that transformers calls. Under a mask that is not folded, transformers' own.
+    """Grouped attention with transformers' signature. Calls SDPA attention if the mask is not folded.
 
     Args:
         query: [rows, H, new, D]; `key` and `value` [rows, H', length, D or D'], where H' divides H.
@@ -89,8 +89,11 @@ def grouped_attention_forward(
 
 
 def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
-    """Attention of query heads in groups, [rows, new, H, D'], from what `grouped_attention_forward` takes; the mask is
-    folded."""
+    """Grouped-query attention. Arguments as for `grouped_attention_forward`, with a folded mask.
+
+    Returns:
+        [rows, new, H, D'].
+    """
     rows, heads, new, width = query.shape
     # Consecutive query heads share a key head.
     query = query.reshape(rows, key.shape[1], -1, width)
@@ -102,12 +105,12 @@ def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, s
 
 
 def _decode_step(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float) -> Tensor:
-    """Attention with float32 scores. On a CPU SDPA's blocks do not pay for a few queries over a short bf16 cache
+    """Attention with float32 scores. Faster than SDPA on a CPU for a few queries over a short bf16 cache
     (`python -m benchmarks.decode` measures a step)."""
     scores = torch.matmul(query.float().mul_(scaling), key.float().transpose(2, 3)).add_(mask)
     return torch.matmul(scores.softmax(-1).to(value.dtype), value)
 
 
-# Whoever else calls the model gets the masks and the attention of "sdpa".
+# Calls of the model by other code get the masks and the attention of "sdpa".
 AttentionInterface.register(NAME, grouped_attention_forward)
 AttentionMaskInterface.register(NAME, sdpa_mask)

@@ -1,8 +1,8 @@
-"""The forward pass of the common decoder, in few operations.
+"""A forward pass of common decoder families with few operations.
 
-A third of a decode step of a small model is no arithmetic: it is transformers' Python and an operation for every
-square, mean and sign. The families below are layers of the same four parts (RMSNorm, rotated attention, RMSNorm, gated
-linear units); here their weights go through these parts directly. The engine compares the logits with the model's own
+A third of a decode step of a small model is overhead: transformers' Python code, and separate operations for every
+square, mean and sign. The families below have layers of the same four parts (RMSNorm, attention with rotary embeddings,
+RMSNorm, gated linear units), which are computed directly here. The engine compares the logits with the model's own
 before it samples (`CachedModel.prove`).
 """
 
@@ -23,13 +23,13 @@ from agentrl.engines.embedded.forward.product import Product
 FAMILIES = frozenset({"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"})
 
 ROTATIONS = frozenset({"default", "linear", "llama3", "yarn"})
-"""Rotary embeddings under which a position's angles do not depend on the sequence's length."""
+"""Rotary embeddings whose angles do not depend on the length of the sequence."""
 
 OWN = ("torch.nn.modules.", "transformers.models.", "transformers.activations")
-"""Where the modules of a family are from."""
+"""Packages of the modules of an unmodified model."""
 
 Attend = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
-"""(layer, queries [tokens, H, D], keys [tokens, H', D], values alike, scaling) -> [tokens, H * D]."""
+"""(layer, queries [tokens, H, D], keys [tokens, H', D], values [tokens, H', D], scaling) -> [tokens, H * D]."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Norm:
 
     @classmethod
     def of(cls, module: Any) -> Norm:
-        """That of a module of transformers."""
+        """From a module of transformers."""
         return cls(module.weight, module.variance_epsilon)
 
     def __call__(self, states: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class Layer:
         self.act = functional.silu if isinstance(mlp.act_fn, nn.SiLU) else mlp.act_fn
 
     def __call__(self, states: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
-        """states [tokens, hidden]."""
+        """Forwards states [tokens, hidden]."""
         asked = self.ask(self.before(states)).view(len(states), -1, self.width)
         if self.head_norms is None:
             rotated = _rotated(asked[:, : -self.heads[2]], cos, sin)
@@ -82,7 +82,7 @@ class PlainPass:
     """The forward pass of a model of `FAMILIES`.
 
     Attributes:
-        products: of several linear layers each.
+        products: joined matrix products of several linear layers each.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -94,7 +94,7 @@ class PlainPass:
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> PlainPass | None:
-        """None for a model of another family, or with replaced parts (adapters, quantised layers, hooks)."""
+        """The plain pass of a model. None for other families and modified ones (adapters, quantised layers, hooks)."""
         if type(model).__name__ not in FAMILIES:
             return None
         body: Any = model.model
@@ -103,10 +103,11 @@ class PlainPass:
         return cls(model) if its_own and attends_by_sdpa and body.rotary_emb.rope_type in ROTATIONS else None
 
     def __call__(self, ids: Tensor, positions: Tensor, attend: Attend, *, keep: Tensor | None) -> Tensor:
-        """Logits [kept, vocab] of int64 [tokens], `positions` alike.
+        """Logits [kept, vocab].
 
         Args:
-            keep: int64 [kept], of which tokens. None: of all.
+            ids, positions: int64 [tokens].
+            keep: int64 [kept], indices of the tokens whose logits are returned. None: all tokens.
         """
         states = self._embed(ids)
         cos, sin = self._angles(positions, states.dtype)
@@ -116,7 +117,7 @@ class PlainPass:
         return logits
 
     def _angles(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Cosines, and sines with the sign that the rotation gives them: [tokens, 1, D]."""
+        """Cosines and signed sines of the rotary embedding, [tokens, 1, D] each."""
         angles = positions[:, None].float() * self._rotary.inv_freq
         cos, sin = angles.cos(), angles.sin()
         if self._rotary.attention_scaling != 1.0:
@@ -125,7 +126,7 @@ class PlainPass:
 
 
 def _of_the_family(module: nn.Module) -> bool:
-    """Whether a module is torch's or transformers' own, with nothing hung onto it."""
+    """Whether a module is torch's or transformers' own, without hooks, parametrizations or a replaced `forward`."""
     changed = "forward" in module.__dict__ or module._forward_hooks or module._forward_pre_hooks
     return type(module).__module__.startswith(OWN) and not changed and not is_parametrized(module)
 

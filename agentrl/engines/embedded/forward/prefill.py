@@ -1,4 +1,4 @@
-"""The layout of a prefill: what the rows of the arena lack, in few passes with little padding."""
+"""The layout of a prefill: splits the missing tokens of rows into few passes with little padding."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 FORWARD_TOKENS = 2048
-"""The most tokens (padding included) of one pass: bounds the memory of its activations."""
+"""Maximum tokens of one pass, padding included. Bounds the memory of its activations."""
 
 
 class Fill(NamedTuple):
-    """Tokens that a row of the arena lacks, and the slot of the first; all slots before it are filled."""
+    """Missing tokens of a row of the arena, and the slot of the first. All slots before it are filled."""
 
     row: int
     start: int
@@ -18,7 +18,7 @@ class Fill(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Consecutive tokens of a row, the slot of the first, and whether they are the last that it lacks."""
+    """Consecutive tokens of a row, the slot of the first, and whether they complete the row."""
 
     row: int
     start: int
@@ -27,14 +27,14 @@ class Piece(NamedTuple):
 
 
 Side = Sequence[Piece]
-"""Pieces of consecutive rows, the shortest first, that attend side by side: padded to the longest."""
+"""Pieces of consecutive rows, the shortest first, which attend together, padded to the longest."""
 
 
 def passes(fills: Sequence[Fill]) -> Iterator[list[Side]]:
-    """The passes that forward all of `fills`, in order. Each pass has every row once.
+    """The passes that forward all of `fills`, in order. A pass has each row at most once.
 
     Args:
-        fills: of consecutive rows, the shortest first.
+        fills: missing tokens of consecutive rows, the shortest first.
     """
     together: list[Side] = []
     used = 0
@@ -50,8 +50,8 @@ def passes(fills: Sequence[Fill]) -> Iterator[list[Side]]:
 
 
 def sides(fills: Sequence[Fill]) -> Iterator[Side]:
-    """The rows that lack about as much, at most `FORWARD_TOKENS` with their padding. Longer ones come in several
-    parts, from left to right."""
+    """Groups rows with similar numbers of missing tokens, at most `FORWARD_TOKENS` with padding. Longer rows are split
+    into several parts, from left to right."""
     at = 0
     while at < len(fills):
         lacks = [len(fill.token_ids) for fill in fills[at:]]

@@ -1,7 +1,7 @@
-"""The matrix products of linear layers: layers of one input in one product, and on CPUs packed weights.
+"""Matrix products of linear layers: layers with the same input are joined, and on CPUs bf16 weights are packed.
 
-A bf16 product on a CPU brings its weights into the processor's layout, at every call: a third of a decode step of
-SmolLM2-135M. Packed weights are in that layout, made once a version. The products are the same, to the bit.
+A bf16 product on a CPU converts its weights to the processor's layout at every call, which is a third of a decode step
+of SmolLM2-135M. Packed weights have that layout, and are packed once per version. The results are bit-identical.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from torch.nn import functional
 
 
 class Product:
-    """The product of an input with the weights of some linear layers, [..., sum of their outputs]. Their weights and
-    biases become parts of one tensor."""
+    """The product of an input with the weights of several linear layers, [..., sum of their output features].
+
+    The layers' weights and biases become views of one tensor.
+    """
 
     def __init__(self, *linears: nn.Linear) -> None:
         self.linears = linears
@@ -34,11 +36,11 @@ class Product:
 
     @property
     def packs(self) -> bool:
-        """Whether there is a layout to pack its weights in."""
+        """Whether its weights can be packed: bf16 on a CPU, not packed yet."""
         return self._weight is not None and self._weight.dtype == torch.bfloat16 and self._weight.is_cpu
 
     def pack(self) -> None:
-        """Packs the weights. The layers have none then: they take no memory twice, and code that reads them fails."""
+        """Packs the weights and deletes those of the layers, which saves memory. Code that reads them fails."""
         assert self._weight is not None
         self._packed = _packed(self._weight)
         self._weight = None
@@ -47,14 +49,14 @@ class Product:
             linear.forward = Part(self, number)  # type: ignore[method-assign, assignment]
 
     def unpack(self) -> None:
-        """Gives the layers their weights back."""
+        """Restores the weights of the layers."""
         self._weight, self._packed = self._plain(), None
         for linear, weight in zip(self.linears, torch.split(self._weight, self._sizes), strict=True):
             linear.weight = nn.Parameter(weight, requires_grad=False)
             del linear.forward
 
     def take(self, new: Mapping[int, Tensor]) -> None:
-        """Packs new weights of any type, by the number of the layer; the others stay."""
+        """Packs new weights of any dtype by index of the layer. The others keep their values."""
         parts = (
             list(torch.split(self._plain(), self._sizes))
             if len(new) < len(self._sizes)
@@ -85,13 +87,13 @@ class Part:
 
 
 def packed_part(module: nn.Module) -> Part | None:
-    """What a packed linear layer computes by; None for all other modules."""
+    """The `Part` of a packed linear layer; None for all other modules."""
     forward = module.__dict__.get("forward")
     return forward if isinstance(forward, Part) else None
 
 
 def unpack(model: nn.Module) -> None:
-    """Gives all linear layers of a model their weights back."""
+    """Restores the weights of all linear layers of a model."""
     for product in {part.product: None for module in model.modules() if (part := packed_part(module)) is not None}:
         product.unpack()
 
@@ -102,12 +104,12 @@ def _packed(weight: Tensor) -> Tensor:
 
 
 def _one(linears: Sequence[nn.Linear], name: str) -> Tensor:
-    """The weights or biases of layers as one tensor, of which they are parts from now on."""
+    """Joins the weights or biases of layers into one tensor, and makes them views of it."""
     own = [getattr(linear, name).detach() for linear in linears]
     first, sizes = own[0], [len(x) for x in own]
     ends = [sum(x.nbytes for x in own[: number + 1]) for number in range(len(own))]
     adjacent = [x.data_ptr() - first.data_ptr() + x.nbytes for x in own] == ends and all(x.is_contiguous() for x in own)
-    if adjacent and len({x.untyped_storage().data_ptr() for x in own}) == 1:  # an engine before made them so
+    if adjacent and len({x.untyped_storage().data_ptr() for x in own}) == 1:  # joined by an earlier engine
         whole: Tensor = first.as_strided((sum(sizes), *first.shape[1:]), first.stride(), first.storage_offset())
         return whole
     whole = torch.cat(own)
