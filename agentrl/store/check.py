@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,8 @@ def _check_episodes(
         blobs.update(dict.fromkeys(blobs_of(episode), episode.id))
         scores = run.group_scores(episode.id)
         if scores is not None:
-            episode = scores.of(episode)
+            with suppress(ValueError):  # of another number of turns: `_check_scores` tells of that
+                episode = scores.of(episode)
         pending += bool(episode.pending)
         row = indexed.pop(episode.id, None)
         if row is None:

@@ -59,7 +59,7 @@ def early(turn) -> float:
 
 SETTINGS: dict[str, dict] = {
     "router_cost": {"prices": {"look": 1.0}, "high": 2.0},
-    "frugal_search": {"max_searches": 2, "tools": ["look"]},
+    "frugal_search": {"max_searches": 2, "search_tools": ["look"]},
     "laser": {"target": 10_000},
     "tool_reward": {},
 }
