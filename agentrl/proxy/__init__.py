@@ -1,1 +1,1 @@
-"""The proxy: agent programs talk to it as to an API of OpenAI or Anthropic, and their calls become exact episodes."""
+"""The proxy: serves the APIs of OpenAI and Anthropic to agent programs, and records calls as token-exact episodes."""

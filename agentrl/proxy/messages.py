@@ -1,4 +1,4 @@
-"""The internal form of what programs say, messages of chat completions: from and to ours, and when two are equal."""
+"""Messages of programs in the internal format (chat completions): conversion to and from agentrl's, and equality."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentrl.types.values import text
 
 
 class BadRequest(AgentRLError):
-    """The program asks for what cannot be recorded token by token."""
+    """The request is malformed or cannot be recorded token by token."""
 
 
 class NoSession(AgentRLError):
@@ -63,12 +63,12 @@ def from_openai(message: dict[str, Any], parser: Parser) -> Message:
 
 
 def key_of(messages: Sequence[dict[str, Any]]) -> str:
-    """Equal for conversations that say the same: what programs add, drop or reorder around it does not count."""
+    """A key that is equal for conversations with the same content. Ignores fields that programs add or reorder."""
     return json.dumps([_essence(message) for message in messages], sort_keys=True)
 
 
 def to_openai(reply: Reply, said: str) -> dict[str, Any]:
-    """A sampled reply as the API's message. Calls that cannot be read stay in the text, for the program to see."""
+    """Converts a sampled reply to a message of the API. Calls that cannot be parsed stay in the text."""
     if not reply.calls or reply.errors:
         return {"role": "assistant", "content": said}
     calls = [
@@ -91,7 +91,7 @@ def _essence(message: dict[str, Any]) -> list[Any]:
 
 
 def _normal(arguments: Any) -> Any:
-    """Arguments as a value: programs write the same JSON with other spaces."""
+    """Parses arguments: programs may format the same JSON differently."""
     try:
         return json.loads(arguments)
     except (TypeError, ValueError):

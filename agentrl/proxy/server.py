@@ -1,7 +1,6 @@
-"""`agentrl proxy`: sessions that programs begin by asking, and that become stored episodes.
+"""`agentrl proxy`: sessions, which a program's first request opens, and which become stored episodes.
 
-A session that is not ended is stored, without rewards of a closing call, when it has been idle for a while or the proxy
-stops.
+A session without a closing call is stored, without rewards from the program, after `idle_s` or when the proxy stops.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ async def _unscored(episode: Episode) -> Episode:
 
 
 class Proxy(Sessions):
-    """Sessions by name: the first request of a name begins one.
+    """Sessions by name. The first request with a name opens its session.
 
     Args:
-        store: takes an episode when its session has ended.
-        taken: ids that the run has already; a session of such a name gets `NAME~1`, ...
+        store: stores the episode of an ended session.
+        taken: episode ids of the run; a session with such a name becomes the episode `NAME~1`, ...
         idle_s: seconds without a request after which a session ends.
-        score: scores an episode that has ended, before it is stored.
+        score: scores an ended episode before it is stored.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class Proxy(Sessions):
         self._store, self._taken, self._score = store, set(taken), score
 
     def app(self) -> web.Application:
-        """The web application, which ends idle sessions while it runs, and the others when it stops."""
+        """The web application. It ends idle sessions while it runs, and all sessions when it stops."""
         app = self.application()
         app.cleanup_ctx.append(self._tend)
         return app
@@ -62,7 +61,7 @@ class Proxy(Sessions):
         return len(self.sessions)
 
     def recorder(self, name: str) -> Recorder:
-        """The session's recorder; a new one for a new name."""
+        """The recorder of a session; opens the session if the name is new."""
         if name not in self.sessions:
             id, number = name, 0
             while id in self._taken:
@@ -73,11 +72,11 @@ class Proxy(Sessions):
         return self.sessions[name]
 
     def stray(self, name: str, asked: str) -> None:
-        """Logged: nobody else would learn of it."""
-        _log.warning("a program asked for %s (session %r), which is not spoken here", asked, name)
+        """Logs the request."""
+        _log.warning("a program requested %s (session %r), which the proxy does not support", asked, name)
 
     async def end(self, name: str, closing: Closing) -> dict[str, Any]:
-        """Scores and stores a session; nothing if nothing that it said was seen."""
+        """Scores and stores a session, unless no reply reached the program."""
         if name not in self.sessions:
             raise NoSession(f"there is no session {name!r}; it may have ended already")
         recorder = self.sessions.pop(name)

@@ -1,11 +1,11 @@
-"""The HTTP side: every dialect at its path, with the session in the path, a header or the API key.
+"""The proxy's HTTP routes: each dialect at its path, with the session in the path, a header or the API key.
 
     POST /v1/chat/completions, /v1/responses, /v1/messages     session by header X-Session-Id, else by API key
     POST /s/NAME/v1/chat/completions, ...                      session by path (base URL http://HOST:PORT/s/NAME/v1)
     POST /s/NAME/end                                           the closing call (`Closing`)
     GET  /v1/models, /s/NAME/v1/models, /health
 
-A header `X-Agentrl-Group` puts the session's episode into a group.
+The header `X-Agentrl-Group` sets the group of the session's episode.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ STATUS: dict[type[Exception], tuple[int, str]] = {
     ValueRefused: (400, "invalid_request_error"),
     InfraError: (503, "engine_error"),
 }
-"""What a program is told of an error: HTTP status and code."""
+"""HTTP status and error code by exception."""
 
 
 @dataclass(frozen=True)
 class Closing:
-    """What a program says when it ends its episode.
+    """The closing call, with which a program ends its episode.
 
     Attributes:
-        rewards: components by name. `{"reward": 1.0}` is short for one of that name.
-        group: of the episode; None: that of the header, else the session's name.
+        rewards: reward components by name. `{"reward": 1.0}` is short for one component of that name.
+        answer: the final answer.
+        group: group of the episode; default: that of the header, else the session's name.
     """
 
     rewards: dict[str, float] = field(default_factory=dict)
@@ -57,15 +58,16 @@ class Closing:
 
     @classmethod
     def of(cls, body: dict[str, Any]) -> Closing:
-        """From the body of the closing call.
+        """Reads the body of the closing call.
 
         Raises:
-            ValueRefused: a reward is no finite number.
-            BadRequest: it says something else, too.
+            ValueRefused: a reward is not a finite number.
+            BadRequest: the body has an unknown key.
         """
         if unknown := set(body) - {"rewards", "reward", "answer", "group"}:
             raise BadRequest(
-                f"the closing call says {sorted(unknown)[0]!r}", remedy="it takes rewards or reward, answer and group"
+                f"the closing call has an unknown key {sorted(unknown)[0]!r}",
+                remedy="it takes rewards or reward, answer and group",
             )
         alone = {} if body.get("reward") is None else {"reward": body["reward"]}
         rewards = values.rewards(alone or body.get("rewards"))
@@ -75,10 +77,10 @@ class Closing:
 
 
 class Sessions(ABC):
-    """The sessions that a web application feeds.
+    """The sessions of a web application.
 
     Attributes:
-        model: its name, for programs.
+        model: name of the model in responses.
     """
 
     model: str
@@ -88,24 +90,25 @@ class Sessions(ABC):
         """The recorder of a session.
 
         Raises:
-            NoSession, SessionEnded: it has none.
+            NoSession: there is no such session.
+            SessionEnded: the session has ended.
         """
 
     @abstractmethod
     async def end(self, name: str, closing: Closing) -> dict[str, Any]:
-        """Ends a session; what the program is told.
+        """Ends a session. Returns the response to the program.
 
         Raises:
-            NoSession: there is none of that name.
+            NoSession: there is no session of that name.
         """
 
     @abstractmethod
     def stray(self, name: str, asked: str) -> None:
-        """A program asked for something that is not spoken here.
+        """Called for requests to unsupported paths.
 
         Args:
-            name: of the session; "" if the request names none.
-            asked: method and path.
+            name: name of the session; "" if the request names none.
+            asked: method and path of the request.
         """
 
     def application(self) -> web.Application:
@@ -122,7 +125,7 @@ class Sessions(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many are open."""
+        """Number of open sessions."""
 
 
 @asynccontextmanager
@@ -157,7 +160,7 @@ async def _answer(sessions: Sessions, dialect: Dialect, request: web.Request) ->
 async def _delivered(
     dialect: Dialect, answer: Answer, request: web.Request, lost: Callable[[], None]
 ) -> web.StreamResponse:
-    """The finished reply, whole or as a stream of events: programs that read streams get their form."""
+    """Sends the finished reply, as JSON or, if the request has `stream`, as server-sent events."""
     if request.transport is None or request.transport.is_closing():
         lost()
     if not answer.body.get("stream"):
@@ -189,19 +192,20 @@ async def _health(sessions: Sessions, request: web.Request) -> web.Response:
 
 
 async def _stray(sessions: Sessions, request: web.Request) -> web.Response:
-    """What is not spoken here: the program is told what is."""
+    """Answers requests to unsupported paths with status 404 and the supported paths."""
     parts = request.path.split("/")
     name = parts[2] if len(parts) > 3 and parts[1] == "s" else request.headers.get("X-Session-Id") or _key(request)
     asked = f"{request.method} {request.path}"
     sessions.stray(name, asked)
     spoken = ", ".join(dialect.path for dialect in DIALECTS)
-    return web.json_response(DIALECTS[0].problem("not_found", f"{asked}: what is spoken here is {spoken}"), status=404)
+    message = f"{asked} is not supported; supported are {spoken}"
+    return web.json_response(DIALECTS[0].problem("not_found", message), status=404)
 
 
 async def _told(
     problem: Callable[[str, str], dict[str, Any]], work: Callable[[], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """The response; errors of the table in the form that the program reads."""
+    """The response of `work`. Errors of `STATUS` become responses in the dialect's format."""
     try:
         return await work()
     except tuple(STATUS) as error:
@@ -210,7 +214,7 @@ async def _told(
 
 
 def _session_of(request: web.Request) -> str:
-    """Path, header or API key, in this order.
+    """The session's name from the path, the header or the API key, in this order.
 
     Raises:
         BadRequest: none of them names a session.
@@ -219,27 +223,27 @@ def _session_of(request: web.Request) -> str:
     if not name:
         raise BadRequest(
             "the request belongs to no session",
-            remedy="base URL http://HOST:PORT/s/NAME/v1, or a header X-Session-Id, or an API key per episode",
+            remedy="use the base URL http://HOST:PORT/s/NAME/v1, a header X-Session-Id, or an API key per episode",
         )
     return name
 
 
 def _key(request: web.Request) -> str:
-    """The API key, as OpenAI's or as Anthropic's clients send it; "" without one."""
+    """The API key from the header of OpenAI's or Anthropic's clients; "" if there is none."""
     bearer = request.headers.get("Authorization", "").removeprefix("Bearer").strip()
     return bearer or request.headers.get("X-Api-Key", "")
 
 
 async def _body(request: web.Request) -> dict[str, Any]:
-    """The request's JSON object.
+    """The JSON object in the request's body.
 
     Raises:
-        BadRequest: it has none.
+        BadRequest: the body is not a JSON object.
     """
     try:
         body = await request.json()
     except (ValueError, RecursionError) as error:
-        raise BadRequest(f"the body is no JSON: {error}") from None
+        raise BadRequest(f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):
         raise BadRequest("the body must be a JSON object")
     return body

@@ -172,7 +172,9 @@ async def test_another_api_is_told_what_is_spoken_here() -> None:
         reply = await client.http.post(f"{client.url}/api/generate", json={})
         assert reply.status == 404
         said = (await reply.json())["error"]["message"]
-        assert said == ("POST /api/generate: what is spoken here is /v1/chat/completions, /v1/responses, /v1/messages")
+        assert said == (
+            "POST /api/generate is not supported; supported are /v1/chat/completions, /v1/responses, /v1/messages"
+        )
 
 
 async def test_an_episode_s_group_is_said_by_header_or_by_the_closing_call() -> None:
@@ -185,4 +187,4 @@ async def test_an_episode_s_group_is_said_by_header_or_by_the_closing_call() -> 
         groups = [(await client.end("a")).group_id, (await client.end("b", group="h")).group_id]
         assert [*groups, (await client.end("c")).group_id] == ["g", "h", "c"]
         refused = await client.http.post(f"{client.url}/s/c/end", json={"score": 1})
-        assert "the closing call says 'score'" in (await refused.json())["error"]["message"]
+        assert "the closing call has an unknown key 'score'" in (await refused.json())["error"]["message"]

@@ -1,1 +1,1 @@
-"""The APIs that agent programs speak, a file each. All become one internal form: that of chat completions."""
+"""The APIs that agent programs use, one file each. All are converted to one internal format, chat completions."""

@@ -1,4 +1,4 @@
-"""The Messages API of Anthropic: content in blocks, results of tools within the user's messages."""
+"""The Messages API of Anthropic: content in blocks, tool results inside user messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from agentrl.proxy.dialects.dialect import (
 from agentrl.proxy.messages import BadRequest
 
 STOPS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}
-"""`stop_reason` by our finish."""
+"""`stop_reason` by the finish reason of the internal format."""
 
 ERRORS = {
     "engine_error": "api_error",
@@ -29,7 +29,7 @@ ERRORS = {
     "session_ended": "not_found_error",
     "not_found": "not_found_error",
 }
-"""Anthropic's types of errors by our code; others are `invalid_request_error`."""
+"""Anthropic's error types by the proxy's error codes; others are `invalid_request_error`."""
 
 
 class Messages(Dialect):
@@ -38,7 +38,7 @@ class Messages(Dialect):
     path = "/v1/messages"
 
     def read(self, body: Body, earlier: Mapping[str, list[Body]]) -> Body:
-        """The system prompt as a message, and every block as the message, text or call that it is."""
+        """Converts the system prompt to a message, and blocks to text, tool calls and tool results."""
         if body.get("stop_sequences"):
             raise refuse("'stop_sequences'", "leave them out: the model ends its turns itself")
         system = _text(body.get("system"))
@@ -49,11 +49,11 @@ class Messages(Dialect):
         return {"messages": [*opening, *joined(messages)], "tools": tools, "max_tokens": limit, "asked": body}
 
     def whole(self, answer: Answer) -> Body:
-        """A message with a block of text, if something was said, and a block for each call."""
+        """A message with a text block, if there is text, and a block for each tool call."""
         return _message(answer, _blocks(answer), answer.completion_tokens) | _stop(answer)
 
     def events(self, answer: Answer) -> Iterator[bytes]:
-        """The message piece by piece: each block is started, filled and stopped."""
+        """Events of the message: start, delta and stop of each block."""
 
         def send(kind: str, **more: Any) -> bytes:
             return event({"type": kind, **more}, kind)
@@ -68,7 +68,7 @@ class Messages(Dialect):
         yield send("message_stop")
 
     def problem(self, code: str, message: str) -> Body:
-        """An error in Anthropic's form."""
+        """An error in Anthropic's format."""
         kind = ERRORS.get(code, "invalid_request_error")
         return {"type": "error", "error": {"type": kind, "message": message}}
 
@@ -82,14 +82,14 @@ def _messages(message: Body) -> list[Body]:
 
 
 def _assistant(blocks: list[Body]) -> Body:
-    """Thoughts are in the text of a reply: nothing was sent as a block of its own."""
+    """Thinking blocks are dropped: the proxy sends thinking as text of the reply, never as a block."""
     text = "".join(_text([block]) for block in blocks if block.get("type") not in ("tool_use", "thinking"))
     calls = [call(b.get("id"), b.get("name"), b.get("input")) for b in blocks if b.get("type") == "tool_use"]
     return {"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})}
 
 
 def _user(role: Any, blocks: list[Body]) -> list[Body]:
-    """Results come before what the user says, wherever they stand: so the model sees them."""
+    """Tool results come before the user's text, whatever their order in the message."""
     results = [
         {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": _text(block.get("content"))}
         for block in blocks
@@ -100,10 +100,10 @@ def _user(role: Any, blocks: list[Body]) -> list[Body]:
 
 
 def _text(content: Any) -> str:
-    """The text of a content: a string, blocks of text, or nothing.
+    """The text of a content: a string, text blocks, or None.
 
     Raises:
-        BadRequest: it holds something else.
+        BadRequest: the content has other blocks.
     """
     if content is None or isinstance(content, str):
         return content or ""
@@ -136,12 +136,12 @@ def _blocks(answer: Answer) -> list[Body]:
 
 
 def _said(block: Body) -> tuple[Body, Body]:
-    """How a block of text starts, and its filling."""
+    """The start and the delta of a text block."""
     return {"text": ""}, {"type": "text_delta", "text": block["text"]}
 
 
 def _called(block: Body) -> tuple[Body, Body]:
-    """How a call starts, and its filling."""
+    """The start and the delta of a tool call."""
     return {"input": {}}, {"type": "input_json_delta", "partial_json": json.dumps(block["input"], ensure_ascii=False)}
 
 

@@ -1,4 +1,4 @@
-"""Chat completions of OpenAI: the internal form itself."""
+"""The chat completions API of OpenAI, which is also the internal format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ChatCompletions(Dialect):
         return {**body, "max_tokens": limit, "n": at_least_one(body.get("n"), "'n'")}
 
     def whole(self, answer: Answer) -> Body:
-        """A completion with a choice for each reply."""
+        """A completion with one choice per reply."""
         choices = [
             {"index": k, "message": one.message, "finish_reason": one.finish, "logprobs": None}
             for k, one in enumerate(answer.said)
@@ -26,7 +26,7 @@ class ChatCompletions(Dialect):
         return {**_envelope(answer), "object": "chat.completion", "choices": choices, "usage": _usage(answer)}
 
     def events(self, answer: Answer) -> Iterator[bytes]:
-        """Chunks: text, then each call, then the finish, for one choice after the other."""
+        """Chunks of each choice in turn: text, tool calls, finish reason."""
         chunk = {**_envelope(answer), "object": "chat.completion.chunk"}
         for index, one in enumerate(answer.said):
             deltas: list[Body] = [{"role": "assistant", "content": one.message["content"]}]

@@ -1,4 +1,4 @@
-"""What a dialect is: an API that programs speak, to and from the form that the recorder takes."""
+"""The interface of a dialect: an API for programs, converted to and from the recorder's format."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a request came to.
+    """The replies to a request.
 
     Attributes:
-        body: the request, as the program sent it.
-        said: the replies.
-        model: name of the model, for the program.
+        body: the request as the program sent it.
+        said: the sampled replies.
+        model: name of the model in the response.
     """
 
     body: Body
@@ -44,36 +44,35 @@ class Answer:
 
 
 class Dialect(ABC):
-    """An API that programs speak.
+    """An API that programs use.
 
     Attributes:
-        path: where requests are posted, behind the base URL of the server.
+        path: path of requests, relative to the server's base URL.
     """
 
     path: str
 
     @abstractmethod
     def read(self, body: Body, earlier: Mapping[str, list[Body]]) -> Body:
-        """A request as one of chat completions: `messages`, `tools`, `n`, `max_tokens`.
+        """Converts a request to the internal format: `messages`, `tools`, `n`, `max_tokens`.
 
         Args:
-            earlier: conversations of the session by the id of the answer that ended them, their messages in the
-                internal form.
+            earlier: conversations of the session, in the internal format, by the id of the response that ended them.
 
         Raises:
-            BadRequest: it asks for what cannot be recorded.
+            BadRequest: the request is malformed or cannot be recorded token by token.
         """
 
     @abstractmethod
     def whole(self, answer: Answer) -> Body:
-        """The response."""
+        """The response as one JSON object."""
 
     @abstractmethod
     def events(self, answer: Answer) -> Iterator[bytes]:
         """The response as server-sent events."""
 
     def remembered(self, answer: Answer) -> str | None:
-        """The id under which later requests may name this answer; None: they send the conversation."""
+        """The id by which later requests can continue this response; None if they send the conversation."""
         return None
 
     def problem(self, code: str, message: str) -> Body:
@@ -88,15 +87,15 @@ def event(data: Body, name: str | None = None) -> bytes:
 
 
 def refuse(what: str, remedy: str | None = None) -> BadRequest:
-    """An error for a request that holds something that cannot be recorded."""
+    """The error for a request that cannot be recorded token by token."""
     return BadRequest(f"{what} cannot be recorded token by token", remedy=remedy)
 
 
 def listed(value: Any, what: str) -> list[Body]:
-    """A list of JSON objects.
+    """Checks that a value is a list of JSON objects.
 
     Raises:
-        BadRequest: it is none.
+        BadRequest: it is not.
     """
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise BadRequest(f"{what} must be a list of objects")
@@ -104,7 +103,7 @@ def listed(value: Any, what: str) -> list[Body]:
 
 
 def function(name: Any, description: Any, parameters: Any) -> Body:
-    """A tool's definition in the internal form."""
+    """A tool definition in the internal format."""
     if not isinstance(name, str) or not name:
         raise BadRequest("a tool has no name")
     shape = parameters if isinstance(parameters, dict) else {"type": "object", "properties": {}}
@@ -113,16 +112,16 @@ def function(name: Any, description: Any, parameters: Any) -> Body:
 
 
 def call(id: Any, name: Any, arguments: Any) -> Body:
-    """A tool call in the internal form; arguments as JSON text or as a value."""
+    """A tool call in the internal format. `arguments`: JSON text or a value."""
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return {"id": id, "type": "function", "function": {"name": name, "arguments": text}}
 
 
 def at_least_one(value: Any, what: str) -> int | None:
-    """A number of things, if there is one.
+    """Checks that a value is a positive integer or None.
 
     Raises:
-        BadRequest: it is none.
+        BadRequest: it is not.
     """
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
         return value
@@ -130,7 +129,7 @@ def at_least_one(value: Any, what: str) -> int | None:
 
 
 def joined(messages: list[Body]) -> list[Body]:
-    """Neighbouring messages of the assistant as one: some APIs list text and calls of one reply one by one."""
+    """Merges consecutive assistant messages: some APIs list the text and the calls of a reply separately."""
     found: list[Body] = []
     for message in messages:
         if found and message.get("role") == found[-1].get("role") == "assistant":

@@ -1,4 +1,4 @@
-"""The Responses API of OpenAI: a list of items in place of messages, and conversations that the server remembers."""
+"""The Responses API of OpenAI: items instead of messages, and conversations stored by the server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Responses(Dialect):
     path = "/v1/responses"
 
     def read(self, body: Body, earlier: Mapping[str, list[Body]]) -> Body:
-        """`instructions`, the remembered conversation, then the items of `input`."""
+        """Joins `instructions`, the stored conversation and the items of `input`."""
         if body.get("conversation") or body.get("background"):
             raise refuse("'conversation' and 'background'", "send the items, or previous_response_id")
         system = [{"role": "system", "content": body["instructions"]}] if body.get("instructions") else []
@@ -42,15 +42,15 @@ class Responses(Dialect):
         return {"messages": [*system, *messages], "tools": tools, "max_tokens": limit, "asked": body}
 
     def whole(self, answer: Answer) -> Body:
-        """A response with a message, if something was said, and the calls."""
+        """A response with a message item, if there is text, and the tool calls."""
         return _response(answer, _items(answer), over=True)
 
     def remembered(self, answer: Answer) -> str | None:
-        """The response's id, unless the program says `store: false`."""
+        """The response's id, unless the request has `store: false`."""
         return None if answer.body.get("store") is False else f"resp_{answer.id}"
 
     def events(self, answer: Answer) -> Iterator[bytes]:
-        """The response piece by piece: each item is added, filled and done."""
+        """Events of the response: added, deltas and done of each item."""
         numbers = count()
 
         def send(kind: str, **more: Any) -> bytes:
@@ -73,7 +73,7 @@ class Responses(Dialect):
 
 
 def _remembered(id: Any, earlier: Mapping[str, list[Body]]) -> list[Body]:
-    """The conversation that ended with a response, without its instructions: each request says its own."""
+    """The conversation that ended with a response, without its instructions, which each request repeats."""
     if id is None:
         return []
     if id not in earlier:
@@ -102,7 +102,7 @@ def _result(item: Body) -> list[Body]:
 
 
 def _thought(item: Body) -> list[Body]:
-    """Thoughts are in the text of a reply: nothing was sent as an item of its own."""
+    """Reasoning items are dropped: the proxy sends reasoning as text of the reply, never as an item."""
     return []
 
 

@@ -1,4 +1,4 @@
-"""The dialects that the proxy speaks."""
+"""The supported dialects."""
 
 from __future__ import annotations
 
