@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from agentrl.config.sections import PlugIn, Section, WithPlugIn
 
@@ -19,10 +19,20 @@ class FormatSettings(PlugIn):
     )
 
 
+PROGRAM = "program"
+"""The agent that is a program."""
+
+
 class AgentSettings(WithPlugIn):
     """The agent that drives the episode, and the format of tool calls."""
 
-    use: str = Field("tool_agent", description="An agent (agentrl list agents), or ./task.py:MyAgent.")
+    with_settings: ClassVar[tuple[str, ...]] = (PROGRAM,)
+
+    use: str = Field(
+        "tool_agent",
+        description="An agent (agentrl list agents), or ./task.py:MyAgent. `program: [cmd, ...]` in its place starts "
+        "an agent program for each episode (docs/programs.md).",
+    )
     system: str | None = Field(None, description="System prompt.")
     max_turns: int = Field(10, gt=0, description="Maximum number of model turns; a longer episode is truncated.")
     describe_tools: bool = Field(
@@ -30,9 +40,23 @@ class AgentSettings(WithPlugIn):
     )
     format: FormatSettings = Field(default_factory=FormatSettings, description="How tool calls are written.")
 
+    @property
+    def is_program(self) -> bool:
+        """Whether the agent is a program, which brings its own system prompt and tools."""
+        return self.use == PROGRAM
+
+    @model_validator(mode="after")
+    def _program_says_its_own(self) -> Self:
+        if self.is_program and self.system is not None:
+            raise ValueError("'system' does not reach a program, which says its own system prompt")
+        return self
+
     @classmethod
     def spelled_out(cls, value: Any) -> Any:
-        """A name, or a name with its settings; without a name, the default agent."""
+        """A name, or a name with its settings; a program with its settings; without a name, the default agent."""
+        if isinstance(value, dict) and isinstance(value.get("program"), list):
+            rest = {key: item for key, item in value.items() if key != "program"}
+            return {**rest, "use": PROGRAM, "command": value["program"]}
         found = super().spelled_out(value)
         if isinstance(found, dict) and found.get("use", "") is None:
             return {key: item for key, item in found.items() if key != "use"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Iterator, Sequence
 from types import UnionType
-from typing import Any, Self, Union
+from typing import Any, ClassVar, Self, Union
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic.fields import FieldInfo
@@ -87,11 +87,17 @@ class PlugIn(Short):
 
 class WithPlugIn(PlugIn):
     """A section that has its own keys and also names a plug-in. Built-ins have no other settings: other keys are errors
-    unless the plug-in is user code."""
+    unless the plug-in is user code.
+
+    Attributes:
+        with_settings: built-ins that have some.
+    """
+
+    with_settings: ClassVar[tuple[str, ...]] = ()
 
     @model_validator(mode="after")
     def _knows_its_keys(self) -> Self:
-        if self.model_extra and not is_reference(self.use):
+        if self.model_extra and not is_reference(self.use) and self.use not in self.with_settings:
             raise PydanticCustomError("unknown_key", "unknown key '{key}'", {"key": next(iter(self.model_extra))})
         return self
 

@@ -15,17 +15,12 @@ import hashlib
 import json
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from agentrl.chat.formats.parser import Parser
-from agentrl.chat.proof import check
-from agentrl.chat.recognise import parser_for
 from agentrl.chat.renderer import Renderer
-from agentrl.chat.tokenizer import Tokenizer
-from agentrl.config.agent import FormatSettings
 from agentrl.proxy.messages import BadRequest, from_openai, key_of, to_openai
 from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling
 from agentrl.types.episode import CallRecord, Drift, Episode, Node, Turn, path_to
@@ -33,37 +28,31 @@ from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Message, Task
 
 
-@dataclass
+@dataclass(frozen=True)
 class ProxyContext:
     """What all sessions share: the engine and how conversations become tokens.
 
     Attributes:
-        format: how tool calls are written (`agent.format` of the recipe).
-        base: folder of the recipe, to which a parser of one's own is relative.
+        renderer: of the recipe's model, for whatever tools a program brings.
         sampling: the recipe's: an episode has one temperature, whatever a request asks for.
     """
 
     engine: Engine
-    tokenizer: Tokenizer
-    format: FormatSettings
+    renderer: Renderer
     sampling: Sampling
     seed: int
-    base: Path | None = None
-    _renderers: dict[str, tuple[Parser, Renderer]] = field(default_factory=dict)
 
     def renderer_for(self, tools: list[dict[str, Any]]) -> tuple[Parser, Renderer]:
-        """Parser and checked renderer for a set of tools.
+        """Parser and renderer for a set of tools.
 
         Raises:
-            RenderError: the model's template cannot be rendered turn by turn.
+            BadRequest: the model's format cannot write a call of one of them.
         """
-        key = json.dumps(tools, sort_keys=True)
-        if key not in self._renderers:
-            parser = parser_for(self.format, self.tokenizer, tools, self.base)
-            renderer = Renderer(self.tokenizer, parser, tools)
-            check(renderer)
-            self._renderers[key] = parser, renderer
-        return self._renderers[key]
+        try:
+            renderer = self.renderer.for_tools(tools)
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadRequest(f"the tools do not fit the model's format of calls: {error}") from None
+        return renderer.parser, renderer
 
 
 @dataclass(frozen=True)
@@ -142,6 +131,9 @@ class Recorder:
         finally:
             ask.over = True
 
+    def asked(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> None:
+        """Is told of every request that can be recorded, before it is answered."""
+
     def undelivered(self, said: list[ChatReply]) -> None:
         """The program was gone when it was to be given these replies."""
         self._undelivered |= {one.turn for one in said}
@@ -149,6 +141,7 @@ class Recorder:
     async def _reply(self, body: dict[str, Any], ask: _Request) -> ChatReply:
         messages, tools = _checked(body)
         parser, renderer = self.context.renderer_for(tools)
+        self.asked(messages, tools)
         given = json.dumps(tools, sort_keys=True)
         parent, rendered, edited = self._place(messages, given, parser, renderer)
         tokens = [*self._tokens(parent), *rendered]
@@ -160,7 +153,7 @@ class Recorder:
             self.context.sampling,
             max_tokens=min(int(limit), self.context.sampling.max_tokens),
             stop_token_ids=tuple(renderer.stop_token_ids),
-            stop=(*self.context.sampling.stop, *parser.stops()),
+            stop=tuple(dict.fromkeys([*self.context.sampling.stop, *parser.stops()])),
             seed=derive_seed(self.context.seed, self.name, self._asked),
         )
         started = time.perf_counter()

@@ -59,7 +59,10 @@ class ToolAgent(Agent):
 AGENTS: Registry[type[Agent]] = Registry(
     kind="agent",
     key="agent",
-    built_in={"tool_agent": "agentrl.rollout.agent:ToolAgent"},
+    built_in={
+        "tool_agent": "agentrl.rollout.agent:ToolAgent",
+        "program": "agentrl.rollout.programs.agent:ProgramAgent",
+    },
     wanted="an Agent subclass",
     accept=subclass_of(Agent),  # type: ignore[type-abstract]
     contracts=[Agent],

@@ -54,6 +54,7 @@ class Parts:
     Attributes:
         tools: of all tasks together.
         needs_sandbox: whether some tool or reward wants that of the episode.
+        own_tools: whether agents are programs, which bring tools of their own.
     """
 
     recipe: Recipe
@@ -61,6 +62,7 @@ class Parts:
     make_agent: Callable[[], Agent]
     rewards: RewardSet
     needs_sandbox: bool
+    own_tools: bool = False
 
     def make_tools(self) -> list[Tool]:
         """An instance of each tool, not opened."""
@@ -74,7 +76,7 @@ class Parts:
     def renderer(self, tokenizer: Tokenizer) -> Renderer:
         """The renderer of this recipe's conversations under a tokenizer; its template is checked."""
         # Where tools are known only later, it is proven with one that stands for them.
-        definitions = self.definitions or ([TOOL] if self.tools.late else [])
+        definitions = self.definitions or ([TOOL] if self.tools.late or self.own_tools else [])
         parser = parser_for(self.recipe.agent.format, tokenizer, definitions, self.recipe.base)
         renderer = Renderer(tokenizer, parser, definitions, describe=self.recipe.agent.describe_tools)
         check(renderer)
@@ -94,7 +96,7 @@ class Parts:
         Raises:
             RecipeError: none fits.
         """
-        if is_reference(self.recipe.agent.use):
+        if is_reference(self.recipe.agent.use) or self.own_tools:
             return
         lengths = []
         for task in tasks[:PROMPTS]:
@@ -196,8 +198,11 @@ def _note_once(line: str) -> None:
     _log.info(line)
 
 
-def build(recipe: Recipe) -> Parts:
+def build(recipe: Recipe, *, own_tools: bool = False) -> Parts:
     """Imports, constructs and checks what the recipe names.
+
+    Args:
+        own_tools: programs that nobody here starts bring tools of their own.
 
     Raises:
         RecipeError: a name that cannot be found, a setting that does not fit, two tools of one name.
@@ -212,6 +217,7 @@ def build(recipe: Recipe) -> Parts:
         make_agent=AGENTS.chosen(recipe.agent, recipe.base).make,
         rewards=rewards,
         needs_sandbox=rewards.needs_sandbox or any(entry.needs_sandbox for entry in tools.entries),
+        own_tools=own_tools or recipe.agent.is_program,
     )
     _check_env(rewards, tools)
     for name in recipe.scripts:

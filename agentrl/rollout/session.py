@@ -23,7 +23,7 @@ from agentrl.tools.toolset import ToolBox
 from agentrl.tools.voice import answer_of, voices
 from agentrl.types import values
 from agentrl.types.engine import ContextOverflow, Engine, Sampling
-from agentrl.types.episode import CallRecord, Turn
+from agentrl.types.episode import CallRecord, Episode, Turn
 from agentrl.types.errors import AgentRLError, EngineError, InfraError, ToolError, asked_to_stop, described, place_of
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Message, Task
@@ -300,6 +300,13 @@ class Session:
         self.messages[:] = map(dict, checked)
         self._pending = []
         self.graph.restart(self.renderer.start(checked), turn=len(self.turns))
+
+    def take(self, episode: Episode, tools: list[dict[str, Any]] | None) -> None:
+        """Takes what was recorded elsewhere for this session: turns, tokens, the opening and its tools."""
+        self.graph.nodes, self.graph.drift, self.turns = episode.nodes, episode.drift, episode.turns
+        self.opening = episode.prompt or self.opening
+        self.definitions = tools if tools is not None else self.definitions
+        self.seconds["generate"] = episode.timings["generate"]
 
     def reward(self, **components: float) -> None:
         """Adds immediate reward components to the last turn; to those of the same name, also of its tools.

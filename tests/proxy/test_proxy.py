@@ -13,6 +13,8 @@ import torch
 from aiohttp import web
 from torch.testing import assert_close
 
+from agentrl.chat.recognise import parser_for
+from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
 from agentrl.config.agent import FormatSettings
 from agentrl.engines.embedded.engine import TorchEngine
@@ -80,9 +82,8 @@ async def connected(
     engine: Any, tokenizer: Any, idle_s: float = 60.0, taken: set[str] | None = None
 ) -> AsyncIterator[Client]:
     stored: list[Episode] = []
-    context = ProxyContext(
-        engine, tokenizer, FormatSettings(use="hermes"), Sampling(temperature=0.8, max_tokens=12), seed=0
-    )
+    renderer = Renderer(tokenizer, parser_for(FormatSettings(use="hermes"), tokenizer, []), [])
+    context = ProxyContext(engine, renderer, Sampling(temperature=0.8, max_tokens=12), seed=0)
     proxy = Proxy(context, stored.append, model="m", taken=taken or set(), idle_s=idle_s)
     runner = web.AppRunner(proxy.app(), shutdown_timeout=0.1)
     await runner.setup()
@@ -357,7 +358,8 @@ async def test_a_call_within_a_thought_that_the_prompt_opens_is_none() -> None:
             )
 
     engine: Any = Engine(call, f"Or {call}", f"Or so.<channel|>{call}")
-    context = ProxyContext(engine, tokenizer, FormatSettings(), Sampling(), seed=0)
+    renderer = Renderer(tokenizer, parser_for(FormatSettings(), tokenizer, [ADD]), [ADD])
+    context = ProxyContext(engine, renderer, Sampling(), seed=0)
     recorder, opening = Recorder("s", context), [user("Add 1.")]
     (first,) = await recorder.reply({"messages": opening, "tools": [ADD]})
     result = {"role": "tool", "tool_call_id": first.message["tool_calls"][0]["id"], "content": "1"}

@@ -49,7 +49,7 @@ def proxy(
             place="engine",
             remedy="a proxy needs torch or vllm",
         )
-    parts = build(recipe)
+    parts = build(recipe, own_tools=True)
     run = begin_run(Path(out) if out is not None else Path("runs") / f"{recipe.name}-proxy", recipe, "proxy")
 
     async def serve() -> None:
@@ -57,7 +57,7 @@ def proxy(
         try:
             await start_to_sample(engine)
             sampling = Sampling(**recipe.sampling.model_dump())
-            context = ProxyContext(engine, renderer.tokenizer, recipe.agent.format, sampling, recipe.seed, recipe.base)
+            context = ProxyContext(engine, renderer, sampling, recipe.seed)
             recording = Proxy(context, run.add, model=recipe.name, taken=run.ids(), idle_s=idle_s)
             async with listening(recording.app(), host, port) as address:
                 stop = event_loop.stop_signal()

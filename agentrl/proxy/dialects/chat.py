@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from agentrl.proxy.dialects.dialect import Answer, Body, Dialect, at_least_one, event
+from agentrl.proxy.dialects.dialect import Answer, Body, Dialect, at_least_one, event, function, listed, refuse
 
 
 class ChatCompletions(Dialect):
@@ -15,7 +15,7 @@ class ChatCompletions(Dialect):
     def read(self, body: Body, earlier: Mapping[str, list[Body]]) -> Body:
         """The request itself."""
         limit = at_least_one(body.get("max_completion_tokens") or body.get("max_tokens"), "'max_tokens'")
-        return {**body, "max_tokens": limit, "n": at_least_one(body.get("n"), "'n'")}
+        return {**body, "max_tokens": limit, "n": at_least_one(body.get("n"), "'n'"), "tools": _tools(body)}
 
     def whole(self, answer: Answer) -> Body:
         """A completion with one choice per reply."""
@@ -38,6 +38,18 @@ class ChatCompletions(Dialect):
         if (answer.body.get("stream_options") or {}).get("include_usage"):
             yield event({**chunk, "choices": [], "usage": _usage(answer)})
         yield b"data: [DONE]\n\n"
+
+
+def _tools(body: Body) -> list[Body]:
+    tools = listed(body.get("tools") or [], "'tools'")
+    for tool in tools:
+        if not isinstance(tool.get("function"), dict):
+            raise refuse(f"a tool of type {tool.get('type')!r}", "this model calls functions; programs run them")
+    return [tool | {"function": tool["function"] | _whole(tool["function"])["function"]} for tool in tools]
+
+
+def _whole(said: Body) -> Body:
+    return function(said.get("name"), said.get("description"), said.get("parameters"))
 
 
 def _envelope(answer: Answer) -> Body:

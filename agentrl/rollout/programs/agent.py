@@ -1,0 +1,133 @@
+"""The agent that is a program: `agent: {program: [python, ./agent.py]}`."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Literal
+
+from agentrl.rollout.agent import Agent
+from agentrl.rollout.programs.host import Ended, ProgramFailed, run_on_host
+from agentrl.rollout.programs.recorder import EpisodeRecorder
+from agentrl.rollout.programs.server import Door, server
+from agentrl.rollout.session import Session
+from agentrl.types import values
+from agentrl.types.task import Message, Task
+
+_PLACE = re.compile(r"\{(instruction|id|url|key|model|data\.[A-Za-z0-9_.-]+)\}")
+_SHOWN = 2000  # characters of a program's last words in errors
+
+
+class ProgramAgent(Agent):
+    """A program that is started for each episode and asks for replies over an API of OpenAI or Anthropic.
+
+    It finds the API by `OPENAI_BASE_URL`, `OPENAI_API_KEY`, `ANTHROPIC_BASE_URL` and `ANTHROPIC_API_KEY`. It gets the
+    task's instruction where its command says `{instruction}`, else on stdin. Its exit ends the episode. Its answer is
+    that of a closing call (`POST $AGENTRL_URL/end`), else the last line of stdout that is not blank.
+
+    Args:
+        command: program and arguments. `{instruction}`, `{id}` (of the task), `{data.KEY}`, `{url}`, `{key}` and
+            `{model}` are filled in.
+        env: environment variables, filled in likewise.
+        nonzero: what an exit code other than 0 means: an error of the program, or an end like any other.
+    """
+
+    def __init__(
+        self, command: list[str], env: dict[str, str] | None = None, nonzero: Literal["error", "end"] = "error"
+    ) -> None:
+        self.command, self.env, self.nonzero = command, dict(env or {}), nonzero
+
+    def opening(self, session: Session, system: str | None) -> list[Message]:
+        """The task's messages, until the program says what it makes of them."""
+        return session.task.instruction
+
+    async def run(self, session: Session) -> None:
+        """Starts the program, and records until it ends or reaches a limit."""
+        recorder = EpisodeRecorder(session)
+        async with server().admit(recorder) as door:
+            ended = await self._until_end(session.task, recorder, door)
+        if recorder.limit is not None:
+            raise recorder.limit
+        if recorder.failed is not None:
+            raise recorder.failed
+        if ended is not None:
+            self._close(session, recorder, ended)
+
+    async def _until_end(self, task: Task, recorder: EpisodeRecorder, door: Door) -> Ended | None:
+        """How the program ended; None if a limit was reached before."""
+        program = asyncio.create_task(self._start(task, door))
+        limit = asyncio.create_task(recorder.limited.wait())
+        try:
+            await asyncio.wait([program, limit], return_when=asyncio.FIRST_COMPLETED)
+            return None if recorder.limit is not None else await program
+        finally:
+            for each in (program, limit):
+                each.cancel()
+            await asyncio.gather(program, limit, return_exceptions=True)
+
+    async def _start(self, task: Task, door: Door) -> Ended:
+        known = _known(task, door)
+        command = [_filled(part, known) for part in self.command]
+        env = _environment(task, door) | {name: _filled(value, known) for name, value in self.env.items()}
+        told = any("{instruction}" in part for part in (*self.command, *self.env.values()))
+        return await run_on_host(command, env, b"" if told else known["instruction"].encode())
+
+    def _close(self, session: Session, recorder: EpisodeRecorder, ended: Ended) -> None:
+        closing = recorder.closing
+        if ended.code and closing is None and self.nonzero == "error":
+            raise _failed(
+                session, f"the program ended with exit code {ended.code}", ended,
+                "agent.nonzero: end takes that for an end like any other",
+            )  # fmt: skip
+        if not session.turns:
+            strays = f"; it asked for {', '.join(recorder.strays[:3])}" if recorder.strays else ""
+            raise _failed(
+                session, f"the program ended without a reply of the model{strays}", ended,
+                "it must use OPENAI_BASE_URL or ANTHROPIC_BASE_URL of its environment",
+            )  # fmt: skip
+        if closing is not None and closing.rewards:
+            session.reward(**closing.rewards)
+        said = None if closing is None else closing.answer
+        session.finish("answer", last_line(ended.stdout) if said is None else said)
+
+
+def last_line(stdout: bytes) -> str | None:
+    """The last line that is not blank; None if there is none."""
+    lines = [line for line in stdout.decode("utf-8", "replace").splitlines() if line.strip()]
+    return lines[-1].strip() if lines else None
+
+
+def _environment(task: Task, door: Door) -> dict[str, str]:
+    return {
+        "OPENAI_BASE_URL": f"{door.url}/v1",
+        "OPENAI_API_BASE": f"{door.url}/v1",
+        "OPENAI_API_KEY": door.key,
+        "ANTHROPIC_BASE_URL": door.url,
+        "ANTHROPIC_API_KEY": door.key,
+        "AGENTRL_URL": door.url,
+        "AGENTRL_MODEL": door.model,
+        "AGENTRL_TASK": task.id,
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
+    }
+
+
+def _known(task: Task, door: Door) -> dict[str, str]:
+    said = "\n\n".join(str(message["content"]) for message in task.instruction if message["role"] == "user")
+    own = {"instruction": said, "id": task.id, "url": door.url, "key": door.key, "model": door.model}
+    return own | {f"data.{key}": values.text(value) for key, value in task.data.items()}
+
+
+def _filled(text: str, known: Mapping[str, str]) -> str:
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in known:
+            raise ProgramFailed(f"the task has no {match[1]!r}", place=f"task {known['id']}")
+        return known[match[1]]
+
+    return _PLACE.sub(value, text)
+
+
+def _failed(session: Session, what: str, ended: Ended, remedy: str) -> ProgramFailed:
+    last = (ended.stderr or ended.stdout).decode("utf-8", "replace").strip()[-_SHOWN:]
+    return ProgramFailed(f"{what}{': ' + last if last else ''}", place=f"task {session.task.id}", remedy=remedy)
