@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import Mapping
 from typing import Literal
@@ -108,9 +109,13 @@ def _environment(task: Task, door: Door) -> dict[str, str]:
         "AGENTRL_URL": door.url,
         "AGENTRL_MODEL": door.model,
         "AGENTRL_TASK": task.id,
-        "NO_PROXY": "127.0.0.1,localhost",
-        "no_proxy": "127.0.0.1,localhost",
+        **{name: _direct(os.environ.get(name, "")) for name in ("NO_PROXY", "no_proxy")},
     }
+
+
+def _direct(hosts: str) -> str:
+    """A list of hosts that are reached without a proxy, this machine among them."""
+    return ",".join(filter(None, [hosts, "127.0.0.1", "localhost"]))
 
 
 def _known(task: Task, door: Door) -> dict[str, str]:
