@@ -134,7 +134,7 @@ class RolloutWorker:
             return sha
 
         if isinstance(self._backend, Pool) and (wanted := context.sandbox_of(spec.task)) is not None:
-            # Who comes after this episode is not known here, likely its group: the pool is kept full.
+            # The worker does not know the next episodes (probably its group): it keeps the pool full.
             self._backend.prefetch([wanted] * self._backend.ahead)
         episode = await LocalPlayer(replace(context, put_blob=put_blob, on_failure=failures.append)).play(spec)
         return Played(episode, list(blobs.values()), failures)

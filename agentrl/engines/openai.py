@@ -117,11 +117,11 @@ class OpenAIEngine:
                 ) from None
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
-        """Remembers where the conversation grows."""
+        """Keeps a reference to the session's messages, which grow during the episode."""
         self._live[session] = _Live(messages, self._renderer, self._definitions)
 
     def use_tools(self, session: str, renderer: Renderer) -> None:
-        """The tools of the episode, where they are not those of the recipe."""
+        """Sets the session's tools if they differ from the recipe's."""
         live = self._live[session]
         live.renderer = renderer
         live.definitions = definitions_of(renderer.parser) if self._settings.native_tools else []
@@ -182,7 +182,7 @@ class OpenAIEngine:
         await self._client.close()
 
     def _as_sent(self, live: _Live) -> list[dict[str, Any]]:
-        """The conversation in the API's form: its own messages word for word, results under the ids of its calls."""
+        """The conversation in the API's format: its own messages unchanged, tool results with the ids of its calls."""
         messages, said = live.messages, live.said
         if not live.definitions and not any(own.get("tool_calls") for own in said.values()):
             described = live.renderer.described(messages)

@@ -8,8 +8,8 @@ A script is a generator function. It yields the model's turns and receives the m
 
 One with a third parameter `tools` gets the definitions of what may be called now, a list that changes with the episode.
 
-The text becomes tokens through the renderer, and the episode runs through the same runner, tools, rewards and
-store as any other. Log-probabilities are 0: the script says what it says with probability one.
+The renderer turns the text into tokens, and the episode uses the same runner, tools, rewards and store as any other.
+Log-probabilities are 0: a script's turn has probability 1.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Script = Callable[..., Generator[Say, list[Message], None]]
 
 @dataclass
 class _Live:
-    """An episode's script, the live conversation, and how much of it the script has seen."""
+    """State of a session: the script, the live conversation, and how much of it the script has seen."""
 
     script: Generator[Say, list[Message], None]
     messages: list[Message]
@@ -78,7 +78,7 @@ class ScriptedEngine:
         self._live[session] = _Live(script, messages, self.renderer, tools)
 
     def use_tools(self, session: str, renderer: Renderer) -> None:
-        """The tools of the episode, where they are not those of the recipe."""
+        """Sets the session's tools if they differ from the recipe's."""
         live = self._live[session]
         live.renderer, live.tools[:] = renderer, definitions_of(renderer.parser)
 

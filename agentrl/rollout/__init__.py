@@ -1,4 +1,4 @@
-"""The episode core: the record, the token graph, the session that an agent drives, the runner, the failure table.
+"""Rollouts: the parts of a recipe, sessions and agents, attempts, players, the scheduler, and failure handling.
 
-Nothing here knows of torch.
+Nothing here imports torch.
 """

@@ -1,6 +1,6 @@
-"""Recipe -> live parts: everything that the episodes of a run share.
+"""Builds the parts of a recipe, which the episodes of a run share.
 
-`agentrl recipe check` builds the same parts, so that what can be wrong is found before the first episode.
+`agentrl recipe check` builds the same parts, so errors are found before the first episode.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from agentrl.types.task import Message, Task
 _log = logging.getLogger(__name__)
 
 PROMPTS = 32
-"""Tasks whose prompts are looked at before the first episode."""
+"""Number of tasks whose prompts are checked before the first episode."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a recipe comes to, without the engine.
+    """The parts of a recipe, without the engine.
 
     Attributes:
-        tools: of all tasks together.
+        tools: tools of all tasks.
         needs_sandbox: whether some tool or reward wants that of the episode.
         own_tools: whether agents are programs, which bring tools of their own.
     """
@@ -70,7 +70,7 @@ class Parts:
 
     @property
     def definitions(self) -> list[dict[str, Any]]:
-        """Of the tools that are known before any is opened, as a chat template takes them."""
+        """Tool definitions for the chat template, of the tools that are known before any is opened."""
         return self.tools.definitions
 
     def renderer(self, tokenizer: Tokenizer) -> Renderer:
@@ -86,15 +86,15 @@ class Parts:
         return renderer if definitions is self.definitions else renderer.for_tools(self.definitions)
 
     def opening(self, task: Task) -> list[Message]:
-        """The messages that open an episode of the task; an agent of one's own may open it otherwise."""
+        """The opening messages of an episode. A user-defined agent may open it with others."""
         system = self.recipe.agent.system
         return [*([{"role": "system", "content": system}] if system else []), *task.instruction]
 
     def check_prompts(self, renderer: Renderer, tasks: Sequence[Task], max_context: int) -> None:
-        """Whether there is room for a reply: in none of the episodes there is if no prompt of the first tasks fits.
+        """Checks that the prompt of at least one of the first `PROMPTS` tasks leaves room for a reply.
 
         Raises:
-            RecipeError: none fits.
+            RecipeError: no prompt does.
         """
         if is_reference(self.recipe.agent.use) or self.own_tools:
             return
@@ -114,7 +114,7 @@ class Parts:
             )
 
     def open_backend(self) -> Backend | None:
-        """The sandbox backend, checked against the spec; None if neither a tool nor a reward needs one here."""
+        """Opens the sandbox backend and checks it against the spec. None if no tool or reward needs a sandbox."""
         if not (self.needs_sandbox or self.rewards.needs_fresh_sandbox):
             return None
         settings = self.recipe.sandbox
@@ -128,11 +128,11 @@ class Parts:
     def context(
         self, engine: Engine, renderer: Renderer, backend: Backend | None, *, temperature: float | None = None
     ) -> RolloutContext:
-        """What players take.
+        """The context of episodes with an engine, for players.
 
         Args:
-            backend: None where other processes play.
-            temperature: replaces the recipe's (evaluation).
+            backend: sandbox backend; None if other processes run the episodes.
+            temperature: overrides the recipe's sampling temperature (evaluation).
         """
         recipe = self.recipe
         return RolloutContext(
@@ -159,17 +159,17 @@ class Parts:
 
     @property
     def answer_scorer(self) -> AnswerScorer | None:
-        """Scores gold answers, where the recipe or its credit asks for that."""
+        """The scorer of gold answers; None if neither the recipe nor its credit estimator needs it."""
         settings, credit = self.recipe.information_gain, load_credit(self.recipe.credit, self.recipe.base)
         if settings is None and "gold_logprob" not in credit.estimator.needed(credit.settings):
             return None
         return AnswerScorer(settings or InformationGain())
 
     def script(self, name: str) -> Script:
-        """A script of the recipe; `random` exists for every recipe.
+        """A script by name. `random` exists for every recipe.
 
         Raises:
-            RecipeError: no such script.
+            RecipeError: there is no such script, or it is not a generator function.
         """
         if name in self.recipe.scripts:
             script: Script = load_object(self.recipe.scripts[name], self.recipe.base)
@@ -188,12 +188,12 @@ class Parts:
         )
 
     def scripted_engine(self, name: str, tokenizer: Tokenizer | None = None) -> tuple[ScriptedEngine, Renderer]:
-        """An engine that plays a script; tokens are bytes unless a tokenizer is given."""
+        """An engine that runs a script. Tokens are bytes unless a tokenizer is given."""
         renderer = self.renderer(tokenizer or ByteTokenizer())
         return ScriptedEngine(self.script(name), renderer, renderer.parser, name), renderer
 
 
-@cache  # however often a renderer is made
+@cache  # each note once per process
 def _note_once(line: str) -> None:
     _log.info(line)
 
@@ -205,7 +205,7 @@ def build(recipe: Recipe, *, own_tools: bool = False) -> Parts:
         own_tools: programs that nobody here starts bring tools of their own.
 
     Raises:
-        RecipeError: a name that cannot be found, a setting that does not fit, two tools of one name.
+        RecipeError: an unknown name, a wrong setting, or two tools of one name.
     """
     tools = _tool_set(recipe)
     rewards = RewardSet.from_recipe(
@@ -237,7 +237,11 @@ def _tool_set(recipe: Recipe) -> ToolSet:
 
 
 def _check_env(rewards: RewardSet, tools: ToolSet) -> None:
-    """Raises where a reward needs the environment of the episode, and there can be none."""
+    """Checks that the recipe has an environment if a reward needs one.
+
+    Raises:
+        RecipeError: no tool is an environment.
+    """
     asks = next((component for component in rewards.components if component.live_need == "env"), None)
     if asks is not None and not any(entry.environment for entry in tools.entries):
         raise RecipeError(
@@ -248,14 +252,14 @@ def _check_env(rewards: RewardSet, tools: ToolSet) -> None:
 
 
 def reads_states(credit: CreditAssigner) -> bool:
-    """Whether credit reads the states that turns acted on. Functions of a user's own may read everything."""
+    """Whether credit reads the states of turns. A user-defined function without `needs` may read everything."""
     return "state" in credit.needs or (credit.estimator.source == "user code" and not credit.estimator.needs)
 
 
 def random_script(task: Task, rng: random.Random, tools: list[dict[str, Any]]) -> Generator[Say, list[Message], None]:
-    """A policy that calls random tools with random arguments that fit their schema.
+    """A policy that calls random tools with random arguments of their schema.
 
-    Without tools it says a few of the words that it has read.
+    Without tools it replies with a few words of the conversation.
     """
     words = " ".join(str(message["content"]) for message in task.instruction).split()
     while True:
@@ -286,7 +290,7 @@ def _random_value(schema: dict[str, Any], words: list[str], rng: random.Random) 
 
 
 def _bounds(schema: dict[str, Any]) -> tuple[float, float]:
-    """Between which numbers to draw: 0 and 9 where the schema leaves it open."""
+    """Range for random numbers: the schema's, by default 0 to 9."""
     step = schema.get("type") == "integer"
     low = schema["exclusiveMinimum"] + step if "exclusiveMinimum" in schema else schema.get("minimum")
     high = schema["exclusiveMaximum"] - step if "exclusiveMaximum" in schema else schema.get("maximum")

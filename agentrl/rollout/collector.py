@@ -1,4 +1,4 @@
-"""The collector: plays the episodes of a recipe into a run directory."""
+"""The collector: runs the episodes of a recipe and stores them in a run directory."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from agentrl.types.reporter import Reporter
 
 @dataclass(frozen=True)
 class Collector:
-    """Collects episodes: whichever engine samples them, they are stored in one run and reported to one reporter.
+    """Collects episodes of any engine in one run directory.
 
     Attributes:
-        players: where they are played.
+        players: runs the episodes, here or on workers.
     """
 
     parts: Parts
@@ -37,10 +37,10 @@ class Collector:
     def scheduler(
         self, engine: Engine, renderer: Renderer, *, temperature: float | None = None
     ) -> RolloutScheduler[EpisodeSpec]:
-        """A scheduler of episodes that the engine samples.
+        """A scheduler of episodes with an engine.
 
         Args:
-            temperature: replaces the recipe's.
+            temperature: overrides the recipe's sampling temperature.
         """
         context = replace(
             self.parts.context(engine, renderer, self.players.backend, temperature=temperature),
@@ -58,7 +58,7 @@ class Collector:
         )
 
     def _group_scorer(self, record: StoredGroups) -> GroupScorer[EpisodeSpec] | None:
-        """None: no reward looks at groups."""
+        """The scorer of groups; None if no reward scores groups."""
         rewards, limits = self.parts.rewards, self.parts.recipe.limits
         if not rewards.of_group:
             return None
@@ -67,10 +67,10 @@ class Collector:
     async def collect(
         self, specs: Sequence[EpisodeSpec], engine: Engine, renderer: Renderer, *, temperature: float | None = None
     ) -> None:
-        """Plays those of the episodes that the run lacks, and scores those of the groups that were not.
+        """Runs the episodes that are missing in the run, and scores its unscored groups.
 
         Raises:
-            AgentRLError: as `RolloutScheduler.play_all`.
+            AgentRLError: see `RolloutScheduler.play_all`.
         """
         async with self.scheduler(engine, renderer, temperature=temperature) as scheduler:
             scored = [scheduler.settle(group) for group in unscored_groups(self.parts.rewards, specs, self.run)]
@@ -88,10 +88,10 @@ class Collector:
         *,
         prefix: str = "",
     ) -> dict[str, Any]:
-        """Fresh episodes at the evaluation's temperature; the metrics of them.
+        """Runs new episodes at the evaluation's temperature. Returns their metrics.
 
         Args:
-            prefix: what ids begin with: that of the stage.
+            prefix: prefix of the episode ids, one per stage.
         """
         specs = eval_specs(tasks, settings.episodes, iteration, prefix)
         self.reporter.phase(f"evaluation after iteration {iteration}", len(specs))

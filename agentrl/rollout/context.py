@@ -1,4 +1,4 @@
-"""What the episodes of one run share."""
+"""The rollout context: objects and settings that the episodes of a run share."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from agentrl.types.task import Task
 
 
 def _ignore(*event: object) -> None:
-    """Nobody wants to know."""
+    """Default of callbacks: does nothing."""
 
 
 @dataclass(frozen=True)
 class RolloutContext:
-    """Everything that episodes of one run share.
+    """Objects and settings that the episodes of a run share.
 
     Attributes:
-        tools: of the recipe.
-        make_agent: a fresh agent for an episode.
-        backend: None when no tool needs a sandbox, or where workers with sandboxes of their own play.
-        specs: of the sandboxes, by task.
-        keyed: whether the state is noted that each turn acts on: credit reads it.
+        tools: the recipe's tools.
+        make_agent: makes an agent for an episode.
+        backend: sandbox backend; None if no tool needs a sandbox, or if workers run the episodes.
+        specs: sandbox specs by task.
+        keyed: whether the state of each turn is recorded, for credit estimators that read it.
         put_blob: keeps a long output, returns its hash.
-        on_failure: is told of every failed attempt, retried or not (a dict for `failures.jsonl`).
-        on_stage: is told when an episode enters a stage: (episode id, stage or None when it ended).
-        answer_scorer: scores the gold answer before every turn; not used in evaluations and demonstrations.
-        outage: how long the backend has been unavailable.
+        on_failure: called for every failed attempt, retried or not, with a dict for `failures.jsonl`.
+        on_stage: called when an episode enters a stage: (episode id, stage; None when the episode ends).
+        answer_scorer: scores the gold answer before every turn; unused in evaluations and demonstrations.
+        outage: tracks outages of the backend.
     """
 
     engine: Engine
@@ -60,10 +60,10 @@ class RolloutContext:
     outage: Outage = field(default_factory=Outage)
 
     def sandbox_of(self, task: Task) -> SandboxSpec | None:
-        """The spec of the sandbox that an episode of the task has; None if it has none.
+        """The spec of the sandbox for an episode of the task; None if it needs none.
 
         Raises:
-            TaskError: what the task says of its tools or its sandbox does not fit.
+            TaskError: the task's tools or sandbox settings are wrong.
         """
         if self.backend is None:
             return None

@@ -1,5 +1,4 @@
-"""The engine of a recipe: one function for each built-in `engine.use` and one for the user's own, for a model that is
-loaded here or only named."""
+"""Opens the engine of a recipe, built-in or user-defined, for a loaded model or a model path."""
 
 from __future__ import annotations
 
@@ -29,27 +28,27 @@ if TYPE_CHECKING:
     from agentrl.engines.vllm.launch import ServerGroup, Serving
 
     LaunchServers = Callable[[Recipe, Path, Serving], ServerGroup]
-    """Servers of a model on the cluster of a recipe: `agentrl.distributed.servers.LaunchedServers`."""
+    """Launches servers on a recipe's cluster: `agentrl.distributed.servers.LaunchedServers`."""
 
 
 def open_engine(parts: Parts, launch_servers: LaunchServers | None = None) -> tuple[Engine, Renderer]:
-    """The engine that samples the recipe's model, and the renderer of its prompts.
+    """The engine that samples the recipe's model, and its renderer.
 
     Args:
-        launch_servers: starts vLLM servers on a cluster, for recipes that ask for that.
+        launch_servers: launches vLLM servers on a cluster, if the recipe asks for it.
 
     Raises:
-        RecipeError: no model, or one that training has yet to build.
+        RecipeError: the recipe has no model, or training has not built it yet.
         EngineError: servers cannot be started.
     """
     return OPENERS.get(parts.recipe.engine.use, _open_own)(parts, launch_servers)
 
 
 def engine_of(recipe: Recipe, loaded: LoadedModel, launch_servers: LaunchServers | None = None) -> Engine:
-    """The engine for training a model that is loaded here; takes new weights by `update`.
+    """The engine for training a loaded model. Weights are updated with `update`.
 
     Args:
-        launch_servers: as `open_engine` takes it.
+        launch_servers: see `open_engine`.
     """
     tokenizer = HFTokenizer(loaded.tokenizer)
     if is_reference(recipe.engine.use):
@@ -68,13 +67,13 @@ def engine_of(recipe: Recipe, loaded: LoadedModel, launch_servers: LaunchServers
 
 
 async def start_to_sample(engine: Engine, note: Callable[[str], None] = lambda line: None) -> None:
-    """Starts an engine that samples its model as it is, without training it.
+    """Starts an engine that samples a model without training it.
 
     Args:
-        note: gets a line where the engine falls back to something slower.
+        note: called with a line if the engine falls back to a slower computation.
 
     Raises:
-        EngineError: as `start`; or its servers hold what a training left there.
+        EngineError: the engine does not start, or its servers have weights of an earlier training.
     """
     from agentrl.engines.vllm.engine import VLLMEngine
 
@@ -85,13 +84,13 @@ async def start_to_sample(engine: Engine, note: Callable[[str], None] = lambda l
 
 
 def note_fallback(engine: Engine, note: Callable[[str], None]) -> None:
-    """Writes a line if the embedded engine cannot compute its model in batches."""
+    """Calls `note` if the embedded engine cannot compute its model in batches."""
     if (reason := getattr(engine, "one_by_one", None)) is not None:
         note(f"engine: episodes are decoded one by one, because {reason}; engine.use: vllm would be faster")
 
 
 def attach(recipe: Recipe, urls: Sequence[str], renderer: Renderer, definitions: list[dict[str, Any]]) -> Engine:
-    """An engine for servers that run already: those at `urls`, or the API that the recipe names. Starts nothing."""
+    """An engine for running servers: those at `urls`, or the recipe's API. Starts nothing."""
     if recipe.engine.use == "openai":
         from agentrl.engines.openai import OpenAIEngine
 
@@ -102,10 +101,10 @@ def attach(recipe: Recipe, urls: Sequence[str], renderer: Renderer, definitions:
 
 
 def serving(recipe: Recipe, *, trains: bool = False) -> Serving:
-    """What vLLM servers of the recipe's model are to serve.
+    """Settings of vLLM servers for the recipe's model.
 
     Args:
-        trains: this process starts them to train with, and may have GPUs of its own.
+        trains: the servers are for training in this process, which may use GPUs of its own.
     """
     from agentrl.engines.vllm.launch import Serving
     from agentrl.engines.vllm.transfer import backend_of
@@ -120,10 +119,10 @@ def serving(recipe: Recipe, *, trains: bool = False) -> Serving:
 
 
 def check_servers(recipe: Recipe) -> None:
-    """Whether the servers that a training will start can be: asked before its first episode.
+    """Checks that a training can start its servers, before the first episode.
 
     Raises:
-        EngineError: the interpreter has no vLLM, or GPUs are not there, too few, or the trainer's.
+        EngineError: the interpreter has no vLLM, or the GPUs are missing, too few, or used by the trainer.
     """
     from agentrl.engines.vllm.launch import Serving, prepare
 
@@ -132,12 +131,12 @@ def check_servers(recipe: Recipe) -> None:
 
 
 def needed_context(recipe: Recipe) -> int | None:
-    """Tokens that the longest episode can come to: prompt, and for each turn a reply of `sampling.max_tokens` and, with
-    tools, one result of `limits.observation_chars`. A token is taken for one character of a result, which leaves room
-    for several calls a turn, and for one byte of a prompt.
+    """Upper bound of an episode's tokens: the prompt, and for each turn a reply of `sampling.max_tokens` and, with
+    tools, one result of `limits.observation_chars`. It assumes one token per character of a result, which leaves room
+    for several calls per turn, and one token per byte of a prompt.
 
     Returns:
-        None where code decides: an agent or environment of one's own, or a curriculum.
+        None if user code decides: a user-defined agent or environment, or a curriculum.
     """
     if is_reference(recipe.agent.use) or recipe.curriculum:
         return None
@@ -154,7 +153,7 @@ def needed_context(recipe: Recipe) -> int | None:
 
 
 def _allowed_context(model: ModelSettings) -> int | None:
-    """Positions of the model; None where its description does not say."""
+    """Maximum context of the model; None if its configuration has no such value."""
     if model.scratch is not None:
         return model.scratch.max_context
     config = json.loads((model_folder(model) / "config.json").read_bytes())
@@ -163,16 +162,16 @@ def _allowed_context(model: ModelSettings) -> int | None:
 
 
 def _trainer_gpus(recipe: Recipe) -> int:
-    """GPUs of this machine that the training computes on: the first ones, one a rank."""
+    """Number of this machine's GPUs that the trainer uses: the first ones, one per rank."""
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return max(ranks, recipe.scale.trainer_ranks) if on_cuda(recipe.required_model) else 0
 
 
 def named_model(recipe: Recipe) -> ModelSettings:
-    """The recipe's model, which must lie in a folder.
+    """The recipe's model, which must exist in a folder.
 
     Raises:
-        RecipeError: there is none, or training has yet to build it.
+        RecipeError: the recipe has no model, or training has not built it yet.
     """
     model = recipe.required_model
     if model.scratch is not None:
@@ -212,7 +211,7 @@ def _open_own(parts: Parts, _: LaunchServers | None) -> tuple[Engine, Renderer]:
 
 
 TEMPLATE = 256
-"""Tokens that a chat template puts around a message at most, instructions for a call format among them."""
+"""Maximum tokens that a chat template adds to a message, including instructions for the call format."""
 
 OPENERS: dict[str, Callable[[Parts, LaunchServers | None], tuple[Engine, Renderer]]] = {
     "torch": _open_torch,
@@ -222,10 +221,10 @@ OPENERS: dict[str, Callable[[Parts, LaunchServers | None], tuple[Engine, Rendere
 
 
 def _own(recipe: Recipe, renderer: Renderer, definitions: list[dict[str, Any]], loaded: LoadedModel | None) -> Engine:
-    """An engine of the user's own.
+    """Makes a user-defined engine.
 
     Raises:
-        RecipeError: it lacks an attribute that engines have, or trains and says that it cannot.
+        RecipeError: it lacks an attribute of `Engine`, or is not trainable in a training.
     """
     found = ENGINES.chosen(recipe.engine, recipe.base)
     folder = None if loaded is not None or recipe.model is None else model_folder(recipe.model)
@@ -242,7 +241,7 @@ def _own(recipe: Recipe, renderer: Renderer, definitions: list[dict[str, Any]], 
 
 
 def not_trainable(settings: EngineSettings) -> RecipeError:
-    """What is said where a training names an engine that gives text only."""
+    """The error for a training with an engine that returns text only."""
     return RecipeError(
         f"engine.use is {settings.use}, which gives text only: what it samples cannot be trained on",
         place="engine",
@@ -268,7 +267,7 @@ def _torch(recipe: Recipe, model: object, max_context: int, tokenizer: Tokenizer
 def _vllm(
     recipe: Recipe, loaded: LoadedModel | None, tokenizer: Tokenizer, launch_servers: LaunchServers | None
 ) -> Engine:
-    """Attached to the servers of the recipe, or with servers of its own."""
+    """The vLLM engine, with the recipe's servers or with servers that it starts."""
     from agentrl.engines.vllm.engine import VLLMEngine
     from agentrl.engines.vllm.launch import start_servers
 
@@ -279,7 +278,11 @@ def _vllm(
     what = serving(recipe, trains=loaded is not None)
     if recipe.launches_servers:
         if launch_servers is None:
-            raise RecipeError("nothing here places servers on a cluster", place="scale", remedy="engine.urls")
+            raise RecipeError(
+                "this command cannot launch servers on a cluster",
+                place="scale",
+                remedy="start the servers and name them in engine.urls",
+            )
         placed = launch_servers(recipe, model_folder(named_model(recipe)), what)
         return make((), servers=placed)
     servers = start_servers(settings, loaded or model_folder(named_model(recipe)), what)

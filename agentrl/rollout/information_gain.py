@@ -1,4 +1,4 @@
-"""Information gain: how likely the gold answer was before every turn, as the policy itself sees it."""
+"""Information gain: the policy's log-probability of the gold answer before every turn."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from agentrl.types.task import Task
 
 @dataclass(frozen=True)
 class AnswerScorer:
-    """Scores gold answers by the settings of a recipe."""
+    """Scores gold answers with the settings of a recipe."""
 
     settings: InformationGain
 
     def golds(self, task: Task) -> list[str]:
-        """The gold answers of a task that are scored, at least one.
+        """The gold answers of a task to score, at least one.
 
         Raises:
-            CreditError: the task has none.
+            CreditError: the task has no gold answer.
         """
         found = task.data.get(self.settings.answer)
         answers = list(found) if isinstance(found, list | tuple) else [found]
@@ -38,14 +38,14 @@ class AnswerScorer:
         return [str(answer) for answer in answers[: self.settings.at_most]]
 
     def room(self, renderer: Renderer, task: Task, prompt: Sequence[int]) -> int:
-        """Tokens that the longest reply to `prompt` takes which says the lead and a gold answer."""
+        """Tokens of the longest reply to `prompt` that consists of the lead and a gold answer."""
         return max(len(self.continuation(renderer, gold, prompt)[0]) for gold in self.golds(task))
 
     def continuation(self, renderer: Renderer, gold: str, prompt: Sequence[int]) -> tuple[list[int], int]:
-        """The tokens of a reply that says the lead and a gold answer, and how many of them come before the answer.
+        """The tokens of a reply that consists of the lead and a gold answer, and how many come before the answer.
 
-        Lead and answer are tokenised together, as the model would write them: a token that reaches across the border
-        belongs to the answer.
+        Lead and answer are tokenised together, as the model would write them. A token across their border belongs to
+        the answer.
         """
         lead = renderer.begin(self.settings.lead, prompt)
         whole = renderer.begin(self.settings.lead + gold, prompt)
@@ -55,11 +55,11 @@ class AnswerScorer:
     async def score(
         self, engine: Engine, renderer: Renderer, task: Task, nodes: Sequence[Node], turns: Sequence[Turn]
     ) -> list[Turn]:
-        """The turns with `gold_logprob`: the mean log-probability (nats, temperature 1) of the answer's tokens before
-        each of them; of several gold answers, that of the likeliest there.
+        """Returns the turns with `gold_logprob`: the mean log-probability (nats, temperature 1) of the gold answer's
+        tokens before the turn, of the likeliest one if there are several gold answers.
 
-        One call of the engine for every branch of the episode, in which all turns' answers hang on the branch's tokens:
-        what a session's cache holds is not computed again.
+        Calls the engine once per branch of the episode, with the answers of all its turns as continuations, so that
+        tokens in a session's prefix cache are not recomputed.
         """
         golds = self.golds(task)
         scored: dict[int, float] = {}

@@ -1,4 +1,4 @@
-"""Players: they make an episode of each spec, whatever happens to it. Here, or by workers (`agentrl.distributed`)."""
+"""Players run an episode for each spec, in this process or on workers (`agentrl.distributed`)."""
 
 from __future__ import annotations
 
@@ -20,50 +20,50 @@ Item = TypeVar("Item", contravariant=True)
 
 
 class Player(Protocol[Item]):
-    """Makes an episode of each item. Failures are part of the episode; what it raises ends the run."""
+    """Runs an episode for each item. Failures are recorded in the episode; an exception ends the run."""
 
     def expect(self, items: Sequence[Item]) -> None:
-        """Is told what will be played next, before any of it begins.
+        """Announces the next items, before any of them begins.
 
         Raises:
-            AgentRLError: some of it cannot be played.
+            AgentRLError: an item cannot be run.
         """
         ...
 
     async def play(self, item: Item) -> Episode:
-        """One episode."""
+        """Runs one episode."""
         ...
 
 
 class Players(Protocol):
-    """Where a recipe's episodes are played.
+    """Makes the players of a recipe's episodes.
 
     Attributes:
-        backend: the sandboxes of this process; None: no episode needs one here.
+        backend: sandbox backend of this process; None if no episode needs one here.
     """
 
     backend: Backend | None
 
     def player(self, context: RolloutContext) -> Player[EpisodeSpec]:
-        """A player of episodes that share the context."""
+        """A player for episodes that share `context`."""
         ...
 
 
 class LocalPlayer:
-    """Plays in this process, with fresh attempts after infrastructure failures."""
+    """Runs episodes in this process, with fresh attempts after infrastructure failures."""
 
     def __init__(self, context: RolloutContext) -> None:
         self.context = context
 
     def expect(self, items: Sequence[EpisodeSpec]) -> None:
-        """Checks as `check_expected`, and tells a pool how many sandboxes the episodes will take."""
+        """Checks the specs (see `check_expected`), and announces their sandboxes to the pool."""
         check_expected(self.context, items)
         if isinstance(self.context.backend, Pool):
             specs = [self.context.sandbox_of(item.task) for item in items]
             self.context.backend.prefetch([spec for spec in specs if spec is not None])
 
     async def play(self, item: EpisodeSpec) -> Episode:
-        """One episode."""
+        """Runs one episode, with retries after infrastructure failures."""
         limits = self.context.limits
         for number in range(limits.retries + 1):
             attempt = Attempt(self.context, item, number)
@@ -87,23 +87,23 @@ class LocalPlayer:
 
 
 class LocalPlayers:
-    """This process plays, with one sandbox backend for all. Whoever opened that closes it."""
+    """Players in this process, with one sandbox backend. The caller closes the backend."""
 
     def __init__(self, backend: Backend | None) -> None:
         self.backend = backend
 
     def player(self, context: RolloutContext) -> LocalPlayer:
-        """A player of episodes that share the context."""
+        """A player for episodes that share `context`."""
         return LocalPlayer(context)
 
 
 def check_expected(context: RolloutContext, specs: Sequence[EpisodeSpec]) -> None:
-    """Whether these episodes have what this process gives to them, wherever they are played.
+    """Checks before the first episode that the tasks of `specs` are valid in this context.
 
     Raises:
-        CreditError: gold answers are to be scored, and a task has none.
+        CreditError: a task has no gold answer, and the recipe scores gold answers.
         TaskError: a task names a tool or a key of the sandbox that does not exist.
-        StoreError: the run that is replayed lacks some.
+        StoreError: the replayed run lacks an episode.
     """
     if isinstance(context.engine, ReplayEngine):
         context.engine.require(spec.id for spec in specs)

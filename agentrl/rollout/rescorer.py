@@ -1,4 +1,4 @@
-"""Scores stored episodes again, without new rollouts."""
+"""Rescores stored episodes, without new rollouts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from agentrl.types.task import Task
 
 
 class Rescorer:
-    """A player of stored episodes: what comes out has other rewards, and nothing else changes.
+    """A player of stored episodes that replaces their rewards and nothing else.
 
     Args:
-        read: the stored episode of an id.
-        earlier: turn rewards that reward functions gave before; they are dropped.
+        read: reads a stored episode by id.
+        earlier: names of turn rewards of earlier reward functions, which are dropped.
         backend: for components that ask for a fresh sandbox.
     """
 
@@ -42,13 +42,13 @@ class Rescorer:
         self._backend, self._specs, self._outage = backend, specs, Outage()
 
     def expect(self, items: Sequence[str]) -> None:
-        """They are stored."""
+        """Nothing to check: the episodes are stored."""
 
     async def play(self, item: str) -> Episode:
-        """The episode with its new scores. An `infra_error`, without any, if a judge or a sandbox failed.
+        """The episode with new scores; with the status `infra_error` and no scores if a judge or a sandbox failed.
 
         Raises:
-            RecipeError: a component needs the live sandbox, and the episode has no recorded value.
+            RecipeError: a component needs the episode's sandbox, and the episode has no recorded value.
         """
         episode = self._read(item)
         bare = msgspec.structs.replace(

@@ -1,7 +1,7 @@
-"""The scheduler: many episodes at once, each submitted one played once, stored and reported as it ends.
+"""The scheduler: runs episodes concurrently, each once, and stores each when it ends.
 
-One task per episode in flight, no lock-step: a slow episode delays no other. Closing the scheduler stores nothing of
-the episodes in flight; resume plays them again.
+Each episode in flight has its own task, so a slow episode delays no other. Closing the scheduler discards the episodes
+in flight; a resumed run repeats them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from agentrl.types.garbage import rare_collections
 Item = TypeVar("Item")
 
 BEGIN_AT_ONCE = 64
-"""Episodes that begin in one pass of the event loop: thousands would keep the replies to the first ones waiting."""
+"""Episodes that begin in one pass of the event loop. Thousands would delay the replies to the first ones."""
 
 
 def _nothing(*event: Any) -> None:
-    """Nobody wants to know."""
+    """Default of callbacks: does nothing."""
 
 
 @dataclass(order=True)
@@ -47,15 +47,15 @@ class _Job:
 
 
 class RolloutScheduler(Generic[Item]):
-    """Plays what is submitted, at most `concurrency` episodes at once. To be used in `async with`.
+    """Runs submitted episodes, at most `concurrency` at a time. Use it in `async with`.
 
-    The first failure that the run does not bear ends it: of a budget, of the store, or of the player. All that was
-    submitted and has not ended then fails with it, and nothing begins any more.
+    The first error of a budget, the store or the player ends the run: all submitted episodes that have not ended fail
+    with it, and no further episode begins.
 
     Args:
-        player: makes the episodes.
-        limits: how many failures of each cause are borne.
-        store: keeps and reports an episode that has ended.
+        player: runs the episodes.
+        limits: limits of the failure budgets.
+        store: stores and reports an ended episode.
         groups: scores a group when its last episode is stored, before that counts as ended.
     """
 
@@ -87,21 +87,21 @@ class RolloutScheduler(Generic[Item]):
         await self.close()
 
     def expect(self, items: Sequence[Item]) -> None:
-        """Tells the player what will be submitted. Raises as `Player.expect`."""
+        """Announces items to the player before they are submitted. Raises the errors of `Player.expect`."""
         self._player.expect(items)
         if self._groups is not None:
             self._groups.expect(items)
 
     def submit(self, item: Item, *rank: int, begun: Callable[[], None] = _nothing) -> asyncio.Future[None]:
-        """Has an episode played as soon as there is room.
+        """Queues an episode.
 
         Args:
-            rank: of those that wait, the lowest begins first; equals in the order of their submission.
-            begun: called when it begins.
+            rank: priority; the lowest waiting rank begins first, equal ranks in order of submission.
+            begun: called when the episode begins.
 
         Returns:
-            Done when the episode is stored; fails when the run does:
-            TooManyUserErrors, EngineDown, SandboxDown, ServiceDown, DeadPolicy: too many episodes failed by one cause.
+            A future that is done when the episode is stored. It fails when the run fails:
+            TooManyUserErrors, EngineDown, SandboxDown, ServiceDown, DeadPolicy: the failure budget of a cause is spent.
             StoreError: an episode could not be stored.
         """
         return self._submit(partial(self._episode, item), rank, begun)
@@ -126,23 +126,23 @@ class RolloutScheduler(Generic[Item]):
         return ended
 
     async def play_all(self, items: Sequence[Item]) -> None:
-        """Plays all of them. Raises as `expect` and `submit`."""
+        """Runs all items. Raises the errors of `expect` and `submit`."""
         self.expect(items)
         for ended in [self.submit(item) for item in items]:
             await ended
 
     def renew_budgets(self) -> None:
-        """What has failed so far no longer counts."""
+        """Resets the failure counts."""
         self._budgets = Budgets(self._limits)
         if self._groups is not None:
             self._groups.renew_budgets()
 
     def utilization(self) -> dict[str, float]:
-        """Since the last call: `episodes_in_flight` (mean), and `rollouts_wait_s`, the seconds in which none was."""
+        """Since the last call: `episodes_in_flight` (mean), and `rollouts_wait_s`, the seconds without any."""
         return self._utilization.metrics()
 
     async def close(self) -> None:
-        """Cancels what is in flight: nothing of it is stored. May be called twice."""
+        """Cancels and discards the episodes in flight. May be called twice."""
         for job in self._waiting:
             job.ended.cancel()
         self._waiting.clear()
@@ -209,11 +209,11 @@ class RolloutScheduler(Generic[Item]):
 def _fail(future: asyncio.Future[None], failure: Exception) -> None:
     if not future.done():
         future.set_exception(failure)
-        future.exception()  # whoever waits for it raises it; asyncio need not warn if nobody does
+        future.exception()  # marks it as retrieved: asyncio does not warn if nobody awaits it
 
 
 class Utilization:
-    """How many episodes were in flight, over time."""
+    """Measures the number of episodes in flight over time."""
 
     def __init__(self) -> None:
         self.running = 0
@@ -224,7 +224,7 @@ class Utilization:
         self._episode_seconds, self._idle_seconds = 0.0, 0.0
 
     def change(self, by: int) -> None:
-        """That many more episodes are in flight."""
+        """Changes the number of episodes in flight by `by`."""
         now = time.perf_counter()
         self._episode_seconds += self.running * (now - self._at)
         self._idle_seconds += (now - self._at) * (self.running == 0)

@@ -1,4 +1,4 @@
-"""Episode specs: which episodes are to be, with ids that do not depend on what already ran."""
+"""Episode specs: the planned episodes, with ids that do not depend on finished episodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentrl.types.task import Task
 
 @dataclass(frozen=True)
 class EpisodeSpec:
-    """An episode to come. Its id is known before it runs: resume is a set difference."""
+    """A planned episode. Its id is known before it runs, so resuming is a set difference."""
 
     id: str
     group_id: str
@@ -26,10 +26,10 @@ class EpisodeSpec:
 def rollout_specs(
     tasks: TaskSource, episodes: int, *, group_size: int = 1, split: str = "rollout", prefix: str = ""
 ) -> list[EpisodeSpec]:
-    """`episodes` episodes: the tasks in order, each `group_size` times, again from the start when they run out.
+    """`episodes` specs: the tasks in order, each `group_size` times, repeated from the start when they run out.
 
     Args:
-        prefix: what ids begin with: that of the stage.
+        prefix: prefix of the episode ids, one per stage.
     """
     specs = []
     for number in range(episodes):
@@ -41,7 +41,7 @@ def rollout_specs(
 
 
 def iteration_specs(groups: Sequence[GroupPlan], iteration: int, prefix: str = "") -> list[EpisodeSpec]:
-    """The episodes of one training iteration, by its groups."""
+    """The specs of one training iteration, group by group."""
     specs = []
     for index, group in enumerate(groups):
         specs += group_specs(group, group_id(iteration, index, group.task, prefix), iteration)
@@ -49,12 +49,12 @@ def iteration_specs(groups: Sequence[GroupPlan], iteration: int, prefix: str = "
 
 
 def group_id(iteration: int, index: int, task: Task, prefix: str = "") -> str:
-    """Id of the `index`-th group that was drawn for a training iteration."""
+    """Id of the `index`-th group of a training iteration."""
     return f"{prefix}train/{iteration:05d}/{index:03d}-{task.id}"
 
 
 def group_specs(group: GroupPlan, id: str, iteration: int) -> list[EpisodeSpec]:
-    """The episodes of one group."""
+    """The specs of one group."""
     return [
         EpisodeSpec(f"{id}#{member}", id, group.task, iteration, "train", group.max_turns)
         for member in range(group.size)
@@ -62,7 +62,7 @@ def group_specs(group: GroupPlan, id: str, iteration: int) -> list[EpisodeSpec]:
 
 
 def eval_specs(tasks: TaskSource, episodes: int, iteration: int, prefix: str = "") -> list[EpisodeSpec]:
-    """Fresh episodes for one evaluation; each task has as many as the others, give or take one."""
+    """Specs of new episodes for one evaluation. The numbers of episodes per task differ by at most one."""
     specs = []
     for number in range(episodes):
         task = tasks.at(number)
@@ -72,7 +72,7 @@ def eval_specs(tasks: TaskSource, episodes: int, iteration: int, prefix: str = "
 
 
 def missing(specs: Iterable[EpisodeSpec], run: RunDir) -> list[EpisodeSpec]:
-    """The specs that no stored episode fulfils. One that failed before runs again under a new id (`~1`, `~2`, ...)."""
+    """The specs without a finished stored episode. A failed episode is repeated with a new id (`~1`, `~2`, ...)."""
     planned = list(specs)
     ids = {index: spec.id for index, spec in enumerate(planned)}
     todo: dict[int, EpisodeSpec] = {}

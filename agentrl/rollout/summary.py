@@ -1,4 +1,4 @@
-"""What episodes come to: metrics of an iteration or an evaluation."""
+"""Metrics of the episodes of an iteration or an evaluation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agentrl.types.episode import Episode
 
 
 def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
-    """Means over the scored episodes (None where there is none), and how many there were of each kind."""
+    """Means over the scored episodes (None if there are none), and counts of all episodes."""
     everything = list(episodes)
     scored = [e for e in everything if e.scored]
     return {
@@ -30,13 +30,13 @@ def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
 
 
 def _mean(values: Iterable[float]) -> float | None:
-    """None: there is no value. An outage must not look like a collapse to 0."""
+    """The mean, or None without values: an outage must not look like a reward of 0."""
     known = list(values)
     return sum(known) / len(known) if known else None
 
 
 def _usage(episodes: list[Episode]) -> dict[str, float]:
-    """What an engine counted that is paid by the token, over all episodes; nothing for others."""
+    """Token counts and cost over all episodes, for engines that report them."""
     counted = [turn.usage for episode in episodes for turn in episode.turns if turn.usage is not None]
     if not counted:
         return {}
@@ -48,21 +48,21 @@ def _usage(episodes: list[Episode]) -> dict[str, float]:
 
 
 def _unscored(episodes: list[Episode]) -> dict[str, int]:
-    """By component, how many episodes it could not score (a judge's malformed reply, for example)."""
+    """Number of episodes by component that could not score them (for example, a judge's malformed reply)."""
     data = [e for e in episodes if e.status in ("done", "truncated")]
     missing = Counter(name for e in data for name, value in e.components.items() if value is None)
     return {f"unscored/{name}": count for name, count in sorted(missing.items())}
 
 
 def _other_formats(episodes: list[Episode]) -> dict[str, int]:
-    """By format, how many replies called a tool in it, although the recipe reads another."""
+    """Number of replies by call format, for tool calls in another format than the recipe's."""
     turns = [turn for episode in episodes for turn in episode.turns]
     found = Counter(call.foreign for turn in turns for call in turn.calls if call.foreign)
     return {f"other_format/{name}": count for name, count in sorted(found.items())}
 
 
 def _gates(episodes: list[Episode]) -> dict[str, float]:
-    """By gate, the share of the episodes in which it was open."""
+    """Share of episodes by gate in which the gate was open."""
     verdicts: dict[str, list[bool]] = {}
     for episode in episodes:
         for gate in episode.gates:
@@ -71,7 +71,7 @@ def _gates(episodes: list[Episode]) -> dict[str, float]:
 
 
 def _gain_cost(episodes: list[Episode]) -> dict[str, float]:
-    """Mean seconds that scoring the gold answer took an episode, and their share of all its seconds."""
+    """Mean seconds per episode for scoring the gold answer, and their share of the episodes' total time."""
     seconds = [e.timings["information_gain"] for e in episodes if "information_gain" in e.timings]
     if not seconds:
         return {}

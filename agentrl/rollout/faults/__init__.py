@@ -1,1 +1,1 @@
-"""What each kind of failure makes of an episode, and when failures end a run."""
+"""Failure handling: the status of an episode by kind of failure, retries, and budgets that end a run."""

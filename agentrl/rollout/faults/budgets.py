@@ -1,4 +1,4 @@
-"""How many failures a run bears, by their cause."""
+"""Failure budgets: how many failures of each cause a run tolerates."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from agentrl.types.errors import REMEDY, AgentRLError, DeadPolicy
 
 
 class TooManyUserErrors(AgentRLError):
-    """The budget for bugs in user code is spent. What ran is stored."""
+    """The budget for bugs in user code is spent. Finished episodes are stored."""
 
 
 class EngineDown(AgentRLError):
-    """The engine failed, or refused, episode after episode. What ran is stored; the same command adds the rest."""
+    """The engine failed or rejected too many episodes in a row. Finished episodes are stored; the run can resume."""
 
 
 class SandboxDown(AgentRLError):
-    """No sandbox lived, episode after episode. What ran is stored; the same command adds the rest."""
+    """The sandboxes of too many episodes in a row failed. Finished episodes are stored; the run can resume."""
 
 
 class ServiceDown(AgentRLError):
-    """What user code asks failed, episode after episode. What ran is stored; the same command adds the rest."""
+    """A service of user code failed too many episodes in a row. Finished episodes are stored; the run can resume."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a run bears of one cause.
+    """The failure budget of one cause.
 
     Attributes:
-        error: what stops the run.
-        told: what happened, of `{number}` episodes.
-        limit: the field of `Limits` that says how many are too many.
-        more: how many more than that it takes.
-        in_a_row: a successful episode resets the count.
+        error: error that stops the run.
+        told: its message, with the number of episodes as `{number}`.
+        limit: field of `Limits` with the number of failures that stops the run.
+        more: added to that limit.
+        in_a_row: whether a successful episode resets the count.
     """
 
     error: Callable[..., AgentRLError]
@@ -83,22 +83,22 @@ BUDGETS: dict[str, Budget] = {
         "service_failures",
     ),
 }
-"""By cause: `InfraError.cause`, or `user`. A dead policy has none: the first episode that shows it stops the run."""
+"""Budgets by cause: `InfraError.cause`, or `user`. A dead policy has no budget: it stops the run at once."""
 
 
 class Budgets:
-    """The failures of a run so far."""
+    """Counts the failures of a run."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._counts: Counter[str] = Counter()
 
     def spend(self, episode: Episode) -> None:
-        """Counts an episode that ended. One that failed by a cause says nothing about the others.
+        """Counts an ended episode. A failure leaves the counts of other causes unchanged.
 
         Raises:
-            TooManyUserErrors, EngineDown, SandboxDown, ServiceDown: it was one too many.
-            DeadPolicy: the policy is dead.
+            TooManyUserErrors, EngineDown, SandboxDown, ServiceDown: the budget of a cause is spent.
+            DeadPolicy: the policy's log-probabilities are not finite.
         """
         if episode.error is None:
             self.succeed()
@@ -111,10 +111,10 @@ class Budgets:
             del self._counts[cause]
 
     def fail(self, error: ErrorRecord, place: str, *, user: bool = False) -> None:
-        """Counts a failure; raises as `spend` does.
+        """Counts a failure. Raises the errors of `spend`.
 
         Args:
-            user: it was a bug in user code.
+            user: whether it was a bug in user code.
         """
         place = f"{place}, stage {error.stage}"
         cause = "user" if user else error.cause

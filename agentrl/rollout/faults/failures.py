@@ -1,8 +1,8 @@
-"""What each kind of failure makes of an episode: the failure table of the design, in code.
+"""The failure table: the status of an episode by kind of exception.
 
-Failures are never data. An episode that the machinery broke has no reward, enters no baseline and is tried again
-from the start; an error of a tool is an observation and ends nothing; a bug in user code is reported once, with
-its traceback. When the run stops is decided by budgets, one a cause (`budgets.py`).
+Failures are never training data. An episode that fails because of infrastructure has no reward, is in no baseline, and
+is retried from the start. A tool's error is an observation and does not end the episode. A bug in user code is reported
+once with its traceback. Budgets per cause decide when a run stops (`budgets.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agentrl.types.values import said, text
 
 
 class LimitReached(Exception):
-    """A limit of the episode ended it. `stop` says which: `turns`, `tokens` or `wall`."""
+    """A limit ended the episode. `stop` names the limit: `turns`, `tokens` or `wall`."""
 
     def __init__(self, stop: str) -> None:
         super().__init__(stop)
@@ -30,7 +30,7 @@ class LimitReached(Exception):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an exception makes of the episode."""
+    """The outcome of an episode that an exception ended."""
 
     status: Status
     retry: bool
@@ -38,7 +38,7 @@ class Verdict:
 
 
 def verdict(error: BaseException) -> Verdict:
-    """Looks the exception up in the table: first row that fits."""
+    """Looks up an exception in the table; the first matching row wins."""
     match error:
         case LimitReached():
             return Verdict("truncated", retry=False, stop=error.stop)
@@ -55,31 +55,31 @@ def verdict(error: BaseException) -> Verdict:
 
 
 async def check_answers(sandbox: Sandbox | None) -> None:
-    """After a deadline has passed: whether the sandbox is there at all. Else the deadline tells nothing of the agent.
+    """Checks after a passed deadline that the sandbox answers. If it does not, the agent did not cause the delay.
 
     Raises:
-        SandboxLost: it is not, or does not answer.
+        SandboxLost: the sandbox is gone or does not answer.
     """
     if sandbox is not None and not (health := await sandbox.health()).alive:
         raise health.loss or SandboxLost("the sandbox is gone: it does not answer", place=sandbox.label)
 
 
 class TookTooLong(AgentRLError):
-    """User code did not end within the limit of its stage."""
+    """User code exceeded the time limit of its stage."""
 
 
 @asynccontextmanager
 async def within(seconds: float, what: str, limit: str, sandbox: Sandbox | None) -> AsyncIterator[None]:
-    """A deadline for user code. A TimeoutError of its own is not taken for it.
+    """A deadline for user code. A TimeoutError that the code raises itself passes through.
 
     Args:
-        what: ran, in words.
-        limit: where the `seconds` are set: `limits.open_s`.
-        sandbox: that it may have waited for.
+        what: description of the code, for messages.
+        limit: key of the limit, for example `limits.open_s`.
+        sandbox: sandbox that the code may have waited for.
 
     Raises:
-        TookTooLong: it has passed.
-        SandboxLost: it has passed, and the sandbox does not answer.
+        TookTooLong: the deadline passed.
+        SandboxLost: the deadline passed, and the sandbox does not answer.
     """
     try:
         async with asyncio.timeout(seconds) as deadline:
@@ -91,11 +91,11 @@ async def within(seconds: float, what: str, limit: str, sandbox: Sandbox | None)
         raise TookTooLong(f"{what} took longer than {seconds:g} s", remedy=f"raise {limit}") from error
 
 
-_LONGEST = 8000  # characters: an exception may carry a whole file
+_LONGEST = 8000  # characters; a message may contain a whole file
 
 
 def describe(error: BaseException, stage: str) -> ErrorRecord:
-    """The record of an exception, with its traceback from user code on."""
+    """The record of an exception, with the end of its traceback."""
     return ErrorRecord(
         kind=type(error).__name__,
         message=said(error)[:_LONGEST],

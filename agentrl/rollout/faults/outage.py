@@ -1,4 +1,4 @@
-"""A sandbox backend that is not there for a while: a daemon that restarts, a disk that is full for a moment."""
+"""Temporary outages of a sandbox backend, for example a restarting daemon or a full disk."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 5.0
 
 
 class Outage:
-    """Gets sandboxes for the episodes of one rollout context, which all wait for one backend.
+    """Creates sandboxes for the episodes of one rollout context, and waits while the backend is unavailable.
 
-    While it is unavailable it is asked again and again; an outage is as long for an episode that comes late as for the
-    one that met it first, so that a backend which stays away costs the patience once and not once an episode.
+    Creation is retried with back-off. The timeout counts from the start of the outage, for all episodes: a permanent
+    outage costs the timeout once, not once per episode.
     """
 
     def __init__(self) -> None:
@@ -22,18 +22,18 @@ class Outage:
 
     @property
     def lasts(self) -> bool:
-        """Whether the backend was unavailable when it was last asked."""
+        """Whether the backend was unavailable at the last attempt."""
         return self._since is not None
 
     async def create(self, backend: Backend, spec: SandboxSpec, label: str, patience_s: float) -> Sandbox:
-        """A fresh sandbox.
+        """Creates a sandbox.
 
         Args:
-            patience_s: how long one may take to start, and how long an outage may last.
+            patience_s: timeout in seconds of a sandbox's start, and of an outage.
 
         Raises:
-            SandboxStartFailed: it did not start, or not in time.
-            SandboxUnavailable: the outage lasts too long.
+            SandboxStartFailed: the sandbox did not start in time.
+            SandboxUnavailable: the outage lasts longer than the timeout.
         """
         asked, pause = time.monotonic(), FIRST_PAUSE_S
         while True:

@@ -1,1 +1,1 @@
-"""What is done with a group as a whole, once its episodes have ended."""
+"""Scoring of whole groups, after their episodes have ended."""

@@ -1,4 +1,4 @@
-"""Groups of a run that is scored again: members wait in memory for the last of their group."""
+"""Groups of a run that is being rescored. Members are kept in memory until their group is complete."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from agentrl.types.episode import Episode, in_order
 
 
 class RescoredGroups:
-    """The groups that are being scored again.
+    """The groups that are being rescored.
 
     Args:
-        store: stores an episode that has its new score.
+        store: stores a rescored episode.
 
     Attributes:
-        failures: why episodes could not be scored.
+        failures: messages of failed scorings.
     """
 
     def __init__(self, store: Callable[[Episode], None]) -> None:
@@ -25,7 +25,7 @@ class RescoredGroups:
         self.failures: list[str] = []
 
     def keep(self, episode: Episode) -> None:
-        """Stores an episode that was scored, as soon as its group is, too."""
+        """Stores a scored episode, after its group is scored if its reward depends on the group."""
         if episode.error is not None:
             self.failures.append(episode.error.message)
         if episode.pending or episode.error is not None:
@@ -34,7 +34,7 @@ class RescoredGroups:
             self._store(episode)
 
     def unscored(self, group_id: str) -> Sequence[Episode]:
-        """The members, in order; none if one failed: the group is then scored by the same command, given again."""
+        """The members in order. Empty if one failed: running the same command again then scores the group."""
         members = self._waiting.pop(group_id, [])
         return [] if any(member.error is not None for member in members) else in_order(members)
 
@@ -44,6 +44,6 @@ class RescoredGroups:
             self._store(member)
 
     def failed(self, failure: dict[str, Any]) -> None:
-        """Notes that a group could not be scored."""
+        """Records that a group could not be scored."""
         if failure["final"]:
             self.failures.append(failure["message"])

@@ -1,8 +1,7 @@
-"""Scores groups: reward functions that take all members run once, after the last member of a group ended.
+"""Scores groups: reward functions of all members run once, after the last member of a group has ended.
 
-Members are stored as they end. The last one's place in the scheduler is kept until the group's scores are stored, so
-that no more groups are in memory than episodes may be in flight. After a kill in between, the same command scores the
-group.
+Members are stored when they end. The last member keeps its slot in the scheduler until the group's scores are stored,
+which bounds the groups in memory by the episodes in flight. After a kill, the same command scores the group.
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ _log = logging.getLogger(__name__)
 
 
 class GroupRecord(Protocol):
-    """Where the members of groups are kept."""
+    """Storage of the members of groups."""
 
     def unscored(self, group_id: str) -> Sequence[Episode]:
-        """The members that are data, in order; none if they have the score of this very group already."""
+        """The finished members in order. Empty if exactly these members are scored already."""
         ...
 
     def add(self, group_id: str, members: Sequence[Episode]) -> None:
-        """Keeps the scored members of a group."""
+        """Stores the scored members of a group."""
         ...
 
 
 class GroupScorer(Generic[Item]):
-    """Scores every group whose last member has ended.
+    """Scores each group when its last member has ended.
 
     Args:
-        group_of: the group of an item.
-        on_failure: is told of what failed.
+        group_of: returns the group id of an item.
+        on_failure: called for every failed attempt, with a dict for `failures.jsonl`.
     """
 
     def __init__(
@@ -62,17 +61,17 @@ class GroupScorer(Generic[Item]):
         self.renew_budgets()
 
     def renew_budgets(self) -> None:
-        """What has failed so far no longer counts."""
+        """Resets the failure counts."""
         self._budgets = Budgets(self._limits)
 
     def expect(self, items: Iterable[Item]) -> None:
-        """Tells which episodes are to come."""
+        """Announces episodes: a group is complete when all its announced episodes have ended."""
         for item in items:
             group = self._group_of(item)
             self._to_come[group] = self._to_come.get(group, 0) + 1
 
     async def ended(self, item: Item) -> None:
-        """An episode has ended and is stored. Scores its group if it was the last. Raises as `score`."""
+        """Called when an episode is stored. Scores its group if it was the last. Raises the errors of `score`."""
         group = self._group_of(item)
         self._to_come[group] -= 1
         if not self._to_come[group]:
@@ -80,12 +79,12 @@ class GroupScorer(Generic[Item]):
             await self.score(group)
 
     async def score(self, group_id: str) -> None:
-        """Scores a group of which all members have ended, unless that was done.
+        """Scores a group whose members have all ended, unless it is scored already.
 
-        A failure is told and counted: the members then have no reward, and the same command scores the group again.
+        A failure is reported and counted. The members then have no reward, and the same command scores the group later.
 
         Raises:
-            TooManyUserErrors, EngineDown, SandboxDown, ServiceDown: too many groups failed by one cause.
+            TooManyUserErrors, EngineDown, SandboxDown, ServiceDown: the failure budget of a cause is spent.
             StoreError: the scores cannot be stored.
         """
         members = self._record.unscored(group_id)
@@ -106,7 +105,7 @@ class GroupScorer(Generic[Item]):
         self._budgets.succeed()
 
     def _failed(self, group_id: str, number: int, error: BaseException) -> bool:
-        """Tells of a failure; whether it was the last attempt."""
+        """Reports a failure. Returns whether it was the last attempt."""
         judged = verdict(error)
         failed = describe(error, "score")
         final = not judged.retry or number == self._limits.retries

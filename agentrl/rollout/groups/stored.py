@@ -1,4 +1,4 @@
-"""Episodes and groups of a run directory: what is stored is reported, with the score of its group where it gets one."""
+"""Stores and reports episodes of a run. Episodes with group rewards are reported after their group is scored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class StoredGroups:
     """The episodes and groups of a run.
 
     Args:
-        report: is told of every episode that `keep` stores, as soon as it has its score.
+        report: called for every episode that `keep` stored, when its score is complete.
     """
 
     def __init__(self, run: RunDir, report: Callable[[Episode], None]) -> None:
@@ -24,7 +24,7 @@ class StoredGroups:
         self._unreported: set[str] = set()
 
     def keep(self, episode: Episode) -> None:
-        """Stores an episode that has ended."""
+        """Stores an ended episode."""
         self._run.add(episode)
         if episode.pending:
             self._unreported.add(episode.id)
@@ -32,7 +32,7 @@ class StoredGroups:
             self._report(episode)
 
     def unscored(self, group_id: str) -> Sequence[Episode]:
-        """The members that are data, in order; none if they have the score of this very group already."""
+        """The finished members in order. Empty if exactly these members are scored already."""
         ids = [row.id for row in self._run.rows(group_id=group_id) if row.status in ("done", "truncated")]
         scores = self._run.group_scores(ids[0]) if ids else None
         if scores is not None and {score.episode_id for score in scores.scores} == set(ids):
@@ -49,7 +49,7 @@ class StoredGroups:
 
 
 def unscored_groups(rewards: RewardSet, specs: Sequence[EpisodeSpec], run: RunDir) -> list[str]:
-    """The groups whose episodes are all stored, and that were not scored: a run was killed before, or it failed."""
+    """Groups without scores whose episodes are all stored, because the run was killed or scoring failed."""
     if not rewards.of_group:
         return []
     record = StoredGroups(run, lambda episode: None)
