@@ -19,7 +19,6 @@ from typing import Any
 
 from aiohttp import web
 
-from agentrl.engines.http import Refused
 from agentrl.proxy.dialects.dialect import Answer, Dialect
 from agentrl.proxy.dialects.table import DIALECTS
 from agentrl.proxy.messages import BadRequest, NoSession, SessionEnded
@@ -35,7 +34,6 @@ STATUS: dict[type[Exception], tuple[int, str]] = {
     ContextOverflow: (400, "context_length_exceeded"),
     BadRequest: (400, "invalid_request_error"),
     RenderError: (400, "invalid_request_error"),
-    Refused: (400, "invalid_request_error"),
     ValueRefused: (400, "invalid_request_error"),
     InfraError: (503, "engine_error"),
 }
@@ -209,8 +207,15 @@ async def _told(
     try:
         return await work()
     except tuple(STATUS) as error:
-        status, code = next(found for kind, found in STATUS.items() if isinstance(error, kind))
+        status, code = _status(error)
         return web.json_response(problem(code, str(error)), status=status)
+
+
+def _status(error: Exception) -> tuple[int, str]:
+    """Programs ask again by themselves after 503: not where the engine said that it would be of no use."""
+    if isinstance(error, InfraError) and not error.retried:
+        return STATUS[BadRequest]
+    return next(found for kind, found in STATUS.items() if isinstance(error, kind))
 
 
 def _session_of(request: web.Request) -> str:

@@ -10,7 +10,9 @@ from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI, BadRequestError
 
 from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.engines.http import Refused
 from agentrl.types.episode import Episode
+from agentrl.types.errors import EngineError
 from tests.proxy.test_proxy import ADD, Client, Parrot, connected, texts
 
 TWO = (
@@ -188,3 +190,14 @@ async def test_an_episode_s_group_is_said_by_header_or_by_the_closing_call() -> 
         assert [*groups, (await client.end("c")).group_id] == ["g", "h", "c"]
         refused = await client.http.post(f"{client.url}/s/c/end", json={"score": 1})
         assert "the closing call has an unknown key 'score'" in (await refused.json())["error"]["message"]
+
+
+@pytest.mark.parametrize(("error", "status"), [(EngineError("gone"), 503), (Refused(422, "no", "url"), 400)])
+async def test_an_engine_that_refuses_is_not_asked_again(error: Exception, status: int) -> None:
+    class Failing(Parrot):
+        async def generate(self, *given: Any) -> Any:
+            raise error
+
+    async for client in connected(Failing(), ByteTokenizer()):
+        body = {"messages": [{"role": "user", "content": "hi"}]}
+        assert (await client.http.post(f"{client.url}/s/s/v1/chat/completions", json=body)).status == status
