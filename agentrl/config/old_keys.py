@@ -14,11 +14,24 @@ RENAMED: dict[tuple[str, ...], str] = {
     ("scale", "backend"): "use",
     ("train", "staleness"): "max_staleness",
     ("stages", "*", "rl", "train", "staleness"): "max_staleness",
+    ("rewards", "*", "tools"): "search_tools",
+    ("stages", "*", "rl", "rewards", "*", "tools"): "search_tools",
 }
-"""Path of an old key -> its new name."""
+"""Path of an old key -> its new name. `*`: every entry of a list or mapping."""
+
+RENAMED_OF = {
+    "search_tools": (
+        "evidence_judgement",
+        "frugal_search",
+        "retrieval_recall",
+        "retrieval_utility",
+        "search_planning",
+    ),
+}
+"""New names of settings -> the plug-ins that have them: the old key of others is their own."""
 
 SPREAD: list[tuple[str, ...]] = [("agent", "args"), ("tools", "*", "settings")]
-"""Mappings whose keys moved up, next to `use`. `*`: every entry of a list."""
+"""Mappings whose keys moved up, next to `use`."""
 
 GONE: dict[tuple[str, ...], str] = {
     ("engine", "cuda_graphs"): "remove the key: the torch engine launches every operation; the engine for GPUs is vllm",
@@ -28,9 +41,8 @@ GONE: dict[tuple[str, ...], str] = {
 
 def old_keys(tree: Any) -> Iterator[tuple[Location, str, str]]:
     """The old keys of a recipe: location, what happened to the key, remedy."""
-    for path, now in RENAMED.items():
-        for location, _ in _found(tree, path):
-            yield location, "is a key of earlier versions", f"write {'.'.join(map(str, (*location[:-1], now)))}"
+    for location, _, now in _renamed(tree):
+        yield location, "is a key of earlier versions", f"write {'.'.join(map(str, (*location[:-1], now)))}"
     for path in SPREAD:
         for location, section in _found(tree, path):
             if isinstance(section[path[-1]], dict):
@@ -44,11 +56,10 @@ def old_keys(tree: Any) -> Iterator[tuple[Location, str, str]]:
 def renewed(stored: Any) -> Any:
     """A stored recipe with its old keys replaced. The argument is not changed."""
     tree = copy.deepcopy(stored)
-    for path, now in RENAMED.items():
-        for _, section in _found(tree, path):
-            value = section.pop(path[-1])
-            if value is not None:  # else the default, which replaces null
-                section[now] = value
+    for location, section, now in _renamed(tree):
+        value = section.pop(location[-1])
+        if value is not None:  # else the default, which replaces null
+            section[now] = value
     for path in SPREAD:
         for _, section in _found(tree, path):
             if isinstance(section[path[-1]], dict):
@@ -57,6 +68,14 @@ def renewed(stored: Any) -> Any:
         for _, section in _found(tree, path):
             del section[path[-1]]
     return tree
+
+
+def _renamed(tree: Any) -> Iterator[tuple[Location, dict[str, Any], str]]:
+    """The renamed keys: location, the section that contains the key, its new name."""
+    for path, now in RENAMED.items():
+        for location, section in _found(tree, path):
+            if now not in RENAMED_OF or (section.get("use") or location[-2]) in RENAMED_OF[now]:
+                yield location, section, now
 
 
 def _found(tree: Any, path: tuple[str, ...]) -> list[tuple[Location, dict[str, Any]]]:
@@ -69,5 +88,6 @@ def _found(tree: Any, path: tuple[str, ...]) -> list[tuple[Location, dict[str, A
 
 def _children(location: Location, at: Any, part: str) -> list[tuple[Location, Any]]:
     if part == "*":
-        return [((*location, k), item) for k, item in enumerate(at)] if isinstance(at, list) else []
+        entries = at.items() if isinstance(at, dict) else enumerate(at) if isinstance(at, list) else ()
+        return [((*location, key), item) for key, item in entries]
     return [((*location, part), at[part])] if isinstance(at, dict) and part in at else []

@@ -134,7 +134,9 @@ def checked(
         if found["type"] != "extra_forbidden":
             raise _unfit(found, key, name, place, filled) from None
         remedy = nearest(key, [*model.model_fields, *beside], "allowed here" if beside else "its settings")
-        if others := who_has(key):
+        if key in filled:
+            remedy = f"{key!r} is given by name to every function that takes it: call your parameter otherwise"
+        elif others := who_has(key):
             remedy = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} it; {remedy}"
         raise RecipeError(f"{name} has no setting {key!r}", place=f"{place}.{key}", remedy=remedy) from None
 

@@ -262,10 +262,20 @@ def test_code_that_cannot_be_imported_names_its_line(folder: Path, code: str, ex
             "stages.0.rl.train.max_staleness",
         ),
         ("tools: [{use: shell, settings: {a: 1}}]", "recipe.yaml:5: tools.0.settings", "{use: NAME, a: ...}"),
+        (
+            "rewards: {frugal_search: {max_searches: 2, tools: [look]}}",
+            "recipe.yaml:5: rewards.frugal_search.tools",
+            "rewards.frugal_search.search_tools",
+        ),
+        (
+            "stages: [{name: a, rl: {rewards: {found: {use: retrieval_recall, tools: [look]}}}}]",
+            "recipe.yaml:5: stages.0.rl.rewards.found.tools",
+            "stages.0.rl.rewards.found.search_tools",
+        ),
     ],
 )
 def test_old_keys_name_the_new_ones(folder: Path, section: str, place: str, now: str) -> None:
-    text = GOOD.replace("tools: [./task.py:Door]\n", "").replace("rewards:", f"{section}\nrewards:")
+    text = GOOD.replace("tools: [./task.py:Door]\n", "").replace("rewards: {exact_match: {}}", section)
     message = fails(folder, text)
     for part in (f"{place}: is a key of earlier versions", "-> write", now):
         assert part in message, message
@@ -281,6 +291,11 @@ def test_a_recorded_recipe_with_old_keys_is_read() -> None:
         "sandbox": {"backend": "docker"},
         "scale": {"backend": "process", "rollout_workers": 2},
         "train": {"staleness": 2, "old_logprobs": "engine"},
+        "rewards": {
+            "retrieval_recall": {"use": None, "tools": ["look"]},
+            "cost": {"use": "search_planning", "tools": None},
+            "own": {"use": "./a.py:own", "tools": ["look"]},
+        },
         "stages": [{"name": "learn", "rl": {"train": {"staleness": None}}}],
     }
     recipe = recipe_from_run({"recipe": old, "base": "/there"})
@@ -290,6 +305,8 @@ def test_a_recorded_recipe_with_old_keys_is_read() -> None:
     assert (recipe.sandbox.use, recipe.scale.use) == ("docker", "process")
     assert recipe.train is not None
     assert recipe.train.max_staleness == 2
+    settings = [{"search_tools": ["look"]}, {}, {"tools": ["look"]}]
+    assert [reward.settings for reward in recipe.rewards.values()] == settings
     assert recipe_from_run({"recipe": json.loads(recipe.model_dump_json()), "base": "/there"}) == recipe
 
 
