@@ -44,9 +44,10 @@ Need = Literal[
 NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
     "state": (
         lambda table: bool((table.state >= 0).any()),
-        "no turn has a state key",
-        "give the tool or the agent a state_key() method, and roll out with credit that reads it (--set credit=gigpo): "
-        "for others it is not called; or take an estimator without anchors",
+        "no turn has a recorded state",
+        "a rollout records states only if the credit of its recipe reads them: roll out again with that credit "
+        "(--set credit=ESTIMATOR), and with a state_key() method in a tool or the agent; or take an estimator without "
+        "states",
     ),
     "action": (
         lambda table: table.action is not None,
@@ -196,7 +197,9 @@ class Estimator:
         for need in self.needed(settings):
             met, wrong, remedy = NEEDS[need]
             if not met(table):
-                raise CreditError(f"{wrong}, which estimator {self.name!r} needs", remedy=remedy)
+                raise CreditError(
+                    f"{wrong}, which estimator {self.name!r} needs", remedy=remedy.replace("ESTIMATOR", self.name)
+                )
         result = self.function(table, **self.declared.arguments(settings))
         if not isinstance(result, Advantages):
             result = Advantages(np.asarray(result, np.float64))

@@ -24,7 +24,14 @@ from agentrl.tools.toolset import ToolBox
 from agentrl.tools.voice import info_of, openings
 from agentrl.types.episode import Episode, ErrorRecord
 from agentrl.types.errors import StoreError, asked_to_stop
-from agentrl.types.sandbox import Backend, Sandbox, SandboxSpec, SandboxUnavailable
+from agentrl.types.sandbox import (
+    Backend,
+    CapabilityMissing,
+    Sandbox,
+    SandboxImageUnusable,
+    SandboxSpec,
+    SandboxUnavailable,
+)
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Task
 
@@ -157,7 +164,11 @@ class Attempt:
             self.context.engine.end_session(self.spec.id)
 
     async def _start(self, backend: Backend, spec: SandboxSpec, label: str) -> Sandbox:
-        return await self.context.outage.create(backend, spec, label, self.context.limits.sandbox_s)
+        try:
+            return await self.context.outage.create(backend, spec, label, self.context.limits.sandbox_s)
+        except (SandboxImageUnusable, CapabilityMissing) as error:
+            place = ", ".join(filter(None, [f"task {self.spec.task.id!r}", error.place]))
+            raise type(error)(error.message, place=place, remedy=error.remedy) from None
 
     def _open_verifier(self) -> OpenSandbox | None:
         """Starts a fresh sandbox for a reward component, which closes it; None without a backend."""

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from agentrl.types.errors import nearest, needs
 from agentrl.types.paths import data_path
-from agentrl.types.sandbox import SandboxUnavailable
+from agentrl.types.sandbox import SandboxImageUnusable
 
 MIRROR = "http://deb.debian.org/debian"
 REPOSITORY = "agentrl/"
@@ -41,7 +41,7 @@ exec chroot "$1" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8
 """
 
 
-class ImageError(SandboxUnavailable):
+class ImageError(SandboxImageUnusable):
     """An image is unknown, not built, or cannot be built here."""
 
 

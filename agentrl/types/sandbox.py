@@ -28,6 +28,12 @@ class SandboxUnavailable(SandboxError):
     """This machine cannot make such sandboxes at all; the remedy is the command that changes that."""
 
 
+class SandboxImageUnusable(SandboxUnavailable):
+    """The image or root file system of a spec is not on this machine, or cannot be a sandbox."""
+
+    retried = False
+
+
 class SandboxStartFailed(SandboxError):
     """One sandbox did not start, or its setup commands failed."""
 

@@ -21,9 +21,11 @@ def test_a_stored_run_is_credited_again(counting: Path) -> None:
     here = counting.parent
     roll = ("rollout", "counting", "--n", "8", "--group-size", "4", "--agent", "hasty", "--out", "run")
     agentrl(*roll, "--set", "credit={use: dr_grpo, weighting: turn}", cwd=here)
-    refused = agentrl("credit", "run", "--estimator", "gigpo", cwd=here, ok=False).stderr
-    assert "no turn has a state key" in refused, "states are noted for credit that reads them alone"
-    assert "--set credit=gigpo" in refused
+    for estimator in ("gigpo", "salt", "step_grpo"):
+        refused = agentrl("credit", "run", "--estimator", estimator, cwd=here, ok=False).stderr
+        assert f"no turn has a recorded state, which estimator '{estimator}' needs" in refused
+        assert "a rollout records states only if the credit of its recipe reads them" in refused
+        assert f"--set credit={estimator}" in refused
     agentrl(*roll[:-1], "keyed", "--set", "credit=gigpo", cwd=here)
     table = agentrl("credit", "keyed", "--estimator", "gigpo", "--set", "gamma=0.9", "--limit", "2", cwd=here).stdout
     assert "gamma=0.9" in table

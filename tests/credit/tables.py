@@ -80,6 +80,6 @@ def run(name: str, table: CreditTable, **settings: Any) -> Advantages:
     try:
         return estimator(table, estimator.settings(**known))
     except CreditError as error:
-        if "no turn has a state key" not in error.message:
+        if "no turn has a recorded state" not in error.message:
             raise
         return Advantages(np.zeros(table.n_turns))

@@ -91,7 +91,7 @@ def test_groups_do_not_see_each_other(name, members, weighting, std):
     table = with_everything(table_of(members))
     mine = [i for i, member in enumerate(members) if member.group == members[0].group]
     alone = with_everything(table_of([members[i] for i in mine], [str(i) for i in mine]))
-    # Where no turn has a state key, an estimator that needs them refuses the batch.
+    # Where no turn has a recorded state, an estimator that needs them refuses the batch.
     assume("state" not in BUILT_IN[name].needs or bool(alone.states) == bool(table.states))
     whole = run(name, table, weighting=weighting, std=std).turn[table.turn_group == 0]
     np.testing.assert_allclose(whole, run(name, alone, weighting=weighting, std=std).turn, atol=1e-9)

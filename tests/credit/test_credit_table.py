@@ -124,7 +124,7 @@ def test_grpo_prefers_the_shorter_success(make_episode):
 
 def test_gigpo_without_states_says_what_to_do(make_episode):
     episodes = [make_episode("a0", "a", 1.0, [(None, 1, None)]), make_episode("a1", "a", 0.0, [(None, 1, None)])]
-    with pytest.raises(CreditError, match=r"no turn has a state key.*'gigpo'") as caught:
+    with pytest.raises(CreditError, match=r"no turn has a recorded state.*'gigpo'") as caught:
         load_credit(CreditSettings(use="gigpo")).assign(episodes)
     assert "state_key()" in str(caught.value)
 

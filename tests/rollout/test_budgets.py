@@ -15,8 +15,15 @@ from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.faults import outage
 from agentrl.rollout.faults.budgets import Budgets, EngineDown, SandboxDown, ServiceDown, TooManyUserErrors
 from agentrl.types.episode import Episode, ErrorRecord
-from agentrl.types.errors import DeadPolicy
-from agentrl.types.sandbox import Backend, SandboxSpec, SandboxStartFailed, SandboxUnavailable
+from agentrl.types.errors import AgentRLError, DeadPolicy
+from agentrl.types.sandbox import (
+    Backend,
+    CapabilityMissing,
+    SandboxImageUnusable,
+    SandboxSpec,
+    SandboxStartFailed,
+    SandboxUnavailable,
+)
 from tests.rollout.world import Bench, collect, make_context, make_parts, specs
 from tests.store.make import make_episode
 
@@ -155,6 +162,24 @@ async def test_a_sandbox_that_does_not_start_is_not_waited_for(tmp_path: Path, m
     backend = Flaky(iter([SandboxStartFailed("setup failed"), None]))
     (episode,) = await collect(context_on(backend, tmp_path), specs(1))
     assert (episode.status, episode.attempt, clock.now) == ("done", 1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (SandboxImageUnusable("no image 'x'", place="sandbox.spec.image", remedy="build it"), "infra_error"),
+        (CapabilityMissing("no network", place="sandbox.spec.network"), "user_error"),
+    ],
+)
+async def test_an_image_that_is_not_there_is_no_outage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: AgentRLError, status: str
+) -> None:
+    clock, backend = Clock(monkeypatch), Flaky(iter([error, None]))
+    first, second = await collect(context_on(backend, tmp_path), specs(2))
+    assert first.error is not None
+    assert (first.status, first.attempt, second.status, clock.now) == (status, 0, "done", 0.0)
+    assert first.error.message.startswith(f"task {first.task.id!r}, sandbox.spec.")
+    assert (error.remedy or "") in first.error.message
 
 
 SIMULATED = """

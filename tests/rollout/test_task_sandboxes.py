@@ -15,6 +15,7 @@ from agentrl.rollout.player import LocalPlayer, check_expected
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.sandbox.pool import Pool
 from agentrl.sandbox.task_specs import TaskSpecs
+from agentrl.store.run_dir import RunDir
 from agentrl.tools.base import Tool, tool
 from agentrl.types.errors import TaskError
 from agentrl.types.sandbox import SandboxSpec
@@ -146,3 +147,18 @@ def test_recipe_check_names_the_task(tmp_path: Path, override: str, message: str
     done = agentrl("recipe", "check", ".", "--set", override, cwd=tmp_path, ok=False)
     assert done.returncode == 1
     assert message in done.stderr
+
+
+def test_a_task_whose_image_is_not_there_fails_at_once(tmp_path: Path) -> None:
+    """Not after `limits.sandbox_s`, which is longer than this test may take."""
+    script = "\ndef quiet(task, rng):\n    yield Say('a')\n"
+    (tmp_path / "task.py").write_text(TASKS.replace("import Task", "import Say, Task") + script)
+    recipe = "name: x\ntasks: ./task.py:tasks\ntools: [shell]\nlimits: {sandbox_s: 3600}\n"
+    (tmp_path / "recipe.yaml").write_text(f"{recipe}scripts: {{quiet: ./task.py:quiet}}\n")
+    wrong = ("--set", "tasks.args={sandbox: {image: agentrl/nowhere}}")
+    agentrl("rollout", ".", "--n", "2", "--agent", "quiet", "--out", "run", *wrong, cwd=tmp_path, ok=False)
+    with RunDir.read(tmp_path / "run") as run:
+        fine, failed = sorted(run.episodes(), key=lambda episode: episode.task.id)
+    assert (fine.status, failed.status, failed.attempt) == ("done", "infra_error", 0)
+    assert failed.error is not None
+    assert failed.error.message.startswith("task 't7': there is no sandbox image 'agentrl/nowhere'")

@@ -59,3 +59,9 @@ def test_the_repair_set_of_the_page_with_an_image_per_task(
     refused = agentrl("recipe", "check", "repair", *docker, cwd=tmp_path, ok=False)
     assert refused.returncode == 1
     assert "task 'last.py'" in refused.stderr
+    unlimited = (*docker, "--set", "limits.sandbox_s=3600")  # an outage would be waited for
+    agentrl("rollout", "repair", "--agent", "oracle", "--n", "2", "--out", "none", *unlimited, cwd=tmp_path, ok=False)
+    with RunDir.read(tmp_path / "none") as run:
+        (failed,) = [episode for episode in run.episodes() if episode.error is not None]
+    assert failed.error is not None
+    assert failed.error.message.startswith("task 'last.py', sandbox.spec.image: the engine has no image")

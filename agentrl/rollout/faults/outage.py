@@ -33,7 +33,7 @@ class Outage:
 
         Raises:
             SandboxStartFailed: the sandbox did not start in time.
-            SandboxUnavailable: the outage lasts longer than the timeout.
+            SandboxUnavailable: the outage lasts longer than the timeout, or waiting does not help.
         """
         asked, pause = time.monotonic(), FIRST_PAUSE_S
         while True:
@@ -42,7 +42,9 @@ class Outage:
                     sandbox = await backend.create(spec, label=label)
             except TimeoutError:
                 raise SandboxStartFailed(f"no sandbox within {patience_s:g} s") from None
-            except SandboxUnavailable:
+            except SandboxUnavailable as error:
+                if not error.retried:
+                    raise
                 now = time.monotonic()
                 if self._since is None:
                     self._since = now

@@ -17,7 +17,7 @@ from agentrl.sandbox.linux.seccomp import toolbox_filter
 from agentrl.sandbox.preflight import no_room
 from agentrl.sandbox.toolbox.client import TOOLS
 from agentrl.types.paths import data_path
-from agentrl.types.sandbox import SandboxUnavailable
+from agentrl.types.sandbox import SandboxImageUnusable
 
 UID = 1000
 PROBE_S = 120.0
@@ -85,7 +85,8 @@ def look_at(
         labels: of the probe's container.
 
     Raises:
-        SandboxUnavailable: there is no such image, it lacks what sandboxes need, or the temp folder is full.
+        SandboxImageUnusable: there is no such image, or it lacks what sandboxes need.
+        SandboxUnavailable: the temp folder is full.
     """
     try:
         about = engine.ask(lambda api: api.inspect_image(name))
@@ -138,19 +139,19 @@ def _probe(
     if code == _NO_ROOM:
         raise no_room("docker", said)
     if code != 0:
-        raise SandboxUnavailable(
+        raise SandboxImageUnusable(
             f"the image {name!r} cannot be a sandbox: {said or f'the probe ended with code {code}'}",
             place="sandbox.spec.image",
             remedy="add python3 (3.9 or newer) and bash to it, for example: RUN apt-get install -y python3 bash",
         )
 
 
-def _unknown(engine: ContainerEngine, name: str) -> SandboxUnavailable:
+def _unknown(engine: ContainerEngine, name: str) -> SandboxImageUnusable:
     tags = sorted(tag for image in engine.ask(lambda api: api.images()) for tag in image.get("RepoTags") or ())
     there = ", ".join(tag for tag in tags if not tag.startswith("<none>")) or "none"
     short = name.removeprefix("agentrl/").removesuffix(":latest")
     ours = name.startswith("agentrl/")
-    return SandboxUnavailable(
+    return SandboxImageUnusable(
         f"the engine has no image {name!r}; it has: {there}",
         place="sandbox.spec.image",
         remedy=f"agentrl sandbox build {short}" if ours else f"docker pull {shlex.quote(name)}, or build it",

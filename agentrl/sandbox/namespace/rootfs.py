@@ -22,7 +22,7 @@ from agentrl.sandbox.preflight import no_room
 from agentrl.sandbox.toolbox.client import TOOLS, WIRE
 from agentrl.sandbox.toolbox.egress import proxy_environment
 from agentrl.types.paths import data_path
-from agentrl.types.sandbox import SandboxSpec, SandboxUnavailable
+from agentrl.types.sandbox import SandboxImageUnusable, SandboxSpec, SandboxUnavailable
 
 _NOBODY = "65534"
 _UID = "1000"
@@ -278,11 +278,11 @@ class Host:
     def _own_system(self, path: str) -> tuple[str, list[str]]:
         if not os.path.isdir(path):
             remedy = "give the folder of an unpacked image; `agentrl sandbox build base` makes one"
-            raise SandboxUnavailable(f"rootfs {path} is no folder", place="sandbox.spec.rootfs", remedy=remedy)
+            raise SandboxImageUnusable(f"rootfs {path} is no folder", place="sandbox.spec.rootfs", remedy=remedy)
         here = [self._python] if self._python else _PYTHONS
         python = next((python for python in here if os.path.lexists(f"{path}{python}")), None)
         if python is None:
-            raise SandboxUnavailable(f"rootfs has no {' or '.join(here)}", place=path, remedy="install python3 in it")
+            raise SandboxImageUnusable(f"rootfs has no {' or '.join(here)}", place=path, remedy="install python3 in it")
         mounts = []
         for name in sorted(set(os.listdir(path)) - {"dev", "proc", "run", "sys", "tmp"}):
             if os.path.islink(f"{path}/{name}"):
