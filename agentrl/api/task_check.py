@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,7 +46,7 @@ def check_tasks(parts: Parts) -> list[str]:
     names = dict.fromkeys(definition["function"]["name"] for definition in parts.definitions)
     for source in sources:
         names |= dict.fromkeys(_check_tools(parts, renderer, source))
-        _check_sandboxes(parts, source)
+    _check_sandboxes(parts, [task for source in sources for task in source.tasks if task.sandbox])
     return list(names)
 
 
@@ -61,24 +61,30 @@ def _check_tools(parts: Parts, renderer: Renderer, source: TaskSource) -> Iterat
         yield from (definition["function"]["name"] for definition in definitions)
 
 
-def _check_sandboxes(parts: Parts, source: TaskSource) -> None:
-    """Asks the backend once for each kind of sandbox: what lies in it makes no difference."""
-    settings, known = parts.recipe.sandbox, [parts.recipe.sandbox.spec.model_copy(update=_CONTENT)]
-    specs = TaskSpecs(settings.spec)
-    has_one = parts.needs_sandbox or parts.rewards.needs_fresh_sandbox
-    for task in source.tasks:
-        if task.sandbox and not has_one:
-            raise TaskError(
-                "it changes the sandbox, and its episodes have none",
-                place=f"task {task.id!r}",
-                remedy="add a tool that needs one (shell), or a class with needs_sandbox = True",
-            )
+def _check_sandboxes(parts: Parts, tasks: Sequence[Task]) -> None:
+    """Asks a backend once for each kind of sandbox: what lies in it makes no difference."""
+    settings, specs = parts.recipe.sandbox, TaskSpecs(parts.recipe.sandbox.spec)
+    known = [settings.spec.model_copy(update=_CONTENT)]
+    backend: Backend | None = None
+    for task in tasks:
+        _must_have_one(parts, task)
         spec = specs.of(task).model_copy(update=_CONTENT)
         if spec not in known:
             known.append(spec)
-            backend: Backend = BACKENDS.chosen(settings, parts.recipe.base).make()
+            backend = backend or BACKENDS.chosen(settings, parts.recipe.base).make()
             with _named(task):
                 backend.preflight(spec)
+
+
+def _must_have_one(parts: Parts, task: Task) -> None:
+    """Whether the episodes of a task, or its rewards, have a sandbox."""
+    rewards = parts.rewards.needs_sandbox or parts.rewards.needs_fresh_sandbox
+    if not rewards and not any(entry.needs_sandbox for entry in parts.tools.part(task)):
+        raise TaskError(
+            "it changes the sandbox, and its episodes have none",
+            place=f"task {task.id!r}",
+            remedy="add a tool that needs one (shell), or a class with needs_sandbox = True",
+        )
 
 
 _CONTENT: dict[str, Any] = {"files": {}, "env": {}, "setup": ()}

@@ -57,7 +57,7 @@ def renewed(stored: Any) -> Any:
     """A stored recipe with its old keys replaced. The argument is not changed."""
     tree = copy.deepcopy(stored)
     for location, section, now in _renamed(tree):
-        value = section.pop(location[-1])
+        value = section.pop(str(location[-1]))
         if value is not None:  # else the default, which replaces null
             section[now] = value
     for path in SPREAD:

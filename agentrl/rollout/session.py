@@ -442,19 +442,21 @@ class Session:
         self._show(self.methods)
         self._tell_engine()
         if not self.turns:
+            self.graph = TokenGraph()
             return
-        self._changed = definitions
+        self._changed = self._offered
         if self.renderer.tools != shown:
             self._pending = []
             self.graph.restart(self.renderer.start(self.messages), turn=len(self.turns), kind="tools")
 
     def _show(self, methods: dict[str, ToolMethod]) -> None:
         """Takes the renderer, and the stop strings, of other tools than the recipe's."""
-        self._offered = [method.definition() for method in methods.values()]
+        # A copy: an environment may change its schemas.
+        self._offered = offered = msgspec.to_builtins([method.definition() for method in methods.values()])
         if not self.turns:
             self.definitions = self._offered
         before = self.renderer.parser.stops()
-        self.renderer = self._recipes_renderer.for_tools(self._offered)
+        self.renderer = self._recipes_renderer.for_tools(offered)
         own = tuple(stop for stop in self.sampling.stop if stop not in before)
         stops = (*own, *self.renderer.parser.stops())
         if stops != self.sampling.stop:

@@ -12,7 +12,6 @@ import dataclasses
 import time
 from collections import deque
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, cast
@@ -26,6 +25,9 @@ from agentrl.types.sandbox import (
     SandboxSpec,
     SandboxStartFailed,
 )
+
+UNASKED_S = 30.0
+"""A sandbox that the last schedule does not have makes room for one that it has when it is as old."""
 
 
 @dataclass
@@ -59,11 +61,12 @@ class PoolStats:
 
 @dataclass(eq=False)
 class _Warm:
-    """A sandbox that nobody has used; `task` makes it, or has made it."""
+    """A sandbox that nobody has used; `task` makes it, or has made it. `wanted`: the last schedule has it."""
 
     spec: SandboxSpec
     task: asyncio.Task[Sandbox]
     born: float
+    wanted: bool = True
 
 
 class Pool:
@@ -155,7 +158,7 @@ class Pool:
         """
         self._schedule = deque(schedule)
         for warm in self._warm:  # what is left of an earlier schedule serves this one
-            self._unschedule(warm.spec)
+            warm.wanted = self._unschedule(warm.spec)
         self._refill()
 
     async def acquire(self, spec: SandboxSpec, *, deadline_s: float = 60.0, label: str = "") -> Sandbox:
@@ -294,12 +297,24 @@ class Pool:
         self._refill()
 
     def _refill(self) -> None:
+        if self._schedule and len(self._warm) >= self.ahead:
+            self._retire_unasked()
         while self._schedule and len(self._warm) < self.ahead and self._alive < self.cap and not self._in_want:
             self._warm.append(self._begin(self._schedule.popleft()))
 
-    def _unschedule(self, spec: SandboxSpec) -> None:
-        with suppress(ValueError):
+    def _retire_unasked(self) -> None:
+        """Tasks have sandboxes of their own: what the tasks of an earlier schedule left would block the next ones."""
+        now = time.monotonic()
+        for warm in [warm for warm in self._warm if not warm.wanted and now - warm.born >= UNASKED_S]:
+            self._warm.remove(warm)
+            self._retire(warm)
+
+    def _unschedule(self, spec: SandboxSpec) -> bool:
+        """Whether the schedule had one of them."""
+        found = spec in self._schedule
+        if found:
             self._schedule.remove(spec)
+        return found
 
 
 class PooledSandbox:

@@ -6,6 +6,7 @@ are the episode's state. A plain function marked with `@tool` is a tool without 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -122,6 +123,17 @@ class Tool:
         return None
 
 
+class _OwnInfo:
+    """The `info` of a class: every object gets a copy when it first asks, and may add to it."""
+
+    def __init__(self, info: Mapping[str, Any]) -> None:
+        self.info = info
+
+    def __get__(self, instance: Environment | None, owner: type[Environment]) -> Any:
+        """The object's own, which it has from now on."""
+        return self.info if instance is None else vars(instance).setdefault("info", copy.deepcopy(self.info))
+
+
 class Environment(Tool):
     """A tool box with a state, an opening and a voice. Everything of it is optional.
 
@@ -129,7 +141,12 @@ class Environment(Tool):
         info: stored with the episode; read when it has ended. JSON.
     """
 
-    info: Mapping[str, Any] = {}
+    info: dict[str, Any] = _OwnInfo({})  # type: ignore[assignment]
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if isinstance(info := vars(cls).get("info"), Mapping):
+            cls.info = _OwnInfo(info)  # type: ignore[assignment]
 
     def tools(self) -> Sequence[Any]:
         """What the model may call now: `@tool` methods of this object, `@tool` functions, `tool.from_schema(...)`.

@@ -8,8 +8,11 @@ import contextvars
 import functools
 import inspect
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
+
+from agentrl.types.errors import InfraError
 
 
 async def called(owner: Any, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -18,18 +21,31 @@ async def called(owner: Any, function: Callable[..., Any], /, *args: Any, **kwar
     Args:
         owner: whose synchronous methods run one after another, unless it is a tool whose calls may run side by side.
     """
+    turn = turn_of(owner)
     if inspect.iscoroutinefunction(function):
+        if turn is not None and turn.locked():  # a thread that was cancelled goes on
+            await in_thread(_nothing, turn)
         return await function(*args, **kwargs)
-    result = await in_thread(functools.partial(function, *args, **kwargs), turn_of(owner))
+    result = await in_thread(functools.partial(function, *args, **kwargs), turn)
     return await result if inspect.isawaitable(result) else result
+
+
+# By id, and not in the object: its attributes are its state, which may be copied, compared or written out.
+_turns: dict[int, threading.Lock] = {}
 
 
 def turn_of(owner: Any) -> threading.Lock | None:
     """The lock that threads of one object hold while they run."""
     if getattr(owner, "parallel", False):
         return None
-    lock: threading.Lock = vars(owner).setdefault("_agentrl_turn", threading.Lock())
-    return lock
+    if (key := id(owner)) not in _turns:
+        _turns[key] = threading.Lock()
+        weakref.finalize(owner, _turns.pop, key, None).atexit = False
+    return _turns[key]
+
+
+def _nothing() -> None:
+    """To wait for a turn."""
 
 
 async def in_thread(call: Callable[[], Any], turn: threading.Lock | None = None) -> Any:
@@ -40,6 +56,9 @@ async def in_thread(call: Callable[[], Any], turn: threading.Lock | None = None)
 
     Args:
         turn: held while the call runs. A call that is cancelled before its turn does not run.
+
+    Raises:
+        InfraError: the system starts no more threads.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[Any] = loop.create_future()
@@ -55,7 +74,11 @@ async def in_thread(call: Callable[[], Any], turn: threading.Lock | None = None)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
             loop.call_soon_threadsafe(done)
 
-    threading.Thread(target=run, name="agentrl-tool", daemon=True).start()
+    try:
+        threading.Thread(target=run, name="agentrl-tool", daemon=True).start()
+    except RuntimeError as error:
+        remedy = "lower concurrency, raise the limit of threads (ulimit -u, pids of the cgroup), or write async tools"
+        raise InfraError(f"no thread for a tool: {error}", remedy=remedy) from None
     return await ended
 
 

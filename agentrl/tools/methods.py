@@ -8,6 +8,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 from pydantic import Field, TypeAdapter, ValidationError, create_model
@@ -125,8 +126,9 @@ def _label(instance: Tool) -> str:
     return str(getattr(instance.function, "__qualname__", None) or getattr(instance.function, "name", "a tool"))
 
 
-# The argument model is the same for every episode's instance: building it costs more than most tool calls.
-_described: dict[Callable[..., Any], tuple[str, dict[str, Any], TypeAdapter[Any]]] = {}
+# The argument model is the same for every episode's instance: building it costs more than most tool calls. A function
+# that an environment defines in `tools()` is forgotten with it.
+_described: WeakKeyDictionary[Callable[..., Any], tuple[str, dict[str, Any], TypeAdapter[Any]]] = WeakKeyDictionary()
 
 
 def method(owner: Tool, offered: Any) -> ToolMethod:

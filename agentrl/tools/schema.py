@@ -153,7 +153,7 @@ def _at(path: str) -> str:
 
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "string": lambda value: isinstance(value, str),
-    "integer": lambda value: isinstance(value, int | float) and not isinstance(value, bool) and value == int(value),
+    "integer": lambda value: not isinstance(value, bool) and _whole(value),
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
     "boolean": lambda value: isinstance(value, bool),
     "array": lambda value: isinstance(value, list),
@@ -168,6 +168,10 @@ def _of_type(kinds: Any, value: Any) -> str | None:
     if any(name not in _TYPES or _TYPES[name](value) for name in names):
         return None
     return f"should be {' or '.join(map(str, names))}"
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
 
 
 def _number(value: Any) -> bool:

@@ -51,8 +51,7 @@ def info_of(environments: Sequence[Environment]) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for each in environments:
-        if (info := each.info) is not Environment.info:
-            found |= _plain(info, type(each).__name__)
+        found |= _plain(each.info, type(each).__name__)
     return found
 
 

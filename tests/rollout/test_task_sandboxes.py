@@ -124,10 +124,11 @@ def tasks(tools=None, sandbox=None):
 """
 
 
-def test_a_sandbox_that_no_tool_has_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("tools", "named"), [("[answer]", "null"), ("[answer, shell]", "[answer]")])
+def test_a_sandbox_that_no_tool_has_is_refused(tmp_path: Path, tools: str, named: str) -> None:
     (tmp_path / "task.py").write_text(TASKS)
-    (tmp_path / "recipe.yaml").write_text("name: x\ntasks: ./task.py:tasks\ntools: [answer]\n")
-    override = "tasks.args={sandbox: {memory_mb: 64}}"
+    (tmp_path / "recipe.yaml").write_text(f"name: x\ntasks: ./task.py:tasks\ntools: {tools}\n")
+    override = f"tasks.args={{tools: {named}, sandbox: {{memory_mb: 64}}}}"
     done = agentrl("recipe", "check", ".", "--set", override, cwd=tmp_path, ok=False)
     assert "task 't7': it changes the sandbox, and its episodes have none" in done.stderr
 

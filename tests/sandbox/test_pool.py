@@ -92,6 +92,24 @@ async def test_without_a_schedule_it_passes_through(behind: Behind) -> None:
     await pool.close()
 
 
+async def test_kinds_that_nobody_asks_for_any_more_make_room(behind: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Pool(behind, ahead=2)
+    pool.prefetch([SPEC] * 2)
+    await pool.settled()
+    pool.prefetch([OTHER] * 2)
+    await pool.settled()
+    assert behind.made == [SPEC] * 2, "a short time: whoever is to have them may still come"
+    monkeypatch.setattr("agentrl.sandbox.pool.UNASKED_S", 0.0)
+    pool.prefetch([OTHER, SPEC, SPEC])
+    await pool.settled()
+    assert behind.made == [SPEC] * 2, "the schedule has them"
+    pool.prefetch([OTHER] * 2)
+    await pool.settled()
+    assert behind.made == [SPEC] * 2 + [OTHER] * 2
+    assert (pool.stats().warm, behind.alive) == (2, 2)
+    await pool.close()
+
+
 async def test_a_used_sandbox_is_never_handed_out_again(behind: Behind) -> None:
     pool = Pool(behind, ahead=1)
     first = await pool.acquire(SPEC)

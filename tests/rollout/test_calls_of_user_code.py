@@ -1,0 +1,196 @@
+"""What tools and environments may do, and what stays theirs: threads, attributes, `info`, functions, schemas."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.engines.scripted import Say
+from agentrl.rollout.specs import EpisodeSpec
+from agentrl.tools import calling, methods
+from agentrl.tools.base import Environment, tool
+from agentrl.tools.calling import called, in_thread
+from agentrl.types.task import Task
+from tests.rollout.world import collect, make_context, make_parts, specs
+
+HERE = __name__
+
+
+def quiet(task: Task, rng: Any) -> Any:
+    yield Say("a")
+
+
+# `info`.
+
+
+class Adds(Environment):
+    """Adds to the `info` that every environment has."""
+
+    def open(self, task: Task, sandbox: Any) -> None:
+        self.info[task.id] = 1
+
+
+class Counts(Environment):
+    """Changes the `info` of its class."""
+
+    info: dict[str, Any] = {"opened": {"times": 0}}
+
+    def open(self, task: Task, sandbox: Any) -> None:
+        self.info["opened"]["times"] += 1
+
+
+async def test_every_environment_has_an_info_of_its_own(tmp_path: Path) -> None:
+    parts = make_parts(tmp_path, tools=[f"{HERE}:Adds", f"{HERE}:Counts"])
+    episodes = await collect(make_context(parts, quiet), specs(3))
+    assert [episode.info for episode in episodes] == [{f"t{k}": 1, "opened": {"times": 1}} for k in range(3)]
+    assert (Environment.info, Environment().info, Counts.info) == ({}, {}, {"opened": {"times": 0}})
+
+
+class Known(Environment):
+    """Computes what it knows."""
+
+    @property
+    def info(self) -> dict[str, Any]:  # type: ignore[override]
+        return {"computed": True}
+
+
+async def test_info_may_be_computed(tmp_path: Path) -> None:
+    parts = make_parts(tmp_path, tools=[f"{HERE}:Known"])
+    (episode,) = await collect(make_context(parts, quiet), specs(1))
+    assert episode.info == {"computed": True}
+
+
+# Threads.
+
+
+class Slow:
+    """A synchronous method that takes as long as it is let."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def work(self) -> None:
+        self.log.append("begin")
+        self.begun.set()
+        self.go.wait(60)
+        self.log.append("end")
+
+    async def look(self) -> list[str]:
+        return [*self.log]
+
+
+async def cancelled_in_work(slow: Slow) -> None:
+    working = asyncio.create_task(called(slow, slow.work))
+    await asyncio.to_thread(slow.begun.wait, 60)
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+
+
+async def test_an_asynchronous_call_waits_for_a_thread_that_goes_on() -> None:
+    slow = Slow()
+    await cancelled_in_work(slow)
+    looking = asyncio.create_task(called(slow, slow.look))
+    await asyncio.sleep(0.05)
+    assert not looking.done()
+    slow.go.set()
+    assert await looking == ["begin", "end"]
+
+
+async def test_a_call_that_is_cancelled_before_its_turn_does_not_run() -> None:
+    slow = Slow()
+    await cancelled_in_work(slow)
+    second = asyncio.create_task(called(slow, slow.work))
+    await asyncio.sleep(0.05)
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    slow.go.set()
+    assert await called(slow, slow.look) == ["begin", "end"]
+
+
+async def test_the_lock_of_a_tool_is_not_among_its_attributes() -> None:
+    gc.collect()
+    adds, before = Adds(), len(calling._turns)
+    await called(adds, adds.open, Task.of("t", ""), None)
+    assert vars(copy.deepcopy(adds)) == {"info": {"t": 1}}
+    assert len(calling._turns) == before + 1
+    del adds
+    gc.collect()
+    assert len(calling._turns) == before
+
+
+async def test_where_no_thread_starts_the_machinery_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    parts = make_parts(tmp_path, tools=[f"{HERE}:Adds"], limits={"retries": 0})
+    context = make_context(parts, quiet)
+    monkeypatch.setattr(threading.Thread, "start", full)
+    (episode,) = await collect(context, specs(1))
+    assert episode.error is not None
+    assert (episode.status, episode.error.kind) == ("infra_error", "InfraError")
+    assert "lower concurrency" in episode.error.message
+
+
+async def test_a_thread_sees_the_context_and_its_exceptions_arrive() -> None:
+    assert await in_thread(lambda: threading.current_thread().name) == "agentrl-tool"
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await in_thread(lambda: next(iter(())))
+    with pytest.raises(SystemExit):
+        await in_thread(exit_)
+
+
+def exit_() -> None:
+    raise SystemExit(3)
+
+
+# Functions and schemas that an environment makes.
+
+
+class Makes(Environment):
+    """Defines a tool in `tools()`, and changes the schema of another."""
+
+    def open(self, task: Task, sandbox: Any) -> None:
+        schema = {"properties": {"door": {"type": "string", "enum": ["red"]}}}
+        self.enter = tool.from_schema("enter", "Enter.", schema, self.entered)
+
+    def entered(self, arguments: dict[str, Any]) -> str:
+        self.enter.schema["properties"]["door"]["enum"].append("blue")
+        return "in"
+
+    def tools(self) -> Sequence[Any]:
+        @tool
+        def wait() -> str:
+            """Wait."""
+            return "waited"
+
+        return [wait, self.enter]
+
+
+def enters(task: Task, rng: Any) -> Any:
+    yield Say(calls=[("wait", {}), ("enter", {"door": "red"})])
+    yield Say(calls=[("enter", {"door": "blue"})])
+    yield Say("a")
+
+
+async def test_what_an_environment_offers_is_recorded_as_it_was_and_forgotten(tmp_path: Path) -> None:
+    gc.collect()
+    before = len(methods._described)
+    parts = make_parts(tmp_path, tools=[f"{HERE}:Makes"])
+    episodes = await collect(make_context(parts, enters), [EpisodeSpec("e", "g", Task.of("t", "Go."))] * 2)
+    for episode in episodes:
+        shown = [episode.tools, *(turn.tools for turn in episode.turns)]
+        doors = [None if each is None else each[1]["function"]["parameters"]["properties"]["door"] for each in shown]
+        assert [None if door is None else door["enum"] for door in doors] == [
+            ["red"], None, ["red", "blue"], ["red", "blue", "blue"]
+        ]  # fmt: skip
+        assert [call.outcome for turn in episode.turns for call in turn.calls] == ["ok"] * 3
+    gc.collect()
+    assert len(methods._described) == before
