@@ -62,8 +62,8 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
     "win_rate": (
         lambda table: table.win_rate is not None,
         "some episode was never compared with the others of its group",
-        "add a reward component named win_rate that judges pairs of a group and gives the share won (weight: 0 keeps "
-        "it out of the outcome)",
+        "add rewards: {win_rate: {judge: {url: ..., model: ...}}}, or a component of this name that gives the share "
+        "won (weight: 0 keeps it out of the outcome)",
     ),
     "behaviour_logprob": (
         lambda table: table.behaviour_logprob is not None,
@@ -89,12 +89,14 @@ NEEDS: dict[Need, tuple[Callable[[CreditTable], bool], str, str]] = {
     "process": (
         lambda table: table.process is not None,
         "no turn has a reward component named 'process'",
-        "judge the turns: a reward component or session.reward(process=...), from 0 to 1",
+        "judge the turns: rewards: {process: {use: rubric_judge, reads: turn, weight: 0, judge: ...}}, or "
+        "session.reward(process=...), from 0 to 1",
     ),
     "wrong": (
         lambda table: table.wrong is not None,
         "no turn has a reward component named 'wrong'",
-        "let critiques mark the wrong turns: session.reward(wrong=...), the share of critiques that did",
+        "let critiques mark the wrong turns: rewards: {wrong: {use: critique, weight: 0, judge: ...}}, or "
+        "session.reward(wrong=...), the share of critiques that did",
     ),
     "history": (
         lambda table: table.history is not None,

@@ -32,7 +32,7 @@ _SAME_NAME: dict[tuple[str, str], str] = {
     ("episode", "rollout"): "graph session",
     ("episode", "rollout.faults"): "budgets failures outage",
     ("rewards", "rewards.functions"): (
-        "calibration code cost feedback gui judge length maths patch reseek retrieval sql state verifiers"
+        "calibration code cost feedback gui length maths patch reseek retrieval sql state verifiers"
     ),
     ("sandbox", "sandbox.linux"): "cgroups seccomp",
     ("sandbox", "sandbox.namespace"): "rootfs",
@@ -71,6 +71,8 @@ _NEW_NAME = {
     "play": "rollout.collector",
     "signal_checks": "train.preflight.signal",
     "recipe_file": "config.loader",
+    "rewards.functions.judge": "rewards.functions.judges.client",
+    "rewards.judge": "rewards.functions.judges.client",
     "sandbox.contract": "types.sandbox",
     "sandbox.docker_container": "sandbox.docker.container",
     "sandbox.docker_engine": "sandbox.docker.engine",

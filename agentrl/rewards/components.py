@@ -125,7 +125,7 @@ class Component:
     @property
     def per_turn(self) -> bool:
         """Whether it is declared to score turns. A function may return a list without declaring that."""
-        return scores_turns(self.function)
+        return scores_turns(self.function, self.settings)
 
     @property
     def of_group(self) -> bool:
@@ -144,21 +144,22 @@ class Component:
         return ("fresh_sandbox" in self.wants) + 2 * ("open_sandbox" in self.wants)
 
     def check_task(self, task: Task) -> None:
-        """Checks that the task has the data field that a built-in component reads (its setting `key`).
+        """Checks that the task has the data fields that a built-in component reads (its settings `key`, `rubric_key`).
 
         Raises:
             TaskError: the field is missing.
         """
-        parameter = inspect.signature(self.function).parameters.get("key")
-        if parameter is None or not self.function.__module__.startswith("agentrl.rewards."):
+        if not self.function.__module__.startswith("agentrl.rewards."):
             return
-        key = self.settings.get("key", parameter.default)
-        if key is not None and key not in task.data:
-            raise TaskError(
-                f"reward {self.name!r} reads data {key!r}, and the task has only {sorted(task.data) or 'none'}",
-                place=f"task {task.id}",
-                remedy="set the reward's `key` to the field that holds it",
-            )
+        parameters = inspect.signature(self.function).parameters
+        for setting in {"key", "rubric_key"} & set(parameters):
+            key = self.settings.get(setting, parameters[setting].default)
+            if key is not None and key not in task.data:
+                raise TaskError(
+                    f"reward {self.name!r} reads data {key!r}, and the task has only {sorted(task.data) or 'none'}",
+                    place=f"task {task.id}",
+                    remedy=f"set the reward's `{setting}` to the field that holds it",
+                )
 
     async def __call__(
         self,

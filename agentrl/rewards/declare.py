@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar, get_origin
 
 Cost = Literal["engine", "sandbox"]
 Value = float | None
+PerTurn = bool | Callable[[Mapping[str, Any]], bool]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -20,13 +22,14 @@ class About:
         source: the paper or code of the rule.
         costs: resources that a call occupies outside of this process.
         required: an episode without its value is not scored (a recipe may override this).
-        per_turn: it scores turns. Implied by a parameter `turn`, or by a return annotation of a list.
+        per_turn: it scores turns, or a function of its settings that says so. Implied by a parameter `turn`, or by a
+            return annotation of a list.
     """
 
     source: str = "user code"
     costs: tuple[Cost, ...] = ()
     required: bool = False
-    per_turn: bool = False
+    per_turn: PerTurn = False
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Scored:
 
 
 def reward(
-    *, source: str = "user code", costs: Sequence[Cost] = (), required: bool = False, per_turn: bool = False
+    *, source: str = "user code", costs: Sequence[Cost] = (), required: bool = False, per_turn: PerTurn = False
 ) -> Callable[[F], F]:
     """Decorates a reward function with its declaration (`About`). Optional: without it the defaults apply."""
 
@@ -54,13 +57,14 @@ def reward(
     return note
 
 
-def scores_turns(function: Callable[..., Any]) -> bool:
+def scores_turns(function: Callable[..., Any], settings: Mapping[str, Any] = MappingProxyType({})) -> bool:
     """Whether a function is declared to score turns. It may return a list over turns without declaring that."""
+    said = about(function).per_turn
     signature = inspect.signature(function)
     hint = signature.return_annotation
     listed = get_origin(hint) is list or hint is list or str(hint).startswith(("list", "Sequence["))
     of_group = "group" in signature.parameters  # such a function returns a list over members
-    return "turn" in signature.parameters or (listed and not of_group) or about(function).per_turn
+    return "turn" in signature.parameters or (listed and not of_group) or (said(settings) if callable(said) else said)
 
 
 def about(function: Callable[..., Any]) -> About:

@@ -9,10 +9,11 @@ import aiohttp
 import pytest
 
 from agentrl.rewards import RewardSet
+from agentrl.rewards.groups import score_group
 from agentrl.rollout.faults.failures import verdict
-from agentrl.types.errors import AgentRLError, EngineError, RecipeError
+from agentrl.types.errors import AgentRLError, EngineError, RecipeError, TaskError
 from agentrl.types.task import Task
-from tests.rewards.make import make_episode
+from tests.rewards.make import make_episode, turn
 
 TASK = Task.of("t", "Capital of France?", answer="Paris", reference="It is Lyon.")
 
@@ -178,3 +179,108 @@ def test_judges_say_what_they_cost():
     (component,) = RewardSet.from_recipe({"rubric_judge": {"judge": judge}}).components
     assert component.costs == ("engine",)
     assert component.required
+
+
+def spoken():
+    """Two turns: a search, and an answer."""
+    seen = [{"role": "tool", "content": "x" * 9000}, {"role": "user", "content": "go on"}]
+    return make_episode(TASK, turn(text="I search.", observations=seen), turn(text="It is Paris."), answer="Paris")
+
+
+def prompts(engine):
+    return [request["messages"][0]["content"] for request in engine.requests]
+
+
+async def test_a_transcript_is_read_with_what_was_observed(engine, judge):
+    engine.reply = lambda request: '{"score": 5}'
+    rewards = RewardSet.from_recipe({"it": {"use": "rubric_judge", "judge": judge, "reads": "transcript"}})
+    assert (await rewards.score(TASK, spoken())).total == 0.5
+    (prompt,) = prompts(engine)
+    assert all(
+        part in prompt for part in ("[turn 0]\nI search.", "[observation after turn 0]", "go on", "It is Paris.")
+    )
+    assert "[...]" in prompt
+    assert len(prompt) < 6000
+
+
+async def test_a_turn_is_read_after_those_before_it_alone(engine, judge):
+    engine.reply = lambda request: '{"score": 10}' if "I search.\n</turn>" in request["messages"][0]["content"] else "?"
+    rewards = RewardSet.from_recipe({"process": {"use": "rubric_judge", "judge": judge, "reads": "turn"}})
+    assert rewards.components[0].per_turn
+    score = await rewards.score(TASK, spoken())
+    assert score.turns == [{"process": 1.0}, {"process": None}]
+    assert "1 turns not read" in score.notes["process"]
+    first, second = sorted(prompts(engine), key=len)
+    assert "(nothing)" in first
+    assert "Paris" not in first.partition("<before>")[2]
+    assert "[turn 0]\nI search." in second
+    (answer,) = RewardSet.from_recipe({"rubric_judge": {"judge": judge}}).components
+    assert not answer.per_turn
+
+
+async def test_a_rubric_per_task(engine, judge):
+    engine.reply = lambda request: '{"score": 5}'
+    (component,) = RewardSet.from_recipe({"rubric_judge": {"judge": judge, "rubric_key": "criteria"}}).components
+    with pytest.raises(TaskError, match="reads data 'criteria'"):
+        component.check_task(TASK)
+    task = Task.of("u", "Capital of France?", criteria=["names a city", "no more"])
+    component.check_task(task)
+    await component(task, make_episode(task, answer="Paris"))
+    assert "<rubric>\n- names a city\n- no more\n</rubric>" in prompts(engine)[0]
+    broken = Task.of("u", "Capital of France?", criteria=[])
+    with pytest.raises(TaskError, match=r"'criteria' is \[\], and no rubric"):
+        await component(broken, make_episode(broken, answer="Paris"))
+
+
+async def rates(judge, *answers, **settings):
+    rewards = RewardSet.from_recipe({"win_rate": {"judge": judge, **settings}})
+    group = [make_episode(TASK, answer=answer) for answer in answers]
+    return [score.components["win_rate"] for score in await score_group(rewards, group)]
+
+
+async def test_win_rate_compares_all_pairs_in_both_orders(engine, judge):
+    def longer(request):
+        text = request["messages"][0]["content"]
+        a, b = (text.partition(f"<answer_{n}>\n")[2].partition("\n</answer")[0] for n in "ab")
+        return json.dumps({"better": "A" if len(a) > len(b) else "B" if len(b) > len(a) else "tie"})
+
+    engine.reply = longer
+    # One beats both others, which tie with each other.
+    assert await rates(judge, "aa", "aaa", "bb") == [0.25, 1.0, 0.25]
+    assert len(engine.requests) == 6
+    # One without an answer loses unasked; two of them tie.
+    assert await rates(judge, "aa", None, " ") == [1.0, 0.25, 0.25]
+    assert len(engine.requests) == 6
+    assert await rates(judge, "aa") == [0.5]
+
+
+async def test_win_rate_counts_what_cannot_be_read_as_half(engine, judge):
+    def one_order(request):
+        text = request["messages"][0]["content"]
+        return '{"better": "A"}' if text.index("aa") < text.index("bb") else "?"
+
+    engine.reply = one_order
+    assert await rates(judge, "aa", "bb") == [None, None]  # half is lost: too much
+    # With a third member, who loses two comparisons unasked, 3 of 4 votes are read: a win and a tie against bb.
+    assert await rates(judge, "aa", "bb", None) == [0.875, 0.625, 0.0]
+    engine.reply = lambda request: '{"better": "A"}' if request["seed"] < 2 else "?"
+    # Of three votes in each order, two are read: a win each way, and the rest ties.
+    assert await rates({**judge, "votes": 3, "model": "n"}, "aa", "bb") == [0.5, 0.5]
+
+
+async def test_win_rate_by_a_function():
+    async def better(task, a, b):
+        return float(len(a.answer) > len(b.answer))
+
+    assert await rates(better, "a", "aaa", "aa") == [0.0, 1.0, 0.5]
+
+
+async def test_critiques_that_cannot_be_read_are_lost(engine, judge):
+    replies = ['{"wrong": [0]}', '{"wrong": []}', '{"wrong": [7]}', "none"]
+    engine.reply = lambda request: replies[request["seed"]]
+    rewards = RewardSet.from_recipe({"wrong": {"use": "critique", "judge": {**judge, "votes": 3}}})
+    assert (await rewards.score(TASK, spoken())).turns == [{"wrong": 0.5}, {"wrong": 0.0}]
+    lost = RewardSet.from_recipe({"wrong": {"use": "critique", "judge": {**judge, "votes": 4}}})
+    score = await lost.score(TASK, spoken())
+    assert score.turns == [{"wrong": None}, {"wrong": None}]
+    assert score.total is None

@@ -69,17 +69,18 @@ EXPECTED: dict[str, float | list[float | None]] = {
     "tool_success": 1.0, "tool_reward": [None, None], "gui_action": [1.0, None], "evidence_judgement": [None, None],
     "retrieval_recall": 1.0, "retrieval_utility": [1.0, 0.0], "brier": 0.0, "router_cost": 0.55, "frugal_search": 2.0,
     "search_planning": 0.98, "laser": 0.5, "overlong": 0.0, "unary_feedback": [0.0, 1.0], "rubric_judge": 0.7,
-    "pairwise_judge": 0.5, "majority_vote": 1.0, "relative_length": 0.0, "diversity": 0.0,
+    "pairwise_judge": 0.5, "majority_vote": 1.0, "relative_length": 0.0, "diversity": 0.0, "win_rate": 0.5,
+    "critique": [1.0, 0.0],
 }  # fmt: skip
 """What one look and a right answer earn; the answer 4 is no code, query, patch or confidence."""
 
 
 class Grader(BaseHTTPRequestHandler):
-    """Grades 7 of 10, and finds all pairs equal."""
+    """Grades 7 of 10, finds all pairs equal, and the first turn wrong."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
-        content = '{"score": 7} {"better": "tie"}'
+        content = '{"score": 7} {"better": "tie"} {"wrong": [0]}'
         reply = json.dumps({"choices": [{"message": {"content": content}}]}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(reply)))
@@ -110,7 +111,7 @@ def write_recipe(folder: Path, **sections) -> None:
 def test_every_reward_by_name(tmp_path: Path, judge: dict) -> None:
     pytest.importorskip("math_verify", reason="pip install 'agentrl[maths]'")
     assert set(EXPECTED) == set(REWARDS.built_in)
-    judged = {name: {"judge": judge} for name in ("rubric_judge", "pairwise_judge")}
+    judged = {name: {"judge": judge} for name in ("rubric_judge", "pairwise_judge", "win_rate", "critique")}
     rewards = {name: {**SETTINGS.get(name, {}), **judged.get(name, {})} for name in REWARDS.built_in}
     write_recipe(tmp_path, rewards=rewards)
     agentrl("recipe", "check", ".", cwd=tmp_path)

@@ -80,7 +80,7 @@ def check_training(parts: Parts, *, begins: bool = True) -> TrainingRecipe:
         raise CreditError(
             f"{credit.estimator.name} reads win rates, but no reward component is named win_rate",
             place="rewards",
-            remedy="set rewards: {win_rate: {use: ./task.py:win_rate, weight: 0}}, the share of comparisons won",
+            remedy="set rewards: {win_rate: {judge: {url: ..., model: ...}, weight: 0}}, the share of comparisons won",
         )
     if recipe.eval is None and recipe.train.stop is not None and recipe.train.stop.evaluates:
         raise RecipeError(

@@ -19,8 +19,10 @@ LOSSES_OF = {"asymre": ("reinforce",), "opmd": ("reinforce",), "gpg": ("gpg", "r
 """By estimator: the losses of its published method, if another loss makes it a different method."""
 
 ON_TURNS = {
-    "process": "judge the turns: a reward component or session.reward(process=...), from 0 to 1",
-    "wrong": "let critiques mark the wrong turns: session.reward(wrong=...), the share of critiques that did",
+    "process": "judge the turns: rewards: {process: {use: rubric_judge, reads: turn, weight: 0, judge: ...}}, or "
+    "session.reward(process=...), from 0 to 1",
+    "wrong": "let critiques mark the wrong turns: rewards: {wrong: {use: critique, weight: 0, judge: ...}}, or "
+    "session.reward(wrong=...), the share of critiques that did",
 }
 """Turn rewards that estimators read by name, and how to provide them."""
 

@@ -21,10 +21,7 @@ def pref_grpo(table: CreditTable, settings: Normalisation) -> Advantages:
     """GRPO on the win rate, rounded to 3 digits as the authors do; the outcome itself is not read.
 
     The win rate is wins / comparisons, a tie or an unreadable verdict half a win for each; the reward component
-    `win_rate` holds it.
-
-    Differs from the authors' code: the comparisons are yours. A reward component is given one episode, so that no
-    built-in one can judge pairs within a group; `pairwise_judge` compares with a fixed reference.
+    `win_rate` holds it (built in; in both orders, where the authors' code asks once).
     """
     assert table.win_rate is not None
     return broadcast(table, group_advantage(table, np.round(table.win_rate, 3), settings))

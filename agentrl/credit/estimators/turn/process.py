@@ -87,8 +87,8 @@ def ppr(table: CreditTable, settings: PprSettings) -> Advantages:
     p_t is the judge's score of the turn, from 0 to 1. With beta = 1 a turn of a solved episode (R = 1) gets 0 to 1, one
     of a failed episode (R = 0) -1 to 0. The immediate rewards of tools are not read.
 
-    Differs from the paper: the judge of principles is yours. Nothing built in scores turns by a rubric (`rubric_judge`
-    reads the final answer); a reward component or a tool named `process` gives p_t.
+    Differs from the paper: p_t comes from a reward component or a tool named `process`, for example `rubric_judge` with
+    `reads: turn`. The authors' judge and its prompts are not included.
     """
     assert table.process is not None
     outcome = table.score[table.trajectory]

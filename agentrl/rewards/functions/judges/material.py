@@ -1,0 +1,92 @@
+"""What judges are shown: the task, its rubric, an answer, a transcript; and prompts filled with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Literal
+
+from agentrl.rewards.declare import Scored
+from agentrl.types.episode import Episode, Turn
+from agentrl.types.errors import RecipeError, TaskError
+from agentrl.types.task import Message, Task
+
+Reads = Literal["answer", "transcript"]
+"""What of an episode a judge is shown."""
+
+CORRECT = "The answer is right, and agrees with the reference where there is one."
+
+
+def asked(task: Task) -> str:
+    """The task in words."""
+    return "\n\n".join(_said(message) for message in task.instruction)
+
+
+def rubric_of(task: Task, rubric: str, key: str | None) -> str:
+    """The rubric of a task: that of the recipe, or with a `key` that of the task.
+
+    Raises:
+        TaskError: the field of the task is missing, or neither a text nor a list of texts.
+    """
+    if key is None:
+        return rubric
+    found = task.data.get(key)
+    lines = found if isinstance(found, list) else [found]
+    if not lines or not all(isinstance(line, str) and line.strip() for line in lines):
+        raise TaskError(
+            f"data {key!r} is {found!r}, and no rubric",
+            place=f"task {task.id}",
+            remedy="give a text, or a list of criteria",
+        )
+    return str(found) if isinstance(found, str) else "\n".join(f"- {line}" for line in lines)
+
+
+def shown(episode: Episode, reads: Reads) -> str:
+    """What a judge reads of an episode; empty if there is nothing to judge."""
+    return transcript(episode.turns) if reads == "transcript" else (episode.answer or "").strip()
+
+
+def transcript(turns: list[Turn], most: int = 4000) -> str:
+    """Turns in words, each with what was observed after it.
+
+    Args:
+        most: characters of one observation; the middle of a longer one is left out.
+    """
+    return "\n".join(part for turn in turns for part in _turn_in_words(turn, most))
+
+
+def _turn_in_words(turn: Turn, most: int) -> list[str]:
+    seen = [f"[observation after turn {turn.index}]\n{_cut(_said(message), most)}" for message in turn.observations]
+    return [f"[turn {turn.index}]\n{turn.text.strip()}", *seen]
+
+
+def _said(message: Message) -> str:
+    content = message.get("content") or ""
+    if not isinstance(content, list):
+        return str(content)
+    return "".join(str(part.get("text", f"[{part.get('type', 'part')}]")) for part in content)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most // 2]}\n[...]\n{text[-(most // 2) :]}"
+
+
+def fill(template: str, **values: Any) -> str:
+    """A prompt. Raises RecipeError if the template names something else."""
+    try:
+        return template.format(**values)
+    except (KeyError, IndexError, ValueError) as error:
+        raise RecipeError(
+            f"the judge's prompt cannot be filled: {type(error).__name__}: {error}",
+            place="rewards",
+            remedy=f"it may name {', '.join('{' + name + '}' for name in values)}; write {{{{ for a brace",
+        ) from None
+
+
+def verdict(read: list[float], asked: int, key: str) -> Scored:
+    """The mean of the parsed votes; None if at most half could be parsed."""
+    lost = asked - len(read)
+    note = f"{len(read)} of {asked} votes read, prompt {key[:12]}"
+    if 2 * len(read) <= asked:
+        return Scored(None, f"malformed reply: {note}")
+    spread = f", {dict(Counter(f'{value:g}' for value in read))}" if len(set(read)) > 1 else ""
+    return Scored(sum(read) / len(read), note + spread + (f", {lost} lost" if lost else ""))
