@@ -32,9 +32,9 @@ class RolloutContext:
         make_agent: makes an agent for an episode.
         backend: sandbox backend; None if no tool needs a sandbox, or if workers run the episodes.
         specs: sandbox specs by task.
-        keyed: whether the state of each turn is recorded, for credit estimators that read it.
+        keyed: whether the state is noted that each turn acts on: credit reads it.
         put_blob: keeps a long output, returns its hash.
-        on_failure: called for every failed attempt, retried or not, with a dict for `failures.jsonl`.
+        on_failure: is told of every failed attempt, retried or not (a dict for `failures.jsonl`).
         on_stage: called when an episode enters a stage: (episode id, stage; None when the episode ends).
         answer_scorer: scores the gold answer before every turn; unused in evaluations and demonstrations.
         outage: tracks outages of the backend.
