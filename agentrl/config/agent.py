@@ -45,6 +45,11 @@ class AgentSettings(WithPlugIn):
         """Whether the agent is a program, which brings its own system prompt and tools."""
         return self.use == PROGRAM
 
+    @property
+    def needs_sandbox(self) -> bool:
+        """Whether the agent itself runs in the episode's sandbox."""
+        return self.is_program and self.settings.get("where") == "sandbox"
+
     @model_validator(mode="after")
     def _program_says_its_own(self) -> Self:
         if self.is_program and self.system is not None:
@@ -56,6 +61,9 @@ class AgentSettings(WithPlugIn):
         """A name, or a name with its settings; a program with its settings; without a name, the default agent."""
         if isinstance(value, dict) and isinstance(value.get("program"), list):
             rest = {key: item for key, item in value.items() if key != "program"}
+            if rest.get("where") == "sandbox":
+                named = [part for part in value["program"] if isinstance(part, str) and part.startswith("./")]
+                rest["files"] = [*named, *(rest.get("files") or ())]
             return {**rest, "use": PROGRAM, "command": value["program"]}
         found = super().spelled_out(value)
         if isinstance(found, dict) and found.get("use", "") is None:

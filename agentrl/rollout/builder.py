@@ -153,6 +153,7 @@ class Parts:
             system=recipe.agent.system,
             backend=backend,
             specs=TaskSpecs(recipe.sandbox.spec),
+            agent_needs_sandbox=recipe.agent.needs_sandbox,
             keyed=reads_states(load_credit(recipe.credit, recipe.base)),
             answer_scorer=self.answer_scorer if engine.trainable else None,
         )
@@ -216,7 +217,9 @@ def build(recipe: Recipe, *, own_tools: bool = False) -> Parts:
         tools=tools,
         make_agent=AGENTS.chosen(recipe.agent, recipe.base).make,
         rewards=rewards,
-        needs_sandbox=rewards.needs_sandbox or any(entry.needs_sandbox for entry in tools.entries),
+        needs_sandbox=recipe.agent.needs_sandbox
+        or rewards.needs_sandbox
+        or any(entry.needs_sandbox for entry in tools.entries),
         own_tools=own_tools or recipe.agent.is_program,
     )
     _check_env(rewards, tools)

@@ -32,6 +32,7 @@ class RolloutContext:
         make_agent: makes an agent for an episode.
         backend: sandbox backend; None if no tool needs a sandbox, or if workers run the episodes.
         specs: sandbox specs by task.
+        agent_needs_sandbox: whether the agent itself runs in the episode's sandbox.
         keyed: whether the state is noted that each turn acts on: credit reads it.
         put_blob: keeps a long output, returns its hash.
         on_failure: is told of every failed attempt, retried or not (a dict for `failures.jsonl`).
@@ -52,6 +53,7 @@ class RolloutContext:
     system: str | None = None
     backend: Backend | None = None
     specs: TaskSpecs = field(default_factory=lambda: TaskSpecs(SandboxSpec()))
+    agent_needs_sandbox: bool = False
     keyed: bool = True
     put_blob: Callable[[bytes], str] | None = None
     on_failure: Callable[[dict[str, Any]], None] = _ignore
@@ -67,5 +69,6 @@ class RolloutContext:
         """
         if self.backend is None:
             return None
-        needed = self.rewards.needs_sandbox or any(entry.needs_sandbox for entry in self.tools.part(task))
+        needed = any(entry.needs_sandbox for entry in self.tools.part(task))
+        needed = needed or self.rewards.needs_sandbox or self.agent_needs_sandbox
         return self.specs.of(task) if needed else None

@@ -219,3 +219,36 @@ else:
 def test_what_makes_no_sense_is_refused_before_the_first_episode(folder: Path, more: str, said: str) -> None:
     with pytest.raises(AgentRLError, match=said):
         run(folder, "pass", more=more)
+
+
+def test_a_program_runs_in_the_episode_s_sandbox(folder: Path) -> None:
+    """Without a network, it reaches the policy; its files are there, and rewards see what it left."""
+    program = """
+open("seen", "w").write(question + open("data.txt").read())
+print(loop(question))
+"""
+    (folder / "data.txt").write_text(" and data")
+    (folder / "seen.py").write_text(
+        "async def seen(sandbox):\n    return float((await sandbox.read('seen')).decode().endswith('? and data'))\n"
+    )
+    (folder / "agent.py").write_text(LIBRARY + program)
+    text = RECIPE.format(python="python3", more=", where: sandbox, files: [./data.txt]", wall=60)
+    (folder / "recipe.yaml").write_text(text + "gate: []\n".replace("gate: []\n", ""))
+    overrides = {"rewards.seen": "./seen.py:seen"}
+    run = agentrl.rollout("recipe.yaml", 3, agent="oracle", out="run", reporters=(), overrides=overrides)
+    found = episodes(run)
+    assert [(e.status, e.components, len(e.turns)) for e in found] == [("done", {"right": 1.0, "seen": 1.0}, 2)] * 3
+
+
+@pytest.mark.parametrize(
+    ("program", "wall", "ended"),
+    [
+        ("loop(question); time.sleep(600)", 3, ("truncated", "wall", 2)),
+        ("print('x' * 3_000_000); loop(question); sys.exit(3)", 60, ("user_error", "", 2)),
+    ],
+)
+def test_limits_hold_in_a_sandbox(folder: Path, program: str, wall: float, ended: tuple[str, str, int]) -> None:
+    (folder / "agent.py").write_text(LIBRARY + program)
+    (folder / "recipe.yaml").write_text(RECIPE.format(python="python3", more=", where: sandbox", wall=wall))
+    (episode,) = episodes(agentrl.rollout("recipe.yaml", 1, agent="oracle", out="run", reporters=()))
+    assert (episode.status, episode.stop, len(episode.turns)) == ended

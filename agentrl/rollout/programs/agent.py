@@ -6,10 +6,14 @@ import asyncio
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 from agentrl.rollout.agent import Agent
-from agentrl.rollout.programs.host import Ended, ProgramFailed, run_on_host
+from agentrl.rollout.programs.ended import Ended, ProgramFailed
+from agentrl.rollout.programs.host import run_on_host
+from agentrl.rollout.programs.inside import relayed, run_inside
 from agentrl.rollout.programs.recorder import EpisodeRecorder
 from agentrl.rollout.programs.server import Door, server
 from agentrl.rollout.session import Session
@@ -31,13 +35,21 @@ class ProgramAgent(Agent):
         command: program and arguments. `{instruction}`, `{id}` (of the task), `{data.KEY}`, `{url}`, `{key}` and
             `{model}` are filled in.
         env: environment variables, filled in likewise.
+        where: beside the sandbox, on this machine; or in the episode's sandbox.
+        files: files and folders that are copied to where the program starts. In a sandbox, so are those of the command.
         nonzero: what an exit code other than 0 means: an error of the program, or an end like any other.
     """
 
     def __init__(
-        self, command: list[str], env: dict[str, str] | None = None, nonzero: Literal["error", "end"] = "error"
+        self,
+        command: list[str],
+        env: dict[str, str] | None = None,
+        where: Literal["host", "sandbox"] = "host",
+        files: list[str] | None = None,
+        nonzero: Literal["error", "end"] = "error",
     ) -> None:
-        self.command, self.env, self.nonzero = command, dict(env or {}), nonzero
+        self.command, self.env, self.where, self.nonzero = command, dict(env or {}), where, nonzero
+        self.files = [Path(file) for file in files or ()]
 
     def opening(self, session: Session, system: str | None) -> list[Message]:
         """The task's messages, until the program says what it makes of them."""
@@ -47,7 +59,7 @@ class ProgramAgent(Agent):
         """Starts the program, and records until it ends or reaches a limit."""
         recorder = EpisodeRecorder(session)
         async with server().admit(recorder) as door:
-            ended = await self._until_end(session.task, recorder, door)
+            ended = await self._until_end(session, recorder, door)
         if recorder.limit is not None:
             raise recorder.limit
         if recorder.failed is not None:
@@ -55,9 +67,9 @@ class ProgramAgent(Agent):
         if ended is not None:
             self._close(session, recorder, ended)
 
-    async def _until_end(self, task: Task, recorder: EpisodeRecorder, door: Door) -> Ended | None:
+    async def _until_end(self, session: Session, recorder: EpisodeRecorder, door: Door) -> Ended | None:
         """How the program ended; None if a limit was reached before."""
-        program = asyncio.create_task(self._start(task, door))
+        program = asyncio.create_task(self._start(session, door))
         limit = asyncio.create_task(recorder.limited.wait())
         try:
             await asyncio.wait([program, limit], return_when=asyncio.FIRST_COMPLETED)
@@ -67,12 +79,24 @@ class ProgramAgent(Agent):
                 each.cancel()
             await asyncio.gather(program, limit, return_exceptions=True)
 
-    async def _start(self, task: Task, door: Door) -> Ended:
+    async def _start(self, session: Session, door: Door) -> Ended:
+        if self.where == "host":
+            return await run_on_host(*self._filled_in(session.task, door, self.command), self.files)
+        sandbox = session.sandbox
+        assert sandbox is not None  # `agent.where` asked for one
+        for file in self.files:
+            await sandbox.put(file, file.name if file.is_dir() else ".")
+        inside = {str(file): f"./{file.name}" for file in self.files}
+        async with relayed(sandbox, door.address) as address:
+            command = [inside.get(part, part) for part in self.command]
+            return await run_inside(sandbox, *self._filled_in(session.task, replace(door, address=address), command))
+
+    def _filled_in(self, task: Task, door: Door, command: list[str]) -> tuple[list[str], dict[str, str], bytes]:
+        """Command, environment and stdin."""
         known = _known(task, door)
-        command = [_filled(part, known) for part in self.command]
         env = _environment(task, door) | {name: _filled(value, known) for name, value in self.env.items()}
-        told = any("{instruction}" in part for part in (*self.command, *self.env.values()))
-        return await run_on_host(command, env, b"" if told else known["instruction"].encode())
+        told = any("{instruction}" in part for part in (*command, *self.env.values()))
+        return [_filled(part, known) for part in command], env, b"" if told else known["instruction"].encode()
 
     def _close(self, session: Session, recorder: EpisodeRecorder, ended: Ended) -> None:
         closing = recorder.closing

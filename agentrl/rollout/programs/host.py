@@ -4,60 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from asyncio.subprocess import PIPE
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from agentrl.types.errors import AgentRLError
-
-KEPT = 1 << 16
-"""Bytes of an output stream that are kept: the last ones."""
+from agentrl.rollout.programs.ended import KEPT, Ended, ProgramFailed, Tail
 
 CLOSE_S = 2.0
 """How long the streams may stay open once the program has ended and its process group was killed."""
 
 
-class ProgramFailed(AgentRLError):
-    """The program of an agent could not do its work: a `user_error` of the episode."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a program ended.
-
-    Attributes:
-        code: exit code; below 0 after a signal.
-        stdout: the end of what it wrote.
-        stderr: as stdout.
-    """
-
-    code: int
-    stdout: bytes
-    stderr: bytes
-
-
-class Tail:
-    """The end of a stream."""
-
-    def __init__(self) -> None:
-        self.kept = b""
-
-    async def read(self, stream: asyncio.StreamReader) -> None:
-        """Reads to the end, and keeps what fits."""
-        while data := await stream.read(KEPT):
-            self.kept = (self.kept + data)[-KEPT:]
-
-
-async def run_on_host(command: Sequence[str], env: Mapping[str, str], stdin: bytes) -> Ended:
+async def run_on_host(
+    command: Sequence[str], env: Mapping[str, str], stdin: bytes, files: Sequence[Path] = ()
+) -> Ended:
     """Runs a program to its end in a fresh folder. It, and its process group, are killed if this is cancelled.
+
+    Args:
+        files: files and folders that are copied into the folder.
 
     Raises:
         ProgramFailed: it cannot be started.
     """
     with TemporaryDirectory(prefix="agentrl-program-", ignore_cleanup_errors=True) as folder:
+        await asyncio.to_thread(_copy, files, Path(folder))
         try:
             process = await asyncio.create_subprocess_exec(
                 *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=folder, env={**os.environ, **env},
@@ -71,7 +44,7 @@ async def run_on_host(command: Sequence[str], env: Mapping[str, str], stdin: byt
         assert process.stderr is not None
         jobs = [
             asyncio.create_task(job)
-            for job in (out.read(process.stdout), err.read(process.stderr), _feed(process.stdin, stdin))
+            for job in (_read(process.stdout, out), _read(process.stderr, err), _feed(process.stdin, stdin))
         ]
         try:
             code = await process.wait()
@@ -85,9 +58,19 @@ async def run_on_host(command: Sequence[str], env: Mapping[str, str], stdin: byt
         return Ended(code, out.kept, err.kept)
 
 
+def _copy(files: Sequence[Path], folder: Path) -> None:
+    for file in files:
+        (shutil.copytree if file.is_dir() else shutil.copy2)(file, folder / file.name)
+
+
 def _kill(group: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
+
+
+async def _read(stream: asyncio.StreamReader, tail: Tail) -> None:
+    while data := await stream.read(KEPT):
+        tail.add(data)
 
 
 async def _feed(stdin: asyncio.StreamWriter, data: bytes) -> None:

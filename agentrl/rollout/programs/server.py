@@ -27,14 +27,19 @@ class Door:
     """Where the program of one episode reaches the policy.
 
     Attributes:
-        url: base of its session: `/v1/...` and `/end` follow.
+        address: of the server, as the program reaches it.
         key: its API key, which names its session, too.
         model: the model's name.
     """
 
-    url: str
+    address: str
     key: str
     model: str
+
+    @property
+    def url(self) -> str:
+        """The base of its session: `/v1/...` and `/end` follow."""
+        return f"{self.address}/s/{self.key}"
 
 
 class ProgramServer(Sessions):
@@ -80,7 +85,7 @@ class ProgramServer(Sessions):
         await self._enter()
         self._open[key] = recorder
         try:
-            yield Door(f"{self._address}/s/{key}", key, self.model)
+            yield Door(self._address, key, self.model)
         finally:
             del self._open[key]
             self._ended[key] = recorder.name

@@ -1,0 +1,133 @@
+"""A program inside the episode's sandbox, which reaches the policy through a relay there (`/tools/programs`)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import cache
+from typing import Any, Literal
+
+import aiohttp
+
+from agentrl.rollout.programs.ended import Ended, ProgramFailed, Tail
+from agentrl.types.paths import data_path
+from agentrl.types.sandbox import Process, Sandbox, SandboxLost
+
+START_S = 30.0
+CHUNK = 1 << 18
+_READY = re.compile(rb"ready (\d+)\n")
+
+
+async def run_inside(sandbox: Sandbox, command: Sequence[str], env: Mapping[str, str], stdin: bytes) -> Ended:
+    """Runs a program to its end in the sandbox's workdir. It is killed if this is cancelled.
+
+    Raises:
+        ProgramFailed: it cannot be started.
+        SandboxLost: the sandbox is gone.
+    """
+    try:
+        process = await sandbox.spawn(command, env=env)
+    except OSError as error:
+        raise ProgramFailed(f"the program cannot be started in the sandbox: {error}", place="agent.program") from None
+    out, err = Tail(), Tail()
+    try:
+        await asyncio.gather(_feed(process, stdin), _read(process, "stdout", out), _read(process, "stderr", err))
+        result = await process.wait(sandbox.spec.ttl_s)
+    finally:
+        with suppress(SandboxLost):
+            await process.kill()
+    code = None if result is None else result.code
+    return Ended(-1 if code is None else code, out.kept, err.kept)
+
+
+async def _feed(process: Process, data: bytes) -> None:
+    with suppress(BrokenPipeError):
+        await process.write(data)
+    await process.close_stdin()
+
+
+async def _read(process: Process, stream: Literal["stdout", "stderr"], tail: Tail) -> None:
+    while data := await process.read(stream, CHUNK):
+        tail.add(data)
+
+
+@asynccontextmanager
+async def relayed(sandbox: Sandbox, url: str) -> AsyncIterator[str]:
+    """A base URL inside the sandbox that leads to `url` here, until the block ends.
+
+    Raises:
+        ProgramFailed: the sandbox has no Python to relay with.
+    """
+    process = await _started(sandbox)
+    found = _READY.match(await _first_line(process))
+    if found is None:
+        said = (await process.read("stderr")).decode("utf-8", "replace").strip()
+        raise ProgramFailed(f"the relay in the sandbox did not start: {said}")
+    carrying = asyncio.create_task(_carry(process, url))
+    try:
+        yield f"http://127.0.0.1:{int(found[1])}"
+    finally:
+        carrying.cancel()
+        await asyncio.gather(carrying, return_exceptions=True)
+        with suppress(SandboxLost):
+            await process.kill()
+
+
+@cache
+def _program() -> str:
+    return data_path("tools", "programs", "relay.py").read_text()
+
+
+async def _started(sandbox: Sandbox) -> Process:
+    try:
+        return await sandbox.spawn(["python3", "-I", "-S", "-B", "-c", _program()], cwd="/")
+    except OSError as error:
+        raise ProgramFailed(
+            f"the relay in the sandbox cannot be started: {error}",
+            place="agent.where",
+            remedy="an image with python3, or where: host",
+        ) from None
+
+
+async def _first_line(process: Process) -> bytes:
+    said = b""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(START_S):
+            while not said.endswith(b"\n") and (data := await process.read()):
+                said += data
+    return said
+
+
+async def _carry(process: Process, url: str) -> None:
+    """Hands requests on as they come, side by side."""
+    rest, under_way = b"", set[asyncio.Task[None]]()
+    async with aiohttp.ClientSession() as http:
+        try:
+            while data := await process.read():
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    task = asyncio.create_task(_pass(http, process, url, json.loads(line)))
+                    under_way.add(task)
+                    task.add_done_callback(under_way.discard)
+        finally:
+            for task in under_way:
+                task.cancel()
+
+
+async def _pass(http: aiohttp.ClientSession, process: Process, url: str, asked: Mapping[str, Any]) -> None:
+    body, timeout = base64.b64decode(asked["body"]), aiohttp.ClientTimeout(total=None)
+    async with http.request(
+        asked["method"], url + asked["path"], headers=asked["headers"], data=body, timeout=timeout
+    ) as reply:
+        said = await reply.read()
+    response = {
+        "id": asked["id"],
+        "status": reply.status,
+        "headers": {"Content-Type": reply.headers.get("Content-Type", "application/json")},
+        "body": base64.b64encode(said).decode(),
+    }
+    await process.write(json.dumps(response).encode() + b"\n")
