@@ -18,13 +18,13 @@ from agentrl.distributed.gateway import GatewayEngine
 from agentrl.rollout.builder import Parts, build
 from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.engines import attach
+from agentrl.rollout.garbage import rare_collections
 from agentrl.rollout.player import LocalPlayer
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.sandbox.pool import Pool
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError
-from agentrl.types.garbage import rare_collections
 from agentrl.types.sandbox import Backend
 
 

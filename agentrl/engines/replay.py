@@ -11,9 +11,10 @@ from typing import Any
 
 from agentrl.store.run_dir import RunDir
 from agentrl.types.engine import Completion, ContextOverflow, Sampling
-from agentrl.types.episode import Episode, planned_id
+from agentrl.types.episode import MAIN, Episode, planned_id
 from agentrl.types.errors import StoreError
 from agentrl.types.task import Message, Task
+from agentrl.types.trajectory import Trajectory
 
 
 class ReplayEngine:
@@ -31,7 +32,7 @@ class ReplayEngine:
         # By planned id; of an episode that was repeated after a failure, the successful one.
         rows = sorted(run.rows(), key=lambda row: row.status in ("done", "truncated"))
         self._stored = {planned_id(row.id): row.id for row in rows}
-        self._live: dict[str, tuple[Episode, int]] = {}
+        self._live: dict[str, tuple[Episode, str, int]] = {}
 
     async def start(self) -> None:
         """Nothing to wait for."""
@@ -59,8 +60,18 @@ class ReplayEngine:
         Raises:
             StoreError: the stored run has no such episode.
         """
-        id = planned_id(session)
-        self._live[session] = (self.run.get(self._stored.get(id, id)), 0)
+        self.begin_context(session, task, messages, seed, episode=session, name=MAIN)
+
+    def begin_context(
+        self, session: str, task: Task, messages: list[Message], seed: int, *, episode: str, name: str
+    ) -> None:
+        """Looks up a context of an episode.
+
+        Raises:
+            StoreError: the stored run has no such episode.
+        """
+        id = planned_id(episode)
+        self._live[session] = (self.run.get(self._stored.get(id, id)), name, 0)
 
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
         """The next stored completion.
@@ -70,27 +81,27 @@ class ReplayEngine:
             StoreError: the prompt differs from the stored one (the environment answered differently), or the stored
                 episode has no further turn.
         """
-        episode, turn = self._live[session]
-        if turn >= len(episode.turns) and episode.stop == "tokens":
+        episode, name, turn = self._live[session]
+        turns = [each for each in episode.turns if each.context == name]
+        if turn >= len(turns) and episode.stop == "tokens":
             raise ContextOverflow(f"episode {session} filled the context after {turn} turns")
-        if turn >= len(episode.turns):
+        if turn >= len(turns):
             raise StoreError(
                 f"episode {session} continues after its {turn} stored turns",
                 place=str(self.run.path),
                 remedy="the environment answered differently than in the stored run",
             )
-        index = episode.turns[turn].node
-        node = episode.nodes[index]
-        stored = [token for k in episode.path(index)[:-1] for token in episode.nodes[k].token_ids]
+        trajectory, index = Trajectory(episode.nodes), turns[turn].node
+        node, stored = episode.nodes[index], trajectory.before(index)
         if list(token_ids) != stored:
-            at = next((k for k, (a, b) in enumerate(zip(token_ids, stored, strict=False)) if a != b), len(stored))
+            at = trajectory.shared_prefix(node.parent, token_ids)
             raise StoreError(
                 f"episode {session}, turn {turn}: the prompt differs from the stored one at token {at}",
                 place=str(self.run.path),
                 remedy="the environment or the recipe has changed since the stored run",
             )
-        self._live[session] = (episode, turn + 1)
-        finish: Any = episode.turns[turn].finish
+        self._live[session] = (episode, name, turn + 1)
+        finish: Any = turns[turn].finish
         return Completion(
             token_ids=node.token_ids, logprobs=list(node.logprobs or []), finish=finish, versions=node.versions
         )

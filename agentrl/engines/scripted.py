@@ -6,7 +6,8 @@ A script is a generator function. It yields the model's turns and receives the m
         page = yield Say(calls=[("search", {"query": task.data["city"]})])
         yield Say("<answer>Paris</answer>")
 
-One with a third parameter `tools` gets the definitions of what may be called now, a list that changes with the episode.
+One with a parameter `tools` gets the definitions of what may be called now, a list that changes with the episode. Every
+context of an episode plays the script from its beginning: one with a parameter `context` gets its name (`main`, ...).
 
 The renderer turns the text into tokens, and the episode uses the same runner, tools, rewards and store as any other.
 Log-probabilities are 0: a script's turn has probability 1.
@@ -24,7 +25,7 @@ from agentrl.chat.formats.parser import Parser, definitions_of
 from agentrl.chat.renderer import Renderer
 from agentrl.engines.stops import StopStrings, cut
 from agentrl.types.engine import Completion, Sampling
-from agentrl.types.episode import VersionSpan
+from agentrl.types.episode import MAIN, VersionSpan
 from agentrl.types.task import Message, Task
 
 
@@ -64,7 +65,7 @@ class ScriptedEngine:
 
     def __init__(self, script: Script, renderer: Renderer, parser: Parser, script_name: str = "") -> None:
         self.script, self.renderer, self.parser, self.script_name = script, renderer, parser, script_name
-        self._takes_tools = "tools" in inspect.signature(script).parameters
+        self._takes = inspect.signature(script).parameters.keys() & {"tools", "context"}
         self._live: dict[str, _Live] = {}
 
     async def start(self) -> None:
@@ -72,9 +73,15 @@ class ScriptedEngine:
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
         """Starts the script of an episode. `messages` is the live conversation."""
+        self.begin_context(session, task, messages, seed, episode=session, name=MAIN)
+
+    def begin_context(
+        self, session: str, task: Task, messages: list[Message], seed: int, *, episode: str, name: str
+    ) -> None:
+        """Starts the script for a context of an episode."""
         tools = definitions_of(self.parser)
-        more = {"tools": tools} if self._takes_tools else {}
-        script = self.script(task, random.Random(seed), **more)
+        more = {"tools": tools, "context": name}
+        script = self.script(task, random.Random(seed), **{key: more[key] for key in self._takes})
         self._live[session] = _Live(script, messages, self.renderer, tools)
 
     def use_tools(self, session: str, renderer: Renderer) -> None:

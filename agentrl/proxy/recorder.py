@@ -2,7 +2,7 @@
 
 A request whose conversation continues a reply that was sampled here extends its tokens; two that continue the same
 reply are two branches. A conversation that holds a reply nobody sampled (the program edited its history) starts a new
-branch, which is recorded as drift; those in a session's first request are examples, and part of the prompt.
+branch, which is recorded; those in a session's first request are examples, and part of the prompt.
 
 A reply that the program never saw is left out of the episode: one that could not be delivered, or that the same request
 asked for again (clients do so by themselves when a connection breaks). It stays if a later request goes on from it.
@@ -23,9 +23,10 @@ from agentrl.chat.formats.parser import Parser
 from agentrl.chat.renderer import Renderer
 from agentrl.proxy.messages import BadRequest, from_openai, key_of, to_openai
 from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling
-from agentrl.types.episode import CallRecord, Drift, Episode, Node, Turn, path_to
+from agentrl.types.episode import Branch, CallRecord, Episode, Node, Turn
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Message, Task
+from agentrl.types.trajectory import ROOT, Trajectory
 
 
 @dataclass(frozen=True)
@@ -93,16 +94,15 @@ class Recorder:
 
     def __init__(self, name: str, context: ProxyContext, *, group: str | None = None) -> None:
         self.name, self.context, self.group = name, context, group or name
-        self.nodes: list[Node] = []
+        self.trajectory = Trajectory()
         self.turns: list[Turn] = []
-        self.drift: list[Drift] = []
+        self.branches: list[Branch] = []
         self.prompt: list[Message] = []
         self.conversations: dict[str, list[dict[str, Any]]] = {}
         self.busy = 0
         self.touched = time.monotonic()
         self._created, self._seconds = time.time(), 0.0
         self._tips: dict[str, int] = {}  # The turn that ended a conversation, by the conversation.
-        self._rendered: dict[tuple[int, tuple[int, ...]], int] = {}  # Node by parent and tokens.
         self._asked = 0
         self._asks: dict[str, list[_Request]] = {}  # By the hash of the request's body.
         self._examples: set[str] = set()  # Conversations up to a reply that nobody sampled, of first requests.
@@ -144,7 +144,7 @@ class Recorder:
         self.asked(messages, tools)
         given = json.dumps(tools, sort_keys=True)
         parent, rendered, edited = self._place(messages, given, parser, renderer)
-        tokens = [*self._tokens(parent), *rendered]
+        tokens = [*self.trajectory.tokens(parent), *rendered]
         if len(tokens) >= self.context.engine.max_context:
             raise ContextOverflow(f"{len(tokens)} tokens, the engine takes {self.context.engine.max_context}")
         self._asked += 1
@@ -166,12 +166,11 @@ class Recorder:
         seconds = time.perf_counter() - started
         self._seconds += seconds
         # From here on nothing waits: requests of one session may run side by side.
-        if edited:
-            self.drift.append(Drift(turn=len(self.turns), kind="context_edit", at_token=self._shared(tokens)))
         if not self.prompt:
             self.prompt = [from_openai(message, parser) for message in messages]
         text, reply = renderer.read(tokens, completion.token_ids, [tool["function"]["name"] for tool in tools])
         message = to_openai(reply, text)
+        self._note_branch(parent, tokens, edited=edited)
         self._add(parent, rendered, completion, text, seconds)
         turn = len(self.turns) - 1
         ask.turns.append(turn)
@@ -181,7 +180,7 @@ class Recorder:
 
     def episode(self, *, rewards: dict[str, float] | None = None, answer: str | None = None) -> Episode:
         """The episode so far. `rewards` are outcome components; their sum is the reward."""
-        nodes, turns, drift = self._seen()
+        nodes, turns, branches = self._seen()
         question = next((str(m["content"]) for m in self.prompt if m["role"] == "user"), "")
         return Episode(
             id=self.name,
@@ -192,7 +191,7 @@ class Recorder:
             prompt=self.prompt,
             nodes=nodes,
             turns=turns,
-            drift=drift,
+            branches=branches,
             answer=answer,
             stop="answer",
             components=dict(rewards or {}),
@@ -203,20 +202,17 @@ class Recorder:
             trainable=self.context.engine.trainable,
         )
 
-    def _seen(self) -> tuple[list[Node], list[Turn], list[Drift]]:
+    def _seen(self) -> tuple[list[Node], list[Turn], list[Branch]]:
         """The record without the replies that the program never saw."""
         asks = [ask for same in self._asks.values() for ask in same if ask.turns]
         again = {turn for ask in asks for earlier in ask.before for turn in earlier.turns}
         lost = {turn for turn in again | self._undelivered if not self.turns[turn].observations}
-        gone, moved = {self.turns[turn].node for turn in lost}, {-1: -1}
-        kept = [index for index in range(len(self.nodes)) if index not in gone]
-        moved |= {index: k for k, index in enumerate(kept)}
-        nodes = [msgspec.structs.replace(self.nodes[k], parent=moved[self.nodes[k].parent]) for k in kept]
+        nodes, moved = self.trajectory.without({self.turns[turn].node for turn in lost})
         left = [turn for turn in self.turns if turn.index not in lost]
         turns = [msgspec.structs.replace(turn, index=k, node=moved[turn.node]) for k, turn in enumerate(left)]
         numbers = {turn.index: k for k, turn in enumerate(left)}
-        drift = [msgspec.structs.replace(d, turn=numbers[d.turn]) for d in self.drift if d.turn not in lost]
-        return nodes, turns, drift
+        branches = [msgspec.structs.replace(b, turn=numbers[b.turn]) for b in self.branches if b.turn not in lost]
+        return nodes, turns, branches
 
     def _place(
         self, messages: list[dict[str, Any]], given: str, parser: Parser, renderer: Renderer
@@ -229,13 +225,13 @@ class Recorder:
             if not self.turns:
                 self._examples.add(key)
             edited = last >= 0 and key not in self._examples
-            return -1, renderer.start([from_openai(message, parser) for message in messages]), edited
+            return ROOT, renderer.start([from_openai(message, parser) for message in messages]), edited
         if last == len(messages) - 1:
             raise BadRequest("the conversation ends with a reply: there is nothing to reply to")
         new = [from_openai(message, parser) for message in messages[last + 1 :]]
         self._observe(turn, messages[last], new)
         node = self.turns[turn].node
-        return node, renderer.extend(self.nodes[node].token_ids, new), False
+        return node, renderer.extend(self.trajectory.nodes[node].token_ids, new), False
 
     def _observe(self, turn: int, reply: dict[str, Any], new: list[Message]) -> None:
         """Notes what followed a turn, the first time that something does."""
@@ -257,34 +253,19 @@ class Recorder:
         ]
         self.turns[turn] = msgspec.structs.replace(before, observations=new, calls=calls)
 
+    def _note_branch(self, parent: int, tokens: list[int], *, edited: bool) -> None:
+        """Notes where a request does not go on from the newest reply."""
+        newest = self.turns[-1].node if self.turns else ROOT
+        if newest not in (ROOT, parent):
+            shared = self.trajectory.shared_prefix(newest, tokens)
+            self.branches.append(Branch(turn=len(self.turns), reason="edit" if edited else "fork", at_token=shared))
+
     def _add(self, parent: int, rendered: list[int], completion: Completion, text: str, seconds: float) -> None:
         """Nodes for what was rendered (unless it is there already) and sampled, and the turn."""
-        key = (parent, tuple(rendered))
-        if key not in self._rendered:
-            self.nodes.append(Node(parent=parent, kind="prompt" if parent < 0 else "observation", token_ids=rendered))
-            self._rendered[key] = len(self.nodes) - 1
-        self.nodes.append(
-            Node(
-                parent=self._rendered[key],
-                kind="sampled",
-                token_ids=completion.token_ids,
-                logprobs=completion.logprobs,
-                versions=completion.versions,
-            )
-        )
-        node = len(self.nodes) - 1
+        node = self.trajectory.append_sampled(self.trajectory.append_rendered(parent, rendered), completion)
         self.turns.append(
             Turn(index=len(self.turns), node=node, text=text, finish=completion.finish, generate_s=seconds)
         )
-
-    def _tokens(self, node: int) -> list[int]:
-        """All tokens from the root to a node."""
-        return [token for index in path_to(self.nodes, node) for token in self.nodes[index].token_ids]
-
-    def _shared(self, tokens: list[int]) -> int:
-        """How many tokens a new branch has in common with the newest."""
-        newest = self._tokens(len(self.nodes) - 1)
-        return next((k for k, (a, b) in enumerate(zip(tokens, newest, strict=False)) if a != b), len(newest))
 
 
 def _checked(body: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -29,7 +29,7 @@ _SAME_NAME: dict[tuple[str, str], str] = {
     ("engines.embedded", "engines.embedded.forward"): "plain_pass product",
     ("engines", "engines.vllm"): "adapters launch placement transfer",
     ("episode", "config"): "limits",
-    ("episode", "rollout"): "graph session",
+    ("episode", "rollout"): "session",
     ("episode", "rollout.faults"): "budgets failures outage",
     ("rewards", "rewards.functions"): (
         "calibration code cost feedback gui length maths patch reseek retrieval sql state verifiers"
@@ -41,6 +41,7 @@ _SAME_NAME: dict[tuple[str, str], str] = {
     ),
     ("scale", "distributed"): "gateway handle process ranks ray_cluster servers worker",
     ("scale", "simulate"): "clock pipeline simulator",
+    ("types", "rollout"): "garbage",
     ("train", "train.auxiliary"): "critic reward_model",
     ("train", "train.batch"): "kl_reward model_columns truncation",
     ("train", "train.model"): "attention columns lora packing policy routers",
@@ -49,7 +50,8 @@ _SAME_NAME: dict[tuple[str, str], str] = {
 """Modules that kept their own name, by the package that they left and the one where they are."""
 
 _NEW_NAME = {
-    "episode.collector": "types.garbage",
+    "episode.graph": "types.trajectory",
+    "episode.collector": "rollout.garbage",
     "episode.runner": "rollout.player",
     "build": "rollout.builder",
     "cautions": "train.preflight.warnings",

@@ -13,9 +13,10 @@ import msgspec
 from agentrl.rewards.components import Live, OpenSandbox, Score
 from agentrl.rollout.agent import Agent
 from agentrl.rollout.context import RolloutContext
+from agentrl.rollout.conversation.recording import EpisodeEnd, Keyed
 from agentrl.rollout.faults.failures import TookTooLong, Verdict, check_answers, describe, verdict, within
 from agentrl.rollout.information_gain import AnswerScorer
-from agentrl.rollout.session import EpisodeEnd, Keyed, Session
+from agentrl.rollout.session import Session
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.store.codec import must_be_storable
 from agentrl.tools.base import Tool
@@ -117,7 +118,7 @@ class Attempt:
         self.stop = judged.stop
         if judged.status not in ("done", "truncated"):
             inside = self.session is not None and self.stage == "agent"
-            self.error = describe(error, self.session.stage if inside and self.session else self.stage)
+            self.error = describe(error, self.session.recording.stage if inside and self.session else self.stage)
         return judged
 
     async def score(self) -> None:
@@ -151,17 +152,19 @@ class Attempt:
     async def _score_gold(self) -> None:
         """Before the engine forgets the session: its cache holds all that the answers come after."""
         scorer, session, context = self._scorer(), self.session, self.context
-        if scorer is None or session is None or not session.turns:
+        if scorer is None or session is None or not session.recording.turns:
             return
         self._enter("information_gain")
         async with asyncio.timeout(context.limits.generate_s):
-            nodes, turns = session.graph.nodes, session.turns
-            session.turns = await scorer.score(context.engine, context.renderer, self.spec.task, nodes, turns)
+            record = session.recording
+            record.turns = await scorer.score(
+                context.engine, context.renderer, self.spec.task, record.trajectory, record.turns
+            )
 
     def _end_session(self) -> None:
         if self.session is not None and not self._session_ended:
             self._session_ended = True
-            self.context.engine.end_session(self.spec.id)
+            self.session.recording.end()
 
     async def _start(self, backend: Backend, spec: SandboxSpec, label: str) -> Sandbox:
         try:
@@ -204,7 +207,7 @@ class Attempt:
             judged = self.judge(error)
             task = Task.of(self.spec.task.id, "")
             nothing: dict[str, Any] = {"prompt": [], "nodes": [], "turns": [], "drift": [], "answer": None}
-            nothing |= {"tools": None, "info": {}}
+            nothing |= {"tools": None, "info": {}, "branches": [], "contexts": {}}
             episode = msgspec.structs.replace(self.episode(judged), task=task, **nothing)
         return episode, judged
 
@@ -217,14 +220,11 @@ class Attempt:
             status = "truncated"
         timings = dict(self.timings, total=time.perf_counter() - self.started)
         if session is not None:
-            timings.update(session.seconds)
+            timings.update(session.recording.seconds)
         episode = Episode(
             id=spec.id, group_id=spec.group_id, task=spec.task, iteration=spec.iteration, split=spec.split,
             attempt=self.number, status=status,
             prompt=session.opening if session else [],
-            nodes=session.graph.nodes if session else [],
-            turns=session.turns if session else [],
-            drift=session.graph.drift if session else [],
             answer=outcome.answer if outcome else None,
             stop=self.stop or (outcome.stop if outcome else ""),
             error=self.error,
@@ -234,6 +234,7 @@ class Attempt:
             trainable=self.context.engine.trainable,
             tools=session.definitions if session else None,
             info=self.info,
+            **(session.recording.fields() if session else {}),
         )  # fmt: skip
         return self.scored.onto(episode) if self.scored is not None and self.error is None else episode
 

@@ -10,9 +10,10 @@ import msgspec
 from agentrl.chat.renderer import Renderer
 from agentrl.config.credit import InformationGain
 from agentrl.types.engine import Engine
-from agentrl.types.episode import Node, Turn, path_to
+from agentrl.types.episode import Turn
 from agentrl.types.errors import CreditError
 from agentrl.types.task import Task
+from agentrl.types.trajectory import Trajectory
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class AnswerScorer:
         return whole, min(same, len(whole) - 1)
 
     async def score(
-        self, engine: Engine, renderer: Renderer, task: Task, nodes: Sequence[Node], turns: Sequence[Turn]
+        self, engine: Engine, renderer: Renderer, task: Task, trajectory: Trajectory, turns: Sequence[Turn]
     ) -> list[Turn]:
         """Returns the turns with `gold_logprob`: the mean log-probability (nats, temperature 1) of the gold answer's
         tokens before the turn, of the likeliest one if there are several gold answers.
@@ -61,14 +62,14 @@ class AnswerScorer:
         Calls the engine once per branch of the episode, with the answers of all its turns as continuations, so that
         tokens in a session's prefix cache are not recomputed.
         """
-        golds = self.golds(task)
+        golds, sampled = self.golds(task), {turn.node: turn for turn in turns}
         scored: dict[int, float] = {}
-        for branch in _branches(nodes, turns):
-            tokens = [token for node in path_to(nodes, branch[-1].node)[:-1] for token in nodes[node].token_ids]
-            starts = [sum(len(nodes[k].token_ids) for k in path_to(nodes, turn.node)[:-1]) for turn in branch]
+        for branch in trajectory.branches(list(sampled)):
+            tokens = trajectory.before(branch[-1])
             pairs = [
-                (turn, start, *self.continuation(renderer, gold, tokens[:start]))
-                for turn, start in zip(branch, starts, strict=True)
+                (sampled[node], start, *self.continuation(renderer, gold, tokens[:start]))
+                for node in branch
+                for start in [len(trajectory.before(node))]
                 for gold in golds
             ]
             found = await engine.score(tokens, [said for _, _, said, _ in pairs], [start for _, start, _, _ in pairs])
@@ -80,16 +81,3 @@ class AnswerScorer:
 
 def _is_text(answer: object) -> bool:
     return isinstance(answer, str | int | float) and not isinstance(answer, bool) and answer != ""
-
-
-def _branches(nodes: Sequence[Node], turns: Sequence[Turn]) -> list[list[Turn]]:
-    """The turns by branch: each turn once, with the last turn that continues it, in order."""
-    branches: list[list[Turn]] = []
-    done: set[int] = set()
-    for last in reversed(turns):
-        if last.node in done:
-            continue
-        on_path = set(path_to(nodes, last.node)) - done
-        branches.append([turn for turn in turns if turn.node in on_path])
-        done |= on_path
-    return branches

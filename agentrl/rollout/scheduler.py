@@ -18,10 +18,10 @@ from typing import Any, Generic, TypeVar
 
 from agentrl.config.limits import Limits
 from agentrl.rollout.faults.budgets import Budgets
+from agentrl.rollout.garbage import rare_collections
 from agentrl.rollout.groups.scorer import GroupScorer
 from agentrl.rollout.player import Player
 from agentrl.types.episode import Episode
-from agentrl.types.garbage import rare_collections
 
 Item = TypeVar("Item")
 

@@ -21,12 +21,21 @@ def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
         "turns": _mean(len(e.turns) for e in scored),
         "truncated": _mean(e.status == "truncated" for e in scored),
         "sampled_tokens": sum(e.sampled_tokens for e in scored),
+        **_branches(scored),
         **_gain_cost(scored),
         **_usage(everything),
         **_unscored(everything),
         **_other_formats(everything),
         **_gates(scored),
     }
+
+
+def _branches(episodes: list[Episode]) -> dict[str, int]:
+    """Places where a branch starts, by reason; drift by kind; contexts beside the main one. Only what there is."""
+    found = Counter(f"branches/{branch.reason}" for episode in episodes for branch in episode.branches)
+    found.update(f"drift/{drift.kind}" for episode in episodes for drift in episode.drift)
+    found["contexts"] = sum(len(episode.contexts) for episode in episodes)
+    return {name: count for name, count in sorted(found.items()) if count}
 
 
 def _mean(values: Iterable[float]) -> float | None:

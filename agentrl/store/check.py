@@ -18,7 +18,7 @@ from agentrl.store.index import blobs_of, row_of
 from agentrl.store.lock import is_held
 from agentrl.store.run_dir import RunDir
 from agentrl.store.shards import Shards
-from agentrl.types.episode import Episode, Node
+from agentrl.types.episode import MAIN, POLICY, Branch, Drift, Episode, Node
 from agentrl.types.sample import training_samples
 
 FIRST = 5
@@ -100,7 +100,8 @@ _ABOUT = {
     "exactly_once": "no episode is stored twice; in a finished run none that was planned is missing",
     "index": "the index has a row for every record, and no other",
     "graph": "parents precede their children, and every turn names the node that holds its tokens",
-    "tokens": "the trained tokens of all rows are exactly the sampled tokens",
+    "contexts": "every turn names a context, and goes on from the last one there unless a branch is noted",
+    "tokens": "each turn's sampled tokens are trained exactly once, and no other token is",
     "logprobs": "every sampled token has a log-probability, finite and at most 0",
     "versions": "the version spans of a sampled node cover it without gap or overlap",
     "rewards": "what failed has no reward, what is data and was scored has one",
@@ -271,7 +272,7 @@ def _graph(episode: Episode) -> str | None:
     for index, node in enumerate(episode.nodes):
         if not -1 <= node.parent < index:
             return f"node {index} has parent {node.parent}"
-    sampled = {index for index, _ in _sampled(episode)}
+    sampled = {index for index, node in enumerate(episode.nodes) if node.kind in ("sampled", "spoken")}
     named = [turn.node for turn in episode.turns]
     if episode.nodes and (len(set(named)) < len(named) or set(named) != sampled):
         return f"turns name nodes {named}, sampled are {sorted(sampled)}"
@@ -280,9 +281,54 @@ def _graph(episode: Episode) -> str | None:
     return None
 
 
+def _contexts(episode: Episode) -> str | None:
+    known = {MAIN, *episode.contexts}
+    unknown = next((turn for turn in episode.turns if turn.context not in known), None)
+    if unknown is not None:
+        return f"turn {unknown.index} is of the context {unknown.context!r}, which is not there"
+    if silent := episode.contexts.keys() - {turn.context for turn in episode.turns}:
+        return f"the context {min(silent)!r} has no turn"
+    for turn in episode.turns if episode.nodes else ():
+        voice = episode.contexts[turn.context].policy if turn.context != MAIN else POLICY
+        kind = "sampled" if voice == POLICY else "spoken"
+        if episode.nodes[turn.node].kind != kind:
+            return f"turn {turn.index} is of the voice {voice!r}, and its node is {episode.nodes[turn.node].kind}"
+    return _forks(episode) if episode.nodes else None
+
+
+def _forks(episode: Episode) -> str | None:
+    forks: dict[int, Drift | Branch] = {drift.turn: drift for drift in episode.drift}
+    forks |= {branch.turn: branch for branch in episode.branches}
+    count = len(episode.turns)
+    if beyond := [turn for turn in forks if not 0 <= turn < count]:
+        return f"a branch is noted at turn {beyond[0]} of {count}"
+    last: dict[str, int] = {}
+    for turn in episode.turns:
+        path = episode.path(turn.node)
+        at, before = forks.get(turn.index), last.get(turn.context)
+        prompt = sum(len(episode.nodes[node].token_ids) for node in path[:-1])
+        if at is not None and not 0 <= at.at_token <= prompt:
+            return f"turn {turn.index} branches at token {at.at_token} of a prompt of {prompt}"
+        # An agent program may go on from any earlier reply: older versions noted no reason.
+        if at is None and before is not None and before not in path and episode.split != "proxy":
+            return f"turn {turn.index} does not go on from the turn before it, and no branch is noted"
+        last[turn.context] = turn.node
+    return None
+
+
 def _tokens(episode: Episode) -> str | None:
-    trained = sum(int(row.loss_mask.sum()) for row in training_samples(episode, [0.0] * len(episode.turns)))
-    return None if trained == episode.sampled_tokens else f"{trained} trained, {episode.sampled_tokens} sampled"
+    if not episode.nodes:
+        return None
+    rows = training_samples(episode, [0.0] * len(episode.turns))
+    trained = sum(int(row.loss_mask.sum()) for row in rows)
+    if trained != episode.sampled_tokens:
+        return f"{trained} trained, {episode.sampled_tokens} sampled"
+    spans = [(turn, row.token_ids[start:end].tolist()) for row in rows for turn, start, end in row.turn_spans]
+    nodes = [(turn.index, episode.nodes[turn.node]) for turn in episode.turns]
+    sampled = [(index, node.token_ids) for index, node in nodes if node.kind == "sampled" and node.token_ids]
+    if sorted(span for span in spans if span[1]) != sorted(sampled):
+        return "the samples do not hold each turn's tokens once"
+    return None
 
 
 def _logprobs(episode: Episode) -> str | None:
@@ -319,6 +365,7 @@ def _rewards(episode: Episode) -> str | None:
 
 _OF_AN_EPISODE: dict[str, Callable[[Episode], str | None]] = {
     "graph": _graph,
+    "contexts": _contexts,
     "tokens": _tokens,
     "logprobs": _logprobs,
     "versions": _versions,

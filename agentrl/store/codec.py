@@ -69,8 +69,8 @@ def must_be_storable(episode: Episode) -> None:
 
 
 def decode_episode(line: bytes) -> Episode:
-    """The episode of a line. Values of wrong types in records from before types were checked (an answer of 42, a reward
-    of `true`) are converted.
+    """The episode of a line. What older versions wrote is converted: values of wrong types (an answer of 42, a reward
+    of `true`), and changes of the context that were called drift.
 
     Raises:
         msgspec.DecodeError: the line is not an episode.
@@ -102,7 +102,19 @@ _OF_USERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+_REASONS = {"context_edit": "rewrite", "tools": "tools"}
+"""Kinds of drift that were changes on purpose, and the reasons of branches that they are now."""
+
+
 def _as_of_today(record: Any) -> Any:
+    drift = record.get("drift", [])
+    record["drift"] = [item for item in drift if item["kind"] not in _REASONS]
+    program = record.get("split") == "proxy"
+    record["branches"] = record.get("branches", []) + [
+        {"turn": item["turn"], "at_token": item["at_token"], "reason": "edit" if program else _REASONS[item["kind"]]}
+        for item in drift
+        if item["kind"] in _REASONS
+    ]
     for path, made in _OF_USERS.items():
         *steps, last = path.split(".")
         for holder in _holders(record, steps):

@@ -19,7 +19,7 @@ from agentrl.store.group_scores import GroupScores
 from agentrl.store.shards import Location
 from agentrl.types.episode import Episode
 
-FORMAT = 4
+FORMAT = 5
 """Increased when a column changes; an index of another format is rebuilt."""
 
 
@@ -27,7 +27,7 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
     """The index row of an episode.
 
     Attributes:
-        turns: number of turns; `sampled_tokens`, `calls` and `drift` are counts, too.
+        turns: number of turns; `sampled_tokens`, `calls`, `drift`, `branches` and `contexts` are counts, too.
         malformed, unknown, refused, timeouts, raised: number of failed calls, by outcome.
         first_raised: the first exception of a tool, with its place in user code.
         duration_s: `timings["total"]`, else the sum of generation and tools.
@@ -54,6 +54,8 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
     first_raised: str | None
     sampled_tokens: int
     drift: int
+    branches: int
+    contexts: int
     duration_s: float
     created_at: float
     answer: str | None
@@ -142,6 +144,8 @@ def row_of(episode: Episode, location: Location) -> EpisodeRow:
         first_raised=next((call.raised for turn in episode.turns for call in turn.calls if call.raised), None),
         sampled_tokens=episode.sampled_tokens,
         drift=len(episode.drift),
+        branches=len(episode.branches),
+        contexts=1 + len(episode.contexts),
         duration_s=episode.timings.get("total", spent),
         created_at=episode.created_at,
         answer=episode.answer,
@@ -194,7 +198,10 @@ def _score_rows(scores: GroupScores, location: Location) -> list[ScoreRow]:
 def blobs_of(episode: Episode) -> set[str]:
     """Hashes of the blobs that an episode refers to: outputs of calls, and `blob` parts of messages (images)."""
     named = {call.blob for turn in episode.turns for call in turn.calls if call.blob}
+    openings = [context.prompt for context in episode.contexts.values()]
+    openings += [branch.messages or [] for branch in episode.branches]
     messages = [*episode.prompt, *(message for turn in episode.turns for message in turn.observations)]
+    messages += [message for opening in openings for message in opening]
     parts = (part for message in messages if isinstance(message.get("content"), list) for part in message["content"])
     return named | {part["blob"] for part in parts if isinstance(part, dict) and isinstance(part.get("blob"), str)}
 

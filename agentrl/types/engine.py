@@ -52,6 +52,10 @@ class Engine(Protocol):
     An engine that shows tools to its model itself may have a method `use_tools(session, renderer)`: it is told the
     renderer of an episode whose tools are not those of the recipe, after `begin_session` and when they change.
 
+    Every context of an episode is a session of its own. An engine that answers from a script or a record may have a
+    method `begin_context(session, task, messages, seed, *, episode, name)`, called in place of `begin_session` for
+    contexts beside the main one.
+
     Attributes:
         name: for records and messages.
         trainable: whether tokens and log-probabilities are exact, so that episodes may be trained on.

@@ -19,6 +19,13 @@ Status = Literal["done", "truncated", "infra_error", "user_error"]
 CallOutcome = Literal["ok", "error", "raised", "timeout", "unknown", "malformed"]
 
 
+MAIN = "main"
+"""The name of an episode's first conversation."""
+
+POLICY = "policy"
+"""The name of the policy that trains."""
+
+
 class VersionSpan(msgspec.Struct, frozen=True, array_like=True):
     """Tokens `start` (inclusive) to `end` (exclusive) of a node were sampled by policy `version`."""
 
@@ -33,12 +40,12 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         parent: index of the parent node, -1 for a root.
         kind: `prompt` and `observation` tokens were rendered, `sampled` tokens came from the engine and are
-            the only ones that are trained on.
+            the only ones that are trained on. `spoken` is a reply of a voice that is not trained.
         logprobs: of the sampled tokens, under the sampling temperature, natural logarithm.
     """
 
     parent: int
-    kind: Literal["prompt", "observation", "sampled"]
+    kind: Literal["prompt", "observation", "sampled", "spoken"]
     token_ids: list[int]
     logprobs: list[float] | None = None
     versions: list[VersionSpan] = []
@@ -90,6 +97,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         node: index of the node that holds the sampled tokens.
         state: anchor key of the state that the turn acted on (joined `state_key()` of the tools), None if none.
         agent: the role that spoke, for agents with several.
+        context: the conversation that it belongs to: `main`, or a name in `Episode.contexts`.
         text: the sampled text, without the token that ends the turn.
         observations: the messages that were appended after the turn.
         rewards: immediate reward components of this turn (None = never scored), before weights and gates.
@@ -116,6 +124,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gold_logprob: float | None = None
     usage: Usage | None = None
     tools: list[dict[str, Any]] | None = None
+    context: str = MAIN
 
     @property
     def valid(self) -> bool:
@@ -132,15 +141,50 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True):
-    """A place where the next prompt did not extend the tokens so far: a new branch starts there.
+    """A place where the next prompt did not extend the tokens so far, although nothing was changed on purpose.
 
     Attributes:
-        kind: `tools`: the tools changed, which the prompt describes.
+        kind: `template`: the chat template renders an earlier part of the conversation otherwise than it was;
+            `retokenisation`: the text is the same, and its tokens are others.
+        at_token: number of tokens that are the same; the new branch begins after them.
     """
 
     turn: int
-    kind: Literal["template", "retokenisation", "context_edit", "tools"]
+    kind: Literal["template", "retokenisation"]
     at_token: int
+
+
+class Branch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A place where the prompt was changed on purpose, so that a new branch starts.
+
+    Attributes:
+        reason: `rewrite`: the agent replaced the context, `summary`: by a summary of it; `tools`: the tools changed,
+            which the prompt describes. Of agent programs: `edit`: the history is not the one that was recorded; `fork`:
+            it goes on from an earlier reply than the newest, or from none.
+        at_token: number of tokens that stayed the same.
+        messages: the new context, where the agent replaced it.
+    """
+
+    turn: int
+    reason: Literal["rewrite", "summary", "tools", "edit", "fork"]
+    at_token: int
+    messages: list[Message] | None = None
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A conversation of an episode beside the main one.
+
+    Attributes:
+        role: who speaks in it.
+        prompt: messages that opened it.
+        policy: the voice that speaks; `policy` is the one that trains.
+        tools: definitions of what could be called in its first turn; None: the tools of the recipe.
+    """
+
+    role: str
+    prompt: list[Message]
+    policy: str = POLICY
+    tools: list[dict[str, Any]] | None = None
 
 
 class GateVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,6 +251,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         trainable: whether tokens and log-probabilities are those of a policy; training refuses the episode if not.
         tools: definitions of what could be called in the first turn; None: the tools of the recipe.
         info: of its environments, as they were when it ended.
+        branches: where a prompt was changed on purpose; `drift`: where it changed without that.
+        contexts: its other conversations, by name.
     """
 
     id: str
@@ -234,6 +280,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     trainable: bool = True
     tools: list[dict[str, Any]] | None = None
     info: dict[str, Any] = {}
+    branches: list[Branch] = []
+    contexts: dict[str, Context] = {}
 
     @property
     def scored(self) -> bool:
@@ -267,12 +315,17 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def leaves(self) -> list[int]:
         """Indices of the nodes that no other node extends: one branch each, in order of creation."""
-        parents = {node.parent for node in self.nodes}
-        return [index for index in range(len(self.nodes)) if index not in parents]
+        return leaves_of(self.nodes)
 
     def path(self, leaf: int) -> list[int]:
         """Node indices from the root to `leaf`."""
         return path_to(self.nodes, leaf)
+
+
+def leaves_of(nodes: Sequence[Node]) -> list[int]:
+    """Indices of the nodes that no other node extends, in order."""
+    parents = {node.parent for node in nodes}
+    return [index for index in range(len(nodes)) if index not in parents]
 
 
 def path_to(nodes: Sequence[Node], leaf: int) -> list[int]:

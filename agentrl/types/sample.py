@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agentrl.types.episode import Episode, VersionSpan
+from agentrl.types.episode import Episode, Node, VersionSpan, leaves_of, path_to
 
 
 @dataclass(frozen=True)
@@ -98,12 +99,31 @@ def with_advantages(
 
 def untrained_samples(episode: Episode) -> list[TrainingSample]:
     """The samples of an episode before it has credit: every advantage is 0."""
-    turn_of_node = {turn.node: turn.index for turn in episode.turns}
+    turns = {turn.node: turn.index for turn in episode.turns}
+    plain = partial(
+        TrainingSample,
+        episode_id=episode.id,
+        group_id=episode.group_id,
+        temperature=episode.temperature,
+        reward=episode.reward or 0.0,
+    )
+    return samples_of(episode.nodes, turns, plain)
+
+
+def samples_of(
+    nodes: Sequence[Node], turns: Mapping[int, int], sample: Callable[..., TrainingSample]
+) -> list[TrainingSample]:
+    """A sample for each branch that trains a token, without credit.
+
+    Args:
+        turns: turn by sampled node.
+        sample: makes one from its arrays.
+    """
     trained: set[int] = set()
     samples: list[TrainingSample] = []
-    for branch_id, leaf in enumerate(episode.leaves()):
-        path = episode.path(leaf)
-        length = sum(len(episode.nodes[node].token_ids) for node in path)
+    for branch_id, leaf in enumerate(leaves_of(nodes)):
+        path = path_to(nodes, leaf)
+        length = sum(len(nodes[node].token_ids) for node in path)
         ids = np.zeros(length, np.int64)
         mask = np.zeros(length, np.bool_)
         logprobs = np.zeros(length, np.float32)
@@ -111,30 +131,26 @@ def untrained_samples(episode: Episode) -> list[TrainingSample]:
         versions: list[VersionSpan] = []
         at = 0
         for index in path:
-            node = episode.nodes[index]
+            node = nodes[index]
             end = at + len(node.token_ids)
             ids[at:end] = node.token_ids
             if node.kind == "sampled" and index not in trained:
                 trained.add(index)
                 mask[at:end] = True
                 logprobs[at:end] = node.logprobs
-                spans.append((turn_of_node[index], at, end))
+                spans.append((turns[index], at, end))
                 versions += [VersionSpan(v.version, at + v.start, at + v.end) for v in node.versions]
             at = end
         if mask.any():
             samples.append(
-                TrainingSample(
-                    ids,
-                    mask,
-                    logprobs,
-                    np.zeros(length, np.float32),
-                    episode.id,
-                    episode.group_id,
-                    branch_id,
-                    episode.temperature,
-                    spans,
-                    versions,
-                    episode.reward or 0.0,
+                sample(
+                    token_ids=ids,
+                    loss_mask=mask,
+                    behaviour_logprob=logprobs,
+                    advantage=np.zeros(length, np.float32),
+                    branch_id=branch_id,
+                    turn_spans=spans,
+                    versions=versions,
                 )
             )
     return samples

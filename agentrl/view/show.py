@@ -18,7 +18,7 @@ from agentrl.store.codec import StoredCredit
 from agentrl.store.index import EpisodeRow
 from agentrl.store.rescored import Rescore
 from agentrl.store.run_dir import RunDir
-from agentrl.types.episode import CallRecord, Episode, GateVerdict, Node, Turn
+from agentrl.types.episode import MAIN, Branch, CallRecord, Episode, GateVerdict, Node, Turn
 from agentrl.types.errors import StoreError, nearest
 from agentrl.view.summary import StageSummary, summarise
 from agentrl.view.terminal import Unwrapped
@@ -90,7 +90,7 @@ def show_run(run: RunDir, **choice: Unpack[Choice]) -> Iterator[RenderableType]:
     table.add_column("episode", overflow="fold", ratio=1)
     for name, justify in [("status", "left"), ("stop", "left"), ("reward", "right"), ("turns", "right")]:
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    for name in ("tokens", "seconds", "drift"):
+    for name in ("tokens", "seconds", "branches", "drift"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("answer", overflow="ellipsis", no_wrap=True, max_width=28)
     for row in rows:
@@ -102,6 +102,7 @@ def show_run(run: RunDir, **choice: Unpack[Choice]) -> Iterator[RenderableType]:
             str(row.turns),
             str(row.sampled_tokens),
             f"{row.duration_s:.1f}",
+            str(row.branches) if row.branches else Text("-", "dim"),
             Text(str(row.drift), "yellow") if row.drift else Text("-", "dim"),
             Text(_one_line(row.answer or "")),
         )
@@ -136,8 +137,15 @@ def show_episode(
     for message in episode.prompt:
         yield _message(message)
     drift = {item.turn: item for item in episode.drift}
+    branches = {item.turn: item for item in episode.branches}
+    context = MAIN
     scale = max((abs(value) for value in credit.turn_advantages), default=0.0) if credit else 0.0
     for turn in episode.turns:
+        if turn.context != context:
+            yield from _context(episode, turn)
+            context = turn.context
+        if turn.index in branches:
+            yield from _branch(branches[turn.index])
         if turn.index in drift:
             mark = drift[turn.index]
             yield Rule(Text(f"drift: {mark.kind} at token {mark.at_token}", "yellow"), style="yellow")
@@ -158,6 +166,21 @@ def show_episode(
         yield Rule("tokens")
         for index, node in enumerate(episode.nodes):
             yield _node(index, node, decode)
+
+
+def _context(episode: Episode, turn: Turn) -> Iterator[RenderableType]:
+    """The line where another conversation goes on, and what opened it where it begins."""
+    yield Rule(Text(f"context {turn.context}", "magenta"), style="magenta")
+    first = next(each for each in episode.turns if each.context == turn.context)
+    if turn is first and (opened := episode.contexts.get(turn.context)) is not None:
+        if opened.tools is not None:
+            yield _tools("tools", opened.tools)
+        yield from map(_message, opened.prompt)
+
+
+def _branch(branch: Branch) -> Iterator[RenderableType]:
+    yield Rule(Text(f"branch: {branch.reason} at token {branch.at_token}", "blue"), style="blue")
+    yield from map(_message, branch.messages or ())
 
 
 def _check_choice(what: str, given: str | None, known: Iterable[str]) -> None:
@@ -199,6 +222,8 @@ def _summary(run: RunDir) -> Group:
         lines.append(Text.assemble(f"{summary.calls} tool calls", (told, "yellow")))
         lines += _some(summary.raised)
     lines.append(Text(f"{summary.sampled_tokens} sampled tokens  {summary.duration_s:.1f} s an episode"))
+    if summary.branches or summary.contexts:
+        lines.append(Text(f"branches in {summary.branches} episodes, several contexts in {summary.contexts}"))
     lines.append(Text(f"drift in {summary.drift} episodes", "yellow" if summary.drift else "dim"))
     if summary.failures:
         kinds = "  ".join(f"{count} {kind}" for kind, count in summary.failures.items())

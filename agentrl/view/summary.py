@@ -46,6 +46,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         sampled_tokens: over all episodes; so are `calls`, and those that came to a bad end by outcome.
         raised: of the calls whose tool raised an exception: the first one of each line of user code.
         drift: episodes in which the tokens drifted at least once.
+        branches: episodes with a branch that was meant (a rewritten context, a summary, other tools).
+        contexts: episodes with several conversations.
         failures: by kind: episodes that ended in an error, and attempts that were retried.
         first_failures: of each kind, what it said, in which stage and where in user code.
     """
@@ -62,6 +64,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     sampled_tokens: int
     duration_s: float
     drift: int
+    branches: int
+    contexts: int
     failures: dict[str, int]
     first_failures: list[str]
 
@@ -94,6 +98,8 @@ def summarise(run: RunDir) -> Summary:
         sampled_tokens=sum(row.sampled_tokens for row in rows),
         duration_s=sum(row.duration_s for row in rows) / len(rows) if rows else 0.0,
         drift=sum(row.drift > 0 for row in rows),
+        branches=sum(row.branches > 0 for row in rows),
+        contexts=sum(row.contexts > 1 for row in rows),
         failures=dict(failures.most_common()),
         first_failures=[_failure(entry) for entry in {str(e.get("kind")): e for e in reversed(told)}.values()][::-1],
     )

@@ -95,9 +95,9 @@ def test_kills_change_no_number(gate: Path) -> None:
     with RunDir.read(gate / "killed") as run:
         trained = list(run.episodes(split="train"))
     assert {tuple(t["function"]["name"] for t in episode.tools or []) for episode in trained} == {("left",), ("right",)}
-    branched = [episode for episode in trained if episode.drift]
+    branched = [episode for episode in trained if episode.branches]
     assert branched  # the demonstrations taught calls, which change the tools
-    assert {drift.kind for episode in branched for drift in episode.drift} == {"tools"}
+    assert {branch.reason for episode in branched for branch in episode.branches} == {"tools"}
     assert all(episode.info["said"] >= 0 and episode.turns[0].state == "0" for episode in trained)
     again = agentrl("reward", "killed", "--name", "again", cwd=gate).stdout
     assert "knocked" in again

@@ -17,6 +17,7 @@ from agentrl.rollout.information_gain import AnswerScorer
 from agentrl.types.episode import Episode, Node, Turn
 from agentrl.types.errors import CreditError
 from agentrl.types.task import Task
+from agentrl.types.trajectory import Trajectory
 from tests.chat.families import gemma4_thinking
 from tests.train.make import llama
 
@@ -53,7 +54,7 @@ def episode(renderer: Renderer, task: Task) -> Episode:
 
 
 async def scored_by(scorer: AnswerScorer, played: Episode, engine: TorchEngine, renderer: Renderer) -> list[Turn]:
-    return await scorer.score(engine, renderer, played.task, played.nodes, played.turns)
+    return await scorer.score(engine, renderer, played.task, Trajectory(played.nodes), played.turns)
 
 
 async def test_beliefs_equal_plain_forward_passes(renderer: Renderer, engine: TorchEngine) -> None:
@@ -142,7 +143,7 @@ async def test_an_answer_stands_behind_the_thought_that_a_prompt_opens() -> None
             asked.extend(continuations)
             return [[-1.0] * len(one) for one in continuations]
 
-    scored = await scorer.score(Engine(), renderer, task, nodes, turns)  # type: ignore[arg-type]
+    scored = await scorer.score(Engine(), renderer, task, Trajectory(nodes), turns)  # type: ignore[arg-type]
     assert [turn.gold_logprob for turn in scored] == [-1.0, -1.0]
     assert [tokenizer.decode(ids) for ids in asked] == ["It is Oslo", "\n<channel|>\n\nIt is Oslo"]
     assert [scorer.room(renderer, task, prompt) for prompt in (start, seen)] == [len(ids) for ids in asked]

@@ -59,7 +59,7 @@ def test_the_function_calling_set(folder: Path) -> None:
         system = episode.prompt[0]["content"]
         said = [message["content"] for turn in episode.turns for message in turn.observations]
         assert system == "You are a clerk. Use the tools."
-        assert not episode.drift
+        assert not episode.branches
         assert ("Then cancel it." in said) == episode.task.id.startswith("order")
     shown = agentrl("show", "runs/desk-oracle", "order0#0", cwd=folder).stdout
     assert "find_order(order: string)" in shown

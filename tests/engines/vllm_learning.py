@@ -151,7 +151,7 @@ def worst_ratio(referee: Trainer, snapshots: dict[int, dict], rows: list[Trainin
 
 def imitate(model: Any, renderer: Renderer, demos: list[Episode]) -> None:
     """Trains the model on demonstrations."""
-    samples = [Conversation.of(demo).sample(renderer) for demo in demos]
+    samples = [sample for demo in demos for sample in Conversation.of(demo).samples(renderer)]
     course = Course(samples, steps=250, batch=16, lr=2e-3, seed=0)
     deque(course.run(Trainer(model, TrainSettings())), maxlen=0)
 

@@ -127,7 +127,7 @@ def assert_same(episode: Episode) -> None:
     ]
     assert [(m["role"], m["content"]) for m in episode.prompt] == [("system", "Be brief."), ("user", "Add 1 and 2.")]
     assert [node.kind for node in episode.nodes] == ["prompt", "sampled", "observation", "sampled"]
-    assert episode.drift == []
+    assert episode.branches == []
     assert episode.components == {"reward": 1.0}
 
 

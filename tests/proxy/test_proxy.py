@@ -117,7 +117,8 @@ async def test_what_is_recorded_is_what_the_model_saw_and_said(tmp_path: Path) -
     assert episode.reward == 0.5
     assert episode.trainable
     assert len(episode.turns) == 9
-    assert [drift.kind for drift in episode.drift] == ["context_edit"]
+    reasons = [branch.reason for branch in episode.branches]
+    assert (reasons.count("edit"), set(reasons)) == (1, {"edit", "fork"})
     roots = [node for node in episode.nodes if node.parent < 0]
     assert len(roots) == 2
     rows = training_samples(episode, [1.0] * len(episode.turns))
@@ -153,7 +154,7 @@ async def test_calls_and_results_go_to_and_fro_in_the_api_s_form() -> None:
         episode = await client.end(rewards={"ok": 1.0})
     assert "add" in parrot.prompts[0]
     assert parrot.prompts[1].startswith(parrot.prompts[0] + 'I add.\n<tool_call>\n{"name": "add"')
-    assert episode.drift == []
+    assert episode.branches == []
     assert [(c.name, c.arguments, c.result) for c in episode.turns[0].calls] == [("add", {"a": 1}, "1")]
 
 
@@ -313,7 +314,7 @@ async def test_a_reply_to_a_client_that_hung_up_is_no_branch() -> None:
         assert len(client.stored) == before
 
 
-async def test_examples_in_the_first_request_are_prompt_and_not_drift() -> None:
+async def test_examples_in_the_first_request_are_prompt_and_no_edit() -> None:
     examples = [
         user("2 + 2?"),
         {"role": "assistant", "content": "4"},
@@ -326,7 +327,8 @@ async def test_examples_in_the_first_request_are_prompt_and_not_drift() -> None:
         await client.say([*examples, user("5 + 5?")])
         edited = [*examples, user("4 + 4?"), {"role": "assistant", "content": "made up"}, user("And one more?")]
         await client.say(edited)
-        assert [drift.turn for drift in (await client.end()).drift] == [3]
+        noted = [(branch.turn, branch.reason) for branch in (await client.end()).branches]
+        assert noted == [(2, "fork"), (3, "edit")]
 
 
 async def test_an_end_that_cannot_be_stored_is_refused_and_loses_nothing() -> None:

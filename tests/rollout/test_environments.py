@@ -134,7 +134,7 @@ async def test_tools_that_appear_start_a_branch_and_are_recorded(tmp_path: Path)
     names = [[tool["function"]["name"] for tool in shown or []] for shown in (episode.tools, episode.turns[1].tools)]
     assert names == [["look"], ["look", "unlock"]]
     assert episode.answer == "red"
-    assert [(drift.kind, drift.turn) for drift in episode.drift] == [("tools", 1)]
+    assert [(branch.reason, branch.turn) for branch in episode.branches] == [("tools", 1)]
     second = episode.nodes[episode.turns[1].node]
     prompt = [token for k in episode.path(second.parent) for token in episode.nodes[k].token_ids]
     renderer = context.renderer.for_tools(episode.turns[1].tools or [])
@@ -150,7 +150,7 @@ async def test_tools_that_appear_start_a_branch_and_are_recorded(tmp_path: Path)
 async def test_tools_that_prompts_do_not_describe_start_no_branch(tmp_path: Path) -> None:
     parts = make_parts(tmp_path, tools=[f"{HERE}:Rooms"], agent={"describe_tools": False})
     episode = await played(parts, Task.of("t", "Go."), finds)
-    assert (episode.answer, episode.drift, len(episode.leaves())) == ("red", [], 1)
+    assert (episode.answer, episode.branches, len(episode.leaves())) == ("red", [], 1)
     assert [tool["function"]["name"] for tool in episode.turns[1].tools or []] == ["look", "unlock"]
 
 

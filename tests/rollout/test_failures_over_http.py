@@ -22,12 +22,12 @@ from agentrl.engines.vllm.engine import NATIVE, VLLMEngine
 from agentrl.rollout.builder import Parts
 from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.faults.budgets import EngineDown
+from agentrl.rollout.garbage import rare_collections
 from agentrl.rollout.specs import missing
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from agentrl.types.errors import DeadPolicy
-from agentrl.types.garbage import rare_collections
 from agentrl.types.sample import training_samples
 from tests.rollout.world import collect, make_parts, specs
 

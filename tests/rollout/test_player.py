@@ -294,7 +294,8 @@ async def test_an_edited_context_is_a_new_branch_and_every_sampled_token_trains_
         yield Say(calls=[("end", {"answer": "z"})])
 
     episode = await play_one(make_context(parts, script))
-    assert [drift.kind for drift in episode.drift] == ["context_edit"] * 2
+    assert [branch.reason for branch in episode.branches] == ["rewrite"] * 2
+    assert episode.drift == []
     assert len(episode.leaves()) == 3
     assert trained_tokens(episode) == episode.sampled_tokens
 

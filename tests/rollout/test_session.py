@@ -196,8 +196,8 @@ class Hasty(Agent):
 @pytest.mark.parametrize(
     ("agent", "said"),
     [
-        ("Twice", "generate() was called while generate() of the same session was under way"),
-        ("Hasty", "generate() was called while run_tools() of the same session was under way"),
+        ("Twice", "generate() was called while generate() of the same context was under way"),
+        ("Hasty", "generate() was called while run_tools() of the same context was under way"),
     ],
 )
 async def test_two_things_at_once_on_one_conversation_are_refused(tmp_path: Path, agent: str, said: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from agentrl.types.episode import CallRecord, Drift, Episode, ErrorRecord, Node, Status, Turn, VersionSpan
+from agentrl.types.episode import Branch, CallRecord, Episode, ErrorRecord, Node, Status, Turn, VersionSpan
 from agentrl.types.task import Task
 
 WORDS = ["open", "the", "red", "box", "and", "look", "for", "a", "small", "key", "behind", "it", "then", "go", "north"]
@@ -72,7 +72,7 @@ def make_episode(
         "stop": "" if failed else draw.choice(["answer", "turns"]),
         "components": scores,
         "reward": None if failed else scores["found"],
-        "drift": [Drift(turn=turns - 1, kind="context_edit", at_token=24)] if branch else [],
+        "branches": [Branch(turn=turns - 1, reason="rewrite", at_token=24)] if branch else [],
         "error": ErrorRecord(kind="SandboxLost", message="gone", stage="tools") if failed else None,
         "timings": {"sandbox": 0.1, "generate": 1.5, "tools": 0.2, "total": 1.8 + draw.random()},
         "created_at": 1_790_000_000.0 + draw.random() * 1000,

@@ -8,7 +8,7 @@ from agentrl.store import RunDir, check
 from agentrl.store.group_scores import GroupScores
 from agentrl.store.rescored import Rescore
 from agentrl.store.shards import Shards
-from agentrl.types.episode import Node, VersionSpan
+from agentrl.types.episode import Branch, Context, Node, VersionSpan
 from agentrl.types.errors import StoreError
 from tests.store.make import make_episode
 
@@ -19,6 +19,19 @@ def with_node(episode, index, **change):
     return msgspec.structs.replace(episode, nodes=nodes)
 
 
+def with_turn(episode, index, **change):
+    turns = list(episode.turns)
+    turns[index] = msgspec.structs.replace(turns[index], **change)
+    return msgspec.structs.replace(episode, turns=turns)
+
+
+def swapped(turns):
+    """The first two turns name each other's tokens."""
+    nodes = [turns[1].node, turns[0].node, *(turn.node for turn in turns[2:])]
+    return [msgspec.structs.replace(turn, node=node) for turn, node in zip(turns, nodes, strict=True)]
+
+
+VOICE = {"user": Context(role="user", prompt=[], policy="user")}
 GOOD = make_episode("bad", branch=True)
 COUNT = len(GOOD.nodes[1].token_ids)
 
@@ -44,7 +57,16 @@ def test_a_sound_run_is_sound(tmp_path: Path):
     [
         ("graph", with_node(GOOD, 3, parent=7)),
         ("graph", msgspec.structs.replace(GOOD, turns=GOOD.turns[:-1])),
+        ("graph", with_turn(GOOD, 1, node=GOOD.turns[0].node)),
+        ("contexts", with_turn(GOOD, 1, context="helper")),
+        ("contexts", msgspec.structs.replace(GOOD, contexts={"helper": Context(role="helper", prompt=[])})),
+        ("contexts", with_turn(msgspec.structs.replace(GOOD, contexts=VOICE), 3, context="user")),
+        ("contexts", msgspec.structs.replace(GOOD, branches=[])),
+        ("contexts", msgspec.structs.replace(GOOD, branches=[Branch(turn=4, reason="rewrite", at_token=0)])),
+        ("contexts", msgspec.structs.replace(GOOD, branches=[Branch(turn=3, reason="rewrite", at_token=31)])),
+        ("contexts", msgspec.structs.replace(GOOD, turns=swapped(GOOD.turns))),
         ("tokens", msgspec.structs.replace(GOOD, turns=GOOD.turns[:-1])),
+        ("contexts", with_node(GOOD, 1, kind="spoken")),
         ("logprobs", with_node(GOOD, 1, logprobs=None)),
         ("logprobs", with_node(GOOD, 1, logprobs=[-0.1] * (COUNT - 1))),
         ("logprobs", with_node(GOOD, 1, logprobs=[0.5] * COUNT)),

@@ -17,6 +17,6 @@ def test_replies_behind_results_are_trained_outside_the_thought_that_the_prompt_
     renderer = Renderer(tokenizer, parser_for(FormatSettings(), tokenizer, [LOOK]), [LOOK])
     seen = [{"role": "tool", "name": "look", "content": "room 7"}]
     turns = [Said(call, seen), Said("Seven.", [])]
-    sample = Conversation("e", "g", [{"role": "user", "content": "Where?"}], turns).sample(renderer)
+    sample = Conversation("e", "g", [{"role": "user", "content": "Where?"}], turns).samples(renderer)[0]
     trained = [tokenizer.decode(sample.token_ids[begin:end].tolist()) for _, begin, end in sample.turn_spans]
     assert trained == [f"{call}<|tool_response>", "\n<channel|>\n\nSeven.<turn|>"]

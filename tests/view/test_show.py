@@ -38,7 +38,7 @@ def test_the_summary_counts(run):
     summary = summarise(run)
     assert summary.statuses == {"done": 1, "truncated": 1, "infra_error": 1}
     assert summary.splits["train"].reward == (0.5, 0.0, 1.0)
-    assert summary.drift == 1
+    assert (summary.drift, summary.branches, summary.contexts) == (0, 1, 0)
     assert summary.splits["train"].turns == 2.5
     assert summary.failures == {"SandboxLost": 1, "EngineError": 1}
     outcomes = [call.outcome for row in run.episodes() for turn in row.turns for call in turn.calls]
@@ -102,7 +102,15 @@ def test_a_run_in_which_everything_failed_says_so(tmp_path):
 
 def test_a_run_as_text(run):
     text = text_of(show_run, run)
-    for part in ("house", "3 episodes", "reward mean 0.500", "drift in 1", "1 EngineError", "train/0/c", "SandboxLost"):
+    for part in (
+        "house",
+        "3 episodes",
+        "reward mean 0.500",
+        "branches in 1 episodes",
+        "1 EngineError",
+        "train/0/c",
+        "SandboxLost",
+    ):
         assert part in text
     assert "[bold]kitchen[/bold]" in text, "what models say is not markup"
 
@@ -134,7 +142,7 @@ def test_an_episode_as_text(run):
     for turn in episode.turns:
         assert turn.text in text
         assert f"→ {turn.calls[0].name}(query=" in text
-    for part in ("system: You explore a house.", "drift: context_edit at token 24", "+0.500", "-1.000", "step -0.500"):
+    for part in ("system: You explore a house.", "branch: rewrite at token 24", "+0.500", "-1.000", "step -0.500"):
         assert part in text
     assert "gone" in text_of(show_episode, run, "c"), "why it failed"
 
@@ -160,7 +168,7 @@ def attacking(value):
     if isinstance(value, dict):
         return {attacking(key): attacking(each) for key, each in value.items()}
     if isinstance(value, msgspec.Struct):
-        own = {"id", "kind", "status", "split", "outcome", "finish", "estimator", "group_id", "blob"}  # not the agent's
+        own = {"id", "kind", "status", "split", "outcome", "finish", "estimator", "group_id", "blob", "reason"}
         fields = {name: attacking(getattr(value, name)) for name in value.__struct_fields__ if name not in own}
         return msgspec.structs.replace(value, **fields)
     return value

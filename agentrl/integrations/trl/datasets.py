@@ -22,7 +22,7 @@ IGNORED = -100
 def sft_rows(episodes: Iterable[Episode], *, min_reward: float | None = None) -> list[TrainingSample]:
     """The rows of episodes that a model sampled, for imitation.
 
-    Demonstrations of a script, whose tokens are bytes, come from `train.conversation.Conversation.sample` instead.
+    Demonstrations of a script, whose tokens are bytes, come from `train.conversation.Conversation.samples` instead.
 
     Args:
         min_reward: only episodes that earned so much; None: all that were scored.

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from agentrl.chat.renderer import Renderer
-from agentrl.types.episode import Episode
-from agentrl.types.sample import TrainingSample
+from agentrl.chat.thread import Thread
+from agentrl.types.engine import Completion
+from agentrl.types.episode import MAIN, Episode
+from agentrl.types.sample import TrainingSample, samples_of
 from agentrl.types.task import Message
+from agentrl.types.trajectory import Trajectory
 
 
 @dataclass(frozen=True)
@@ -25,12 +28,17 @@ class Said:
 
     Attributes:
         tools: definitions of the tools it could call, if they had changed.
+        opening: the prompt of the reply, if it does not go on from the reply before: the first of another context, or
+            one whose context was rewritten.
+        context: the conversation that it belongs to.
     """
 
     text: str
     observations: Sequence[Message]
     trains: bool = True
     tools: Sequence[dict[str, Any]] | None = None
+    opening: Sequence[Message] | None = None
+    context: str = MAIN
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,6 @@ class Conversation:
         id, group_id: ids of the sample's episode and group.
         place: the origin, for error messages.
         tools: definitions of the first reply's tools; None: the renderer's.
-        before: number of replies before the opening.
     """
 
     id: str
@@ -50,63 +57,70 @@ class Conversation:
     turns: Sequence[Said]
     place: str = ""
     tools: Sequence[dict[str, Any]] | None = None
-    before: int = 0
 
     @classmethod
     def of(cls, episode: Episode) -> Conversation:
-        """The conversation of an episode."""
-        turns = [Said(turn.text, turn.observations, tools=turn.tools) for turn in episode.turns]
-        return cls(episode.id, episode.group_id, episode.prompt, turns, f"episode {episode.id}", episode.tools)
+        """The conversations of an episode, as one: turns of other contexts have openings of their own."""
+        return cls(episode.id, episode.group_id, episode.prompt, _said(episode), f"episode {episode.id}", episode.tools)
 
     def texts(self) -> Iterator[str]:
         """The text of each message, to train a tokenizer."""
         yield from (str(message["content"]) for message in self.opening)
         for turn in self.turns:
+            yield from (str(message["content"]) for message in turn.opening or ())
             yield turn.text
             yield from (str(message["content"]) for message in turn.observations)
 
     def samples(self, renderer: Renderer, reward: float = 0.0) -> list[TrainingSample]:
-        """The samples that train the replies: one, and another from every reply on before which the tools changed."""
-        return [piece.sample(renderer, reward) for piece in self._pieces()]
-
-    def _pieces(self) -> Iterator[Conversation]:
-        borders = [k for k, turn in enumerate(self.turns) if turn.tools is not None and k > 0]
-        for begin, end in pairwise([0, *borders, len(self.turns)]):
-            earlier = [
-                message
-                for turn in self.turns[:begin]
-                for message in ({"role": "assistant", "content": turn.text}, *turn.observations)
-            ]
-            tools = self.turns[begin].tools if begin else self.tools
-            opening, turns = [*self.opening, *earlier], self.turns[begin:end]
-            yield replace(self, opening=opening, turns=turns, tools=tools, before=begin)
-
-    def sample(self, renderer: Renderer, reward: float = 0.0) -> TrainingSample:
-        """The sample that trains the replies with advantage 1, all under the tools of the first.
+        """The samples that train the replies with advantage 1: one for each branch.
 
         Args:
             reward: the reward of the episode; for a preference loss, its label.
         """
-        renderer = renderer if self.tools is None else renderer.for_tools(list(self.tools))
-        ids = renderer.start(self.opening)
-        mask = [False] * len(ids)
-        spans = []
+        trajectory, turns = Trajectory(), dict[int, int]()
+        threads: dict[str, _Told] = {}
         for index, turn in enumerate(self.turns):
-            said = renderer.demonstrate(turn.text, ids)
-            if turn.trains:
-                spans.append((self.before + index, len(ids), len(ids) + len(said)))
-            ids, mask = ids + said, mask + [turn.trains] * len(said)
-            if index < len(self.turns) - 1:
-                seen = renderer.extend(said, turn.observations)
-                ids, mask = ids + seen, mask + [False] * len(seen)
-        return TrainingSample(
-            token_ids=np.array(ids, np.int64),
-            loss_mask=np.array(mask, np.bool_),
-            behaviour_logprob=np.zeros(len(ids), np.float32),
-            advantage=np.array(mask, np.float32),
-            episode_id=self.id,
-            group_id=self.group_id,
-            branch_id=self.before,
-            turn_spans=spans,
-            reward=reward,
-        )
+            if turn.context not in threads:
+                first = replace(turn, opening=turn.opening or self.opening, tools=turn.tools or self.tools)
+                threads[turn.context] = _Told(Thread(trajectory), renderer)
+                turns[threads[turn.context].tell(first)] = index
+            else:
+                turns[threads[turn.context].tell(turn)] = index
+        plain = partial(TrainingSample, episode_id=self.id, group_id=self.group_id, reward=reward)
+        found = samples_of(trajectory.nodes, turns, plain)
+        return [replace(sample, advantage=sample.loss_mask.astype(np.float32)) for sample in found]
+
+
+@dataclass
+class _Told:
+    """One of the conversations, while it is retold."""
+
+    thread: Thread
+    renderer: Renderer
+
+    def tell(self, turn: Said) -> int:
+        """Adds a reply and what followed it; the node of the reply."""
+        if turn.opening is not None or turn.tools is not None:
+            self.thread.restart(turn.opening)
+        if turn.tools is not None:
+            self.renderer = self.renderer.for_tools(list(turn.tools))
+        prompt = self.thread.prompt(self.renderer)
+        ids = self.renderer.demonstrate(turn.text, prompt.tokens)
+        said = Completion(token_ids=ids, logprobs=[0.0] * len(ids), finish="stop", versions=[])
+        node = self.thread.reply(prompt, said, turn.text, trained=turn.trains)
+        self.thread.add(turn.observations)
+        return node
+
+
+def _said(episode: Episode) -> list[Said]:
+    openings = {branch.turn: branch.messages for branch in episode.branches}
+    begun = {MAIN}
+    told = []
+    for turn in episode.turns:
+        opening, tools = openings.get(turn.index), turn.tools
+        if turn.context not in begun:
+            begun.add(turn.context)
+            context = episode.contexts[turn.context]
+            opening, tools = context.prompt, context.tools
+        told.append(Said(turn.text, turn.observations, tools=tools, opening=opening, context=turn.context))
+    return told

@@ -65,13 +65,13 @@ def test_messages_train_every_reply(tmp_path: Path) -> None:
     )
     first, second = conversations(path, PARSER, "sft.jsonl")
     assert (first.id, second.id) == ("data:1", "data:3")
-    assert shown(first.sample(RENDERER)) == (
+    assert shown(first.samples(RENDERER)[0]) == (
         "<|im_start|>system\nBrief.<|im_end|>\n<|im_start|>user\n2+2?<|im_end|>\n<|im_start|>assistant\n[4<|im_end|>]\n"
         "<|im_start|>user\n3+3?<|im_end|>\n<|im_start|>assistant\n[6<|im_end|>]"
     )
-    assert shown(second.sample(RENDERER)).endswith("<|im_start|>assistant\n[ho<|im_end|>]")
+    assert shown(second.samples(RENDERER)[0]).endswith("<|im_start|>assistant\n[ho<|im_end|>]")
     assert [*first.texts()] == ["Brief.", "2+2?", "4", "3+3?", "6"]
-    sample = first.sample(RENDERER)
+    sample = first.samples(RENDERER)[0]
     assert sample.advantage.tolist() == sample.loss_mask.astype(float).tolist()
     assert [span[0] for span in sample.turn_spans] == [0, 1]
 
@@ -89,8 +89,8 @@ def test_a_reply_of_weight_0_is_only_read(tmp_path: Path) -> None:
         },
     )
     (one,) = conversations(path, PARSER, "sft.jsonl")
-    assert shown(one.sample(RENDERER)).count("[") == 1
-    assert shown(one.sample(RENDERER)).endswith("[d<|im_end|>]")
+    assert shown(one.samples(RENDERER)[0]).count("[") == 1
+    assert shown(one.samples(RENDERER)[0]).endswith("[d<|im_end|>]")
     assert "weight" not in str(one.opening)
 
 
@@ -130,7 +130,7 @@ def test_preferences_share_their_prompt(tmp_path: Path) -> None:
         ("data:3", "data:3", 0.0),
     ]  # fmt: skip
     # A reply that both share belongs to the prompt: it is read and not learned.
-    texts = [shown(each.sample(RENDERER)) for each, _ in found]
+    texts = [shown(each.samples(RENDERER)[0]) for each, _ in found]
     assert texts[2].endswith("[yes<|im_end|>]")
     assert texts[3].count("[") == 1
     assert "hm<|im_end|>\n" in texts[3]

@@ -108,7 +108,7 @@ def test_a_policys_own_tokens_are_kept(tmp_path: Path) -> None:
     assert sample.token_ids[sample.loss_mask].tolist() == [*b"well", 257]
     assert (sample.temperature, sample.reward, sample.behaviour_logprob.any()) == (1.0, 1.0, False)
     assert sample.advantage[sample.loss_mask].tolist() == [1.0] * 5
-    again = Conversation.of(played).sample(RENDERER, 1.0)
+    again = Conversation.of(played).samples(RENDERER, 1.0)[0]
     assert np.array_equal(again.token_ids, sample.token_ids)
 
 

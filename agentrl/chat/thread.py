@@ -1,0 +1,72 @@
+"""A thread: the tokens of one conversation in a trajectory.
+
+Sessions and demonstrations make their prompts here. A prompt extends the last reply by what was said since; where it
+cannot (the context was rewritten, the tools changed), it starts a branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from agentrl.chat.renderer import Renderer
+from agentrl.types.engine import Completion
+from agentrl.types.task import Message
+from agentrl.types.trajectory import ROOT, Trajectory
+
+
+class Prompt(NamedTuple):
+    """The next prompt.
+
+    Attributes:
+        node: where it ends.
+        tokens: all of it.
+        branched_at: where it starts a branch: the number of tokens that it has in common with what was before.
+    """
+
+    node: int
+    tokens: list[int]
+    branched_at: int | None
+
+
+class Thread:
+    """One conversation: its messages, and the nodes of its prompts and replies.
+
+    Attributes:
+        messages: all of them, replies included.
+    """
+
+    def __init__(self, trajectory: Trajectory) -> None:
+        self.trajectory = trajectory
+        self.messages: list[Message] = []
+        self._last = self._base = ROOT  # The node of the last reply; the one that the next prompt extends.
+        self._unread: list[Message] = []  # What no prompt holds yet: after the base, or everything.
+
+    def restart(self, messages: Sequence[Message] | None = None) -> None:
+        """The next prompt is rendered whole: `messages` in place of what was there, or the same under other tools."""
+        if messages is not None:
+            self.messages[:] = map(dict, messages)
+        self._base, self._unread = ROOT, list(self.messages)
+
+    def add(self, messages: Sequence[Message]) -> None:
+        """Messages after the last reply. They are rendered for the next prompt: what nobody reads is not recorded."""
+        self.messages.extend(map(dict, messages))
+        self._unread.extend(messages)
+
+    def prompt(self, renderer: Renderer) -> Prompt:
+        """The prompt of the next reply."""
+        nodes, base = self.trajectory.nodes, self._base
+        if base == ROOT:
+            tokens = renderer.start(self._unread)
+            shared = None if self._last == ROOT else self.trajectory.shared_prefix(self._last, tokens)
+            return Prompt(self.trajectory.append_whole(self._last, tokens), tokens, shared)
+        if self._unread:
+            base = self.trajectory.append_rendered(base, renderer.extend(nodes[base].token_ids, self._unread))
+        return Prompt(base, self.trajectory.tokens(base), None)
+
+    def reply(self, prompt: Prompt, completion: Completion, text: str, *, trained: bool = True) -> int:
+        """Records a reply to the last prompt; its node."""
+        self._last = self._base = self.trajectory.append_sampled(prompt.node, completion, trained=trained)
+        self._unread = []
+        self.messages.append({"role": "assistant", "content": text})
+        return self._last

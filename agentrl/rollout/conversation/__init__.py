@@ -1,0 +1,1 @@
+"""Conversations of an episode: turns, tool calls, prompts, and what is recorded of them."""

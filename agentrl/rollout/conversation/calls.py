@@ -1,0 +1,137 @@
+"""Runs the tool calls of a reply: what came back, as records and results."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from agentrl.chat.formats.parser import ParsedCall, ParseFault, Reply
+from agentrl.config.limits import Limits
+from agentrl.rollout.faults.failures import check_answers
+from agentrl.tools.base import ToolResult
+from agentrl.tools.methods import ToolMethod
+from agentrl.types import values
+from agentrl.types.episode import CallRecord
+from agentrl.types.errors import InfraError, ToolError, asked_to_stop, described, place_of
+
+if TYPE_CHECKING:
+    from agentrl.types.sandbox import Sandbox
+
+T = TypeVar("T")
+
+
+@dataclass
+class CallRunner:
+    """Runs the calls of one episode.
+
+    Attributes:
+        put_blob: keeps an output that is cut, returns its hash.
+    """
+
+    limits: Limits
+    sandbox: Sandbox | None
+    put_blob: Callable[[bytes], str] | None
+    _locks: dict[int, asyncio.Lock] = field(default_factory=dict)
+
+    async def run(self, reply: Reply, methods: Mapping[str, ToolMethod]) -> tuple[list[CallRecord], list[ToolResult]]:
+        """Calls of one tool instance in the order in which they were written, those of different tools side by side.
+
+        Faults of the reply are recorded as calls, too.
+        """
+        calls = [self._call_in_turn(k, call, methods) for k, call in enumerate(reply.calls)]
+        pairs = [await calls[0]] if len(calls) == 1 else await _together(calls)
+        faults = [_unread(k, fault) for k, fault in enumerate(reply.errors)]
+        return [*faults, *(record for record, _ in pairs)], [result for _, result in pairs]
+
+    async def _call_in_turn(
+        self, index: int, call: ParsedCall, methods: Mapping[str, ToolMethod]
+    ) -> tuple[CallRecord, ToolResult]:
+        """Runs a call, after the earlier ones of the same instance unless the tool allows them side by side."""
+        method = methods.get(call.name)
+        if method is None or method.owner.parallel:
+            return await self._call(index, call, methods)
+        async with self._locks.setdefault(id(method.owner), asyncio.Lock()):
+            return await self._call(index, call, methods)
+
+    async def _call(
+        self, index: int, call: ParsedCall, methods: Mapping[str, ToolMethod]
+    ) -> tuple[CallRecord, ToolResult]:
+        started = time.perf_counter()
+        method = methods.get(call.name)
+        outcome: Any = "ok"
+        raised = ""
+        if method is None:
+            outcome = "unknown"
+            result = ToolResult(f"Error: there is no tool {call.name!r}; tools: {', '.join(methods)}")
+        else:
+            try:
+                async with asyncio.timeout(method.owner.timeout_s) as deadline:
+                    result = await method.call(call.arguments)
+            except ToolError as error:
+                outcome, result = "error", ToolResult(f"Error: {values.said(error)}")
+            except InfraError:
+                raise
+            except BaseException as error:
+                if asked_to_stop(error):
+                    raise
+                if isinstance(error, TimeoutError) and deadline.expired():
+                    await check_answers(self.sandbox)
+                    outcome, message = "timeout", f"took longer than {method.owner.timeout_s:g} s"
+                    result = ToolResult(f"Error: {call.name} {message}")
+                else:
+                    kind, message = type(error).__name__, values.said(error)
+                    outcome, result = "raised", ToolResult(f"Error: {call.name}: {kind}: {message}")
+                    raised = described(kind, message, place_of(error))
+            if result.rewards is not None:
+                given = values.rewards(result.rewards, method.place)
+                result = ToolResult(result.text, result.done, result.answer, given)  # a subclass may be built otherwise
+        text, dropped = cut_middle(result.text, self.limits.observation_chars)
+        blob = self.put_blob(result.text.encode(errors="replace")) if dropped and self.put_blob else None
+        record = CallRecord(
+            id=call.id or f"call_{index}",
+            name=call.name,
+            arguments=call.arguments,
+            outcome=outcome,
+            result=text,
+            duration_s=time.perf_counter() - started,
+            raised=raised,
+            dropped=dropped,
+            blob=blob,
+        )
+        return record, result
+
+
+def _unread(index: int, fault: ParseFault) -> CallRecord:
+    return CallRecord(
+        id=f"fault_{index}",
+        name=fault.tool,
+        arguments={},
+        outcome="unknown" if fault.tool else "malformed",
+        foreign=fault.foreign,
+        result=f"Error: {fault.message}",
+        duration_s=0.0,
+    )
+
+
+async def _together(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of calls that run side by side. If one fails, the others are cancelled, and have ended."""
+    tasks = [asyncio.create_task(call) for call in calls]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def cut_middle(text: str, limit: int) -> tuple[str, int]:
+    """`text` cut to about `limit` characters, head and tail kept, and the number of characters dropped."""
+    if len(text) <= limit:
+        return text, 0
+    head = limit * 2 // 3
+    tail = limit - head
+    dropped = len(text) - limit
+    return f"{text[:head]}\n[... {dropped} characters dropped ...]\n{text[-tail:]}", dropped

@@ -1,0 +1,374 @@
+"""A conversation of the policy: what an agent drives, turn by turn."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from agentrl.chat.formats.parser import Reply
+from agentrl.chat.renderer import Renderer
+from agentrl.chat.thread import Thread
+from agentrl.config.limits import Limits
+from agentrl.rollout.conversation.calls import cut_middle
+from agentrl.rollout.conversation.offer import Offer
+from agentrl.rollout.conversation.recording import EpisodeEnd, Recording, SessionMisused
+from agentrl.rollout.faults.failures import within
+from agentrl.tools.base import Observation, Tool, ToolResult
+from agentrl.tools.methods import ToolMethod
+from agentrl.tools.voice import answer_of, voices
+from agentrl.types import values
+from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling
+from agentrl.types.episode import MAIN, POLICY, Branch, CallRecord, Context, Turn
+from agentrl.types.errors import EngineError
+from agentrl.types.seeds import derive_seed
+from agentrl.types.task import Message, Task
+
+if TYPE_CHECKING:
+    from agentrl.types.sandbox import Sandbox
+
+
+class Conversation:
+    """Messages, their tokens, and the tools that may be called in them.
+
+    Args:
+        name: `main`, or what its context is called.
+        role: who speaks in it.
+        policy: the voice that speaks.
+
+    Attributes:
+        opening: the messages before the first reply.
+        turns: its own turns so far.
+        outcome: set by `finish`; who drives the conversation should return then.
+    """
+
+    def __init__(
+        self, recording: Recording, offer: Offer, name: str = MAIN, role: str = "agent", policy: str = POLICY
+    ) -> None:
+        self.recording, self._offer = recording, offer
+        self.name, self.role, self.policy = name, role, policy
+        self.opening: list[Message] = []
+        self.turns: list[Turn] = []
+        self.outcome: EpisodeEnd | None = None
+        self._thread = Thread(recording.trajectory)
+        self._branch = Branch(turn=0, reason="tools", at_token=0)  # Why the next prompt starts one, if it does.
+        self._under_way = ""
+        recording.join(name, self)
+
+    @property
+    def id(self) -> str:
+        """Of the episode."""
+        return self.recording.id
+
+    @property
+    def engine_session(self) -> str:
+        """The session of the engine: those of one episode have different prefixes."""
+        return self.id if self.name == MAIN else f"{self.id}@{self.name}"
+
+    @property
+    def messages(self) -> list[Message]:
+        """A copy of the conversation so far, the sampled replies included."""
+        return self._thread.messages
+
+    @property
+    def task(self) -> Task:
+        return self.recording.task
+
+    @property
+    def engine(self) -> Engine:
+        return self.recording.engine
+
+    @property
+    def sandbox(self) -> Sandbox | None:
+        return self.recording.calls.sandbox
+
+    @property
+    def limits(self) -> Limits:
+        return self.recording.limits
+
+    @property
+    def seed(self) -> int:
+        """Of the episode."""
+        return self.recording.seed
+
+    @property
+    def max_turns(self) -> int:
+        return self.recording.max_turns
+
+    @property
+    def tools(self) -> list[Tool]:
+        """The tool instances of the episode, opened."""
+        return self._offer.box.instances
+
+    @property
+    def methods(self) -> dict[str, ToolMethod]:
+        """What the model may call now."""
+        return self._offer.methods
+
+    @property
+    def renderer(self) -> Renderer:
+        return self._offer.renderer
+
+    @property
+    def sampling(self) -> Sampling:
+        return self._offer.sampling
+
+    @property
+    def definitions(self) -> list[dict[str, Any]] | None:
+        """Of the tools that could be called at first; None: those of the recipe."""
+        return self._offer.definitions
+
+    def begin(self, messages: list[Message], shown: Sequence[Message] = ()) -> None:
+        """Opens the conversation. It is rendered for the first reply: until then, `say` adds to it.
+
+        Args:
+            shown: what the environments open with, checked.
+        """
+        self._open([*values.messages(messages, "the opening"), *shown])
+
+    async def generate(self, *, agent: str | None = None) -> Reply:
+        """One model turn.
+
+        Args:
+            agent: the role that speaks; default: the role of the conversation.
+
+        Raises:
+            LimitReached: no turn or no token is left; the episode ends as truncated.
+            EngineError: the engine failed or took longer than `limits.generate_s`.
+            SessionMisused: another `generate` or `run_tools` of this conversation is under way.
+        """
+        self._alone("generate()")
+        try:
+            with self.recording.turn() as number:
+                return await self._generate(number, self.role if agent is None else values.text(agent))
+        finally:
+            self._under_way = ""
+
+    async def _generate(self, number: int, agent: str) -> Reply:
+        recording = self.recording
+        self._read_tools()
+        prompt = self._thread.prompt(self.renderer)
+        if len(prompt.tokens) + recording.reserve(prompt.tokens) >= self.engine.max_context:
+            raise ContextOverflow(f"{len(prompt.tokens)} tokens, the engine takes {self.engine.max_context}")
+        state = recording.state()
+        started = time.perf_counter()
+        completion = await self._sampled(prompt.tokens)
+        seconds = time.perf_counter() - started
+        recording.seconds["generate"] += seconds
+        text, reply = self.renderer.read(prompt.tokens, completion.token_ids, list(self.methods))
+        turn = Turn(
+            index=number,
+            node=self._thread.reply(prompt, completion, text),
+            text=text,
+            finish=completion.finish,
+            state=state,
+            agent=agent,
+            generate_s=seconds,
+            usage=completion.usage,
+            tools=self._offer.changed,
+            context=self.name,
+        )
+        self._offer.changed = None
+        at = prompt.branched_at
+        recording.place(number, self.turns, turn, None if at is None else _with_token(self._branch, at))
+        return reply
+
+    async def _sampled(self, prompt: list[int]) -> Completion:
+        sampling = msgspec.structs.replace(
+            self.sampling,
+            stop_token_ids=tuple(self.renderer.stop_token_ids),
+            seed=derive_seed(self.recording.seed, "turn", *self._named, len(self.turns)),
+        )
+        self.recording.stage = "generate"
+        try:
+            async with asyncio.timeout(self.limits.generate_s):
+                completion = await self.engine.generate(prompt, sampling, self.engine_session)
+        except TimeoutError:
+            raise EngineError(
+                f"no completion within {self.limits.generate_s:g} s", remedy="raise limits.generate_s"
+            ) from None
+        self.recording.stage = "agent"
+        return completion
+
+    async def run_tools(self, reply: Reply) -> list[ToolResult]:
+        """Runs the calls of the last turn and appends what came back.
+
+        Calls of one tool instance run in the order in which they were written, those of different tools side by side.
+
+        Malformed calls, unknown tools, exceptions of tools and timeouts become observations for the model; only
+        `InfraError`, rewards that are no numbers and cancellation go up. The other calls are then cancelled.
+
+        Raises:
+            SessionMisused: another `generate` or `run_tools` of this conversation is under way.
+        """
+        self._alone("run_tools()")
+        try:
+            started, self.recording.stage = time.perf_counter(), "tools"
+            records, results = await self.recording.calls.run(reply, self.methods)
+            self._observe(records, time.perf_counter() - started, results)
+            self.recording.stage = "agent"
+        finally:
+            self._under_way = ""
+        for result in results:
+            if result.done and self.outcome is None:
+                self.finish("answer" if result.answer is not None else "tool", result.answer)
+        return results
+
+    async def respond(self, reply: Reply) -> Observation | None:
+        """Asks the environments, in order, what follows a reply without a tool call, and appends the first answer.
+
+        Returns:
+            None if none of them answers: the reply is the final one.
+
+        Raises:
+            TookTooLong: an environment did not answer within its `timeout_s`.
+            SessionMisused: another `generate`, `run_tools` or `respond` of this conversation is under way.
+        """
+        asked = voices(self._offer.box.environments)
+        if not asked:
+            return None
+        self._alone("respond()")
+        started, self.recording.stage = time.perf_counter(), "tools"
+        try:
+            for voice in asked:
+                name = type(voice).__name__
+                async with within(voice.timeout_s, f"{name}.respond", f"timeout_s of {name}", self.sandbox):
+                    said = await answer_of(voice, reply)
+                if said is not None:
+                    self._hear(said, time.perf_counter() - started)
+                    return said
+            return None
+        finally:
+            self._under_way, self.recording.stage = "", "agent"
+
+    def say(self, text: str, *, role: str = "user") -> None:
+        """Appends a message that no tool produced, for example a hint of the agent.
+
+        Before the first reply it belongs to the opening.
+        """
+        message = values.message({"role": role, "content": text}, "what was said")
+        if self.turns:
+            self._note([message])
+        else:
+            self._open([*self.opening, message])
+
+    def rewrite(self, messages: list[Message], *, reason: Literal["rewrite", "summary"] = "rewrite") -> None:
+        """Replaces the context (summary, dropped turns): a new branch starts.
+
+        Before the first reply it replaces the opening, and there is no branch.
+        """
+        checked = values.messages(messages, "the new context")
+        if self.turns:
+            self._thread.restart(checked)
+            self._branch = Branch(turn=0, reason=reason, at_token=0, messages=checked)
+        else:
+            self._open(checked)
+
+    def reward(self, **components: float) -> None:
+        """Adds immediate reward components to the last turn; to those of the same name, also of its tools.
+
+        Raises:
+            ValueRefused: one is no finite number (bools, and scalars of NumPy and torch, are).
+            SessionMisused: there is no turn yet.
+        """
+        if not self.turns:
+            raise SessionMisused("reward() belongs to a turn, and there is none yet", remedy="call it after generate()")
+        self._add_rewards(values.rewards(components, "session.reward"))
+
+    def finish(self, stop: str = "answer", answer: str | None = None) -> None:
+        """Ends the conversation; who drives it should return. An answer that is no text becomes it (42 -> "42")."""
+        self.outcome = EpisodeEnd(stop, answer)
+
+    def _alone(self, what: str) -> None:
+        """A conversation goes on from where it is: what two calls at once sampled would not be what is recorded."""
+        if self._under_way:
+            raise SessionMisused(
+                f"{what} was called while {self._under_way} of the same context was under way",
+                place=f"episode {self.id}",
+                remedy="await one after the other; several replies to one prompt are several episodes of a group",
+            )
+        self._under_way = what
+
+    def _open(self, messages: list[Message]) -> None:
+        """The opening: no reply has been sampled yet."""
+        self.opening = messages
+        self._thread.restart(messages)
+
+    def _read_tools(self) -> None:
+        """What may be called in the turn to come. If prompts describe it and it changed, a new branch starts."""
+        described = self.renderer.tools
+        if not self._offer.read(first=not self.turns):
+            return
+        self._tell_engine()
+        if self.turns and self.renderer.tools != described:
+            self._thread.restart()
+            self._branch = Branch(turn=0, reason="tools", at_token=0)
+
+    def begin_engine(self) -> None:
+        """Tells the engine that the conversation starts."""
+        seed = derive_seed(self.recording.seed, *self._named) if self._named else self.recording.seed
+        begin = getattr(self.engine, "begin_context", None)
+        if self._named and begin is not None:
+            begin(self.engine_session, self.task, self.messages, seed, episode=self.id, name=self.name)
+        else:
+            self.engine.begin_session(self.engine_session, self.task, self.messages, seed)
+        if self.definitions is not None:
+            self._tell_engine()
+
+    def record(self) -> Context:
+        """What the episode's record says of it."""
+        return Context(role=self.role, prompt=self.opening, policy=self.policy, tools=self.definitions)
+
+    @property
+    def _named(self) -> tuple[str, ...]:
+        """For seeds: those of the main conversation have no name in them."""
+        return () if self.name == MAIN else ("context", self.name)
+
+    def _tell_engine(self) -> None:
+        if (use_tools := getattr(self.engine, "use_tools", None)) is not None:
+            use_tools(self.engine_session, self.renderer)
+
+    def _hear(self, said: Observation, seconds: float) -> None:
+        given = values.rewards(said.rewards, "respond")
+        text, _ = cut_middle(said.text, self.limits.observation_chars)
+        self._add_rewards(given)
+        self._note([{"role": said.role, "content": text}], seconds=seconds)
+        if said.done and self.outcome is None:
+            self.finish("answer" if said.answer is not None else "tool", said.answer)
+
+    def _observe(self, records: list[CallRecord], seconds: float, results: list[ToolResult]) -> None:
+        messages: list[Message] = [
+            {
+                "role": "tool",
+                "name": record.name if record.valid else "error",
+                "tool_call_id": record.id,
+                "content": record.result,
+            }
+            for record in records
+        ]
+        for result in results:
+            self._add_rewards(result.rewards or {})
+        self._note(messages, records, seconds)
+
+    def _add_rewards(self, given: dict[str, float]) -> None:
+        last = self.turns[-1]
+        self.turns[-1] = msgspec.structs.replace(last, rewards=values.added(last.rewards, given))
+
+    def _note(self, messages: list[Message], calls: Sequence[CallRecord] = (), seconds: float = 0.0) -> None:
+        """What followed the last turn, for the record and for the next prompt."""
+        last = self.turns[-1]
+        self.turns[-1] = msgspec.structs.replace(
+            last,
+            calls=[*last.calls, *calls],
+            observations=[*last.observations, *messages],
+            tools_s=last.tools_s + seconds,
+        )
+        self.recording.seconds["tools"] += seconds
+        self._thread.add(messages)
+
+
+def _with_token(branch: Branch, at_token: int) -> Branch:
+    return msgspec.structs.replace(branch, at_token=at_token)

@@ -1,0 +1,182 @@
+"""The recording of an episode: what all its conversations share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from agentrl.config.limits import Limits
+from agentrl.rollout.conversation.calls import CallRunner
+from agentrl.rollout.faults.failures import LimitReached
+from agentrl.types import values
+from agentrl.types.engine import Engine
+from agentrl.types.episode import MAIN, Branch, Context, Drift, Episode, Turn
+from agentrl.types.errors import AgentRLError
+from agentrl.types.task import Task
+from agentrl.types.trajectory import Trajectory
+
+
+class Keyed(Protocol):
+    """What knows the state of the episode: an agent, a tool."""
+
+    def state_key(self) -> Any:
+        """The state that the next turn acts on."""
+        ...
+
+
+class Recorded(Protocol):
+    """A conversation, for its record."""
+
+    @property
+    def engine_session(self) -> str:
+        """Of the engine."""
+        ...
+
+    def record(self) -> Context:
+        """What it is, and what opened it."""
+        ...
+
+
+class SessionMisused(AgentRLError):
+    """An agent asked for what a conversation cannot do."""
+
+
+@dataclass(frozen=True)
+class EpisodeEnd:
+    """How an agent ended its episode. An answer that is no text becomes it."""
+
+    stop: str
+    answer: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stop", values.text(self.stop))
+        if self.answer is not None:
+            object.__setattr__(self, "answer", values.text(self.answer))
+
+
+class Recording:
+    """Tokens, turns and limits of one episode.
+
+    Args:
+        reserve: tokens that a prompt must leave free.
+        keyed: those that know the state that a turn acts on, where credit reads it.
+
+    Attributes:
+        stage: what the episode does now, for errors: `agent`, `generate` or `tools`.
+    """
+
+    def __init__(
+        self,
+        id: str,
+        task: Task,
+        engine: Engine,
+        calls: CallRunner,
+        *,
+        max_turns: int,
+        seed: int,
+        reserve: Callable[[Sequence[int]], int],
+        keyed: Sequence[Keyed],
+    ) -> None:
+        self.id, self.task, self.engine, self.calls = id, task, engine, calls
+        self.max_turns, self.seed, self.reserve = max_turns, seed, reserve
+        self.trajectory = Trajectory()
+        self.stage = "agent"
+        self.seconds = {"generate": 0.0, "tools": 0.0}
+        self._keyed = keyed
+        self._begun = 0
+        self._under_way: set[int] = set()
+        self._placed: dict[int, tuple[list[Turn], int]] = {}
+        self._forks: dict[int, Drift | Branch] = {}
+        self._conversations: dict[str, Recorded] = {}
+
+    @property
+    def limits(self) -> Limits:
+        return self.calls.limits
+
+    @contextmanager
+    def turn(self) -> Iterator[int]:
+        """A turn begins: its number in the order in which turns begin.
+
+        Raises:
+            LimitReached: no turn is left.
+        """
+        if len(self._placed) + len(self._under_way) >= self.max_turns:
+            raise LimitReached("turns")
+        number, self._begun = self._begun, self._begun + 1
+        self._under_way.add(number)
+        try:
+            yield number
+        finally:
+            self._under_way.discard(number)
+
+    def join(self, name: str, conversation: Recorded) -> None:
+        """A conversation of the episode.
+
+        Raises:
+            SessionMisused: another one has this name.
+        """
+        if name in self._conversations:
+            raise SessionMisused(
+                f"there is a context {name!r} already", place=f"episode {self.id}", remedy="give each a name of its own"
+            )
+        self._conversations[name] = conversation
+
+    def place(self, number: int, own: list[Turn], turn: Turn, fork: Drift | Branch | None) -> None:
+        """Appends a turn to those of its conversation, and remembers its place among all."""
+        own.append(turn)
+        self._placed[number] = own, len(own) - 1
+        if fork is not None:
+            self._forks[number] = fork
+
+    def take(self, episode: Episode, own: list[Turn]) -> None:
+        """Takes what was recorded elsewhere, in place of what there is: the turns become `own`."""
+        self.trajectory = Trajectory(episode.nodes)
+        self._begun, own[:] = len(episode.turns), episode.turns
+        self._placed = {k: (own, k) for k in range(len(own))}
+        self._forks = {branch.turn: branch for branch in episode.branches}
+        self._forks |= {drift.turn: drift for drift in episode.drift}
+        self.seconds["generate"] = episode.timings["generate"]
+
+    def fields(self) -> dict[str, Any]:
+        """What an episode holds of it."""
+        turns, numbers = self.turns, {number: k for k, number in enumerate(sorted(self._placed))}
+        forks = [_with(self._forks[number], "turn", numbers[number]) for number in sorted(self._forks)]
+        spoken = {turn.context for turn in turns} - {MAIN}
+        return {
+            "nodes": self.trajectory.nodes,
+            "turns": turns,
+            "drift": [fork for fork in forks if isinstance(fork, Drift)],
+            "branches": [fork for fork in forks if isinstance(fork, Branch)],
+            "contexts": {name: each.record() for name, each in self._conversations.items() if name in spoken},
+        }
+
+    def end(self) -> None:
+        """Tells the engine that none of the conversations goes on."""
+        for conversation in self._conversations.values():
+            self.engine.end_session(conversation.engine_session)
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The turns of all conversations, in the order in which they began."""
+        return [_with(own[at], "index", k) for k, (own, at) in enumerate(self._in_order())]
+
+    @turns.setter
+    def turns(self, turns: Sequence[Turn]) -> None:
+        for (own, at), turn in zip(self._in_order(), turns, strict=True):
+            own[at] = turn
+
+    def _in_order(self) -> list[tuple[list[Turn], int]]:
+        return [self._placed[number] for number in sorted(self._placed)]
+
+    def state(self) -> str | None:
+        """The state that the next turn acts on."""
+        keys = [(each, key) for each in self._keyed if (key := each.state_key()) is not None]
+        return "|".join(values.state_key(key, type(each).__name__) for each, key in keys) if keys else None
+
+
+def _with(record: Any, field: str, number: int) -> Any:
+    return record if getattr(record, field) == number else msgspec.structs.replace(record, **{field: number})

@@ -1,0 +1,104 @@
+"""The token graph of an episode: the only place that builds it.
+
+A node owns the tokens that one step added; a branch is a path from a root to a leaf. A prompt is a node's path, so
+sampled tokens are never tokenised again. Sessions, the proxy and demonstrations record into a `Trajectory`; information
+gain reads one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+import msgspec
+
+from agentrl.types.engine import Completion
+from agentrl.types.episode import Node, path_to
+
+ROOT = -1
+"""The parent of every root."""
+
+
+class Trajectory:
+    """The nodes of an episode so far.
+
+    Attributes:
+        nodes: append-only. A node's parent has a smaller index.
+    """
+
+    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+        self.nodes = list(nodes)
+        self._children: dict[int, list[int]] = {}
+        for index, node in enumerate(self.nodes):
+            self._children.setdefault(node.parent, []).append(index)
+
+    def append_rendered(self, at: int, token_ids: Sequence[int]) -> int:
+        """The node with the tokens of messages after `at` (`ROOT`: a prompt of its own), made unless it is there."""
+        node = Node(parent=at, kind="prompt" if at == ROOT else "observation", token_ids=list(token_ids))
+        known = next((k for k in self._children.get(at, ()) if self.nodes[k] == node), None)
+        return self._append(node) if known is None else known
+
+    def append_whole(self, last: int, token_ids: Sequence[int]) -> int:
+        """The node where a prompt of exactly `token_ids` ends.
+
+        It goes on from the last node of the path to `last` up to which the tokens are the same.
+        """
+        at, have = ROOT, 0
+        for index in self.path(last):
+            end = have + len(self.nodes[index].token_ids)
+            if self.nodes[index].token_ids != token_ids[have:end]:
+                break
+            at, have = index, end
+        return self.append_rendered(at, token_ids[have:]) if have < len(token_ids) else at
+
+    def append_sampled(self, at: int, completion: Completion, *, trained: bool = True) -> int:
+        """A new node with what an engine sampled after `at`. `trained`: whether it is of the policy that trains."""
+        sampled = Node(
+            parent=at,
+            kind="sampled" if trained else "spoken",
+            token_ids=completion.token_ids,
+            logprobs=completion.logprobs,
+            versions=completion.versions,
+        )
+        return self._append(sampled)
+
+    def path(self, at: int) -> list[int]:
+        """The nodes from the root to `at`; none to `ROOT`."""
+        return path_to(self.nodes, at)
+
+    def tokens(self, at: int) -> list[int]:
+        """All tokens from the root to the end of `at`."""
+        return [token for index in self.path(at) for token in self.nodes[index].token_ids]
+
+    def before(self, at: int) -> list[int]:
+        """All tokens before a node: of a sampled one, its prompt."""
+        return self.tokens(self.nodes[at].parent)
+
+    def shared_prefix(self, at: int, token_ids: Sequence[int]) -> int:
+        """How many tokens the path to `at` and `token_ids` have in common at their beginning."""
+        own = self.tokens(at)
+        return next(
+            (k for k, (a, b) in enumerate(zip(own, token_ids, strict=False)) if a != b), min(len(own), len(token_ids))
+        )
+
+    def branches(self, ends: Sequence[int]) -> list[list[int]]:
+        """The nodes `ends` by branch, in order: each once, with the last of them that continues it."""
+        branches: list[list[int]] = []
+        done: set[int] = set()
+        for last in reversed(ends):
+            if last not in done:
+                on_path = set(self.path(last)) - done
+                branches.append([end for end in ends if end in on_path])
+                done |= on_path
+        return branches
+
+    def without(self, gone: Collection[int]) -> tuple[list[Node], dict[int, int]]:
+        """The nodes but `gone` (which nothing continues), and the new index of each."""
+        kept = [index for index in range(len(self.nodes)) if index not in gone]
+        moved = {ROOT: ROOT} | {index: k for k, index in enumerate(kept)}
+        nodes = [msgspec.structs.replace(self.nodes[k], parent=moved[self.nodes[k].parent]) for k in kept]
+        return nodes, moved
+
+    def _append(self, node: Node) -> int:
+        self.nodes.append(node)
+        self._children.setdefault(node.parent, []).append(len(self.nodes) - 1)
+        return len(self.nodes) - 1
