@@ -65,7 +65,9 @@ def rescore(
             raise RecipeError("names no recipe", place=str(path), remedy="agentrl reward RUN --recipe R")
         resolved = given_recipe(asked, overrides)
         rewards = _rewards(resolved)
-        described = json.loads(resolved.model_dump_json(include={"rewards", "gate"}))
+        described = json.loads(resolved.model_dump_json(include={"rewards", "gate", "reward_of"}))
+        if described["reward_of"] is None:  # scores of earlier versions do not mention it
+            del described["reward_of"]
         described["code"] = {component.name: _code(component) for component in rewards.components}
         rows = [row for row in stored.rows() if row.id.startswith(prefix)]
         left_out = _left_out(rows, path)
@@ -85,7 +87,7 @@ def rescore(
 
 def _rewards(recipe: Recipe) -> RewardSet:
     specs = {key: settings.spec for key, settings in recipe.rewards.items()}
-    rewards = RewardSet.from_recipe(specs, recipe.base, recipe.gate)
+    rewards = RewardSet.from_recipe(specs, recipe.base, recipe.gate, recipe.reward_of)
     if not rewards.components:
         raise RecipeError("the recipe has no rewards", place="rewards")
     return rewards
@@ -182,9 +184,11 @@ def _comparison(episodes: list[Episode], scores: dict[str, Rescore], rewards: Re
 
 
 def _values(scores: list[Any], name: str) -> list[float | None]:
-    """A component of every episode: its outcome, or the sum over its turns."""
+    """A component of every episode that it scores: its outcome, or the sum over its turns."""
     values: list[float | None] = []
     for components, turns, _ in scores:
+        if name not in components and not any(name in turn for turn in turns):
+            continue
         scored = [turn[name] for turn in turns if turn.get(name) is not None]
         values.append(components.get(name) if name in components else sum(scored) if scored else None)
     return values

@@ -31,6 +31,7 @@ _WHY = {
     "tools": "the run would mix episodes with different tools",
     "sandbox": "the run would mix episodes in different sandboxes",
     "rewards": "the run would mix episodes scored by different rules",
+    "reward_of": "the run would mix episodes scored by different rules",
     "gate": "the run would mix episodes scored by different rules",
     "credit": "the run would mix updates with different credit",
     "model": "the run would mix tokens of different policies",
@@ -46,6 +47,7 @@ _WHY = {
 # Commands that score or credit stored episodes again, without new rollouts.
 _AGAIN = {
     "rewards.": "agentrl reward {path} --recipe RECIPE scores its episodes by the new rewards",
+    "reward_of": "agentrl reward {path} --recipe RECIPE scores its episodes by the new rewards",
     "gate": "agentrl reward {path} --recipe RECIPE scores its episodes by the new gates",
     "credit.": "agentrl credit {path} --estimator NAME --set KEY=VALUE credits its episodes by the new rule",
 }

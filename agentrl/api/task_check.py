@@ -32,9 +32,10 @@ def check_tasks(parts: Parts) -> list[str]:
     sources = [tasks]
     if recipe.eval is not None and recipe.eval.tasks is not None:
         sources.append(load_tasks(recipe.eval.tasks, recipe.base, recipe.seed))
-    for task in tasks.tasks:
-        for component in parts.rewards.components:
+    for task in (task for source in sources for task in source.tasks):
+        for component in parts.rewards.of(task).components:
             component.check_task(task)
+    for task in tasks.tasks:
         if parts.answer_scorer is not None:
             parts.answer_scorer.golds(task)
     if recipe.train is not None:

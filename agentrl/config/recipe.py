@@ -18,7 +18,7 @@ from agentrl.config.engine import EngineSettings
 from agentrl.config.limits import Limits
 from agentrl.config.model import ModelSettings
 from agentrl.config.old_keys import renewed
-from agentrl.config.rewards import Gate, RewardSettings
+from agentrl.config.rewards import Gate, RewardRoute, RewardSettings
 from agentrl.config.scale import ScaleSettings
 from agentrl.config.sections import MAY_CHANGE, PlugIn, Section, Short, alone, misplaced
 from agentrl.config.stages import PreferenceStage, SftStage, StopSettings
@@ -145,6 +145,7 @@ class RlStage(Section):
     agent: AgentSettings | None = None
     tools: list[ToolSettings] | None = None
     rewards: dict[str, RewardSettings] | None = None
+    reward_of: RewardRoute | None = None
     gate: list[Gate] | None = None
     credit: CreditSettings | None = None
     information_gain: InformationGain | None = None
@@ -208,6 +209,9 @@ class Recipe(Section):
     )
     sandbox: SandboxSettings = Field(default_factory=SandboxSettings)
     rewards: dict[str, RewardSettings] = Field({}, description="Reward components by name.")
+    reward_of: RewardRoute | None = Field(
+        None, description="The field of task.data that names the components of a task; default: all score every task."
+    )
     gate: list[Gate] = Field([], description="Components that must reach a threshold before other components count.")
     credit: CreditSettings = Field(default_factory=lambda: CreditSettings(use="grpo"))
     information_gain: InformationGain | None = Field(

@@ -1,4 +1,4 @@
-"""The sections `rewards` and `gate` of a recipe."""
+"""The sections `rewards`, `reward_of` and `gate` of a recipe."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from agentrl.config.sections import PlugIn, Section, alone
+from agentrl.config.sections import PlugIn, Section, Short, alone
 
 
 class Noise(Section):
@@ -82,6 +82,18 @@ class RewardSettings(PlugIn):
         """The settings in the form that `RewardSet.from_recipe` takes."""
         named = {"use": self.use, "weight": self.weight, "required": self.required, "then": self.then}
         return {**self.settings, **named}
+
+
+class RewardRoute(Section, Short):
+    """Which components score a task: those that a field of its data names."""
+
+    field: str = Field(description="The field of task.data that names one component, or a list of them.")
+    always: list[str] = Field([], description="Components that score every task.")
+
+    @classmethod
+    def spelled_out(cls, value: Any) -> Any:
+        """A name alone is the field."""
+        return alone(value, "field")
 
 
 class Gate(Section):

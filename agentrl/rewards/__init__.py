@@ -5,7 +5,8 @@ A component is a function. The names of its parameters select its inputs (`task`
 returns a number, a list with one entry per turn, or None for "not scored", which is not 0.0.
 """
 
-from agentrl.rewards.components import RewardError, RewardSet, Score
+from agentrl.rewards.components import RewardError, RewardSet
 from agentrl.rewards.declare import Scored, reward
+from agentrl.rewards.score import Score
 
 __all__ = ["RewardError", "RewardSet", "Score", "Scored", "reward"]

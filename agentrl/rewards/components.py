@@ -7,7 +7,7 @@ import inspect
 import math
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pydantic import TypeAdapter, ValidationError
 
-from agentrl.config.rewards import Gate, Step
+from agentrl.config.rewards import Gate, RewardRoute, Step
 from agentrl.registry.settings import in_words
 from agentrl.rewards.declare import About, Cost, Scored, about, scores_turns
 from agentrl.rewards.gate import check_gates, judge_gates
 from agentrl.rewards.registry import OF_EPISODE, REWARDS
+from agentrl.rewards.routes import check_route, components_of
+from agentrl.rewards.score import Live, Score
 from agentrl.rewards.steps import Values, apply
 from agentrl.sandbox.toolbox.wire import NulByte
 from agentrl.types.episode import Episode, GateVerdict
@@ -39,60 +41,6 @@ _STEPS = TypeAdapter(list[Step])
 
 class RewardError(AgentRLError):
     """A reward component raised, or returned a value that is not a reward."""
-
-
-@dataclass(frozen=True)
-class Score:
-    """The score of an episode.
-
-    Attributes:
-        components: outcome components by name; None: not scored.
-        total: weighted, gated sum of the outcome components; None if the episode could not be scored.
-        turns: the components of each turn, including those of tools.
-        turn_totals: weighted, gated sum of each turn; None while `pending`.
-        pending: components that score the group of the episode, once all of it has ended: until then no total.
-        gates: the verdict of each gate.
-        notes: the reason for a value, by component.
-    """
-
-    components: dict[str, float | None] = field(default_factory=dict)
-    total: float | None = None
-    turns: list[dict[str, float | None]] = field(default_factory=list)
-    turn_totals: list[float | None] = field(default_factory=list)
-    pending: list[str] = field(default_factory=list)
-    gates: list[GateVerdict] = field(default_factory=list)
-    notes: dict[str, str] = field(default_factory=dict)
-
-    def onto(self, episode: Episode) -> Episode:
-        """The episode with this score instead of its earlier one."""
-        turns = [
-            msgspec.structs.replace(turn, rewards=rewards, reward=total)
-            for turn, rewards, total in zip(episode.turns, self.turns, self.turn_totals, strict=True)
-        ]
-        return msgspec.structs.replace(
-            episode,
-            components=self.components,
-            reward=self.total,
-            pending=self.pending,
-            turns=turns,
-            gates=self.gates,
-            notes=self.notes,
-        )
-
-
-@dataclass(frozen=True)
-class Live:
-    """What an episode leaves beside its sandbox.
-
-    Attributes:
-        env: its first environment, still open.
-        tools: all of its tools.
-        info: of its environments.
-    """
-
-    env: Any = None
-    tools: Sequence[Any] = ()
-    info: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -276,9 +224,16 @@ class RewardSet:
 
     components: tuple[Component, ...]
     gates: tuple[Gate, ...] = ()
+    route: RewardRoute | None = None
 
     @classmethod
-    def from_recipe(cls, rewards: Mapping[str, Any], base: Path = Path(), gates: Sequence[Gate] = ()) -> RewardSet:
+    def from_recipe(
+        cls,
+        rewards: Mapping[str, Any],
+        base: Path = Path(),
+        gates: Sequence[Gate] = (),
+        route: RewardRoute | None = None,
+    ) -> RewardSet:
         """Loads the functions and checks their settings.
 
         Args:
@@ -286,6 +241,7 @@ class RewardSet:
                 Without `use`, the built-in of the component's name is used. Weight 0 records the value only.
             base: the folder that `./task.py` is relative to.
             gates: the gates in order of priority.
+            route: which components score a task; None: all score every task.
 
         Raises:
             RecipeError: a function or setting does not exist, no component has a weight, or a gate names no component.
@@ -297,8 +253,29 @@ class RewardSet:
                 place="rewards",
                 remedy="give at least one of them a weight",
             )
-        check_gates(gates, [component.name for component in components])
-        return cls(components, tuple(gates))
+        names = [component.name for component in components]
+        check_gates(gates, names)
+        if route is not None:
+            check_route(route, names)
+        return cls(components, tuple(gates), route)
+
+    def of(self, task: Task) -> RewardSet:
+        """The components that score a task, with the gates on them.
+
+        Raises:
+            TaskError: the task does not say which, or none of them has a weight.
+        """
+        if self.route is None:
+            return self
+        chosen = components_of(task, self.route, [component.name for component in self.components])
+        components = tuple(component for component in self.components if component.name in chosen)
+        if not any(component.weight for component in components):
+            raise TaskError(
+                f"no component with a weight scores it: {', '.join(sorted(chosen))}",
+                place=f"task {task.id}",
+                remedy=f"name another in data {self.route.field!r}, or add it to reward_of.always",
+            )
+        return RewardSet(components, tuple(gate for gate in self.gates if gate.on in chosen))
 
     @property
     def of_group(self) -> tuple[Component, ...]:
@@ -337,7 +314,10 @@ class RewardSet:
 
         Raises:
             RewardError, AgentRLError: as `Component`.
+            TaskError: as `of`.
         """
+        if self.route is not None:
+            return await self.of(task).score(task, episode, sandbox, open_sandbox, live)
         alone = [component for component in self.components if not component.of_group]
         found: dict[str, Values] = {}
         notes: dict[str, str] = {}

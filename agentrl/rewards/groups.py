@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
-from agentrl.rewards.components import Component, RewardError, RewardSet, Score
+from agentrl.rewards.components import Component, RewardError, RewardSet
 from agentrl.rewards.declare import Scored
+from agentrl.rewards.score import Score
 from agentrl.rewards.steps import Values, apply
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError, asked_to_stop, place_of
@@ -33,6 +34,7 @@ async def score_group(rewards: RewardSet, group: Sequence[Episode]) -> list[Scor
         AgentRLError: a function raised it.
     """
     names = {component.name for component in rewards.of_group}
+    rewards = rewards.of(group[0].task)
     members = [_without(episode, names) for episode in group]
     found = [_own_values(rewards, episode) for episode in members]
     notes = [dict(episode.notes) for episode in members]

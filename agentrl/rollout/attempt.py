@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from agentrl.rewards.components import Live, OpenSandbox, Score
+from agentrl.rewards.components import OpenSandbox
+from agentrl.rewards.score import Live, Score
 from agentrl.rollout.agent import Agent
 from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.conversation.recording import EpisodeEnd, Keyed

@@ -210,7 +210,7 @@ def build(recipe: Recipe, *, own_tools: bool = False) -> Parts:
     """
     tools = _tool_set(recipe)
     rewards = RewardSet.from_recipe(
-        {name: settings.spec for name, settings in recipe.rewards.items()}, recipe.base, recipe.gate
+        {name: settings.spec for name, settings in recipe.rewards.items()}, recipe.base, recipe.gate, recipe.reward_of
     )
     parts = Parts(
         recipe=recipe,

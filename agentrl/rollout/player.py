@@ -102,7 +102,7 @@ def check_expected(context: RolloutContext, specs: Sequence[EpisodeSpec]) -> Non
 
     Raises:
         CreditError: a task has no gold answer, and the recipe scores gold answers.
-        TaskError: a task names a tool or a key of the sandbox that does not exist.
+        TaskError: a task names a tool, a reward component or a key of the sandbox that does not exist.
         StoreError: the replayed run lacks an episode.
     """
     if isinstance(context.engine, ReplayEngine):
@@ -112,6 +112,7 @@ def check_expected(context: RolloutContext, specs: Sequence[EpisodeSpec]) -> Non
             context.tools.part(spec.task)
         if spec.task.sandbox is not None:
             context.specs.of(spec.task)
+        context.rewards.of(spec.task)
     if context.answer_scorer is not None:
         for spec in specs:
             context.answer_scorer.golds(spec.task)

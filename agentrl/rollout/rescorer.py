@@ -9,7 +9,8 @@ from functools import partial
 import msgspec
 
 from agentrl.config.limits import Limits
-from agentrl.rewards.components import Component, Live, OpenSandbox, RewardSet
+from agentrl.rewards.components import Component, OpenSandbox, RewardSet
+from agentrl.rewards.score import Live
 from agentrl.rewards.steps import Values
 from agentrl.rollout.faults.failures import describe
 from agentrl.rollout.faults.outage import Outage
@@ -71,7 +72,8 @@ class Rescorer:
     async def _scored(self, episode: Episode, bare: Episode) -> Episode:
         found: dict[str, Values] = {}
         notes: dict[str, str] = {}
-        for component in self._rewards.components:
+        rewards = self._rewards.of(episode.task)
+        for component in rewards.components:
             if component.of_group:
                 continue
             if (gone := component.live_need) is not None:
@@ -82,7 +84,7 @@ class Rescorer:
             found[component.name], note = await component(episode.task, bare, None, fresh, live)
             if note:
                 notes[component.name] = note
-        return self._rewards.withheld(self._rewards.combine(bare, found, notes)).onto(bare)
+        return rewards.withheld(rewards.combine(bare, found, notes)).onto(bare)
 
     def _open_sandbox(self, task: Task) -> OpenSandbox | None:
         if self._backend is None:

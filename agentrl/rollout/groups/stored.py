@@ -37,7 +37,8 @@ class StoredGroups:
         scores = self._run.group_scores(ids[0]) if ids else None
         if scores is not None and {score.episode_id for score in scores.scores} == set(ids):
             return []
-        return in_order(self._run.episodes(ids))
+        members = in_order(self._run.episodes(ids))
+        return members if any(member.pending for member in members) else []
 
     def add(self, group_id: str, members: Sequence[Episode]) -> None:
         """Stores the scores of a group."""

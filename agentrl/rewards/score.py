@@ -1,0 +1,65 @@
+"""The score of an episode, and what reward functions may look at beside its record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from agentrl.types.episode import Episode, GateVerdict
+
+
+@dataclass(frozen=True)
+class Score:
+    """The score of an episode.
+
+    Attributes:
+        components: outcome components by name; None: not scored.
+        total: weighted, gated sum of the outcome components; None if the episode could not be scored.
+        turns: the components of each turn, including those of tools.
+        turn_totals: weighted, gated sum of each turn; None while `pending`.
+        pending: components that score the group of the episode, once all of it has ended: until then no total.
+        gates: the verdict of each gate.
+        notes: the reason for a value, by component.
+    """
+
+    components: dict[str, float | None] = field(default_factory=dict)
+    total: float | None = None
+    turns: list[dict[str, float | None]] = field(default_factory=list)
+    turn_totals: list[float | None] = field(default_factory=list)
+    pending: list[str] = field(default_factory=list)
+    gates: list[GateVerdict] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    def onto(self, episode: Episode) -> Episode:
+        """The episode with this score instead of its earlier one."""
+        turns = [
+            msgspec.structs.replace(turn, rewards=rewards, reward=total)
+            for turn, rewards, total in zip(episode.turns, self.turns, self.turn_totals, strict=True)
+        ]
+        return msgspec.structs.replace(
+            episode,
+            components=self.components,
+            reward=self.total,
+            pending=self.pending,
+            turns=turns,
+            gates=self.gates,
+            notes=self.notes,
+        )
+
+
+@dataclass(frozen=True)
+class Live:
+    """What an episode leaves beside its sandbox.
+
+    Attributes:
+        env: its first environment, still open.
+        tools: all of its tools.
+        info: of its environments.
+    """
+
+    env: Any = None
+    tools: Sequence[Any] = ()
+    info: Mapping[str, Any] = field(default_factory=dict)
