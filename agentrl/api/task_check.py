@@ -14,6 +14,8 @@ from agentrl.rollout.builder import Parts
 from agentrl.sandbox.registry import BACKENDS
 from agentrl.sandbox.task_specs import TaskSpecs
 from agentrl.types.errors import AgentRLError, TaskError
+from agentrl.types.parts.content import image_parts
+from agentrl.types.parts.intake import BLIND, Images, cannot_see
 from agentrl.types.sandbox import Backend
 from agentrl.types.task import Task
 
@@ -43,7 +45,9 @@ def check_tasks(parts: Parts) -> list[str]:
         curriculum = Curriculum(load_parts(recipe.curriculum, recipe.base, recipe.scripts), seed=0, iterations=1)
         curriculum.draw(tasks, len(tasks), recipe.train.group_size, recipe.agent.max_turns, iteration=0)
     renderer = parts.renderer(ByteTokenizer())
-    renderer.start(tasks.at(0).instruction)
+    for source in sources:
+        _check_images(parts, source)
+    renderer.start(_with_images(parts, tasks.at(0)).instruction)
     names = dict.fromkeys(definition["function"]["name"] for definition in parts.definitions)
     for source in sources:
         names |= dict.fromkeys(_check_tools(parts, renderer, source))
@@ -58,8 +62,22 @@ def _check_tools(parts: Parts, renderer: Renderer, source: TaskSource) -> Iterat
             definitions = parts.tools.check(task)
         if task.tools is not None:
             with _named(task):
-                renderer.for_tools(definitions).start(task.instruction)
+                renderer.for_tools(definitions).start(_with_images(parts, task).instruction)
         yield from (definition["function"]["name"] for definition in definitions)
+
+
+def _check_images(parts: Parts, source: TaskSource) -> None:
+    """Reads the images of all tasks, and refuses them where the recipe's model would be shown them and cannot see."""
+    recipe = parts.recipe
+    for task in source.tasks:
+        with _named(task):
+            shown = any(image_parts(_with_images(parts, task).instruction))
+        if shown and recipe.model is not None and recipe.engine.use in BLIND:
+            raise cannot_see(recipe.engine.use, f"engine.use (task {task.id!r})")
+
+
+def _with_images(parts: Parts, task: Task) -> Task:
+    return task.with_images(Images(None, parts.recipe.limits).take)
 
 
 def _check_sandboxes(parts: Parts, tasks: Sequence[Task]) -> None:

@@ -12,14 +12,17 @@ import copy
 import json
 import re
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from agentrl.chat.formats.parser import Parser, Reply
+from agentrl.chat.processor import Processor, as_template_content, expanded
 from agentrl.chat.recognise import called_message, writes_calls_of
 from agentrl.chat.stand_ins import MARK, PROBE, REPLY, STAND_IN, USER, result
 from agentrl.chat.template import KEEP_TURNS
 from agentrl.chat.tokenizer import CALL_ENDS, Tokenizer, break_up, control_pattern
 from agentrl.types.errors import RecipeError, RenderError
+from agentrl.types.parts.content import image_parts, joined
 from agentrl.types.task import Message
 
 KEPT = 64
@@ -58,6 +61,7 @@ class Renderer:
         self, tokenizer: Tokenizer, parser: Parser, tools: Sequence[dict[str, Any]], *, describe: bool = True
     ) -> None:
         self.tokenizer, self.parser = tokenizer, parser
+        self.processor: Processor | None = getattr(tokenizer, "processor", None)
         self.describe, self.tools = describe, list(tools) if describe else []
         self._by_tools: dict[str, Renderer] = {}
         self.notes: list[str] = []
@@ -82,7 +86,8 @@ class Renderer:
         self.stop_token_ids = self._stops()
         written = {text for text in tokenizer.controls if text in scaffold}
         ends = {close.end for close in (*self._closes, *([self._call_close] if self._call_close else []))}
-        self._untrusted = control_pattern(tokenizer.special | written | ends)
+        seen = {self.processor.placeholder} if self.processor else set()
+        self._untrusted = control_pattern(tokenizer.special | written | ends | seen)
         names = {token: text for text, token in tokenizer.controls.items()}
         self._stop_texts = {token: names[token] for token in self.stop_token_ids if token in names}
         stops = set(self._stop_texts.values())
@@ -128,11 +133,11 @@ class Renderer:
         text = self._opening_text(messages)
         head, end, rest = text.partition(self._end_text)
         if not end:
-            return self._encode(text, after="")
+            return self._with_images(self._encode(text, after=""), messages)
         # Episodes begin with the same system message and tools: tokenised once. `check` compares with the whole.
         if self._head is None or self._head[0] != head:
             self._head = head, self._encode(head + end, after="")
-        return self._head[1] + self._encode(rest, after=self._end_text)
+        return self._with_images(self._head[1] + self._encode(rest, after=self._end_text), messages)
 
     def extend(self, sampled_ids: Sequence[int], new_messages: Sequence[Message]) -> list[int]:
         """The tokens to append after a sampled reply: its end if it has none, the new messages, the generation prompt.
@@ -144,19 +149,21 @@ class Renderer:
         last = self._stop_texts.get(sampled_ids[-1], "") if sampled_ids else ""
         # A reply that calls may end with the turn at once, where others end with a token of their own first (Cohere's).
         ended = close.text if last == close.end else close.text + last
-        return self._encode(text.removeprefix(ended) if last else text, after=close.end)
+        ids = self._encode(text.removeprefix(ended) if last else text, after=close.end)
+        return self._with_images(ids, new_messages)
 
     def opened_by(self, prompt: Sequence[int]) -> str:
         """The mark of a thought that a prompt leaves open, which belongs to the reply; "" if it opens none.
 
         Prompts may differ in that (Gemma 4's, after a result and not at the beginning).
         """
-        last = next(filter(None, map(self._stripped, reversed(prompt[-16:]))), "")
+        prompt = [token for token in prompt[-16:] if token >= 0]  # images open no thought
+        last = next(filter(None, map(self._stripped, reversed(prompt))), "")
         mark = self.parser.thought[0]
         # Nearly always the last word of the generation prompt settles it. A part of a character ("\ufffd") does not.
         if not (mark.endswith(last) or last.endswith((mark, "\ufffd"))):
             return ""
-        return self._opened_in(self.tokenizer.decode(prompt[-16:]))
+        return self._opened_in(self.tokenizer.decode(prompt))
 
     def _stripped(self, token: int) -> str:
         """The text of a token by itself, without the blanks behind it."""
@@ -193,7 +200,7 @@ class Renderer:
             return list(messages)
         about = self.parser.instructions(self.tools)
         if messages and messages[0]["role"] == "system":
-            first = {**messages[0], "content": f"{messages[0]['content']}\n\n{about}"}
+            first = {**messages[0], "content": joined(messages[0]["content"], f"\n\n{about}")}
             return [first, *messages[1:]]
         return [{"role": "system", "content": about}, *messages]
 
@@ -292,17 +299,13 @@ class Renderer:
         return self.tokenizer.render(self._adapt(safe), tools, generation)
 
     def _safe(self, index: int, message: Message) -> Message:
-        content = message["content"]
-        if not isinstance(content, str):
-            raise RenderError(
-                f"the content of a message is a {type(content).__name__}, not text",
-                place=f"message {index} ({message['role']})",
-                remedy="write it as a string",
-            )
+        place = f"message {index} ({message['role']})"
+        content = as_template_content(message["content"], self.processor, self.tokenizer.name, place)
+        message = {**message, "content": content}
         pattern = self._untrusted
         if message["role"] == "assistant":
             pattern = self._turn_ends
-            if self._calls_as_keys and "tool_calls" not in message:
+            if self._calls_as_keys and "tool_calls" not in message and isinstance(content, str):
                 message = {**message, **self.parser.message(content)}
         return {**message, **{key: _broken_up(message[key], pattern) for key in _TEXTS & message.keys()}}
 
@@ -310,27 +313,29 @@ class Renderer:
         """Messages of roles that the template does not know become part of a user message, as Qwen does it; so do
         results of a reply without a call where the template answers calls only."""
         how, long_ids = self._results
-        if how == "plain" and self._system_role and not long_ids:
+        shown = any(m["role"] == "tool" and not isinstance(m["content"], str) for m in messages)
+        if how == "plain" and self._system_role and not long_ids and not (shown and not self._results_take_images):
             return messages
         adapted: list[Message] = []
         for message in messages:
             role, content = message["role"], message["content"]
             before = adapted[-1] if adapted else {"role": ""}
             answers = how == "plain" or (how == "calls" and ("tool_calls" in before or before["role"] == "tool"))
+            answers = answers and (isinstance(content, str) or self._results_take_images)
             if role == "tool" and not answers:
-                role, content = "user", f"<tool_response>\n{content}\n</tool_response>"
+                role, content = "user", joined("<tool_response>\n", content, "\n</tool_response>")
             elif role == "tool" and long_ids:
                 message = {**message, "tool_call_id": _long_id(str(message.get("tool_call_id", "")))}
             elif "tool_calls" in message and long_ids:
                 calls = [{**call, "id": _long_id(str(call.get("id", "")))} for call in message["tool_calls"]]
                 message = {**message, "tool_calls": calls}
             elif role == "user" and before["role"] == "tool" and not self._user_after_results:
-                role, content = "tool", f"{before['content']}\n\n{content}"
+                role, content = "tool", joined(before["content"], "\n\n", content)
                 message = adapted.pop()
             if role == "system" and not self._system_role:
                 role = "user"
             if adapted and role == "user" == adapted[-1]["role"]:
-                content = f"{adapted.pop()['content']}\n\n{content}"
+                content = joined(adapted.pop()["content"], "\n\n", content)
             adapted.append({**message, "role": role, "content": content})
         return adapted
 
@@ -347,7 +352,26 @@ class Renderer:
             after = self._end_text
         return ids
 
+    def _with_images(self, ids: list[int], messages: Sequence[Message]) -> list[int]:
+        """Tokens as they are recorded: placeholders of images have the ids of their images."""
+        if self.processor is None:
+            return ids
+        placeholder = self.tokenizer.controls[self.processor.placeholder]
+        return expanded(ids, placeholder, list(image_parts(messages)), self.processor)
+
     # What the template is like, found out once.
+
+    @cached_property
+    def _results_take_images(self) -> bool:
+        """Whether images may stand in the results of tools. Else such results are messages of the user."""
+        how, long_ids = self._results
+        reply = REPLY if how == "plain" else called_message("probe", long_ids)
+        seen = {**result("", long_ids), "content": [{"type": "text", "text": PROBE}, {"type": "image"}]}
+        try:
+            shown = self.tokenizer.render([USER, reply, seen], None, True)
+        except RenderError:
+            return False
+        return self.processor is not None and PROBE in shown and self.processor.placeholder in shown
 
     def _passes(self, messages: list[Message]) -> bool:
         try:

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from agentrl.chat.processor import OneToken, Processor
 from agentrl.types.errors import MissingExtra, RenderError
+from agentrl.types.parts.content import text_of
 from agentrl.types.task import Message
 
 
@@ -21,6 +23,8 @@ class Tokenizer(Protocol):
         stop_ids: tokens that end a turn whatever the template says (the tokenizer's eos first, if it has one).
         controls: control tokens by their text; `encode(..., special=False)` never makes one of the `special` ones.
         special: those texts in `controls` that must never come out of untrusted text.
+
+    A tokenizer of a model that sees has an attribute `processor`, too (`chat.processor`).
     """
 
     name: str
@@ -77,13 +81,14 @@ def _encode_plain(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 class ByteTokenizer:
-    """UTF-8 bytes, three control tokens and the ChatML template: for scripted engines, without any dependency.
+    """UTF-8 bytes, four control tokens and the ChatML template: for scripted engines, without any dependency.
 
     Ids 0 to 255 are bytes. The template knows no `tools`: the renderer describes them in the parser's own format.
     """
 
     name = "bytes"
-    controls = {"<|im_start|>": 256, "<|im_end|>": 257, "<|pad|>": 258}
+    processor: Processor = OneToken()
+    controls = {"<|im_start|>": 256, "<|im_end|>": 257, "<|pad|>": 258, OneToken.placeholder: 259}
     special = frozenset(controls)
     vocab_size = 256 + len(controls)
     stop_ids: tuple[int, ...] = (257,)
@@ -101,12 +106,14 @@ class ByteTokenizer:
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Bytes that are no UTF-8 become U+FFFD."""
-        return b"".join([self._bytes[token] for token in ids]).decode("utf-8", "replace")
+        """Bytes that are no UTF-8 become U+FFFD; placeholders of images (negative) become the control token."""
+        known = [token if token >= 0 else self.controls[OneToken.placeholder] for token in ids]
+        return b"".join([self._bytes[token] for token in known]).decode("utf-8", "replace")
 
     def render(self, messages: list[Message], tools: list[dict[str, Any]] | None, add_generation_prompt: bool) -> str:
         """ChatML: `<|im_start|>role`, newline, content, `<|im_end|>`, newline."""
-        turns = [f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in messages]
+        said = [text_of(message["content"], lambda image: OneToken.placeholder) for message in messages]
+        turns = [f"<|im_start|>{m['role']}\n{text}<|im_end|>\n" for m, text in zip(messages, said, strict=True)]
         return "".join(turns) + ("<|im_start|>assistant\n" if add_generation_prompt else "")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import msgspec
 
@@ -24,7 +24,7 @@ from agentrl.view.terminal import visible
 def token_text(run: RunDir) -> Callable[[int], str] | None:
     """What a token of this run's episodes reads as; None where the tokenizer is not at hand."""
     if run.info.get("agent") is not None:
-        return lambda token: ByteTokenizer().decode([token])
+        return lambda token: _unless_image(token, ByteTokenizer().decode)
     folders = [folder for folder in checkpoints(run.path / "checkpoints") if (folder / "tokenizer.json").exists()]
     try:
         from transformers import AutoTokenizer
@@ -33,7 +33,7 @@ def token_text(run: RunDir) -> Callable[[int], str] | None:
     if not folders:
         return None
     tokenizer = AutoTokenizer.from_pretrained(folders[-1])
-    return lambda token: str(tokenizer.decode([token]))
+    return lambda token: _unless_image(token, tokenizer.decode)
 
 
 def check(path: Path, *, as_json: bool) -> int:
@@ -51,6 +51,10 @@ def print_summary(path: Path, *, as_json: bool) -> None:
             return
         write(show_summary(run))
     print(f"agentrl show {path} | agentrl check {path} | agentrl view {path}")
+
+
+def _unless_image(token: int, decode: Callable[[list[int]], Any]) -> str:
+    return "[image]" if token < 0 else str(decode([token]))
 
 
 def show(path: Path, as_json: bool, **choice: Unpack[Choice]) -> None:

@@ -24,6 +24,10 @@ class Limits(Section):
     observation_chars: int = Field(
         20_000, gt=0, description="A longer tool result is cut in the middle; the whole result is stored in blobs/."
     )
+    image_mb: float = Field(
+        8.0, gt=0, description="Size of an image's file, in millions of bytes; a larger one is refused."
+    )
+    image_pixels: int = Field(25_000_000, gt=0, description="Width times height of an image; a larger one is refused.")
     retries: int = Field(2, ge=0, description="Fresh attempts after an infrastructure failure.")
     backoff_s: float = Field(0.5, ge=0, description="Pause before the first retry; doubles each time.")
     user_errors: int = Field(

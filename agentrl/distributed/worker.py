@@ -136,7 +136,8 @@ class RolloutWorker:
         if isinstance(self._backend, Pool) and (wanted := context.sandbox_of(spec.task)) is not None:
             # The worker does not know the next episodes (probably its group): it keeps the pool full.
             self._backend.prefetch([wanted] * self._backend.ahead)
-        episode = await LocalPlayer(replace(context, put_blob=put_blob, on_failure=failures.append)).play(spec)
+        own = replace(context, put_blob=put_blob, get_blob=blobs.__getitem__, on_failure=failures.append)
+        episode = await LocalPlayer(own).play(spec)
         return Played(episode, list(blobs.values()), failures)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The OpenAI-compatible engine: samples text from an API, for rollouts and evaluation.
+"""The OpenAI-compatible engine: samples text from an API that takes text and images, for rollouts and evaluation.
 
 The recipe's renderer turns the text into (byte) tokens, so the episode uses the same session, tools, rewards and store
 as any other. Its episodes are not trainable. The API's token counts and their cost are recorded.
@@ -7,7 +7,7 @@ as any other. Its episodes are not trainable. The API's token counts and their c
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,7 +20,9 @@ from agentrl.engines.http import HttpClient, Refused
 from agentrl.engines.replicas import Replicas
 from agentrl.types.engine import Completion, ContextOverflow, Sampling
 from agentrl.types.episode import Usage, VersionSpan
-from agentrl.types.errors import EngineError, RecipeError
+from agentrl.types.errors import AgentRLError, EngineError, RecipeError
+from agentrl.types.parts.content import image_parts, joined, text_of
+from agentrl.types.parts.image import data_url
 from agentrl.types.task import Message, Task
 
 STOPS = 4
@@ -63,12 +65,25 @@ class _ChatResponse(msgspec.Struct):
 
 @dataclass
 class _Live:
-    """An episode: the live conversation, how its tools are shown, and the API's own messages by their position."""
+    """An episode: the live conversation, how its tools are shown, the API's own messages by their position, and how an
+    image is read."""
 
     messages: list[Message]
     renderer: Renderer
     definitions: list[dict[str, Any]]
     said: dict[int, dict[str, Any]] = field(default_factory=dict)
+    read: Callable[[str], bytes] | None = None
+
+    def sent(self, content: Any) -> Any:
+        """A content as the API takes it: images as data URLs."""
+        if isinstance(content, str):
+            return content
+        return [part if part["type"] == "text" else self._image(part) for part in content]
+
+    def _image(self, part: dict[str, Any]) -> dict[str, Any]:
+        if self.read is None:
+            raise AgentRLError("the engine was not told how images are read", remedy="call use_images")
+        return {"type": "image_url", "image_url": {"url": data_url(self.read(part["blob"]))}}
 
 
 class OpenAIEngine:
@@ -84,6 +99,7 @@ class OpenAIEngine:
 
     name = "openai"
     trainable = False
+    sees = True
     checkpoint_names = takes_adapters = False
     max_context = 1_000_000_000  # the API counts tokens itself, and rejects conversations that are too long
 
@@ -125,6 +141,10 @@ class OpenAIEngine:
         live = self._live[session]
         live.renderer = renderer
         live.definitions = definitions_of(renderer.parser) if self._settings.native_tools else []
+
+    def use_images(self, session: str, read: Callable[[str], bytes]) -> None:
+        """How the images of the episode are read, by their hash."""
+        self._live[session].read = read
 
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
         """Samples the next message, as text in the recipe's format.
@@ -187,24 +207,33 @@ class OpenAIEngine:
         if not live.definitions and not any(own.get("tool_calls") for own in said.values()):
             described = live.renderer.described(messages)
             return [
-                {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
-                if message["role"] == "tool"
-                else {"role": message["role"], "content": message["content"]}
-                for message in described
+                {"role": "user", "content": live.sent(joined("<tool_response>\n", said, "\n</tool_response>"))}
+                if role == "tool"
+                else {"role": role, "content": live.sent(said)}
+                for role, said in ((message["role"], message["content"]) for message in described)
             ]
         sent: list[dict[str, Any]] = []
         waiting: list[str] = []  # ids of the last message's calls that have no result yet
+        shown: list[Any] = []  # images of results, sent behind all of them: results of an API hold text only
         for index, message in enumerate(messages):
+            if shown and (index in said or message["role"] != "tool"):
+                sent.append({"role": "user", "content": live.sent(joined(*shown))})
+                shown = []
             if index in said:
                 own = {"role": "assistant", **{name: value for name, value in said[index].items() if value is not None}}
                 waiting = [call["id"] for call in own.get("tool_calls", ())]
                 sent.append({"content": None, **own})
             elif message["role"] == "tool" and waiting:
-                sent.append({"role": "tool", "tool_call_id": waiting.pop(0), "content": message["content"]})
+                text = text_of(message["content"], lambda part: "[an image, below]")
+                sent.append({"role": "tool", "tool_call_id": waiting.pop(0), "content": text})
+                if images := list(image_parts([message])):
+                    shown += [f"Images of the result of {message['name']}:\n", images]
             else:
                 # An error about a tool call that was written as text: it has no call id.
                 role = "user" if message["role"] == "tool" else message["role"]
-                sent.append({"role": role, "content": message["content"]})
+                sent.append({"role": role, "content": live.sent(message["content"])})
+        if shown:
+            sent.append({"role": "user", "content": live.sent(joined(*shown))})
         return sent
 
     def _stopped(self, text: str, strings: Sequence[str], finish: str | None) -> str:

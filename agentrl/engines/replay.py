@@ -21,6 +21,7 @@ class ReplayEngine:
     """Replays the completions of the episodes of `run`, found by episode id."""
 
     name = "replay"
+    sees = True
     max_context = 1_000_000_000
     checkpoint_names = takes_adapters = False
 

@@ -60,6 +60,7 @@ class ScriptedEngine:
 
     name = "scripted"
     trainable = False
+    sees = True
     checkpoint_names = takes_adapters = False
     max_context = 1_000_000
 

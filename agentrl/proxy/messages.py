@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 from collections.abc import Sequence
@@ -9,8 +10,8 @@ from typing import Any
 
 from agentrl.chat.formats.parser import Parser, Reply, read_json
 from agentrl.types.errors import AgentRLError
+from agentrl.types.parts.content import Content, Part, TakeImage, checked, joined, text_of
 from agentrl.types.task import Message
-from agentrl.types.values import text
 
 
 class BadRequest(AgentRLError):
@@ -25,29 +26,58 @@ class SessionEnded(AgentRLError):
     """A request came after its session had ended."""
 
 
-def content_of(message: dict[str, Any]) -> str:
-    """The text of a message, whether it is a string, a list of text parts, or absent.
+def content_of(message: dict[str, Any], take: TakeImage) -> Content:
+    """The content of a message, whether it is a string, a list of parts, or absent. Without images it is a text.
+
+    Args:
+        take: makes parts of images.
 
     Raises:
-        BadRequest: it holds something else, for example an image.
+        BadRequest: it holds something else, for example audio.
+        ImageRefused: an image is none, or the engine takes text only.
     """
     content = message.get("content")
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return text(content)
-    if isinstance(content, list) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
-        return text("".join(str(part.get("text", "")) for part in content))
-    raise BadRequest("only text can be recorded, and a message holds something else")
+    if content is not None and not isinstance(content, str | list):
+        raise BadRequest("the content of a message is neither text nor a list of parts")
+    parts = content if isinstance(content, list) else []
+    kinds = [part.get("type") if isinstance(part, dict) else None for part in parts]
+    if strange := [kind for kind in kinds if kind not in ("text", "image_url")]:
+        raise BadRequest(f"text and images (image_url) can be recorded, and a message holds {strange[0]!r}")
+    return joined("", checked(content, "a message", take))
 
 
-def from_openai(message: dict[str, Any], parser: Parser) -> Message:
+def refuse_image(given: Any) -> Part:
+    """Takes no image.
+
+    Raises:
+        BadRequest: always.
+    """
+    raise BadRequest("images cannot be recorded here, and a message holds one")
+
+
+def text_of_reply(message: dict[str, Any]) -> str:
+    """The text of a message of the assistant, which holds no image.
+
+    Raises:
+        BadRequest: it does.
+    """
+    content = content_of(message, _by_hash)
+    if not isinstance(content, str):
+        raise BadRequest("a message of the assistant holds an image, which no model here says")
+    return content
+
+
+def from_openai(message: dict[str, Any], parser: Parser, take: TakeImage) -> Message:
     """A message as the renderer takes it: calls are written out in the model's own format.
+
+    Args:
+        take: makes parts of images.
 
     Raises:
         BadRequest: it has no role, or calls that are no JSON.
+        ImageRefused: as `content_of`.
     """
-    role, content = message.get("role"), content_of(message)
+    role, content = message.get("role"), content_of(message, take)
     if not isinstance(role, str):
         raise BadRequest("a message has no role")
     if role == "developer":
@@ -55,7 +85,7 @@ def from_openai(message: dict[str, Any], parser: Parser) -> Message:
     if calls := message.get("tool_calls"):
         try:
             named = [(call["function"]["name"], read_json(call["function"]["arguments"])) for call in calls]
-            content = parser.format(content, named)
+            content = parser.format(text_of(content), named)
         except (KeyError, TypeError, ValueError) as error:
             raise BadRequest(f"a tool call of the conversation cannot be written: {error}") from None
     ours: Message = {"role": role, "content": content}
@@ -87,7 +117,12 @@ def _essence(message: dict[str, Any]) -> list[Any]:
         [call.get("id"), call.get("function", {}).get("name"), _normal(call.get("function", {}).get("arguments"))]
         for call in message.get("tool_calls") or ()
     ]
-    return [message.get("role"), content_of(message), calls, message.get("tool_call_id")]
+    return [message.get("role"), content_of(message, _by_hash), calls, message.get("tool_call_id")]
+
+
+def _by_hash(url: str) -> Part:
+    """An image in the comparison of conversations."""
+    return {"type": "image", "url": hashlib.sha256(url.encode()).hexdigest()}
 
 
 def _normal(arguments: Any) -> Any:

@@ -21,9 +21,11 @@ import msgspec
 
 from agentrl.chat.formats.parser import Parser
 from agentrl.chat.renderer import Renderer
-from agentrl.proxy.messages import BadRequest, from_openai, key_of, to_openai
+from agentrl.proxy.messages import BadRequest, from_openai, key_of, refuse_image, to_openai
+from agentrl.store.index import with_images
 from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling
 from agentrl.types.episode import Branch, CallRecord, Episode, Node, Turn
+from agentrl.types.parts.content import Part, TakeImage, image_parts, text_of
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Message, Task
 from agentrl.types.trajectory import ROOT, Trajectory
@@ -36,12 +38,14 @@ class ProxyContext:
     Attributes:
         renderer: of the recipe's model, for whatever tools a program brings.
         sampling: the recipe's: an episode has one temperature, whatever a request asks for.
+        take_image: makes parts of images; by default they are refused.
     """
 
     engine: Engine
     renderer: Renderer
     sampling: Sampling
     seed: int
+    take_image: TakeImage = refuse_image
 
     def renderer_for(self, tools: list[dict[str, Any]]) -> tuple[Parser, Renderer]:
         """Parser and renderer for a set of tools.
@@ -107,6 +111,7 @@ class Recorder:
         self._asks: dict[str, list[_Request]] = {}  # By the hash of the request's body.
         self._examples: set[str] = set()  # Conversations up to a reply that nobody sampled, of first requests.
         self._undelivered: set[int] = set()
+        self._shown: dict[str, Part] = {}  # Images by their hash.
 
     async def reply(self, body: dict[str, Any], *, n: int = 1, retried: bool = False) -> list[ChatReply]:
         """Answers a request in the internal form, and records it: `n` replies, one branch each.
@@ -167,7 +172,7 @@ class Recorder:
         self._seconds += seconds
         # From here on nothing waits: requests of one session may run side by side.
         if not self.prompt:
-            self.prompt = [from_openai(message, parser) for message in messages]
+            self.prompt = [from_openai(message, parser, self._take) for message in messages]
         text, reply = renderer.read(tokens, completion.token_ids, [tool["function"]["name"] for tool in tools])
         message = to_openai(reply, text)
         self._note_branch(parent, tokens, edited=edited)
@@ -181,8 +186,8 @@ class Recorder:
     def episode(self, *, rewards: dict[str, float] | None = None, answer: str | None = None) -> Episode:
         """The episode so far. `rewards` are outcome components; their sum is the reward."""
         nodes, turns, branches = self._seen()
-        question = next((str(m["content"]) for m in self.prompt if m["role"] == "user"), "")
-        return Episode(
+        question = next((text_of(m["content"]) for m in self.prompt if m["role"] == "user"), "")
+        episode = Episode(
             id=self.name,
             group_id=self.group,
             task=Task.of(self.name, question),
@@ -201,6 +206,12 @@ class Recorder:
             created_at=self._created,
             trainable=self.context.engine.trainable,
         )
+        return with_images(episode, self._shown)
+
+    def _take(self, given: Any) -> Part:
+        part = self.context.take_image(given)
+        self._shown[part["blob"]] = part
+        return part
 
     def _seen(self) -> tuple[list[Node], list[Turn], list[Branch]]:
         """The record without the replies that the program never saw."""
@@ -225,10 +236,11 @@ class Recorder:
             if not self.turns:
                 self._examples.add(key)
             edited = last >= 0 and key not in self._examples
-            return ROOT, renderer.start([from_openai(message, parser) for message in messages]), edited
+            ours = [from_openai(message, parser, self._take) for message in messages]
+            return ROOT, renderer.start(ours), edited
         if last == len(messages) - 1:
             raise BadRequest("the conversation ends with a reply: there is nothing to reply to")
-        new = [from_openai(message, parser) for message in messages[last + 1 :]]
+        new = [from_openai(message, parser, self._take) for message in messages[last + 1 :]]
         self._observe(turn, messages[last], new)
         node = self.turns[turn].node
         return node, renderer.extend(self.trajectory.nodes[node].token_ids, new), False
@@ -238,14 +250,15 @@ class Recorder:
         before = self.turns[turn]
         if before.observations:
             return
-        results = {message.get("tool_call_id"): str(message["content"]) for message in new if message["role"] == "tool"}
+        results = {message.get("tool_call_id"): message["content"] for message in new if message["role"] == "tool"}
         calls = [
             CallRecord(
                 id=call["id"],
                 name=call["function"]["name"],
                 arguments=json.loads(call["function"]["arguments"]),
                 outcome="ok",
-                result=results[call["id"]],
+                result=text_of(results[call["id"]], lambda part: ""),
+                images=list(image_parts([{"content": results[call["id"]]}])),
                 duration_s=0.0,
             )
             for call in reply.get("tool_calls") or ()

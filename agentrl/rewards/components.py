@@ -132,6 +132,7 @@ class Component:
         given: dict[str, Any] = {"task": own_task, "episode": own, "sandbox": sandbox, "component": self.name}
         left = live or Live(info=own.info)
         given |= {"env": left.env, "tools": list(left.tools), "info": msgspec.to_builtins(left.info)}
+        given["read_blob"] = left.read_blob or _no_blobs
         fresh: list[Sandbox] = []
         found: Any
         value: Any
@@ -436,6 +437,10 @@ def _check_inputs(name: str, wants: Sequence[str]) -> None:
             remedy="a function of the group takes 'group', 'task' and 'component'; each of its episodes has turns, "
             "answer, info and components",
         )
+
+
+def _no_blobs(sha: str) -> bytes:
+    raise RewardError(f"there is no run here that could have the blob {sha}")
 
 
 def _must_have(name: str, function: Callable[..., Any]) -> bool:

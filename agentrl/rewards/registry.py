@@ -9,7 +9,7 @@ from typing import Any
 from agentrl.registry.registry import Registry, any_function
 from agentrl.rewards.declare import About, about, scores_turns
 
-OF_EPISODE = ("episode", "turn", "sandbox", "fresh_sandbox", "open_sandbox", "env", "tools", "info")
+OF_EPISODE = ("episode", "turn", "sandbox", "fresh_sandbox", "open_sandbox", "env", "tools", "info", "read_blob")
 """Inputs that belong to one episode: a function that takes the group cannot have them."""
 
 GIVEN = ("task", "group", "component", *OF_EPISODE)
@@ -20,6 +20,7 @@ of the task's spec that the agent has not used. `open_sandbox`: an async functio
 need two, or do not always need one. `component`: the component's name in the recipe. `env`: the first environment of
 the episode, still open. `tools`: its tool instances, environments among them. `info`: that of its environments.
 `group`: the episodes of the group, in order, once all of them have ended; the function returns a list over them.
+`read_blob`: gives the bytes of an image or of a long output by its hash.
 """
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,8 +58,10 @@ class Live:
         env: its first environment, still open.
         tools: all of its tools.
         info: of its environments.
+        read_blob: gives the bytes of an image or of a long output, by its hash.
     """
 
     env: Any = None
     tools: Sequence[Any] = ()
     info: Mapping[str, Any] = field(default_factory=dict)
+    read_blob: Callable[[str], bytes] | None = None

@@ -20,12 +20,14 @@ from agentrl.rollout.information_gain import AnswerScorer
 from agentrl.rollout.session import Session
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.store.codec import must_be_storable
+from agentrl.store.index import with_images
 from agentrl.tools.base import Tool
 from agentrl.tools.calling import called
 from agentrl.tools.toolset import ToolBox
 from agentrl.tools.voice import info_of, openings
 from agentrl.types.episode import Episode, ErrorRecord
 from agentrl.types.errors import StoreError, asked_to_stop
+from agentrl.types.parts.intake import Images
 from agentrl.types.sandbox import (
     Backend,
     CapabilityMissing,
@@ -43,6 +45,8 @@ class Attempt:
 
     def __init__(self, context: RolloutContext, spec: EpisodeSpec, number: int) -> None:
         self.context, self.spec, self.number = context, spec, number
+        self.task = spec.task
+        self.images: Images | None = None
         self.session: Session | None = None
         self.sandbox: Sandbox | None = None
         self.box: ToolBox | None = None
@@ -79,7 +83,10 @@ class Attempt:
 
     async def run(self) -> None:
         context, limits = self.context, self.context.limits
-        task = self.spec.task.copied()  # the group's other episodes have the same task, and so has the record
+        images = Images(context.engine, limits, context.put_blob, context.get_blob)
+        self.images = images
+        self.task = self.spec.task.with_images(images.take)
+        task = self.task.copied()  # the group's other episodes have the same task, and so has the record
         self.box = box = context.tools.box(task)
         if context.backend is not None and (spec := context.sandbox_of(task)) is not None:
             self._enter("sandbox")
@@ -89,13 +96,14 @@ class Attempt:
             for tool in box.instances:
                 self.opened.append(tool)
                 await called(tool, tool.open, task, self.sandbox)
-            shown = await openings(box.environments)
+            shown = await openings(box.environments, images.take)
         agent = context.make_agent()
         self.session = session = Session(
             self.spec.id, task, engine=context.engine, renderer=context.renderer, box=box,
             sandbox=self.sandbox, sampling=context.sampling, limits=limits,
             seed=derive_seed(context.seed, "episode", self.spec.id),
-            max_turns=self.spec.max_turns or context.max_turns, put_blob=context.put_blob, reserve=self._reserve,
+            max_turns=self.spec.max_turns or context.max_turns,
+            put_blob=context.put_blob, images=images, reserve=self._reserve,
             keyed=_keyed(agent, box.instances) if context.keyed else (),
         )  # fmt: skip
         self._enter("agent")
@@ -130,12 +138,13 @@ class Attempt:
         box = self.box
         assert box is not None
         self.info = info_of(box.environments)
-        live = Live(next(iter(box.environments), None), box.instances, self.info)
+        read = self.session.images.read if self.session is not None else None
+        live = Live(next(iter(box.environments), None), box.instances, self.info, read)
         # Components see the episode as it will be stored, only without its reward.
         try:
             async with within(self.context.limits.score_s, "scoring", "limits.score_s", self.sandbox):
                 self.scored = await self.context.rewards.score(
-                    self.spec.task, self.episode(), self.sandbox, self._open_verifier(), live
+                    self.task, self.episode(), self.sandbox, self._open_verifier(), live
                 )
         except TookTooLong:
             if self.context.outage.lasts:
@@ -208,7 +217,7 @@ class Attempt:
             judged = self.judge(error)
             task = Task.of(self.spec.task.id, "")
             nothing: dict[str, Any] = {"prompt": [], "nodes": [], "turns": [], "drift": [], "answer": None}
-            nothing |= {"tools": None, "info": {}, "branches": [], "contexts": {}}
+            nothing |= {"tools": None, "info": {}, "images": [], "branches": [], "contexts": {}}
             episode = msgspec.structs.replace(self.episode(judged), task=task, **nothing)
         return episode, judged
 
@@ -223,7 +232,7 @@ class Attempt:
         if session is not None:
             timings.update(session.recording.seconds)
         episode = Episode(
-            id=spec.id, group_id=spec.group_id, task=spec.task, iteration=spec.iteration, split=spec.split,
+            id=spec.id, group_id=spec.group_id, task=self.task, iteration=spec.iteration, split=spec.split,
             attempt=self.number, status=status,
             prompt=session.opening if session else [],
             answer=outcome.answer if outcome else None,
@@ -237,6 +246,7 @@ class Attempt:
             info=self.info,
             **(session.recording.fields() if session else {}),
         )  # fmt: skip
+        episode = with_images(episode, self.images.taken if self.images is not None else {})
         return self.scored.onto(episode) if self.scored is not None and self.error is None else episode
 
     def _enter(self, stage: str) -> None:

@@ -38,6 +38,8 @@ from agentrl.tools.registry import TOOLS
 from agentrl.tools.toolset import ToolEntry, ToolSet
 from agentrl.types.engine import Engine, Sampling
 from agentrl.types.errors import RecipeError, nearest
+from agentrl.types.parts.content import text_of
+from agentrl.types.parts.intake import Images
 from agentrl.types.sandbox import Backend
 from agentrl.types.task import Message, Task
 
@@ -100,6 +102,7 @@ class Parts:
             return
         lengths = []
         for task in tasks[:PROMPTS]:
+            task = task.with_images(Images(None, self.recipe.limits).take)
             shown = renderer if task.tools is None else renderer.for_tools(self.tools.check(task))
             lengths.append(len(shown.start(self.opening(task))))
             if lengths[-1] < max_context:
@@ -264,10 +267,10 @@ def random_script(task: Task, rng: random.Random, tools: list[dict[str, Any]]) -
 
     Without tools it replies with a few words of the conversation.
     """
-    words = " ".join(str(message["content"]) for message in task.instruction).split()
+    words = " ".join(text_of(message["content"]) for message in task.instruction).split()
     while True:
         observed = yield _random_reply(tools, words, rng)
-        words += " ".join(str(message["content"]) for message in observed).split()[:200]
+        words += " ".join(text_of(message["content"]) for message in observed).split()[:200]
 
 
 def _random_reply(tools: list[dict[str, Any]], words: list[str], rng: random.Random) -> Say:

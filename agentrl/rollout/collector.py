@@ -45,6 +45,7 @@ class Collector:
         context = replace(
             self.parts.context(engine, renderer, self.players.backend, temperature=temperature),
             put_blob=self.run.put_blob,
+            get_blob=self.run.get_blob,
             on_failure=self.run.add_failure,
             on_stage=self.reporter.episode_stage,
         )

@@ -34,7 +34,8 @@ class RolloutContext:
         specs: sandbox specs by task.
         agent_needs_sandbox: whether the agent itself runs in the episode's sandbox.
         keyed: whether the state is noted that each turn acts on: credit reads it.
-        put_blob: keeps a long output, returns its hash.
+        put_blob: keeps a long output or an image, returns its hash.
+        get_blob: reads it; None: images are kept in memory while their episode runs.
         on_failure: is told of every failed attempt, retried or not (a dict for `failures.jsonl`).
         on_stage: called when an episode enters a stage: (episode id, stage; None when the episode ends).
         answer_scorer: scores the gold answer before every turn; unused in evaluations and demonstrations.
@@ -56,6 +57,7 @@ class RolloutContext:
     agent_needs_sandbox: bool = False
     keyed: bool = True
     put_blob: Callable[[bytes], str] | None = None
+    get_blob: Callable[[str], bytes] | None = None
     on_failure: Callable[[dict[str, Any]], None] = _ignore
     on_stage: Callable[[str, str | None], None] = _ignore
     answer_scorer: AnswerScorer | None = None

@@ -28,6 +28,7 @@ class Rescorer:
         read: reads a stored episode by id.
         earlier: names of turn rewards of earlier reward functions, which are dropped.
         backend: for components that ask for a fresh sandbox.
+        read_blob: gives the bytes of an image of the run.
     """
 
     def __init__(
@@ -38,9 +39,11 @@ class Rescorer:
         earlier: Collection[str],
         backend: Backend | None,
         specs: TaskSpecs,
+        read_blob: Callable[[str], bytes] | None = None,
     ) -> None:
         self._rewards, self._read, self._limits, self._earlier = rewards, read, limits, earlier
         self._backend, self._specs, self._outage = backend, specs, Outage()
+        self._read_blob = read_blob
 
     def expect(self, items: Sequence[str]) -> None:
         """Nothing to check: the episodes are stored."""
@@ -80,7 +83,7 @@ class Rescorer:
                 found[component.name] = _recorded(component, episode, gone)
                 notes[component.name] = f"as recorded: it needs the {gone} of the episode"
                 continue
-            fresh, live = self._open_sandbox(episode.task), Live(info=bare.info)
+            fresh, live = self._open_sandbox(episode.task), Live(info=bare.info, read_blob=self._read_blob)
             found[component.name], note = await component(episode.task, bare, None, fresh, live)
             if note:
                 notes[component.name] = note

@@ -17,6 +17,7 @@ from agentrl.tools.toolset import ToolBox
 from agentrl.types import values
 from agentrl.types.engine import Engine, Sampling
 from agentrl.types.episode import POLICY, Episode
+from agentrl.types.parts.intake import Images
 from agentrl.types.task import Message, Task
 
 if TYPE_CHECKING:
@@ -45,10 +46,11 @@ class Session(Conversation):
         max_turns: int,
         seed: int,
         put_blob: Callable[[bytes], str] | None = None,
+        images: Images | None = None,
         reserve: Callable[[Sequence[int]], int] = lambda prompt: 0,
         keyed: Sequence[Keyed] = (),
     ) -> None:
-        calls = CallRunner(limits, sandbox, put_blob)
+        calls = CallRunner(limits, sandbox, put_blob, images or Images(engine, limits))
         recording = Recording(
             episode_id, task, engine, calls, max_turns=max_turns, seed=seed, reserve=reserve, keyed=keyed
         )

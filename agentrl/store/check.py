@@ -14,11 +14,14 @@ import msgspec
 
 from agentrl.store.codec import decode_credit, decode_episode
 from agentrl.store.group_scores import decode_group_scores
-from agentrl.store.index import blobs_of, row_of
+from agentrl.store.index import blobs_of, images_of, row_of
 from agentrl.store.lock import is_held
 from agentrl.store.run_dir import RunDir
 from agentrl.store.shards import Shards
 from agentrl.types.episode import MAIN, POLICY, Branch, Drift, Episode, Node
+from agentrl.types.errors import StoreError
+from agentrl.types.parts.image import ImageRefused, image_info
+from agentrl.types.parts.placeholders import fault_in
 from agentrl.types.sample import training_samples
 
 FIRST = 5
@@ -108,6 +111,7 @@ _ABOUT = {
     "scores": "scores of groups belong to stored episodes and have a number per turn",
     "credit": "credit belongs to a stored episode and has a number per turn",
     "blobs": "every blob that is named is there, whole, and no other",
+    "images": "images are what their messages say, and placeholder tokens are whole images of their episode",
 }
 
 
@@ -124,23 +128,26 @@ def check(path: str | Path) -> Report:
         live = is_held(path / "lock")
         if live:
             notes.append("the run is being written: missing episodes and unnamed blobs are not failures yet")
-        turns, blobs = _check_episodes(run, invariants, notes)
+        turns, blobs, images = _check_episodes(run, invariants, notes)
         _check_planned(run, set(turns), invariants["exactly_once"], notes, live)
         _check_scores(run, turns, invariants, notes)
         _check_credit(run, turns, invariants, notes)
         _check_blobs(run, blobs, invariants["blobs"], live)
+        _check_images(run, images, invariants["images"])
         _note_repairs(run, notes)
     return Report(str(path), len(turns), invariants, notes)
 
 
 def _check_episodes(
     run: RunDir, invariants: dict[str, Invariant], notes: list[str]
-) -> tuple[dict[str, int], dict[str, str]]:
-    """Checks all records of the shards. Returns the number of turns of each episode, and an episode of each blob."""
+) -> tuple[dict[str, int], dict[str, str], dict[tuple[str, ...], str]]:
+    """Checks all records of the shards. Returns the number of turns of each episode, an episode of each blob, and one
+    of each image with what is said of it."""
     indexed = {row.id: row for row in run.rows()}
     turns: dict[str, int] = {}
     pending = 0
     blobs: dict[str, str] = {}
+    images: dict[tuple[str, ...], str] = {}
     for place, line in _lines(run.path / "episodes", invariants["readable"], notes):
         try:
             episode = decode_episode(line)
@@ -154,6 +161,7 @@ def _check_episodes(
         invariants["exactly_once"].passed()
         turns[episode.id] = len(episode.turns)
         blobs.update(dict.fromkeys(blobs_of(episode), episode.id))
+        images.update({_said_of(part): episode.id for part in images_of(episode)})
         scores = run.group_scores(episode.id)
         if scores is not None:
             with suppress(ValueError):  # of another number of turns: `_check_scores` tells of that
@@ -171,7 +179,7 @@ def _check_episodes(
         notes.append(f"{pending} episodes wait for the score of their group")
     for id, row in indexed.items():
         invariants["index"].broken(f"{id}: indexed, but not readable at {row.location}")
-    return turns, blobs
+    return turns, blobs, images
 
 
 def _lines(folder: Path, readable: Invariant, notes: list[str]) -> Iterator[tuple[str, bytes]]:
@@ -241,6 +249,23 @@ def _check_blobs(run: RunDir, named: dict[str, str], invariant: Invariant, live:
             invariant.take(None if whole else "its content has another hash", sha)
     for sha in [] if live else sorted(there):
         invariant.broken(f"{sha}: named by no episode")
+
+
+def _said_of(part: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(str(part.get(key)) for key in ("blob", "format", "width", "height"))
+
+
+def _check_images(run: RunDir, images: dict[tuple[str, ...], str], invariant: Invariant) -> None:
+    for (blob, *said), episode in images.items():
+        try:
+            found = image_info(run.get_blob(blob))
+        except StoreError:
+            continue  # a missing blob is a violation of another invariant
+        except ImageRefused as error:
+            invariant.broken(f"{blob}: {error.message}, named by {episode}")
+            continue
+        same = list(map(str, msgspec.structs.astuple(found))) == said
+        invariant.take(None if same else f"{episode} says {' '.join(said)}, it is {found}", blob)
 
 
 def _note_repairs(run: RunDir, notes: list[str]) -> None:
@@ -363,6 +388,16 @@ def _rewards(episode: Episode) -> str | None:
     return f"{episode.status}, scored, but without a reward" if scored and episode.reward is None else None
 
 
+def _placeholders(episode: Episode) -> str | None:
+    blobs, counts = {part["blob"] for part in images_of(episode)}, dict[str, int]()
+    for index, node in enumerate(episode.nodes):
+        if node.kind in ("sampled", "spoken") and min(node.token_ids, default=0) < 0:
+            return f"node {index} is sampled, and holds placeholders of an image"
+        if (problem := fault_in(node.token_ids, blobs, counts)) is not None:
+            return f"node {index}: {problem}"
+    return None
+
+
 _OF_AN_EPISODE: dict[str, Callable[[Episode], str | None]] = {
     "graph": _graph,
     "contexts": _contexts,
@@ -370,4 +405,5 @@ _OF_AN_EPISODE: dict[str, Callable[[Episode], str | None]] = {
     "logprobs": _logprobs,
     "versions": _versions,
     "rewards": _rewards,
+    "images": _placeholders,
 }

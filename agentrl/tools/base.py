@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from agentrl.registry.contract import may_be_sync
 from agentrl.tools.schema import SchemaTool, schema_tool
 from agentrl.types import values
+from agentrl.types.parts.image import checked_image, is_pil
 from agentrl.types.task import Message, Task
 
 if TYPE_CHECKING:
@@ -33,14 +34,24 @@ class ToolResult:
         answer: what the episode's rewards read as its answer; made text as `text` is.
         rewards: immediate reward components of the turn, finite numbers (also bools, and scalars of NumPy and torch).
             Those of the same name that several calls of one turn give add up.
+        images: what the model is shown behind the text: bytes or path of a file, data URL, or PIL image. They become
+            bytes. A tool that shows one image may return the PIL image itself.
+
+    Raises:
+        ImageRefused: one is no image, or damaged.
     """
 
     text: str
     done: bool = False
     answer: str | None = None
     rewards: dict[str, float] | None = None
+    images: Sequence[Any] = ()
 
     def __post_init__(self) -> None:
+        if is_pil(self.text):
+            object.__setattr__(self, "images", (self.text, *self.images))
+            object.__setattr__(self, "text", "")
+        object.__setattr__(self, "images", tuple(map(checked_image, self.images)))
         object.__setattr__(self, "text", values.text(self.text))
         object.__setattr__(self, "done", bool(self.done))
         if self.answer is not None:
@@ -162,7 +173,9 @@ class Environment(Tool):
 
     @may_be_sync
     async def opening(self) -> Sequence[Message] | Message | str:
-        """What the model sees first, after the task's instruction: messages, or the text of one from the user."""
+        """What the model sees first, after the task's instruction: messages, or the text of one from the user.
+
+        Contents may be lists of text and image parts (docs/images.md)."""
         return []
 
     @may_be_sync

@@ -10,11 +10,12 @@ from agentrl.tools.base import Environment, Observation, ToolResult
 from agentrl.tools.calling import called
 from agentrl.types import values
 from agentrl.types.errors import ToolError
+from agentrl.types.parts import content
 from agentrl.types.task import Message
 
 
-async def openings(environments: Sequence[Environment]) -> list[Message]:
-    """What they show first, in order. A text is a message of the user."""
+async def openings(environments: Sequence[Environment], take: content.TakeImage | None = None) -> list[Message]:
+    """What they show first, in order. A text is a message of the user. `take`: makes parts of images."""
     shown: list[Message] = []
     for each in environments:
         if type(each).opening is Environment.opening:
@@ -22,7 +23,8 @@ async def openings(environments: Sequence[Environment]) -> list[Message]:
         said = await called(each, each.opening)
         if isinstance(said, str):
             said = [{"role": "user", "content": said}]
-        shown += values.messages([said] if isinstance(said, Mapping) else said, f"{type(each).__name__}.opening()")
+        given = [said] if isinstance(said, Mapping) else said
+        shown += content.messages(given, f"{type(each).__name__}.opening()", take)
     return shown
 
 
@@ -40,7 +42,7 @@ async def answer_of(voice: Environment, reply: Reply) -> Observation | None:
     if said is None or isinstance(said, Observation):
         return said
     given = said if isinstance(said, ToolResult) else ToolResult(said)
-    return Observation(given.text, given.done, given.answer, given.rewards)
+    return Observation(given.text, given.done, given.answer, given.rewards, given.images)
 
 
 def info_of(environments: Sequence[Environment]) -> dict[str, Any]:

@@ -56,6 +56,10 @@ class Engine(Protocol):
     method `begin_context(session, task, messages, seed, *, episode, name)`, called in place of `begin_session` for
     contexts beside the main one.
 
+    An engine that takes images has an attribute `sees = True`. If it does not read them off the negative ids in the
+    prompt (`types/parts/placeholders.py`), it has a method `use_images(session, read)`, called after `begin_session`:
+    `read(blob)` gives the file of an image part of the live conversation.
+
     Attributes:
         name: for records and messages.
         trainable: whether tokens and log-probabilities are exact, so that episodes may be trained on.

@@ -63,6 +63,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         dropped: characters cut from the middle of `result`.
         blob: hash of the whole output in the run directory's `blobs/`, when some of it was cut.
         foreign: the format of a `malformed` call that is written in another one than the recipe's.
+        images: parts of what the model was shown behind `result`.
     """
 
     id: str
@@ -75,6 +76,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dropped: int = 0
     blob: str | None = None
     foreign: str = ""
+    images: list[dict[str, Any]] = []
 
     @property
     def valid(self) -> bool:
@@ -253,6 +255,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         info: of its environments, as they were when it ended.
         branches: where a prompt was changed on purpose; `drift`: where it changed without that.
         contexts: its other conversations, by name.
+        images: parts that its prompts held and that no message of the record holds (a program edited its history).
     """
 
     id: str
@@ -282,6 +285,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     info: dict[str, Any] = {}
     branches: list[Branch] = []
     contexts: dict[str, Context] = {}
+    images: list[dict[str, Any]] = []
 
     @property
     def scored(self) -> bool:

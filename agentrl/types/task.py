@@ -9,6 +9,7 @@ import msgspec
 
 from agentrl.types import values
 from agentrl.types.errors import TaskError
+from agentrl.types.parts import content
 
 Message = dict[str, Any]
 """A chat message as chat templates take it: `role`, `content`, and for tool results `name` and `tool_call_id`."""
@@ -66,12 +67,23 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         own = {name: msgspec.to_builtins(getattr(self, name)) for name in ("instruction", "data", "tools", "sandbox")}
         return msgspec.structs.replace(self, **own)
 
+    def with_images(self, take: content.TakeImage) -> Task:
+        """This task with its images as `take` makes parts of them.
+
+        Raises:
+            ImageRefused: one is no image, or cannot be read.
+        """
+        if all(isinstance(message["content"], str) for message in self.instruction):
+            return self
+        instruction = content.messages(self.instruction, f"the instruction of task {self.id!r}", take)
+        return msgspec.structs.replace(self, instruction=instruction)
+
 
 def _checked(id: str, instruction: Any, data: Any, seed: Any, tools: Any, sandbox: Any) -> Task:
     try:
         return Task(
             id=id,
-            instruction=values.messages(instruction, "the instruction"),
+            instruction=content.messages(instruction, "the instruction"),
             data=values.plain(data, ("data",)),
             seed=int(seed),
             tools=_tools(tools),

@@ -62,7 +62,7 @@ def number(value: Any, what: str, place: str | None = None) -> float:
     except OverflowError:
         found = math.inf
     if not math.isfinite(found):
-        raise ValueRefused(f"{what} is {_shown(value)}", place=place, remedy="give a finite number")
+        raise ValueRefused(f"{what} is {shown(value)}", place=place, remedy="give a finite number")
     return found
 
 
@@ -75,7 +75,7 @@ def rewards(given: Any, place: str | None = None) -> dict[str, float]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise ValueRefused(f"rewards are {_shown(given)}", place=place, remedy="give a dict of names and numbers")
+        raise ValueRefused(f"rewards are {shown(given)}", place=place, remedy="give a dict of names and numbers")
     return {text(name): number(value, f"reward {text(name)!r}", place) for name, value in given.items()}
 
 
@@ -101,39 +101,8 @@ def state_key(value: Any, place: str) -> str:
         return json.dumps(plain(value.item() if getattr(value, "ndim", None) == 0 else value), sort_keys=True)
     except ValueRefused as error:
         raise ValueRefused(
-            f"state_key() returned {_shown(value)}: {error.message}", place=place, remedy="return the state as text"
+            f"state_key() returned {shown(value)}: {error.message}", place=place, remedy="return the state as text"
         ) from None
-
-
-def message(value: Any, what: str) -> dict[str, Any]:
-    """A chat message of one's own: `role` and `content` as text, the other keys as plain JSON.
-
-    A `content` that is a list of parts is left to the renderer, which says what it takes.
-
-    Raises:
-        ValueRefused: it is no dict with a role, or a key of it is no JSON.
-    """
-    if not isinstance(value, Mapping) or not isinstance(value.get("role"), str):
-        raise ValueRefused(
-            f"{what} is {_shown(value)}", remedy='a message is {"role": "user", "content": "text"}, with both keys'
-        )
-    content = value.get("content")
-    made: dict[str, Any] = {
-        "role": text(value["role"]),
-        "content": plain(content) if isinstance(content, list | dict) else text(content),
-    }
-    return made | {key: plain(more, (key,)) for key, more in value.items() if key not in made}
-
-
-def messages(given: Any, what: str) -> list[dict[str, Any]]:
-    """A list of messages, copied.
-
-    Raises:
-        ValueRefused: it is no list, or holds something that is no message.
-    """
-    if not isinstance(given, list | tuple):
-        raise ValueRefused(f"{what} is {_shown(given)}", remedy="give a list of messages")
-    return [message(value, f"message {k} of {what}") for k, value in enumerate(given)]
 
 
 def plain(value: Any, path: tuple[Any, ...] = ()) -> Any:
@@ -162,7 +131,7 @@ def plain(value: Any, path: tuple[Any, ...] = ()) -> Any:
         return {_key(key, path): plain(item, (*path, key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item, (*path, k)) for k, item in enumerate(value)]
-    raise ValueRefused(f"{_path(path)} is {_shown(value)}, which JSON cannot hold", remedy=_remedy(value))
+    raise ValueRefused(f"{_path(path)} is {shown(value)}, which JSON cannot hold", remedy=_remedy(value))
 
 
 def scrubbed(value: Any) -> Any:
@@ -200,7 +169,7 @@ def _remedy(value: Any) -> str:
 def _key(key: Any, path: tuple[Any, ...]) -> str:
     if not isinstance(key, str):
         raise ValueRefused(
-            f"{_path(path)} has the key {_shown(key)}, and keys of JSON are strings", remedy="write str(key)"
+            f"{_path(path)} has the key {shown(key)}, and keys of JSON are strings", remedy="write str(key)"
         )
     return text(key)
 
@@ -214,7 +183,7 @@ def _steps(path: tuple[Any, ...]) -> Iterator[str]:
     return (f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """The beginning of a value's `repr`, and its type."""
     try:
         words = text(" ".join(repr(value).split()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from importlib import resources
@@ -11,11 +12,13 @@ from typing import Any
 import msgspec
 
 from agentrl.store import rescored
-from agentrl.store.index import EpisodeRow
+from agentrl.store.index import EpisodeRow, images_of
 from agentrl.store.rescored import Rescore
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from agentrl.types.errors import StoreError
+from agentrl.types.parts.image import ImageRefused, data_url
+from agentrl.types.parts.placeholders import placed
 from agentrl.view.summary import series, summarise
 
 _MARK = "/*RUN-DATA*/"
@@ -39,7 +42,8 @@ def export_html(
     damaged: list[StoreError] = []
     rescores = {name: rescored.load(run.path, name) for name in rescored.names(run.path)}
     shown = run.episodes([row.id for row in chosen], damaged=damaged)
-    records = [_record(run, episode, rescores) for episode in shown]
+    images = Images(run)
+    records = [_record(run, episode, rescores, images) for episode in shown]
     data = {
         "name": _name(run),
         "info": run.info,
@@ -50,6 +54,7 @@ def export_html(
         "failures": run.failures()[-_FAILURES:],
         "damaged": [*run.damage, *(str(error) for error in damaged)],
         "vocabulary": _vocabulary(records, decode),
+        "images": images.urls,
     }
     page = resources.files("agentrl.view").joinpath("page.html").read_text(encoding="utf-8")
     out = Path(out)
@@ -89,10 +94,33 @@ def _spread(count: int) -> list[int]:
     return list(order)
 
 
-def _record(run: RunDir, episode: Episode, rescores: dict[str, dict[str, Rescore]]) -> dict[str, Any]:
+class Images:
+    """The images of a page, as data URLs by their hash, up to `most` characters; the others are a line each."""
+
+    def __init__(self, run: RunDir, most: int = 64_000_000) -> None:
+        self._run, self._room = run, most
+        self.urls: dict[str, str] = {}
+
+    def add(self, part: dict[str, Any]) -> None:
+        """Takes an image in, if there is room and its blob is whole."""
+        if part["blob"] in self.urls:
+            return
+        with contextlib.suppress(StoreError, ImageRefused):
+            url = data_url(self._run.get_blob(part["blob"]))
+            if len(url) <= self._room:
+                self._room -= len(url)
+                self.urls[part["blob"]] = url
+
+
+def _record(run: RunDir, episode: Episode, rescores: dict[str, dict[str, Rescore]], images: Images) -> dict[str, Any]:
     """An episode as the page takes it: as stored, log-probabilities rounded, its credit beside it."""
     record: dict[str, Any] = msgspec.to_builtins(episode)
+    own = {part["blob"]: None for part in images_of(episode)}
+    for part in images_of(episode):
+        images.add(part)
     for node in record.setdefault("nodes", []):  # an episode that failed before its first token has none
+        for found in placed(node["token_ids"], own):  # a browser's numbers are too short for them
+            node["token_ids"][found.at] = -1
         if node.get("logprobs"):
             node["logprobs"] = [round(value, 3) for value in node["logprobs"]]
     credit = run.credit(episode.id)
@@ -107,7 +135,7 @@ def _vocabulary(records: list[dict[str, Any]], decode: Callable[[int], str] | No
     if decode is None:
         return {}
     used = {token for record in records for node in record["nodes"] for token in node["token_ids"]}
-    return {token: decode(token) for token in sorted(used)}
+    return {token: decode(token) if token >= 0 else "[image]" for token in sorted(used)}
 
 
 def _name(run: RunDir) -> str:

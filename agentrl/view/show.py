@@ -20,6 +20,7 @@ from agentrl.store.rescored import Rescore
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import MAIN, Branch, CallRecord, Episode, GateVerdict, Node, Turn
 from agentrl.types.errors import StoreError, nearest
+from agentrl.types.parts.content import line_of, text_of, with_images
 from agentrl.view.summary import StageSummary, summarise
 from agentrl.view.terminal import Unwrapped
 
@@ -135,17 +136,17 @@ def show_episode(
     if episode.tools is not None:
         yield _tools("tools", episode.tools)
     for message in episode.prompt:
-        yield _message(message)
+        yield _message(run, message)
     drift = {item.turn: item for item in episode.drift}
     branches = {item.turn: item for item in episode.branches}
     context = MAIN
     scale = max((abs(value) for value in credit.turn_advantages), default=0.0) if credit else 0.0
     for turn in episode.turns:
         if turn.context != context:
-            yield from _context(episode, turn)
+            yield from _context(run, episode, turn)
             context = turn.context
         if turn.index in branches:
-            yield from _branch(branches[turn.index])
+            yield from _branch(run, branches[turn.index])
         if turn.index in drift:
             mark = drift[turn.index]
             yield Rule(Text(f"drift: {mark.kind} at token {mark.at_token}", "yellow"), style="yellow")
@@ -154,11 +155,11 @@ def show_episode(
         yield _turn_head(turn, credit, scale)
         yield Text(turn.text)
         for call in turn.calls:
-            yield _call(call)
-        shown = {call.result for call in turn.calls}
+            yield _call(run, call)
+        shown = [with_images(call.result, call.images) for call in turn.calls]
         for message in turn.observations:
             if message.get("content") not in shown:
-                yield _message(message)
+                yield _message(run, message)
     if episode.error:
         text = f"{episode.error.message}\n{episode.error.traceback}".strip()
         yield Panel(Text(text), title=f"{episode.error.kind} in {episode.error.stage}", border_style="red")
@@ -168,19 +169,19 @@ def show_episode(
             yield _node(index, node, decode)
 
 
-def _context(episode: Episode, turn: Turn) -> Iterator[RenderableType]:
+def _context(run: RunDir, episode: Episode, turn: Turn) -> Iterator[RenderableType]:
     """The line where another conversation goes on, and what opened it where it begins."""
     yield Rule(Text(f"context {turn.context}", "magenta"), style="magenta")
     first = next(each for each in episode.turns if each.context == turn.context)
     if turn is first and (opened := episode.contexts.get(turn.context)) is not None:
         if opened.tools is not None:
             yield _tools("tools", opened.tools)
-        yield from map(_message, opened.prompt)
+        yield from (_message(run, message) for message in opened.prompt)
 
 
-def _branch(branch: Branch) -> Iterator[RenderableType]:
+def _branch(run: RunDir, branch: Branch) -> Iterator[RenderableType]:
     yield Rule(Text(f"branch: {branch.reason} at token {branch.at_token}", "blue"), style="blue")
-    yield from map(_message, branch.messages or ())
+    yield from (_message(run, message) for message in branch.messages or ())
 
 
 def _check_choice(what: str, given: str | None, known: Iterable[str]) -> None:
@@ -309,18 +310,27 @@ def _tools(title: str, definitions: list[dict[str, Any]]) -> Text:
     return Text.assemble((f"{title}:", "bold blue"), "\n  ", "\n  ".join(lines) or "none")
 
 
-def _message(message: dict[str, Any]) -> Text:
-    content = message.get("content")
-    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+def _message(run: RunDir, message: dict[str, Any]) -> Text:
+    text = text_of(message.get("content"), lambda part: f"\n{_image(run, part)}\n").strip("\n")
     return Text.assemble((f"{message.get('role', '?')}: ", "bold blue"), text)
 
 
-def _call(call: CallRecord) -> Text:
+def _image(run: RunDir, part: Mapping[str, Any]) -> str:
+    """An image in a line, without its pixels."""
+    try:
+        size = len(run.get_blob(str(part.get("blob"))))
+    except StoreError:
+        size = None
+    return line_of(part, size)
+
+
+def _call(run: RunDir, call: CallRecord) -> Text:
     arguments = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.arguments.items())
     called = f"({arguments})  " if call.outcome != "malformed" else "a call that could not be read  "
     text = Text.assemble(("  → ", "dim"), (call.name, "bold"), called)
     text.append(call.outcome, _OUTCOME_STYLE[call.outcome]).append(f"  {call.duration_s:.2f} s\n", "dim")
-    text.append("\n".join(f"    {line}" for line in call.result.splitlines()))
+    lines = [*call.result.splitlines(), *(_image(run, part) for part in call.images)]
+    text.append("\n".join(f"    {line}" for line in lines))
     if call.raised:
         text.append(f"\n    {call.raised}", "red")
     if call.dropped:

@@ -10,7 +10,8 @@ import pytest
 from agentrl.api import recipe_check
 from agentrl.commands.recipe import described
 from agentrl.registry.references import load_object
-from agentrl.types.errors import CreditError, RecipeError
+from agentrl.types.errors import CreditError, RecipeError, TaskError
+from agentrl.types.parts.intake import CannotSee
 
 CODE = """
 from agentrl import Task, Tool, tool
@@ -183,3 +184,28 @@ def test_rounded_probabilities_that_nothing_corrects_get_a_warning(folder: Path)
     for corrected in ("train.importance={high: 2}", "train.old_logprobs=engine"):
         assert "warning" not in check(str(folder), [*served, corrected])
     assert "warning" not in check(str(folder), [served[0]])
+
+
+IMAGE_CODE = CODE.replace('yield Task.of("a", "Go.")', 'yield Task.of("a", [{"role": "user", "content": [IMAGE]}])')
+
+
+@pytest.mark.parametrize("engine", ["torch", "vllm"])
+def test_images_of_tasks_are_refused_where_the_model_takes_text_only(folder: Path, engine: str) -> None:
+    code = f'{IMAGE_CODE}\nfrom tests.images import RED\nIMAGE = {{"type": "image", "image": RED}}\n'
+    (folder / "task.py").write_text(code)
+    with pytest.raises(CannotSee, match=rf"engine.use \(task 'a'\): the engine {engine} takes text only") as refused:
+        check(str(folder), [f"engine.use={engine}"])
+    assert "engine.use: openai takes images" in str(refused.value)
+    check(str(folder), ["model=null", "train=null"])  # scripts see
+
+
+@pytest.mark.parametrize(
+    ("image", "why"), [("nowhere.png", "cannot be read: No such file"), ("task.py", "are no image")]
+)
+def test_images_of_tasks_that_are_missing_or_damaged_are_found_with_the_task(
+    folder: Path, image: str, why: str
+) -> None:
+    path = str(folder / image)
+    (folder / "task.py").write_text(f'{IMAGE_CODE}\nIMAGE = {{"type": "image", "path": {path!r}}}\n')
+    with pytest.raises(TaskError, match=rf"task 'a': .*{why}"):
+        check(str(folder), ["model=null", "train=null"])

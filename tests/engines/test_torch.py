@@ -194,7 +194,7 @@ async def test_the_context_limit(engine: TorchEngine) -> None:
     [
         ([], Sampling(), "empty"),
         ([1, VOCAB], Sampling(), f"token {VOCAB}"),
-        ([1, -1], Sampling(), "token -1"),
+        ([1, -1], Sampling(), "the engine torch takes text only: it is shown an image"),
         ([1], Sampling(max_tokens=0), "max_tokens is 0"),
     ],
 )

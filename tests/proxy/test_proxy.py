@@ -17,6 +17,7 @@ from agentrl.chat.recognise import parser_for
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
 from agentrl.config.agent import FormatSettings
+from agentrl.config.limits import Limits
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.proxy.recorder import ProxyContext, Recorder
 from agentrl.proxy.server import Proxy
@@ -25,6 +26,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.episode import Episode, VersionSpan
 from agentrl.types.errors import EngineError
+from agentrl.types.parts.intake import Images
 from agentrl.types.sample import training_samples
 from tests.chat.families import gemma4_thinking
 from tests.engines.conftest import plain_logprobs
@@ -83,7 +85,8 @@ async def connected(
 ) -> AsyncIterator[Client]:
     stored: list[Episode] = []
     renderer = Renderer(tokenizer, parser_for(FormatSettings(use="hermes"), tokenizer, []), [])
-    context = ProxyContext(engine, renderer, Sampling(temperature=0.8, max_tokens=12), seed=0)
+    take = Images(engine, Limits()).take
+    context = ProxyContext(engine, renderer, Sampling(temperature=0.8, max_tokens=12), seed=0, take_image=take)
     proxy = Proxy(context, stored.append, model="m", taken=taken or set(), idle_s=idle_s)
     runner = web.AppRunner(proxy.app(), shutdown_timeout=0.1)
     await runner.setup()
@@ -202,7 +205,7 @@ async def test_what_cannot_be_recorded_is_refused_and_a_broken_engine_leaves_no_
             return (await client.chat(messages, **more))["error"]["message"]
 
         assert "list of messages" in await error([])
-        assert "only text" in await error([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}])
+        assert "holds 'input_audio'" in await error([{"role": "user", "content": [{"type": "input_audio"}]}])
         assert "'stop'" in await error([user("a")], stop=["\n"])
         assert "tokens, the engine takes 10000" in await error([user("long " * 3000)])
         said = await client.say([user("a")])

@@ -10,9 +10,12 @@ import pytest
 
 from agentrl.rewards import RewardSet
 from agentrl.rewards.groups import score_group
+from agentrl.rewards.score import Live
 from agentrl.rollout.faults.failures import verdict
 from agentrl.types.errors import AgentRLError, EngineError, RecipeError, TaskError
+from agentrl.types.parts.image import data_url
 from agentrl.types.task import Task
+from tests.images import BLUE, RED
 from tests.rewards.make import make_episode, turn
 
 TASK = Task.of("t", "Capital of France?", answer="Paris", reference="It is Lyon.")
@@ -284,3 +287,28 @@ async def test_critiques_that_cannot_be_read_are_lost(engine, judge):
     score = await lost.score(TASK, spoken())
     assert score.turns == [{"wrong": None}, {"wrong": None}]
     assert score.total is None
+
+
+@pytest.mark.parametrize("name", ["rubric_judge", "pairwise_judge"])
+async def test_a_judge_is_shown_the_images_of_the_task_if_its_model_takes_them(engine, judge, name):
+    part = {"type": "image", "blob": "ab", "width": 8, "height": 6, "format": "png"}
+    content = [{"type": "text", "text": "Which colour?"}, part]
+    task = Task.of("t", [{"role": "user", "content": content}], answer="red", reference="blue")
+    episode = make_episode(task, answer="red")
+    live = Live(read_blob={"ab": RED}.__getitem__)
+    engine.reply = lambda request: '{"score": 10} {"better": "A"}'
+
+    async def scored(**more):
+        rewards = RewardSet.from_recipe({name: {"judge": {**judge, **more}}})
+        return await rewards.score(task, episode, live=live)
+
+    with pytest.raises(AgentRLError, match="the task shows images, and the judge m takes text only"):
+        await scored()
+    await scored(images=True)
+    text, image = engine.requests[0]["messages"][0]["content"]
+    assert "Which colour?[image]" in text["text"]
+    assert image == {"type": "image_url", "image_url": {"url": data_url(RED)}}
+    asked = len(engine.requests)
+    live = Live(read_blob={"ab": BLUE}.__getitem__)  # another image under the same words is another question
+    await scored(images=True)
+    assert len(engine.requests) == 2 * asked

@@ -20,6 +20,7 @@ from agentrl.rollout.engines import open_engine, start_to_sample
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Sampling
 from agentrl.types.errors import RecipeError
+from agentrl.types.parts.intake import Images
 
 
 def proxy(
@@ -57,7 +58,8 @@ def proxy(
         try:
             await start_to_sample(engine)
             sampling = Sampling(**recipe.sampling.model_dump())
-            context = ProxyContext(engine, renderer, sampling, recipe.seed)
+            images = Images(engine, recipe.limits, run.put_blob, run.get_blob)
+            context = ProxyContext(engine, renderer, sampling, recipe.seed, images.part)
             recording = Proxy(context, run.add, model=recipe.name, taken=run.ids(), idle_s=idle_s)
             async with listening(recording.app(), host, port) as address:
                 stop = event_loop.stop_signal()

@@ -12,6 +12,7 @@ from pydantic import Field
 from agentrl.config.sections import Section
 from agentrl.curriculum.methods.noise import with_data
 from agentrl.curriculum.parts import Context, Group, GroupPlan, Schedule, data_of
+from agentrl.types.parts.content import joined
 
 GUESSES = (0.0, 0.1, 0.25)
 SLOPES = (2.0, 4.0, 8.0, 16.0)
@@ -50,7 +51,7 @@ class Seele(Schedule):
         task = with_data(group.task, f"{own.key}_rate", rate)
         if shown:
             *before, last = task.instruction
-            last = {**last, "content": f"{last['content']}{own.before}{shown}"}
+            last = {**last, "content": joined(last["content"], f"{own.before}{shown}")}
             task = msgspec.structs.replace(task, instruction=[*before, last])
         return replace(group, task=task)
 

@@ -25,6 +25,7 @@ from agentrl.engines.embedded.request import Request
 from agentrl.engines.stops import StopStrings
 from agentrl.types.engine import Completion, ContextOverflow, Sampling
 from agentrl.types.errors import AgentRLError, EngineError
+from agentrl.types.parts.intake import cannot_see
 from agentrl.types.task import Message, Task
 
 Reply = Callable[[Any, BaseException | None], None]
@@ -223,8 +224,10 @@ class TorchEngine:
     def _check(self, ids: list[int], *, room: int) -> None:
         if not ids:
             raise AgentRLError("the prompt is empty", remedy="start it with a token, for example that of the template")
-        if max(ids) >= self.vocab_size or min(ids) < 0:
-            bad = next(token for token in ids if not 0 <= token < self.vocab_size)
+        if min(ids) < 0:
+            raise cannot_see("torch")
+        if max(ids) >= self.vocab_size:
+            bad = next(token for token in ids if token >= self.vocab_size)
             raise AgentRLError(
                 f"token {bad} is not among the model's {self.vocab_size}", remedy="use the model's own tokenizer"
             )

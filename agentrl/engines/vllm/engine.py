@@ -29,6 +29,7 @@ from agentrl.engines.vllm.replies import CompletionsResponse, NativeResponse, fr
 from agentrl.types.engine import Completion, ContextOverflow, Sampling
 from agentrl.types.episode import VersionSpan
 from agentrl.types.errors import AgentRLError, EngineError
+from agentrl.types.parts.intake import cannot_see
 from agentrl.types.task import Message, Task
 
 if TYPE_CHECKING:
@@ -129,6 +130,8 @@ class VLLMEngine:
             EngineError: all attempts failed.
             Refused: the server rejected the request, for example a token that the model does not have.
         """
+        if min(token_ids, default=0) < 0:  # placeholders of images
+            raise cannot_see("vllm")
         room = self.max_context - len(token_ids)
         if room < 1:
             raise ContextOverflow(

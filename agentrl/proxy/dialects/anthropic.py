@@ -14,6 +14,7 @@ from agentrl.proxy.dialects.dialect import (
     call,
     event,
     function,
+    image_part,
     joined,
     listed,
     refuse,
@@ -91,12 +92,28 @@ def _assistant(blocks: list[Body]) -> Body:
 def _user(role: Any, blocks: list[Body]) -> list[Body]:
     """Tool results come before the user's text, whatever their order in the message."""
     results = [
-        {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": _text(block.get("content"))}
+        {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": _content(block.get("content"))}
         for block in blocks
         if block.get("type") == "tool_result"
     ]
     rest = [block for block in blocks if block.get("type") != "tool_result"]
-    return [*results, *([{"role": role, "content": _text(rest)}] if rest or not results else [])]
+    return [*results, *([{"role": role, "content": _content(rest)}] if rest or not results else [])]
+
+
+def _content(content: Any) -> Any:
+    """A content of text and images; a text where it holds none."""
+    blocks = content if isinstance(content, list) else []
+    if not any(isinstance(block, dict) and block.get("type") == "image" for block in blocks):
+        return _text(content)
+    listed(blocks, "the content of a message")
+    return [_image(b) if b.get("type") == "image" else {"type": "text", "text": _text([b])} for b in blocks]
+
+
+def _image(block: Body) -> Body:
+    source = block.get("source")
+    if not isinstance(source, dict) or source.get("type") != "base64":
+        raise BadRequest("an image has no source of type 'base64'", remedy="send the image itself: nothing is fetched")
+    return image_part(f"data:{source.get('media_type')};base64,{source.get('data')}")
 
 
 def _text(content: Any) -> str:

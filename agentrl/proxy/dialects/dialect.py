@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentrl.proxy.messages import BadRequest, content_of
+from agentrl.proxy.messages import BadRequest, text_of_reply
 from agentrl.proxy.recorder import ChatReply
 
 Body = dict[str, Any]
@@ -111,6 +111,11 @@ def function(name: Any, description: Any, parameters: Any) -> Body:
     return {"type": "function", "function": said}
 
 
+def image_part(url: Any) -> Body:
+    """An image in the internal form."""
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
 def call(id: Any, name: Any, arguments: Any) -> Body:
     """A tool call in the internal format. `arguments`: JSON text or a value."""
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
@@ -135,7 +140,7 @@ def joined(messages: list[Body]) -> list[Body]:
         if found and message.get("role") == found[-1].get("role") == "assistant":
             before = found[-1]
             calls = [*before.get("tool_calls", ()), *message.get("tool_calls", ())]
-            text = content_of(before) + content_of(message)
+            text = text_of_reply(before) + text_of_reply(message)
             found[-1] = {"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})}
         else:
             found.append(message)

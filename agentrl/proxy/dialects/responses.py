@@ -14,6 +14,7 @@ from agentrl.proxy.dialects.dialect import (
     call,
     event,
     function,
+    image_part,
     joined,
     listed,
     refuse,
@@ -116,14 +117,14 @@ _READ: dict[str, Callable[[Body], list[Body]]] = {
 
 def _text(content: Any) -> Any:
     """Text, of parts too; what else there is, is refused later, as in any message."""
-    if not isinstance(content, list):
-        return content
-    return [
-        {"type": "text", "text": part.get("text", part.get("refusal", ""))}
-        if isinstance(part, dict) and part.get("type") in _TEXTS
-        else part
-        for part in content
-    ]
+    return [_part(part) for part in content] if isinstance(content, list) else content
+
+
+def _part(part: Any) -> Any:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if kind in _TEXTS:
+        return {"type": "text", "text": part.get("text", part.get("refusal", ""))}
+    return image_part(part.get("image_url")) if kind == "input_image" else part
 
 
 def _tool(tool: Body) -> Body:

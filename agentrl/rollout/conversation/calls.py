@@ -16,6 +16,8 @@ from agentrl.tools.methods import ToolMethod
 from agentrl.types import values
 from agentrl.types.episode import CallRecord
 from agentrl.types.errors import InfraError, ToolError, asked_to_stop, described, place_of
+from agentrl.types.parts.content import Part
+from agentrl.types.parts.intake import CannotSee, Images
 
 if TYPE_CHECKING:
     from agentrl.types.sandbox import Sandbox
@@ -29,11 +31,13 @@ class CallRunner:
 
     Attributes:
         put_blob: keeps an output that is cut, returns its hash.
+        images: of the episode.
     """
 
     limits: Limits
     sandbox: Sandbox | None
     put_blob: Callable[[bytes], str] | None
+    images: Images
     _locks: dict[int, asyncio.Lock] = field(default_factory=dict)
 
     async def run(self, reply: Reply, methods: Mapping[str, ToolMethod]) -> tuple[list[CallRecord], list[ToolResult]]:
@@ -62,7 +66,7 @@ class CallRunner:
         started = time.perf_counter()
         method = methods.get(call.name)
         outcome: Any = "ok"
-        raised = ""
+        raised, shown = "", list[Part]()
         if method is None:
             outcome = "unknown"
             result = ToolResult(f"Error: there is no tool {call.name!r}; tools: {', '.join(methods)}")
@@ -70,9 +74,10 @@ class CallRunner:
             try:
                 async with asyncio.timeout(method.owner.timeout_s) as deadline:
                     result = await method.call(call.arguments)
+                shown = [self.images.take(image) for image in result.images]
             except ToolError as error:
                 outcome, result = "error", ToolResult(f"Error: {values.said(error)}")
-            except InfraError:
+            except (InfraError, CannotSee):
                 raise
             except BaseException as error:
                 if asked_to_stop(error):
@@ -87,7 +92,8 @@ class CallRunner:
                     raised = described(kind, message, place_of(error))
             if result.rewards is not None:
                 given = values.rewards(result.rewards, method.place)
-                result = ToolResult(result.text, result.done, result.answer, given)  # a subclass may be built otherwise
+                # a subclass may be built otherwise
+                result = ToolResult(result.text, result.done, result.answer, given, result.images)
         text, dropped = cut_middle(result.text, self.limits.observation_chars)
         blob = self.put_blob(result.text.encode(errors="replace")) if dropped and self.put_blob else None
         record = CallRecord(
@@ -100,6 +106,7 @@ class CallRunner:
             raised=raised,
             dropped=dropped,
             blob=blob,
+            images=shown,
         )
         return record, result
 

@@ -24,6 +24,8 @@ from agentrl.types import values
 from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling
 from agentrl.types.episode import MAIN, POLICY, Branch, CallRecord, Context, Turn
 from agentrl.types.errors import EngineError
+from agentrl.types.parts import content
+from agentrl.types.parts.intake import Images
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Message, Task
 
@@ -86,6 +88,11 @@ class Conversation:
         return self.recording.calls.sandbox
 
     @property
+    def images(self) -> Images:
+        """Of the episode."""
+        return self.recording.calls.images
+
+    @property
     def limits(self) -> Limits:
         return self.recording.limits
 
@@ -127,7 +134,7 @@ class Conversation:
         Args:
             shown: what the environments open with, checked.
         """
-        self._open([*values.messages(messages, "the opening"), *shown])
+        self._open([*content.messages(messages, "the opening", self.images.take), *shown])
 
     async def generate(self, *, agent: str | None = None) -> Reply:
         """One model turn.
@@ -244,12 +251,12 @@ class Conversation:
         finally:
             self._under_way, self.recording.stage = "", "agent"
 
-    def say(self, text: str, *, role: str = "user") -> None:
-        """Appends a message that no tool produced, for example a hint of the agent.
+    def say(self, text: Any, *, role: str = "user") -> None:
+        """Appends a message that no tool produced, for example a hint of the agent: text, or a list of parts.
 
         Before the first reply it belongs to the opening.
         """
-        message = values.message({"role": role, "content": text}, "what was said")
+        message = content.message({"role": role, "content": text}, "what was said", self.images.take)
         if self.turns:
             self._note([message])
         else:
@@ -260,7 +267,7 @@ class Conversation:
 
         Before the first reply it replaces the opening, and there is no branch.
         """
-        checked = values.messages(messages, "the new context")
+        checked = content.messages(messages, "the new context", self.images.take)
         if self.turns:
             self._thread.restart(checked)
             self._branch = Branch(turn=0, reason=reason, at_token=0, messages=checked)
@@ -315,6 +322,8 @@ class Conversation:
             begin(self.engine_session, self.task, self.messages, seed, episode=self.id, name=self.name)
         else:
             self.engine.begin_session(self.engine_session, self.task, self.messages, seed)
+        if (use_images := getattr(self.engine, "use_images", None)) is not None:
+            use_images(self.engine_session, self.images.read)
         if self.definitions is not None:
             self._tell_engine()
 
@@ -334,8 +343,9 @@ class Conversation:
     def _hear(self, said: Observation, seconds: float) -> None:
         given = values.rewards(said.rewards, "respond")
         text, _ = cut_middle(said.text, self.limits.observation_chars)
+        shown = [self.images.take(image) for image in said.images]
         self._add_rewards(given)
-        self._note([{"role": said.role, "content": text}], seconds=seconds)
+        self._note([{"role": said.role, "content": content.with_images(text, shown)}], seconds=seconds)
         if said.done and self.outcome is None:
             self.finish("answer" if said.answer is not None else "tool", said.answer)
 
@@ -345,7 +355,7 @@ class Conversation:
                 "role": "tool",
                 "name": record.name if record.valid else "error",
                 "tool_call_id": record.id,
-                "content": record.result,
+                "content": content.with_images(record.result, record.images),
             }
             for record in records
         ]

@@ -27,7 +27,8 @@ class EpisodeRecorder(Recorder):
     """
 
     def __init__(self, session: Session) -> None:
-        context = ProxyContext(session.engine, session.renderer, session.sampling, session.seed)
+        take = session.images.take
+        context = ProxyContext(session.engine, session.renderer, session.sampling, session.seed, take)
         super().__init__(session.id, context)
         self.session = session
         self.closing: Closing | None = None
@@ -78,7 +79,7 @@ class EpisodeRecorder(Recorder):
         if self.tools is None:
             self.tools = tools
         parser, renderer = self.context.renderer_for(tools)
-        self.session.messages[:] = [from_openai(message, parser) for message in messages]
+        self.session.messages[:] = [from_openai(message, parser, self.context.take_image) for message in messages]
         if (use_tools := getattr(self.session.engine, "use_tools", None)) is not None:
             use_tools(self.name, renderer)
 

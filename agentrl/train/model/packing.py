@@ -107,7 +107,7 @@ def pack(samples: Sequence[TrainingSample], token_budget: int, layout: Layout = 
                 f"episode {sample.episode_id}, branch {sample.branch_id} trains its first token: nothing predicts it",
                 remedy="begin every prompt with at least one token that was not sampled",
             )
-    # Big-endian bytes of non-negative integers sort like the integers.
+    # Sorted by their big-endian bytes, equal prefixes lie side by side. Placeholders of images (negative) come last.
     keys = [sample.token_ids.astype(">i8").tobytes() for sample in samples]
     # Rows of similar length need little padding.
     lengths = [len(sample.token_ids) if layout == "rows" else 0 for sample in samples]

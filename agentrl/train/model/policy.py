@@ -210,7 +210,16 @@ def hidden_states(
     Args:
         dtype: type of queries, keys and values; default: the model's.
         routers: return also the router logits of a mixture of experts, [T, experts] by layer; else an empty list.
+
+    Raises:
+        TrainError: the pack holds placeholders of an image.
     """
+    if packed.token_ids.min(initial=0) < 0:  # placeholders of images
+        raise TrainError(
+            "a sample holds an image, and models are trained on text only",
+            place="training samples",
+            remedy="leave the image out, or roll out and evaluate without training (docs/images.md)",
+        )
     asked = {"use_cache": False, **({"output_router_logits": True} if routers else {})}
     if packed.layout == "tree":
         output, real = _tree_pass(model, packed, dtype or model.dtype, asked)

@@ -17,6 +17,7 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.thread import Thread
 from agentrl.types.engine import Completion
 from agentrl.types.episode import MAIN, Episode
+from agentrl.types.parts.content import text_of
 from agentrl.types.sample import TrainingSample, samples_of
 from agentrl.types.task import Message
 from agentrl.types.trajectory import Trajectory
@@ -65,11 +66,11 @@ class Conversation:
 
     def texts(self) -> Iterator[str]:
         """The text of each message, to train a tokenizer."""
-        yield from (str(message["content"]) for message in self.opening)
+        yield from (text_of(message["content"]) for message in self.opening)
         for turn in self.turns:
-            yield from (str(message["content"]) for message in turn.opening or ())
+            yield from (text_of(message["content"]) for message in turn.opening or ())
             yield turn.text
-            yield from (str(message["content"]) for message in turn.observations)
+            yield from (text_of(message["content"]) for message in turn.observations)
 
     def samples(self, renderer: Renderer, reward: float = 0.0) -> list[TrainingSample]:
         """The samples that train the replies with advantage 1: one for each branch.

@@ -17,10 +17,13 @@ from typing import Any
 
 import aiohttp
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from agentrl.store.info import replace
 from agentrl.types.errors import AgentRLError, EngineError, RecipeError
+from agentrl.types.parts.content import image_parts
+from agentrl.types.parts.image import data_url
+from agentrl.types.task import Task
 
 
 class Judge(BaseModel):
@@ -37,7 +40,32 @@ class Judge(BaseModel):
     retries: int = Field(3, ge=0, description="After a failed request, with a growing pause.")
     backoff_s: float = Field(0.5, ge=0, description="The first pause; it doubles.")
     api_key_env: str | None = Field(None, description="Environment variable that holds the API key.")
+    images: bool = Field(False, description="Whether the model takes images: then it is shown those of the task.")
     cache: str | None = Field(None, description="Folder of verdicts; default: ~/.cache/agentrl/judge.")
+
+    _shown: tuple[bytes, ...] = PrivateAttr(())
+
+    def seeing(self, task: Task, read_blob: Callable[[str], bytes] | None = None) -> Judge:
+        """This judge, shown the images of a task with every prompt.
+
+        Args:
+            read_blob: gives the file of an image; None: none can be shown.
+
+        Raises:
+            AgentRLError: the task shows images, and the judge takes text only.
+        """
+        parts = list(image_parts(task.instruction))
+        if not parts:
+            return self
+        if read_blob is None or not self.images:
+            raise AgentRLError(
+                f"the task shows images, and the judge {self.model} takes text only",
+                place="judge.images",
+                remedy="rubric_judge or pairwise_judge with judge.images: true, if its model takes images",
+            )
+        seeing = self.model_copy()
+        seeing._shown = tuple(read_blob(part["blob"]) for part in parts)
+        return seeing
 
     @property
     def folder(self) -> Path:
@@ -63,6 +91,8 @@ class Judge(BaseModel):
             "url": self.url, "model": self.model, "votes": self.votes, "temperature": self.temperature,
             "max_tokens": self.max_tokens, "prompts": prompts,
         }  # fmt: skip
+        if self._shown:
+            asked["images"] = [hashlib.sha256(image).hexdigest() for image in self._shown]
         key = hashlib.sha256(msgspec.json.encode(asked, order="sorted")).hexdigest()
         path = self.folder / key[:2] / f"{key}.json"
         if path.is_file():
@@ -91,9 +121,14 @@ class Judge(BaseModel):
             asks = [self._reply(session, prompt, vote) for prompt in prompts for vote in range(self.votes)]
             return list(await asyncio.gather(*asks))
 
+    def _content_of(self, prompt: str) -> Any:
+        """A text, or a list of parts where images are shown."""
+        shown = [{"type": "image_url", "image_url": {"url": data_url(image)}} for image in self._shown]
+        return [{"type": "text", "text": prompt}, *shown] if shown else prompt
+
     async def _reply(self, session: aiohttp.ClientSession, prompt: str, vote: int) -> str:
         body = {
-            "model": self.model, "messages": [{"role": "user", "content": prompt}],
+            "model": self.model, "messages": [{"role": "user", "content": self._content_of(prompt)}],
             "temperature": self.temperature, "max_tokens": self.max_tokens, "seed": vote,
         }  # fmt: skip
         problem = ""

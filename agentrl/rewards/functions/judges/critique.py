@@ -78,7 +78,8 @@ async def critique(
             return None
         return turns if turns is not None and turns <= set(range(count)) else None
 
-    critiques, stored = await judge.ask([fill(prompt, **about, transcript=transcript(episode.turns))], marked)
+    material = fill(prompt, **about, transcript=transcript(episode.turns))
+    critiques, stored = await judge.seeing(task).ask([material], marked)
     read = [turns for turns in critiques if turns is not None]
     note = f"{len(read)} of {len(critiques)} critiques read, prompt {stored[:12]}"
     if 2 * len(read) <= len(critiques):

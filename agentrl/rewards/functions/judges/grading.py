@@ -86,6 +86,7 @@ async def rubric_judge(
     key: str | None = None,
     scale: float = 10.0,
     prompt: str | None = None,
+    read_blob: Callable[[str], bytes],
 ) -> Scored:
     """Mean grade of the votes, divided by `scale`: 0 to 1. An episode without an answer gets 0 and is not judged.
 
@@ -103,6 +104,7 @@ async def rubric_judge(
     Raises:
         EngineError: as `Judge.ask` does.
     """
+    judge = judge.seeing(task, read_blob)
     reference = " | ".join(gold(task, key)) if key is not None else "(none)"
     about = {"task": asked(task), "reference": reference, "rubric": rubric_of(task, rubric, rubric_key)}
     template = prompt or PROMPTS[reads]

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from agentrl.rewards.declare import Scored
 from agentrl.types.episode import Episode, Turn
 from agentrl.types.errors import RecipeError, TaskError
+from agentrl.types.parts.content import text_of
 from agentrl.types.task import Message, Task
 
 Reads = Literal["answer", "transcript"]
@@ -60,10 +61,7 @@ def _turn_in_words(turn: Turn, most: int) -> list[str]:
 
 
 def _said(message: Message) -> str:
-    content = message.get("content") or ""
-    if not isinstance(content, list):
-        return str(content)
-    return "".join(str(part.get("text", f"[{part.get('type', 'part')}]")) for part in content)
+    return text_of(message.get("content") or "")
 
 
 def _cut(text: str, most: int) -> str:

@@ -67,6 +67,7 @@ async def pairwise_judge(
     rubric_key: str | None = None,
     key: str = "reference",
     prompt: str = PAIRWISE,
+    read_blob: Callable[[str], bytes],
 ) -> Scored:
     """Share of the comparisons with a reference answer that the answer wins; a tie counts one half.
 
@@ -82,6 +83,7 @@ async def pairwise_judge(
     Raises:
         EngineError: as `Judge.ask` does.
     """
+    judge = judge.seeing(task, read_blob)
     other, material = gold(task, key)[0], shown(episode, reads)
     if not material:
         return Scored(0.0, "no answer")
@@ -117,6 +119,8 @@ async def win_rate(
     Raises:
         EngineError: as `Judge.ask` does.
     """
+    if isinstance(judge, Judge):
+        judge.seeing(task)
     pairs = [*combinations(range(len(group)), 2)]
     about = {"task": asked(task), "rubric": rubric_of(task, rubric, rubric_key)}
 

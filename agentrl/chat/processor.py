@@ -1,0 +1,98 @@
+"""Processors as the renderer needs them: which tokens an image is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from agentrl.types.errors import RenderError
+from agentrl.types.parts.content import Content, Part, text_of
+from agentrl.types.parts.intake import TAKES_IMAGES
+from agentrl.types.parts.placeholders import ids_of
+
+_KEY_OF = {"text": "text", "image": "blob"}
+
+
+class Processor(Protocol):
+    """Stands beside the tokenizer of a model that sees.
+
+    Attributes:
+        name: for messages to people.
+        placeholder: the control token that the chat template writes for an image.
+        settings: all that decides how many tokens an image is; part of the run's fingerprint.
+    """
+
+    name: str
+    placeholder: str
+    settings: Mapping[str, Any]
+
+    def layout(self, width: int, height: int) -> Sequence[int | None]:
+        """The tokens that stand where the template has one placeholder: ids of the vocabulary (borders, rows), and None
+        for every placeholder that the model replaces with what it sees."""
+        ...
+
+
+class OneToken:
+    """An image is one token: for scripts and APIs, which count tokens themselves."""
+
+    name = "one token an image"
+    placeholder = "<|image|>"
+    settings: Mapping[str, Any] = {"use": "one_token"}
+
+    def layout(self, width: int, height: int) -> Sequence[int | None]:
+        """One placeholder."""
+        return (None,)
+
+
+def expanded(token_ids: list[int], placeholder: int, images: Sequence[Part], processor: Processor) -> list[int]:
+    """Tokens as they are recorded: every placeholder that the template wrote is replaced with those of its image.
+
+    Raises:
+        RenderError: the template did not write one for each image.
+    """
+    if (written := token_ids.count(placeholder)) != len(images):
+        raise RenderError(
+            f"the chat template writes {written} placeholders for {len(images)} images",
+            place=processor.name,
+            remedy="a template that takes image parts in messages of this role (docs/images.md)",
+        )
+    made: list[int] = []
+    left = iter(images)
+    for token in token_ids:
+        made += _tokens_of(next(left), processor) if token == placeholder else (token,)
+    return made
+
+
+def as_template_content(content: Any, processor: Processor | None, name: str, place: str) -> Content:
+    """The content of a message as chat templates take it: a text, unless it holds an image.
+
+    Args:
+        name: of the tokenizer.
+
+    Raises:
+        RenderError: it is no content, or holds an image that the model does not see.
+    """
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list) or not all(map(_is_part, content)):
+        raise RenderError(
+            f"the content of a message is a {type(content).__name__} that holds more than text and images",
+            place=place,
+            remedy='write it as a string, or as parts: {"type": "text", "text": ...}, {"type": "image", "blob": ...}',
+        )
+    if all(part["type"] == "text" for part in content):
+        return text_of(content)
+    if processor is None or "(assistant)" in place:
+        who = "a reply holds" if processor is not None else f"the model of {name} takes text only, and a message holds"
+        raise RenderError(f"{who} an image", place=place, remedy=TAKES_IMAGES)
+    return [{"type": "text", "text": p["text"]} if p["type"] == "text" else {"type": "image"} for p in content]
+
+
+def _is_part(given: Any) -> bool:
+    return isinstance(given, dict) and isinstance(given.get(_KEY_OF.get(given.get("type", ""), "")), str)
+
+
+def _tokens_of(part: Part, processor: Processor) -> list[int]:
+    layout = processor.layout(int(part.get("width", 1)), int(part.get("height", 1)))
+    own = iter(ids_of(part["blob"], sum(token is None for token in layout)))
+    return [next(own) if token is None else token for token in layout]

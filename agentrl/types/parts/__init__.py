@@ -1,0 +1,1 @@
+"""Parts of messages: contents, images, and the token ids of images."""

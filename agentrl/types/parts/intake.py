@@ -1,0 +1,137 @@
+"""The images of an episode: what is handed in becomes blobs of the run, read by engines that see."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from agentrl.types.errors import AgentRLError
+from agentrl.types.parts.content import Part
+from agentrl.types.parts.image import ImageRefused, image_bytes, image_info
+
+MB = 1_000_000
+
+TAKES_IMAGES = "engine.use: openai takes images in messages of users and tools; or leave the image out (docs/images.md)"
+"""What is said where an image cannot go."""
+
+BLIND = {
+    "torch": "",
+    "vllm": " (its token endpoint does not run the server's processor, which decides how many tokens an image is)",
+}
+"""Built-in engines that do not see, and why."""
+
+
+class Limits(Protocol):
+    """How large an image may be: `limits` of a recipe."""
+
+    @property
+    def image_mb(self) -> float:
+        """Size of its file, in millions of bytes."""
+
+    @property
+    def image_pixels(self) -> int:
+        """Width times height."""
+
+
+class CannotSee(ImageRefused):
+    """An image for an engine that takes text only."""
+
+
+class Images:
+    """Makes parts of what is handed in as images.
+
+    Args:
+        engine: that will be shown them; None: any that sees.
+        put: keeps bytes as a blob, returns their hash; None: they are kept here.
+        get: the bytes of a blob.
+
+    Attributes:
+        taken: parts so far, by the hash of their file.
+    """
+
+    def __init__(
+        self,
+        engine: Any,
+        limits: Limits,
+        put: Callable[[bytes], str] | None = None,
+        get: Callable[[str], bytes] | None = None,
+    ) -> None:
+        self._engine, self._limits, self._put, self._get = engine, limits, put, get
+        self._own: dict[str, bytes] = {}
+        self.taken: dict[str, Part] = {}
+
+    def take(self, given: Any) -> Part:
+        """As `part`; the part is remembered."""
+        part = self.part(given)
+        self.taken[part["blob"]] = part
+        return part
+
+    def part(self, given: Any) -> Part:
+        """A part of a message: bytes, a path, a data URL or a PIL image as a blob; a part of a record as it is.
+
+        Raises:
+            CannotSee: the engine takes text only.
+            ImageRefused: it is no image, damaged, or larger than the limits.
+        """
+        if self._engine is not None:
+            check_sees(self._engine)
+        if isinstance(given, dict):
+            given = self.read(str(given["blob"]))
+        data = image_bytes(given)
+        found, limits = image_info(data), self._limits
+        if len(data) > limits.image_mb * MB:
+            raise ImageRefused(
+                f"an image has {len(data) / MB:.1f} MB, and limits.image_mb is {limits.image_mb:g}",
+                remedy="make it smaller, or raise limits.image_mb",
+            )
+        if found.width * found.height > limits.image_pixels:
+            raise ImageRefused(
+                f"an image has {found.width} x {found.height} pixels, and limits.image_pixels is {limits.image_pixels}",
+                remedy="make it smaller, or raise limits.image_pixels",
+            )
+        return {"type": "image", "blob": self._keep(data), "width": found.width, "height": found.height} | {
+            "format": found.format
+        }
+
+    def read(self, blob: str) -> bytes:
+        """The file of an image.
+
+        Raises:
+            ImageRefused: no blob of the run has this hash.
+        """
+        if blob in self._own:
+            return self._own[blob]
+        try:
+            if self._get is not None:
+                return self._get(blob)
+        except (AgentRLError, KeyError):
+            pass
+        raise ImageRefused(f"the run has no blob {blob[:80]!r}", remedy="give the image itself: bytes, or a path")
+
+    def _keep(self, data: bytes) -> str:
+        if self._put is not None and self._get is not None:
+            return self._put(data)
+        sha = hashlib.sha256(data).hexdigest()
+        self._own[sha] = data
+        if self._put is not None:
+            self._put(data)
+        return sha
+
+
+def check_sees(engine: Any) -> None:
+    """Whether an engine takes images.
+
+    Raises:
+        CannotSee: it does not.
+    """
+    if not getattr(engine, "sees", False):
+        raise cannot_see(getattr(engine, "name", type(engine).__name__))
+
+
+def cannot_see(engine: str, place: str | None = None) -> CannotSee:
+    """What is said where an engine of this name is to be shown an image."""
+    why = BLIND.get(engine, "")
+    return CannotSee(
+        f"the engine {engine} takes text only{why}: it is shown an image", place=place, remedy=TAKES_IMAGES
+    )

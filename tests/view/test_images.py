@@ -1,0 +1,79 @@
+"""Images in `show` and in the exported page."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agentrl.store import RunDir
+from agentrl.types.parts.content import with_images
+from agentrl.types.parts.image import data_url
+from agentrl.types.parts.placeholders import ids_of
+from agentrl.view.html import Images, export_html
+from agentrl.view.show import show_episode
+from tests.images import BLUE, RED
+from tests.store.make import make_episode
+from tests.view.test_html import data_of
+from tests.view.test_show import text_of
+
+
+@pytest.fixture
+def run(tmp_path: Path):
+    """An episode that opens with a red image, and whose first call shows a blue one."""
+    with RunDir.create(tmp_path / "run", {"recipe": {"name": "screens"}}) as run:
+        red, blue = (
+            {"type": "image", "blob": run.put_blob(image), "width": 8, "height": 6, "format": "png"}
+            for image in (RED, BLUE)
+        )
+        episode = make_episode("e", turns=1)
+        (turn,) = episode.turns
+        call = msgspec.structs.replace(turn.calls[0], images=[blue])
+        message = {"role": "tool", "name": call.name, "content": with_images(call.result, call.images)}
+        turn = msgspec.structs.replace(turn, calls=[call], observations=[message])
+        first = msgspec.structs.replace(episode.nodes[0], token_ids=[1, *ids_of(red["blob"], 2), 2])
+        prompt = [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, red]}]
+        nodes = [first, *episode.nodes[1:]]
+        run.add(msgspec.structs.replace(episode, prompt=prompt, turns=[turn], nodes=nodes))
+        yield run
+
+
+def test_show_names_the_images(run):
+    text = text_of(show_episode, run, "e", tokens=True)
+    lines = [line.strip() for line in text.splitlines() if "[image" in line]
+    assert len(lines) == 2  # what a call showed is not repeated as the message of its result
+    assert all(line.startswith("[image 8x6 png 0.1 kB sha256:") for line in lines)
+    assert "What is it?" in text
+    next(run.path.glob("blobs/*/*")).unlink()
+    assert "[image 8x6 png missing sha256:" in text_of(show_episode, run, "e")
+
+
+def test_the_page_holds_the_images(run, tmp_path):
+    data = data_of(export_html(run, tmp_path / "page.html", decode=str))
+    assert sorted(data["images"].values()) == sorted([data_url(RED), data_url(BLUE)])
+    (episode,) = data["episodes"]
+    assert episode["nodes"][0]["token_ids"] == [1, -1, -1, 2]
+    assert data["vocabulary"]["-1"] == "[image]"
+
+
+def test_images_beyond_what_a_page_takes_are_left_out(run):
+    (episode,) = run.episodes()
+    images = Images(run, most=len(data_url(RED)) + 10)
+    images.add(episode.prompt[0]["content"][1])
+    images.add(episode.turns[0].calls[0].images[0])
+    assert list(images.urls.values()) == [data_url(RED)]
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_a_browser_draws_the_images(run, tmp_path):
+    page = export_html(run, tmp_path / "page.html")
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=2000", "--dump-dom"]
+    done = subprocess.run([*command, f"{page.as_uri()}#/e"], capture_output=True, text=True, timeout=120)
+    drawn = done.stdout.split("<article")[1].split("</article>")[0]
+    assert drawn.count(f'src="{data_url(RED)}"') == 1
+    assert drawn.count(f'src="{data_url(BLUE)}"') == 1
+    assert "What is it?" in drawn
