@@ -2,8 +2,8 @@
 
 For a task of your own: `Task`, `Tool`, `Environment`, `tool`, `ToolResult`, `Observation`, `ToolError`, `Say`,
 `Agent`, `ToolAgent`.
-To run: `rollout`, `train`, `evaluate`; of a stored run: `open_run`, `rescore`, `recredit`. The command line calls them
-too: `agentrl --help`; docs/python.md.
+To run: `rollout`, `train`, `evaluate`; of a stored run: `open_run`, `rescore`, `recredit`, `fork`, `probe`. The
+command line calls them too: `agentrl --help`; docs/python.md.
 
 Names are imported when they are first used: `import agentrl` itself costs milliseconds.
 """
@@ -19,6 +19,8 @@ from agentrl.registry.moved import report_moved_names
 
 if TYPE_CHECKING:
     from agentrl.api.evaluate import evaluate
+    from agentrl.api.forks.fork import fork
+    from agentrl.api.forks.probe import probe
     from agentrl.api.recredit import recredit
     from agentrl.api.rescore import rescore
     from agentrl.api.rollout import rollout
@@ -55,8 +57,10 @@ _MODULES = {
     "ToolResult": "agentrl.tools.base",
     "Recipe": "agentrl.config.recipe",
     "evaluate": "agentrl.api.evaluate",
+    "fork": "agentrl.api.forks.fork",
     "load_recipe": "agentrl.config.loader",
     "open_run": "agentrl.api.run",
+    "probe": "agentrl.api.forks.probe",
     "recredit": "agentrl.api.recredit",
     "rescore": "agentrl.api.rescore",
     "tool": "agentrl.tools.base",
@@ -79,8 +83,10 @@ __all__ = [
     "ToolError",
     "ToolResult",
     "evaluate",
+    "fork",
     "load_recipe",
     "open_run",
+    "probe",
     "recredit",
     "rescore",
     "rollout",

@@ -32,6 +32,10 @@ class Commands(TyperGroup):
 
 OF_STAGE = "Only the episodes of this stage, with its rewards and credit; required if several stages have episodes."
 
+FORK_AGENT = "A script of the recipe that plays on; default: what played the episode."
+FORK_CHECKPOINT = "Checkpoint folder of the policy that plays on; default: the newest of the run."
+CHANGED_CODE = "Resume although code beside the recipe has changed since the run."
+
 app = typer.Typer(
     name="agentrl",
     cls=Commands,
@@ -185,6 +189,59 @@ def credit(
     if episode is not None:
         result = result.only(episode)
     write_json(result.as_dict()) if as_json else print_credit(result, limit)
+
+
+@app.command()
+def fork(
+    run: Run,
+    episode: Annotated[str, typer.Argument(help="An episode id, or a part of it.")],
+    turn: Annotated[int, typer.Option(help="The first turn that is sampled again; the first of all is 0.")],
+    n: Annotated[int, typer.Option("--n", "-n", min=1, help="Episodes.")] = 8,
+    agent: Annotated[str | None, typer.Option(help=FORK_AGENT)] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help=FORK_CHECKPOINT)] = None,
+    changed_code: Annotated[bool, typer.Option("--changed-code", help=CHANGED_CODE)] = False,
+    out: Out = None,
+    as_json: Json = False,
+    overrides: Set = [],  # noqa: B006
+) -> None:
+    """Resume a stored episode from one of its turns, n times. The turns before it are played back from the record."""
+    from agentrl.api.forks.fork import fork as command
+    from agentrl.api.run_dirs import require_whole
+    from agentrl.commands.look import print_summary
+
+    done = command(
+        run, episode, turn, n, agent=agent, checkpoint=checkpoint, changed_code=changed_code, out=out,
+        overrides=overrides,
+    )  # fmt: skip
+    print_summary(done.path, as_json=as_json)
+    require_whole(done.path)
+
+
+@app.command()
+def probe(
+    run: Run,
+    episode: Annotated[str, typer.Argument(help="An episode id, or a part of it.")],
+    n: Annotated[int, typer.Option("--n", "-n", min=2, help="Episodes per turn.")] = 16,
+    estimator: Annotated[
+        str | None, typer.Option(help="A built-in name or ./task.py:mine; default: the estimator of the run.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Also draw it: a .svg or .png file.")] = None,
+    agent: Annotated[str | None, typer.Option(help=FORK_AGENT)] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help=FORK_CHECKPOINT)] = None,
+    changed_code: Annotated[bool, typer.Option("--changed-code", help=CHANGED_CODE)] = False,
+    out: Out = None,
+    as_json: Json = False,
+    overrides: Set = [],  # noqa: B006
+) -> None:
+    """Measure what each turn of an episode was worth, by resuming before every turn; beside what credit says."""
+    from agentrl.api.forks.probe import probe as command
+    from agentrl.commands.probe import print_probe
+
+    result = command(
+        run, episode, n, estimator=estimator, plot=plot, agent=agent, checkpoint=checkpoint,
+        changed_code=changed_code, out=out, overrides=overrides,
+    )  # fmt: skip
+    write_json(result) if as_json else print_probe(result)
 
 
 @app.command("list")

@@ -67,7 +67,7 @@ def begin_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
     resolved = json.loads(recipe.model_dump_json())
     described = {"command": command, "recipe": resolved, **info}
     base = str(recipe.base)
-    code = _code_beside(recipe.base)
+    code = code_beside(recipe.base)
     if not (path / "run.json").exists():
         _refuse_other_files(path)
         return RunDir.create(path, {**described, "base": base, "code": code})
@@ -188,7 +188,7 @@ def _ways_on(path: Path, recipe: Recipe, keys: list[str]) -> Iterator[str]:
         yield f"to start a new run from its newest weights: {sets} with that --out"
 
 
-def _code_beside(folder: Path) -> dict[str, str]:
+def code_beside(folder: Path) -> dict[str, str]:
     """A hash of every Python file in the recipe's folder, by name."""
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in sorted(folder.glob("*.py"))}
 

@@ -64,9 +64,13 @@ class Thread:
             base = self.trajectory.append_rendered(base, renderer.extend(nodes[base].token_ids, self._unread))
         return Prompt(base, self.trajectory.tokens(base), None)
 
-    def reply(self, prompt: Prompt, completion: Completion, text: str, *, trained: bool = True) -> int:
-        """Records a reply to the last prompt; its node."""
-        self._last = self._base = self.trajectory.append_sampled(prompt.node, completion, trained=trained)
+    def adopt(self, reply: int, text: str) -> None:
+        """Goes on from a reply that is in the trajectory already, whatever prompt it answered."""
+        self._last = self._base = reply
         self._unread = []
         self.messages.append({"role": "assistant", "content": text})
+
+    def reply(self, prompt: Prompt, completion: Completion, text: str, *, trained: bool = True) -> int:
+        """Records a reply to the last prompt; its node."""
+        self.adopt(self.trajectory.append_sampled(prompt.node, completion, trained=trained), text)
         return self._last

@@ -56,7 +56,7 @@ class CreditTable:
         reward: immediate reward r_{i,t}, WITHOUT the outcome (see `step_reward`).
         state: key of the state that the turn acted on, an index into `states`; -1 where none is known. Equal text,
             equal index, in the whole table; anchor groups are formed inside a group.
-        tokens: how many tokens the policy sampled.
+        tokens: how many tokens the policy sampled; 0 for turns that are not trained on.
         valid: whether all calls of the turn could be parsed.
 
     Optional columns, None if absent (`OPTIONAL` has their units):
@@ -193,7 +193,7 @@ class CreditTable:
             length=[len(episode.turns) for episode in scored],
             reward=[immediate(turn) for _, turn in pairs],
             state=[turn.state for _, turn in pairs],
-            tokens=[len(episode.nodes[turn.node].token_ids) for episode, turn in pairs],
+            tokens=[episode.trained(turn) for episode, turn in pairs],
             valid=[turn.valid for _, turn in pairs],
             **_optional(scored, pairs),
         )
@@ -370,7 +370,7 @@ def _optional(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> dic
     for name, unit in (("process", 1), ("wrong", None)):
         if any(name in turn.rewards for _, turn in pairs):
             given = [turn.rewards.get(name) or 0.0 for _, turn in pairs]
-            sizes = [unit or len(episode.nodes[turn.node].token_ids) for episode, turn in pairs]
+            sizes = [unit or episode.trained(turn) for episode, turn in pairs]
             columns[name] = np.repeat(given, sizes)
     if any(episode.answer is not None for episode in episodes):
         columns["answer"] = numbered(
@@ -379,7 +379,7 @@ def _optional(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> dic
     rates = [episode.components.get("win_rate") for episode in episodes]
     if episodes and None not in rates:
         columns["win_rate"] = rates
-    logprobs = [episode.nodes[turn.node].logprobs for episode, turn in pairs]
+    logprobs = [episode.nodes[turn.node].logprobs if episode.trained(turn) else [] for episode, turn in pairs]
     if None not in logprobs:
         columns["behaviour_logprob"] = [logprob for turn in logprobs for logprob in turn or ()]
     return columns

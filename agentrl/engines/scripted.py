@@ -15,6 +15,7 @@ Log-probabilities are 0: a script's turn has probability 1.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import random
 from collections.abc import Callable, Generator, Sequence
@@ -115,6 +116,13 @@ class ScriptedEngine:
         if unsaid:
             raise ValueError(f"the script continues with {unsaid[:60]!r} after a stop string: one call per turn")
         return cut(whole, count)
+
+    async def skip(self, token_ids: Sequence[int], session: str) -> None:
+        """A turn was taken from the record of another episode: the script goes on, and what it says is dropped."""
+        live = self._live[session]
+        with contextlib.suppress(StopIteration):
+            next(live.script) if live.seen == 0 else live.script.send(live.messages[live.seen :])
+        live.seen = len(live.messages) + 1
 
     async def score(
         self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None

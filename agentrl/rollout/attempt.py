@@ -15,6 +15,7 @@ from agentrl.rewards.score import Live, Score
 from agentrl.rollout.agent import Agent
 from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.conversation.recording import EpisodeEnd, Keyed
+from agentrl.rollout.conversation.resumption import Resumption, savers
 from agentrl.rollout.faults.failures import TookTooLong, Verdict, check_answers, describe, verdict, within
 from agentrl.rollout.information_gain import AnswerScorer
 from agentrl.rollout.session import Session
@@ -97,6 +98,8 @@ class Attempt:
                 self.opened.append(tool)
                 await called(tool, tool.open, task, self.sandbox)
             shown = await openings(box.environments, images.take)
+        prefix = self.spec.resumes
+        resumes = None if prefix is None else Resumption(prefix, box.instances, self.sandbox)
         agent = context.make_agent()
         self.session = session = Session(
             self.spec.id, task, engine=context.engine, renderer=context.renderer, box=box,
@@ -105,6 +108,7 @@ class Attempt:
             max_turns=self.spec.max_turns or context.max_turns,
             put_blob=context.put_blob, images=images, reserve=self._reserve,
             keyed=_keyed(agent, box.instances) if context.keyed else (),
+            saves=savers(box.instances), resumes=resumes,
         )  # fmt: skip
         self._enter("agent")
         session.begin(agent.opening(session, context.system), shown)
@@ -112,6 +116,8 @@ class Attempt:
         try:
             async with asyncio.timeout(limits.episode_s) as wall:
                 await agent.run(session)
+                if resumes is not None:
+                    resumes.check_reached(session.turns)
         except TimeoutError:
             if not wall.expired():
                 raise
@@ -217,7 +223,7 @@ class Attempt:
             judged = self.judge(error)
             task = Task.of(self.spec.task.id, "")
             nothing: dict[str, Any] = {"prompt": [], "nodes": [], "turns": [], "drift": [], "answer": None}
-            nothing |= {"tools": None, "info": {}, "images": [], "branches": [], "contexts": {}}
+            nothing |= {"tools": None, "info": {}, "images": [], "branches": [], "contexts": {}, "parent": None}
             episode = msgspec.structs.replace(self.episode(judged), task=task, **nothing)
         return episode, judged
 
@@ -244,6 +250,7 @@ class Attempt:
             trainable=self.context.engine.trainable,
             tools=session.definitions if session else None,
             info=self.info,
+            parent=spec.resumes.parent if spec.resumes else None,
             **(session.recording.fields() if session else {}),
         )  # fmt: skip
         episode = with_images(episode, self.images.taken if self.images is not None else {})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from agentrl.chat.renderer import Renderer
@@ -13,6 +12,8 @@ from agentrl.rollout.conversation.calls import CallRunner
 from agentrl.rollout.conversation.conversation import Conversation
 from agentrl.rollout.conversation.offer import Offer
 from agentrl.rollout.conversation.recording import Keyed, Recording, SessionMisused
+from agentrl.rollout.conversation.resumption import Resumption
+from agentrl.tools.base import Environment
 from agentrl.tools.toolset import ToolBox
 from agentrl.types import values
 from agentrl.types.engine import Engine, Sampling
@@ -49,19 +50,22 @@ class Session(Conversation):
         images: Images | None = None,
         reserve: Callable[[Sequence[int]], int] = lambda prompt: 0,
         keyed: Sequence[Keyed] = (),
+        saves: Sequence[Environment] = (),
+        resumes: Resumption | None = None,
     ) -> None:
         calls = CallRunner(limits, sandbox, put_blob, images or Images(engine, limits))
         recording = Recording(
-            episode_id, task, engine, calls, max_turns=max_turns, seed=seed, reserve=reserve, keyed=keyed
-        )
+            episode_id, task, engine, calls, max_turns=max_turns, seed=seed, reserve=reserve, keyed=keyed,
+            saves=saves, resumes=resumes,
+        )  # fmt: skip
         offer = Offer(box, renderer, sampling)
         box.check()
         super().__init__(recording, offer)
 
-    @cached_property
+    @property
     def rng(self) -> random.Random:
         """For agents that draw random numbers; fixed by the episode's id and the run's seed."""
-        return random.Random(self.recording.seed)
+        return self.recording.rng
 
     def take(self, episode: Episode, tools: list[dict[str, Any]] | None) -> None:
         """Takes what was recorded elsewhere for this session: turns, tokens, the opening and its tools."""

@@ -7,7 +7,10 @@ from dataclasses import dataclass, replace
 
 from agentrl.curriculum.parts import GroupPlan
 from agentrl.curriculum.task_source import TaskSource
+from agentrl.rollout.conversation.resumption import Prefix
 from agentrl.store.run_dir import RunDir
+from agentrl.types.episode import Episode, Parent
+from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Task
 
 
@@ -21,6 +24,7 @@ class EpisodeSpec:
     iteration: int = 0
     split: str = "train"
     max_turns: int | None = None  # None: the context's
+    resumes: Prefix | None = None  # None: from the beginning
 
 
 def rollout_specs(
@@ -69,6 +73,18 @@ def eval_specs(tasks: TaskSource, episodes: int, iteration: int, prefix: str = "
         group = f"{prefix}eval/{iteration:05d}/{task.id}"
         specs.append(EpisodeSpec(f"{group}#{number // len(tasks)}", group, task, iteration, "eval"))
     return specs
+
+
+def fork_specs(parent: Episode, run: str, turn: int, n: int, seed: int, split: str = "rollout") -> list[EpisodeSpec]:
+    """`n` episodes, a group, that resume a stored one from its turn `turn`.
+
+    Args:
+        run: id of the run that holds the parent.
+        seed: of that run.
+    """
+    prefix = Prefix(Parent(run=run, episode=parent.id, turn=turn), parent, derive_seed(seed, "episode", parent.id))
+    group = f"fork/{parent.id}@{turn}"
+    return [EpisodeSpec(f"{group}#{k}", group, parent.task, parent.iteration, split, resumes=prefix) for k in range(n)]
 
 
 def missing(specs: Iterable[EpisodeSpec], run: RunDir) -> list[EpisodeSpec]:

@@ -315,9 +315,10 @@ def _contexts(episode: Episode) -> str | None:
         return f"the context {min(silent)!r} has no turn"
     for turn in episode.turns if episode.nodes else ():
         voice = episode.contexts[turn.context].policy if turn.context != MAIN else POLICY
-        kind = "sampled" if voice == POLICY else "spoken"
+        kind = "sampled" if voice == POLICY and turn.index >= episode.taken else "spoken"
         if episode.nodes[turn.node].kind != kind:
-            return f"turn {turn.index} is of the voice {voice!r}, and its node is {episode.nodes[turn.node].kind}"
+            who = f"the voice {voice!r}" if turn.index >= episode.taken else "the resumed episode"
+            return f"turn {turn.index} is of {who}, and its node is {episode.nodes[turn.node].kind}"
     return _forks(episode) if episode.nodes else None
 
 

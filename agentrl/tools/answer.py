@@ -8,6 +8,8 @@ from agentrl.tools.base import Tool, ToolResult, tool
 class Answer(Tool):
     """Offers `answer(text)`. What is given becomes `episode.answer`."""
 
+    stateless = True
+
     @tool
     async def answer(self, text: str) -> ToolResult:
         """Give the final answer. This ends the task.

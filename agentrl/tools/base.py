@@ -108,6 +108,7 @@ class Tool:
 
     Attributes:
         needs_sandbox: the runner then opens one for the episode, or refuses the recipe if it has none.
+        stateless: whether calls leave nothing behind that a later call would see.
         parallel: whether several calls of one turn may run side by side. By default they run one after another, in
             the order in which the model wrote them, because they share the instance's state. Calls of different
             tools always run side by side.
@@ -115,6 +116,7 @@ class Tool:
     """
 
     needs_sandbox: ClassVar[bool] = False
+    stateless: ClassVar[bool] = False
     parallel: ClassVar[bool] = False
     timeout_s: float = 60.0
 
@@ -172,6 +174,18 @@ class Environment(Tool):
         raise NotImplementedError
 
     @may_be_sync
+    async def save(self) -> Any:
+        """The state of the episode, as JSON; asked before every turn and stored with it, where a subclass defines it.
+
+        With `restore`, it lets a stored episode go on from any of its turns (docs/fork.md).
+        """
+        return None
+
+    @may_be_sync
+    async def restore(self, state: Any) -> None:
+        """Takes a state that `save` gave, after `open`. Needed where `save` is defined."""
+
+    @may_be_sync
     async def opening(self) -> Sequence[Message] | Message | str:
         """What the model sees first, after the task's instruction: messages, or the text of one from the user.
 
@@ -199,7 +213,7 @@ def _marked(cls: type) -> Iterator[str]:
 class FunctionTool(Tool):
     """A stateless tool made of one `@tool` function, or of a schema."""
 
-    parallel = True
+    stateless = parallel = True
 
     def __init__(self, function: Callable[..., Any] | SchemaTool) -> None:
         self.function = function

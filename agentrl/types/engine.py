@@ -60,6 +60,9 @@ class Engine(Protocol):
     prompt (`types/parts/placeholders.py`), it has a method `use_images(session, read)`, called after `begin_session`:
     `read(blob)` gives the file of an image part of the live conversation.
 
+    One whose sessions have a state may have `skip(token_ids, session)`: the reply to this prompt was taken from another
+    episode's record.
+
     Attributes:
         name: for records and messages.
         trainable: whether tokens and log-probabilities are exact, so that episodes may be trained on.

@@ -40,7 +40,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         parent: index of the parent node, -1 for a root.
         kind: `prompt` and `observation` tokens were rendered, `sampled` tokens came from the engine and are
-            the only ones that are trained on. `spoken` is a reply of a voice that is not trained.
+            the only ones that are trained on. `spoken` is a reply of a voice that is not trained, or one that was taken
+            from the episode that this one resumes.
         logprobs: of the sampled tokens, under the sampling temperature, natural logarithm.
     """
 
@@ -100,6 +101,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         state: anchor key of the state that the turn acted on (joined `state_key()` of the tools), None if none.
         agent: the role that spoke, for agents with several.
         context: the conversation that it belongs to: `main`, or a name in `Episode.contexts`.
+        saved: states of the environments before it, of those that define `save`; None: none of them does.
         text: the sampled text, without the token that ends the turn.
         observations: the messages that were appended after the turn.
         rewards: immediate reward components of this turn (None = never scored), before weights and gates.
@@ -127,6 +129,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     usage: Usage | None = None
     tools: list[dict[str, Any]] | None = None
     context: str = MAIN
+    saved: list[Any] | None = None
 
     @property
     def valid(self) -> bool:
@@ -187,6 +190,18 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     prompt: list[Message]
     policy: str = POLICY
     tools: list[dict[str, Any]] | None = None
+
+
+class Parent(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a resumed episode comes from: its turns before `turn` are those of the parent.
+
+    Attributes:
+        run: id of the run that holds the parent.
+    """
+
+    run: str
+    episode: str
+    turn: int
 
 
 class GateVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,6 +271,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         branches: where a prompt was changed on purpose; `drift`: where it changed without that.
         contexts: its other conversations, by name.
         images: parts that its prompts held and that no message of the record holds (a program edited its history).
+        parent: the episode that it resumes; None: it was played from its beginning.
     """
 
     id: str
@@ -286,6 +302,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     branches: list[Branch] = []
     contexts: dict[str, Context] = {}
     images: list[dict[str, Any]] = []
+    parent: Parent | None = None
 
     @property
     def scored(self) -> bool:
@@ -316,6 +333,16 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         rest = msgspec.structs.replace(self, task=Task(id="", instruction=[]), nodes=[])
         own = msgspec.convert(msgspec.to_builtins(rest), Episode)
         return msgspec.structs.replace(own, task=self.task.copied(), nodes=nodes)
+
+    @property
+    def taken(self) -> int:
+        """Number of its first turns that were taken from its parent."""
+        return 0 if self.parent is None else self.parent.turn
+
+    def trained(self, turn: Turn) -> int:
+        """Number of tokens of the turn that are trained on."""
+        node = self.nodes[turn.node]
+        return len(node.token_ids) if node.kind == "sampled" else 0
 
     def leaves(self) -> list[int]:
         """Indices of the nodes that no other node extends: one branch each, in order of creation."""

@@ -142,6 +142,8 @@ def show_episode(
     context = MAIN
     scale = max((abs(value) for value in credit.turn_advantages), default=0.0) if credit else 0.0
     for turn in episode.turns:
+        if turn.index == episode.taken and episode.parent is not None:
+            yield Rule(Text(f"the turns above were taken from {episode.parent.episode}", "blue"), style="blue")
         if turn.context != context:
             yield from _context(run, episode, turn)
             context = turn.context

@@ -11,11 +11,12 @@ import msgspec
 
 from agentrl.chat.formats.parser import Reply
 from agentrl.chat.renderer import Renderer
-from agentrl.chat.thread import Thread
+from agentrl.chat.thread import Prompt, Thread
 from agentrl.config.limits import Limits
 from agentrl.rollout.conversation.calls import cut_middle
 from agentrl.rollout.conversation.offer import Offer
 from agentrl.rollout.conversation.recording import EpisodeEnd, Recording, SessionMisused
+from agentrl.rollout.conversation.resumption import Resumption
 from agentrl.rollout.faults.failures import within
 from agentrl.tools.base import Observation, Tool, ToolResult
 from agentrl.tools.methods import ToolMethod
@@ -156,11 +157,15 @@ class Conversation:
 
     async def _generate(self, number: int, agent: str) -> Reply:
         recording = self.recording
+        if (resumes := recording.resumes) is not None and not resumes.reached:
+            if number < resumes.turn:
+                return await self._played_back(resumes, number, agent)
+            await recording.reach()
         self._read_tools()
-        prompt = self._thread.prompt(self.renderer)
+        prompt = self._prompt(number)
         if len(prompt.tokens) + recording.reserve(prompt.tokens) >= self.engine.max_context:
             raise ContextOverflow(f"{len(prompt.tokens)} tokens, the engine takes {self.engine.max_context}")
-        state = recording.state()
+        state, saved = recording.state(), await recording.saved()
         started = time.perf_counter()
         completion = await self._sampled(prompt.tokens)
         seconds = time.perf_counter() - started
@@ -177,10 +182,41 @@ class Conversation:
             usage=completion.usage,
             tools=self._offer.changed,
             context=self.name,
+            saved=saved,
         )
         self._offer.changed = None
         at = prompt.branched_at
         recording.place(number, self.turns, turn, None if at is None else _with_token(self._branch, at))
+        return reply
+
+    def _prompt(self, number: int) -> Prompt:
+        """The prompt of a turn. That of the first turn after a resumption is recorded, and not rendered again."""
+        resumes = self.recording.resumes
+        if resumes is None or number != resumes.turn:
+            return self._thread.prompt(self.renderer)
+        resumes.check(self.opening, self.turns, self.name)
+        node = resumes.record.nodes[resumes.record.turns[number].node].parent
+        fork = resumes.fork(number)
+        if isinstance(fork, Branch):
+            self._branch = fork
+        return Prompt(node, self.recording.trajectory.tokens(node), None if fork is None else fork.at_token)
+
+    async def _played_back(self, resumes: Resumption, number: int, agent: str) -> Reply:
+        """A turn as it is recorded; its calls are still to run."""
+        resumes.check(self.opening, self.turns, self.name)
+        self._read_tools()
+        recorded, trajectory = resumes.record.turns[number], self.recording.trajectory
+        prompt, said = trajectory.before(recorded.node), trajectory.nodes[recorded.node].token_ids
+        text, reply = self.renderer.read(prompt, said, list(self.methods))
+        resumes.check_text(number, text)
+        if (skip := getattr(self.engine, "skip", None)) is not None:
+            await skip(prompt, self.engine_session)
+        self._thread.adopt(recorded.node, text)
+        again = {"calls": [], "observations": [], "generate_s": 0.0, "tools_s": 0.0, "usage": None, "reward": None}
+        rewards = recorded.rewards if resumes.restores else {}
+        turn = msgspec.structs.replace(recorded, agent=agent, rewards=rewards, tools=self._offer.changed, **again)
+        self._offer.changed = None
+        self.recording.place(number, self.turns, turn, resumes.fork(number))
         return reply
 
     async def _sampled(self, prompt: list[int]) -> Completion:
@@ -214,7 +250,7 @@ class Conversation:
         self._alone("run_tools()")
         try:
             started, self.recording.stage = time.perf_counter(), "tools"
-            records, results = await self.recording.calls.run(reply, self.methods)
+            records, results = self._recorded_calls() or await self.recording.calls.run(reply, self.methods)
             self._observe(records, time.perf_counter() - started, results)
             self.recording.stage = "agent"
         finally:
@@ -237,6 +273,8 @@ class Conversation:
         asked = voices(self._offer.box.environments)
         if not asked:
             return None
+        if (past := self._past()) is not None:
+            return self._heard_before(past)
         self._alone("respond()")
         started, self.recording.stage = time.perf_counter(), "tools"
         try:
@@ -348,6 +386,26 @@ class Conversation:
         self._note([{"role": said.role, "content": content.with_images(text, shown)}], seconds=seconds)
         if said.done and self.outcome is None:
             self.finish("answer" if said.answer is not None else "tool", said.answer)
+
+    def _past(self) -> Turn | None:
+        """The record of the last turn, if its calls need not run again: the tools will be restored."""
+        resumes = self.recording.resumes
+        if resumes is None or resumes.reached or not resumes.restores:
+            return None
+        return resumes.record.turns[len(self.turns) - 1]
+
+    def _recorded_calls(self) -> tuple[list[CallRecord], list[ToolResult]] | None:
+        if (past := self._past()) is None:
+            return None
+        return past.calls, [ToolResult(call.result) for call in past.calls if call.valid]
+
+    def _heard_before(self, past: Turn) -> Observation | None:
+        place = len(self.turns[-1].observations)
+        if place >= len(past.observations):
+            return None
+        said = past.observations[place]
+        self._note([said])
+        return Observation(said["content"], role=said["role"])
 
     def _observe(self, records: list[CallRecord], seconds: float, results: list[ToolResult]) -> None:
         messages: list[Message] = [

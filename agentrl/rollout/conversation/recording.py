@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,10 @@ import msgspec
 
 from agentrl.config.limits import Limits
 from agentrl.rollout.conversation.calls import CallRunner
-from agentrl.rollout.faults.failures import LimitReached
+from agentrl.rollout.conversation.resumption import Resumption
+from agentrl.rollout.faults.failures import LimitReached, within
+from agentrl.tools.base import Environment
+from agentrl.tools.calling import called
 from agentrl.types import values
 from agentrl.types.engine import Engine
 from agentrl.types.episode import MAIN, Branch, Context, Drift, Episode, Turn
@@ -64,6 +68,8 @@ class Recording:
     Args:
         reserve: tokens that a prompt must leave free.
         keyed: those that know the state that a turn acts on, where credit reads it.
+        saves: those whose state is stored with each turn.
+        resumes: what is played back first.
 
     Attributes:
         stage: what the episode does now, for errors: `agent`, `generate` or `tools`.
@@ -80,10 +86,15 @@ class Recording:
         seed: int,
         reserve: Callable[[Sequence[int]], int],
         keyed: Sequence[Keyed],
+        saves: Sequence[Environment] = (),
+        resumes: Resumption | None = None,
     ) -> None:
         self.id, self.task, self.engine, self.calls = id, task, engine, calls
         self.max_turns, self.seed, self.reserve = max_turns, seed, reserve
-        self.trajectory = Trajectory()
+        self.saves, self.resumes = saves, resumes
+        self.trajectory = Trajectory(() if resumes is None else resumes.nodes)
+        # A resumed agent draws the random numbers of its parent up to the turn, and its own from there on.
+        self.rng = random.Random(seed if resumes is None else resumes.seed)
         self.stage = "agent"
         self.seconds = {"generate": 0.0, "tools": 0.0}
         self._keyed = keyed
@@ -171,6 +182,30 @@ class Recording:
 
     def _in_order(self) -> list[tuple[list[Turn], int]]:
         return [self._placed[number] for number in sorted(self._placed)]
+
+    async def reach(self) -> None:
+        """The turn has come that was resumed: from here on it is the episode's own."""
+        if self.resumes is not None:
+            await self.resumes.restore()
+            self.resumes.reached = True
+            self.rng.seed(self.seed)
+
+    async def saved(self) -> list[Any] | None:
+        """The states of the tools before the next turn; None if none can be saved.
+
+        Raises:
+            ValueRefused: one is no JSON.
+        """
+        found = []
+        for tool in self.saves:
+            name = type(tool).__name__
+            async with within(tool.timeout_s, f"{name}.save", f"timeout_s of {name}", self.calls.sandbox):
+                state = await called(tool, tool.save)
+            try:
+                found.append(values.plain(state, ("state",)))
+            except values.ValueRefused as error:
+                raise values.ValueRefused(error.message, place=f"{name}.save()", remedy=error.remedy) from None
+        return found or None
 
     def state(self) -> str | None:
         """The state that the next turn acts on."""

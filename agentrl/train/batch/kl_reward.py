@@ -68,7 +68,7 @@ def _outcome(episode: Episode, penalty: NDArray[np.float64]) -> Episode:
 
 def _turns(episode: Episode, penalty: NDArray[np.float64]) -> Episode:
     """`penalty` holds the sampled tokens' shares, turn after turn."""
-    borders = np.cumsum([0, *(len(episode.nodes[turn.node].token_ids) for turn in episode.turns)])
+    borders = np.cumsum([0, *(episode.trained(turn) for turn in episode.turns)])
     sums = [float(penalty[start:end].sum()) for start, end in pairwise(borders)]
     return msgspec.structs.replace(
         episode,

@@ -88,7 +88,7 @@ def _turn_ends(episodes: Sequence[Episode], columns: Column) -> Column:
     """From token columns, the entry of each turn's last token; 0 for a turn without tokens."""
     out: Column = {}
     for episode in episodes:
-        ends = np.cumsum([len(episode.nodes[turn.node].token_ids) for turn in episode.turns])
+        ends = np.cumsum([episode.trained(turn) for turn in episode.turns])
         spoken = np.diff(ends, prepend=0) > 0
         out[episode.id] = np.zeros(len(episode.turns), np.float32)
         if spoken.any():

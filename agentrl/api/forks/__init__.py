@@ -1,0 +1,1 @@
+"""Stored episodes, resumed from their turns."""

@@ -1,0 +1,96 @@
+"""Resuming a stored episode from one of its turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentrl.api import event_loop
+from agentrl.api.forks.source import Source
+from agentrl.api.recipes import Overrides
+from agentrl.api.rollout import named_engine
+from agentrl.api.run import Run
+from agentrl.api.run_dirs import begin_run, closing
+from agentrl.distributed.worker_pool import open_players
+from agentrl.reporters.reporting import reporting
+from agentrl.reporters.terminal import Terminal
+from agentrl.rollout.builder import build
+from agentrl.rollout.collector import Collector
+from agentrl.rollout.engines import start_to_sample
+from agentrl.rollout.specs import EpisodeSpec, fork_specs, missing
+from agentrl.types.closing import close_all
+from agentrl.types.errors import RecipeError
+from agentrl.types.reporter import Reporter
+
+
+def fork(
+    run: str | Path | Run,
+    episode: str,
+    turn: int | Sequence[int],
+    n: int = 8,
+    *,
+    agent: str | None = None,
+    checkpoint: str | Path | None = None,
+    changed_code: bool = False,
+    overrides: Overrides = (),
+    out: str | Path | None = None,
+    reporters: Sequence[Reporter] | None = None,
+) -> Run:
+    """Resumes a stored episode, `n` times for each turn. The same call again adds only the missing episodes.
+
+    The turns before `turn` are played back: their tokens are those of the record, and they are not trained on. Tools
+    are restored to the state that they saved, where all of them define `save` and `restore`; else the recorded calls
+    run again, and a result that differs from the record is an error.
+
+    Args:
+        episode: its id, or a unique part of it.
+        turn: the first turn that is sampled again, or several: each is a group.
+        agent: a script of the recipe that plays on; default: the script of the run, else its policy.
+        checkpoint: folder of the policy that plays on; default: the newest of a training, else the recipe's model.
+        changed_code: resume although code beside the recipe has changed since the run.
+        overrides: keys of the run's recipe to override, as for `rollout`.
+        out: the run directory; default: `runs/NAME-fork`.
+        reporters: as for `rollout`.
+
+    Raises:
+        StoreError: there is no such run, episode or turn, or the episode cannot be resumed.
+        RecipeError: the recipe has an error.
+    """
+    turns = [turn] if isinstance(turn, int) else [*turn]
+    with Source(run, episode, changed_code) as source:
+        for each in turns:
+            source.check_turn(each)
+        recipe = source.recipe_for(checkpoint, overrides)
+        if (most := recipe.agent.max_turns) <= max(turns):
+            raise RecipeError(
+                f"agent.max_turns is {most}, and turn {max(turns)} is to be sampled",
+                place="agent.max_turns",
+                remedy=f"--set agent.max_turns={max(turns) + 1}, or more",
+            )
+        who = agent if agent is not None else source.script
+        path = Path(out) if out is not None else Path("runs") / f"{recipe.name}-fork"
+        record, run_id, seed = source.record, source.run_id, source.seed
+        parent = {"run": run_id, "path": str(source.path), "episode": record.id, "turns": turns, "n": n}
+    planned = [spec for each in turns for spec in fork_specs(record, run_id, each, n, seed)]
+    parts = build(recipe)
+    made = begin_run(path, recipe, "fork", agent=who, parent=parent)
+    with closing(made):
+        made.update_info(planned=[spec.id for spec in planned], finished=False)
+        with reporting(made, recipe, *([Terminal()] if reporters is None else reporters)) as reporter:
+
+            async def play() -> None:
+                todo: list[EpisodeSpec] = missing(planned, made)
+                if not todo:
+                    return
+                async with open_players(parts) as players:
+                    engine, renderer = named_engine(parts, who, None)
+                    try:
+                        await start_to_sample(engine, reporter.note)
+                        reporter.phase("episodes", len(todo))
+                        await Collector(parts, made, reporter, players).collect(planned, engine, renderer)
+                    finally:
+                        await close_all(engine)
+
+            event_loop.run(play)
+        made.update_info(finished=True)
+    return Run(path)

@@ -1,0 +1,133 @@
+"""The stored episode that others resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentrl.api.recipes import Overrides, as_lines
+from agentrl.api.run import Run, folder_of
+from agentrl.api.run_dirs import code_beside, newest_checkpoint
+from agentrl.api.run_stages import RunStages
+from agentrl.config.loader import with_overrides
+from agentrl.config.recipe import Recipe
+from agentrl.store.run_dir import RunDir
+from agentrl.types.episode import MAIN, Episode
+from agentrl.types.errors import StoreError
+
+
+class Source:
+    """An episode of a run, and what it takes to resume it. To be used in `with`.
+
+    Args:
+        name: the episode's id, or a unique part of it.
+        changed_code: whether code beside the recipe may have changed since the run.
+
+    Attributes:
+        script: what played the run; None: a policy.
+
+    Raises:
+        StoreError: there is no such run or episode, it cannot be resumed, or code beside its recipe has changed.
+    """
+
+    def __init__(self, run: str | Path | Run, name: str, changed_code: bool) -> None:
+        self.path = folder_of(run)
+        self._dir = RunDir.read(self.path)
+        try:
+            episode = self._dir.get(self._dir.resolve(name))
+            self.place = f"{self.path}, episode {episode.id}"
+            self.recipe = self._recipe_of(episode)
+            self._check(episode)
+            if not changed_code:
+                self._check_code(self.recipe.base)
+        except BaseException:
+            self._dir.close()
+            raise
+        self.record = msgspec.structs.replace(episode, turns=_without(episode, _scored_by(self.recipe)))
+        self.run_id, self.script = self._dir.id, self._dir.info.get("agent")
+        self.seed = self.recipe.seed
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._dir.close()
+
+    def check_turn(self, turn: int) -> None:
+        """Whether the episode can be resumed from a turn.
+
+        Raises:
+            StoreError: it has no such turn, or was in several contexts before it.
+        """
+        turns = self.record.turns
+        if not 0 <= turn < len(turns):
+            has = f"its turns are 0 to {len(turns) - 1}" if turns else "it has none"
+            raise StoreError(f"there is no turn {turn}: {has}", place=self.place, remedy="agentrl show RUN EPISODE")
+        if other := next((each for each in turns[: turn + 1] if each.context != MAIN), None):
+            raise StoreError(
+                f"turn {other.index} is of the context {other.context!r}: only the main conversation can be resumed",
+                place=self.place,
+                remedy=f"resume from turn {other.index - 1} or earlier" if other.index else "resume another episode",
+            )
+
+    def recipe_for(self, checkpoint: str | Path | None, overrides: Overrides) -> Recipe:
+        """The recipe of the episode, with the policy that plays on.
+
+        Raises:
+            RecipeError: the run is a training without a checkpoint, or an override is wrong.
+        """
+        recipe = self.recipe
+        if checkpoint is not None:
+            recipe = recipe.with_model(recipe.required_model.at(Path(checkpoint)))
+        elif self._dir.info.get("command") == "train" and self.script is None:
+            recipe = recipe.with_model(recipe.required_model.at(newest_checkpoint(self.path)))
+        recipe = recipe.with_sections(stages=[])
+        return with_overrides(recipe, as_lines(overrides), self.path / "run.json") if overrides else recipe
+
+    def _recipe_of(self, episode: Episode) -> Recipe:
+        stages = RunStages(self._dir)
+        prefix = stages.prefix_of(episode.id)
+        found = stages.chosen(prefix.removesuffix("/"))[0] if prefix else stages.recipe
+        if found is None:
+            raise StoreError("names no recipe", place=str(self.path), remedy="fork an episode of a rollout or training")
+        return found
+
+    def _check(self, episode: Episode) -> None:
+        if episode.status not in ("done", "truncated"):
+            why = episode.error.message.splitlines()[0] if episode.error is not None else "no reason is recorded"
+            raise StoreError(
+                f"it failed ({episode.status}: {why})",
+                place=self.place,
+                remedy="fork an episode that is data: agentrl show RUN --status done",
+            )
+        program = episode.split == "proxy" or self.recipe.agent.is_program
+        if program or not episode.nodes:
+            what = "an agent program drove it" if program else "its tokens are not recorded"
+            raise StoreError(f"it cannot be resumed: {what}", place=self.place, remedy="fork an episode of a rollout")
+
+    def _check_code(self, base: Path) -> None:
+        before, now = self._dir.info.get("code"), code_beside(base)
+        if not base.is_dir():
+            raise StoreError(
+                f"the recipe's folder {base} is gone", place=str(self.path), remedy="put it back: its code is needed"
+            )
+        changed = [] if before is None else sorted(n for n in before.keys() | now.keys() if before.get(n) != now.get(n))
+        if changed:
+            raise StoreError(
+                f"{', '.join(changed)} in {base} changed since the run",
+                place=str(self.path),
+                remedy="restore the files, or --changed-code if the change does not matter: results of tools are "
+                "compared with the record all the same",
+            )
+
+
+def _scored_by(recipe: Recipe) -> set[str]:
+    """Names of turn rewards that reward functions give: these are scored anew."""
+    return {name for name, settings in recipe.rewards.items() if (settings.use or name) != "tool_reward"}
+
+
+def _without(episode: Episode, names: set[str]) -> list[Any]:
+    kept = [{name: value for name, value in turn.rewards.items() if name not in names} for turn in episode.turns]
+    return [msgspec.structs.replace(turn, rewards=rewards) for turn, rewards in zip(episode.turns, kept, strict=True)]

@@ -1,0 +1,159 @@
+"""Resuming a stored episode from one of its turns: the turns before it are played back from the record.
+
+The agent runs from its beginning, and what it would generate is taken from the record, token for token. Tools are
+restored to the state that was saved before the turn, or their calls run again, in order. A difference from the record
+is an error. From the turn on, the engine samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from agentrl.tools.base import Environment, Tool
+from agentrl.tools.calling import called
+from agentrl.types.episode import Branch, CallRecord, Drift, Episode, Node, Parent, Turn
+from agentrl.types.errors import AgentRLError
+from agentrl.types.sandbox import Sandbox
+from agentrl.types.task import Message
+
+
+class ReplayDiffers(AgentRLError):
+    """What was played back is not what is recorded."""
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """What an episode resumes.
+
+    Attributes:
+        record: the parent, whole. Rewards of its turns are those of tools.
+        seed: of the parent's episode, for agents that draw random numbers.
+    """
+
+    parent: Parent
+    record: Episode
+    seed: int
+
+
+class Resumption:
+    """The playing back of one episode.
+
+    Attributes:
+        turn: the first turn that is sampled.
+        restores: whether tools are restored to a saved state. Otherwise their calls run again.
+        reached: whether `turn` has begun.
+    """
+
+    def __init__(self, prefix: Prefix, tools: Sequence[Tool], sandbox: Sandbox | None) -> None:
+        self.parent, self.record, self.seed = prefix.parent, prefix.record, prefix.seed
+        self.turn, self.reached = prefix.parent.turn, False
+        self.states = prefix.record.turns[self.turn].saved
+        self._savers = savers(tools)
+        plain = all(tool.stateless or tool in self._savers for tool in tools)
+        known = self.states is not None and len(self.states) == len(self._savers)
+        # Images are files of a run: the calls that show them run again, so that this run has them.
+        said = [message for turn in self.record.turns[: self.turn] for message in turn.observations]
+        self.restores = plain and known and sandbox is None and all(isinstance(m.get("content"), str) for m in said)
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The tokens up to the end of the prompt of `turn`. None of them is trained."""
+        before = self.record.nodes[: self.record.turns[self.turn].node]
+        return [msgspec.structs.replace(node, kind="spoken") if node.kind == "sampled" else node for node in before]
+
+    def fork(self, number: int) -> Drift | Branch | None:
+        """Why the prompt of a turn started a branch, if it did."""
+        forks: list[Drift | Branch] = [*self.record.branches, *self.record.drift]
+        return next((each for each in forks if each.turn == number), None)
+
+    async def restore(self) -> None:
+        """Brings the tools to where they were before `turn`."""
+        for tool, state in zip(self._savers, self.states or () if self.restores else (), strict=False):
+            await called(tool, tool.restore, msgspec.to_builtins(state))
+
+    def check(self, opening: list[Message], own: Sequence[Turn], context: str) -> None:
+        """Compares what was said since the reply before, or the opening.
+
+        Raises:
+            ReplayDiffers: it is not what is recorded.
+        """
+        if self.record.turns[len(own)].context != context:
+            raise self._differs(f"turn {len(own)}: the context", self.record.turns[len(own)].context, context)
+        if not own:
+            self._compare("the opening", self.record.prompt, opening)
+            return
+        self._compare_turn(self.record.turns[len(own) - 1], own[-1])
+
+    def check_text(self, number: int, text: str) -> None:
+        """Whether the tokens of a recorded reply read as they did.
+
+        Raises:
+            ReplayDiffers: they do not: the tokenizer is another one.
+        """
+        recorded = self.record.turns[number].text
+        if text != recorded:
+            raise self._differs(
+                f"turn {number}: the recorded tokens",
+                recorded,
+                text,
+                "use the run's model, or one with its tokenizer",
+            )
+
+    def check_reached(self, own: Sequence[Turn]) -> None:
+        """Whether the agent came as far as `turn`.
+
+        Raises:
+            ReplayDiffers: it ended before.
+        """
+        if self.reached:
+            return
+        if own:
+            self._compare_turn(self.record.turns[len(own) - 1], own[-1])
+        raise self._differs("the agent", f"{self.turn + 1} turns or more", f"{len(own)} turns")
+
+    def _compare_turn(self, recorded: Turn, own: Turn) -> None:
+        for index, (was, now) in enumerate(zip(recorded.calls, own.calls, strict=False)):
+            if (was.outcome, was.result) != (now.outcome, now.result):
+                raise self._differs(f"turn {own.index}, call {index}, {_call(was)}", was.result, now.result)
+        self._compare(f"turn {own.index}: the messages after the reply", recorded.observations, own.observations)
+
+    def _compare(self, what: str, recorded: list[Message], now: list[Message]) -> None:
+        if recorded == now:
+            return
+        at = next((k for k, (a, b) in enumerate(zip(recorded, now, strict=False)) if a != b), None)
+        if at is None:
+            raise self._differs(what, f"{len(recorded)} messages", f"{len(now)}")
+        raise self._differs(f"{what}, message {at}", _message(recorded[at]), _message(now[at]))
+
+    def _differs(self, what: str, recorded: str, now: str, remedy: str = "") -> ReplayDiffers:
+        return ReplayDiffers(
+            f"{what}: recorded is {_short(recorded)}, and played back {_short(now)}",
+            place=f"run {self.parent.run}, episode {self.parent.episode}",
+            remedy=remedy
+            or "take random numbers from task.seed and session.rng, undo changes of the recipe and its code, or define "
+            "save() and restore() in every environment (docs/fork.md)",
+        )
+
+
+def savers(tools: Sequence[Tool]) -> list[Environment]:
+    """Those whose state can be saved and restored."""
+    return [tool for tool in tools if isinstance(tool, Environment) and _saves(type(tool))]
+
+
+def _saves(cls: type[Environment]) -> bool:
+    return cls.save is not Environment.save and cls.restore is not Environment.restore
+
+
+def _call(call: CallRecord) -> str:
+    return f"{call.name}({', '.join(f'{key}={value!r}' for key, value in call.arguments.items())})"
+
+
+def _message(message: Message) -> str:
+    return f"{message.get('role')}: {message.get('content')}"
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 300 else f"{text[:200]} ... {text[-80:]}")
