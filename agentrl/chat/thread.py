@@ -53,16 +53,26 @@ class Thread:
         self.messages.extend(map(dict, messages))
         self._unread.extend(messages)
 
+    def length(self, renderer: Renderer) -> int:
+        """How many tokens the next prompt has. Nothing is recorded."""
+        base = 0 if self._base == ROOT else len(self.trajectory.tokens(self._base))
+        return base + len(self._new(renderer))
+
     def prompt(self, renderer: Renderer) -> Prompt:
         """The prompt of the next reply."""
-        nodes, base = self.trajectory.nodes, self._base
-        if base == ROOT:
-            tokens = renderer.start(self._unread)
-            shared = None if self._last == ROOT else self.trajectory.shared_prefix(self._last, tokens)
-            return Prompt(self.trajectory.append_whole(self._last, tokens), tokens, shared)
-        if self._unread:
-            base = self.trajectory.append_rendered(base, renderer.extend(nodes[base].token_ids, self._unread))
-        return Prompt(base, self.trajectory.tokens(base), None)
+        new = self._new(renderer)
+        if self._base == ROOT:
+            shared = None if self._last == ROOT else self.trajectory.shared_prefix(self._last, new)
+            return Prompt(self.trajectory.append_whole(self._last, new), new, shared)
+        at = self.trajectory.append_rendered(self._base, new) if new else self._base
+        return Prompt(at, self.trajectory.tokens(at), None)
+
+    def _new(self, renderer: Renderer) -> list[int]:
+        """What the next prompt adds to the base."""
+        if self._base == ROOT:
+            return renderer.start(self._unread)
+        sampled = self.trajectory.nodes[self._base].token_ids
+        return renderer.extend(sampled, self._unread) if self._unread else []
 
     def adopt(self, reply: int, text: str) -> None:
         """Goes on from a reply that is in the trajectory already, whatever prompt it answered."""

@@ -26,7 +26,7 @@ PROGRAM = "program"
 class AgentSettings(WithPlugIn):
     """The agent that drives the episode, and the format of tool calls."""
 
-    with_settings: ClassVar[tuple[str, ...]] = (PROGRAM,)
+    with_settings: ClassVar[tuple[str, ...]] = (PROGRAM, "compacting_agent", "delegating_agent")
 
     use: str = Field(
         "tool_agent",

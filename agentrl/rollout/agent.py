@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from agentrl.registry.registry import Registry, subclass_of
+from agentrl.rollout.conversation.conversation import Conversation
 from agentrl.rollout.session import Session
+from agentrl.tools.base import Tool
 from agentrl.types.task import Message
 
 
@@ -26,6 +28,10 @@ class Agent(ABC):
         head = [{"role": "system", "content": system}] if system else []
         return [*head, *session.task.instruction]
 
+    def tools(self) -> list[Tool]:
+        """Tools of its own, which the model may call beside those of the recipe. Asked once an episode."""
+        return []
+
     def state_key(self) -> Any:
         """The state that the next turn acts on, for anchor-state credit (GiGPO), as `Tool.state_key`. None: no opinion.
 
@@ -44,16 +50,20 @@ class ToolAgent(Agent):
         seen their results.
         """
         while session.outcome is None:
-            reply = await session.generate()
-            cut = session.turns[-1].finish == "length"
-            if reply.calls:
-                await session.run_tools(reply)
-            elif reply.answer is None and cut:
-                session.say(f"The reply was cut after {session.sampling.max_tokens} tokens: be shorter.")
-            elif reply.answer is None and reply.errors:
-                await session.run_tools(reply)
-            elif await session.respond(reply) is None:
-                session.finish("answer", reply.text.strip() if reply.answer is None else reply.answer)
+            await self.take_turn(session)
+
+    async def take_turn(self, conversation: Conversation) -> None:
+        """One turn of a conversation, and what follows it."""
+        reply = await conversation.generate()
+        cut = conversation.turns[-1].finish == "length"
+        if reply.calls:
+            await conversation.run_tools(reply)
+        elif reply.answer is None and cut:
+            conversation.say(f"The reply was cut after {conversation.sampling.max_tokens} tokens: be shorter.")
+        elif reply.answer is None and reply.errors:
+            await conversation.run_tools(reply)
+        elif await conversation.respond(reply) is None:
+            conversation.finish("answer", reply.text.strip() if reply.answer is None else reply.answer)
 
 
 AGENTS: Registry[type[Agent]] = Registry(
@@ -61,6 +71,8 @@ AGENTS: Registry[type[Agent]] = Registry(
     key="agent",
     built_in={
         "tool_agent": "agentrl.rollout.agent:ToolAgent",
+        "compacting_agent": "agentrl.rollout.agents.compacting:CompactingAgent",
+        "delegating_agent": "agentrl.rollout.agents.delegating:DelegatingAgent",
         "program": "agentrl.rollout.programs.agent:ProgramAgent",
     },
     wanted="an Agent subclass",

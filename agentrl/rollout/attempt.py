@@ -88,7 +88,8 @@ class Attempt:
         self.images = images
         self.task = self.spec.task.with_images(images.take)
         task = self.task.copied()  # the group's other episodes have the same task, and so has the record
-        self.box = box = context.tools.box(task)
+        agent = context.make_agent()
+        self.box = box = context.tools.box(task, agent.tools())
         if context.backend is not None and (spec := context.sandbox_of(task)) is not None:
             self._enter("sandbox")
             self.sandbox = await self._start(context.backend, spec, self.spec.id)
@@ -100,7 +101,6 @@ class Attempt:
             shown = await openings(box.environments, images.take)
         prefix = self.spec.resumes
         resumes = None if prefix is None else Resumption(prefix, box.instances, self.sandbox)
-        agent = context.make_agent()
         self.session = session = Session(
             self.spec.id, task, engine=context.engine, renderer=context.renderer, box=box,
             sandbox=self.sandbox, sampling=context.sampling, limits=limits,

@@ -26,6 +26,7 @@ class ToolEntry:
         late: whether what it offers is known only once it is open.
         runs: whether it runs tools that tasks define.
         needs_sandbox: as the instance says.
+        brought: whether the episode's agent brings it.
     """
 
     name: str
@@ -35,6 +36,7 @@ class ToolEntry:
     late: bool
     runs: bool
     needs_sandbox: bool
+    brought: bool = False
 
     @classmethod
     def of(cls, use: str, make: Callable[[], Tool]) -> ToolEntry:
@@ -45,6 +47,14 @@ class ToolEntry:
         runs = environment and type(instance).call_tool is not kind.call_tool  # type: ignore[attr-defined]
         methods = tuple(methods_of(instance))
         return cls(use.rpartition(":")[2], make, methods, environment, late, runs, instance.needs_sandbox)
+
+    @classmethod
+    def of_agent(cls, instance: Tool) -> ToolEntry:
+        """The entry of a tool that an agent brings."""
+        methods = tuple(methods_of(instance))
+        return cls(
+            type(instance).__name__, lambda: instance, methods, False, False, False, instance.needs_sandbox, True
+        )
 
 
 @dataclass(frozen=True)
@@ -75,13 +85,17 @@ class ToolSet:
         """An instance of each, not opened."""
         return [entry.make() for entry in self.entries]
 
-    def box(self, task: Task) -> ToolBox:
+    def box(self, task: Task, own: Sequence[Tool] = ()) -> ToolBox:
         """The tools of one episode, not opened.
+
+        Args:
+            own: tools of its agent; a task need not name them.
 
         Raises:
             TaskError: the task names a tool that does not exist, or defines one that nothing runs.
         """
-        return ToolBox([(entry, entry.make()) for entry in self.part(task)], task)
+        entries = [(entry, entry.make()) for entry in self.part(task)]
+        return ToolBox([*entries, *((ToolEntry.of_agent(each), each) for each in own)], task)
 
     def check(self, task: Task) -> list[dict[str, Any]]:
         """The definitions that are known before a task's episodes begin.
@@ -138,7 +152,8 @@ class ToolBox:
         self._parts, self._task = parts, task
         self.instances = [instance for _, instance in parts]
         self.changes = any(entry.late for entry, _ in parts)
-        self.as_in_recipe = task.tools is None and not self.changes
+        brought = any(entry.brought for entry, _ in parts)
+        self.as_in_recipe = task.tools is None and not self.changes and not brought
 
     @property
     def environments(self) -> list[Environment]:
@@ -182,7 +197,7 @@ class ToolBox:
 
     def _asked(self, entry: ToolEntry, offered: Sequence[ToolMethod]) -> Sequence[ToolMethod]:
         names = None if self._task.tools is None else _names(self._task)[0]
-        if names is None or entry.name in names:
+        if names is None or entry.brought or entry.name in names:
             return offered
         return [each for each in offered if each.name in names]
 

@@ -129,6 +129,10 @@ class Conversation:
         """Of the tools that could be called at first; None: those of the recipe."""
         return self._offer.definitions
 
+    def prompt_tokens(self) -> int:
+        """How many tokens the next prompt has. The engine takes `engine.max_context`, prompt and reply together."""
+        return self._thread.length(self.renderer)
+
     def begin(self, messages: list[Message], shown: Sequence[Message] = ()) -> None:
         """Opens the conversation. It is rendered for the first reply: until then, `say` adds to it.
 
@@ -263,6 +267,8 @@ class Conversation:
     async def respond(self, reply: Reply) -> Observation | None:
         """Asks the environments, in order, what follows a reply without a tool call, and appends the first answer.
 
+        They follow the main conversation: in another context none of them answers.
+
         Returns:
             None if none of them answers: the reply is the final one.
 
@@ -270,7 +276,7 @@ class Conversation:
             TookTooLong: an environment did not answer within its `timeout_s`.
             SessionMisused: another `generate`, `run_tools` or `respond` of this conversation is under way.
         """
-        asked = voices(self._offer.box.environments)
+        asked = voices(self._offer.box.environments) if self.name == MAIN else []
         if not asked:
             return None
         if (past := self._past()) is not None:

@@ -1,0 +1,1 @@
+"""Agents that hold several prompts or several conversations (docs/your-first-agent.md)."""
