@@ -1,9 +1,11 @@
 """What asynchronous training gains: `python -m benchmarks.async [--seeds 3] [--out runs/async]`.
 
 The mazes of benchmarks/maze, with a tool whose answers take a heavy-tailed (lognormal) time, as those of tests and web
-pages do. The same training with eta 0, 1, 2, 4; runs one after another, each a process of
-its own with one thread, all of a seed from the same warm start. Throughput counts from the first rollout to the last
-update. The same command again with a greater `--seeds` or further `--eta` adds to what is there; the last line is JSON.
+pages do. The same training with eta 0, 1, 2, 4, and synchronous with two remedies for the tail: over-provisioned
+groups, and episodes that a time limit cuts and whose tokens are withheld. Runs one after another, each a process of its
+own with one thread, all of a seed from the same warm start. Throughput counts from the first rollout to the last
+update. The same command again with a greater `--seeds` or further `--arms` adds to what is there; the last line is
+JSON.
 """
 
 from __future__ import annotations
@@ -32,6 +34,11 @@ SMALL = (
     "tasks.args.size=3", "tasks.args.extra_doors=4", "tasks.args.distance=3", "agent.max_turns=12",
     "sampling.max_tokens=2", "train.groups=8", "train.group_size=6", "train.lr=2.5e-4", "concurrency=512",
 )  # fmt: skip
+TAIL = {
+    "over-provisioned": ("train.over_provision=2",),
+    "withheld": ("limits.episode_s=1", "train.timed_out=mask"),
+}
+"""Arms of synchronous training; the others are values of train.max_staleness."""
 CORRECTED = "train.importance={high: 2}"
 WINDOW = 10  # updates at the end, over which the reward is taken: their learning rates are below 7 % of the peak
 
@@ -41,23 +48,24 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--out", type=Path, default=Path("runs/async"))
-    parser.add_argument("--eta", nargs="*", default=["0", "1", "2", "4"], help="values of train.max_staleness")
+    arms = ["0", "1", "2", "4", *TAIL]
+    parser.add_argument("--arms", nargs="*", default=arms, help=f"values of train.max_staleness, {', '.join(TAIL)}")
     parser.add_argument("--median", type=float, default=0.04, help="seconds of a tool call")
     parser.add_argument("--sigma", type=float, default=1.25, help="of the logarithm of the seconds")
     parser.add_argument("--iterations", type=int, default=60)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="overrides the recipe")
     given = parser.parse_args()
-    runs: dict[str, list[Run]] = {eta: [] for eta in given.eta}
+    runs: dict[str, list[Run]] = {arm: [] for arm in given.arms}
     for seed in range(given.first, given.first + given.seeds):
-        for eta in given.eta:
-            runs[eta].append(train(eta, seed, given))
-    results = {eta: result(found) for eta, found in runs.items()}
+        for arm in given.arms:
+            runs[arm].append(train(arm, seed, given))
+    results = {arm: result(found) for arm, found in runs.items()}
     for found in results.values():
         base = results.get("0", found)["episodes_per_s"]
         found["speed_up"] = round(statistics.median(found["episodes_per_s"]) / statistics.median(base), 2)
     Console(width=140).print(table(results))
     tool = {"median_s": given.median, "sigma": given.sigma, "mean_s": round(mean_latency(given), 4)}
-    print(json.dumps({"tool": tool, "iterations": given.iterations, "eta": results}))
+    print(json.dumps({"tool": tool, "iterations": given.iterations, "arms": results}))
 
 
 def mean_latency(given: argparse.Namespace) -> float:
@@ -72,17 +80,18 @@ def warm(seed: int, given: argparse.Namespace) -> Path:
     return (folder / "checkpoints" / "it-00001").resolve()
 
 
-def train(eta: str, seed: int, given: argparse.Namespace) -> Run:
+def train(arm: str, seed: int, given: argparse.Namespace) -> Run:
     """The training metrics of one run."""
-    folder = given.out / f"eta-{eta}-{seed}"
+    folder = given.out / f"{'' if arm in TAIL else 'eta-'}{arm}-{seed}"
+    special = TAIL.get(arm, (f"train.max_staleness={arm}",))
     tool = f"tools=[{{use: ./maze.py:Maze, median: {given.median}, sigma: {given.sigma}}}]"
     sets = [*_seeded(seed), *SMALL, tool, f"train.iterations={given.iterations}", CORRECTED,
-            f"train.max_staleness={eta}", f"model={{path: {warm(seed, given)}}}", "warm_start=null",
+            *special, f"model={{path: {warm(seed, given)}}}", "warm_start=null",
             *given.set]  # fmt: skip
     _agentrl_train(folder, sets)
     with RunDir.read(folder) as run:
         lines = [line for line in run.metrics() if line["split"] == "train"]
-    print(f"eta {eta}, seed {seed}: {throughput(lines):.1f} episodes/s", file=sys.stderr)
+    print(f"{folder.name}, seed {seed}: {throughput(lines):.1f} episodes/s", file=sys.stderr)
     return lines
 
 
@@ -116,7 +125,7 @@ def throughput(lines: Run) -> float:
 
 
 def result(runs: list[Run]) -> dict[str, Any]:
-    """What the seeds of one eta came to."""
+    """What the seeds of one arm came to."""
     ages: Counter[str] = Counter()
     for run in runs:
         for line in run:
@@ -125,6 +134,8 @@ def result(runs: list[Run]) -> dict[str, Any]:
         "episodes_per_s": [round(throughput(run), 2) for run in runs],
         "reward": [round(statistics.mean(line["reward"] for line in run[-WINDOW:]), 3) for run in runs],
         "trainer_waits": [round(share(run, "rollout_s"), 2) for run in runs],
+        "aborted": [sum(line.get("aborted_episodes", 0) for line in run) for run in runs],
+        "withheld": [round(sum(line.get("masked", 0) for line in run)) for run in runs],
         "mixed_versions": [round(statistics.mean(line["mixed_versions"] for line in run), 2) for run in runs],
         "staleness": {age: round(ages[age], 3) for age in sorted(ages, key=int)},
     }
@@ -138,13 +149,13 @@ def share(run: Run, part: str) -> float:
 def table(results: dict[str, dict[str, Any]]) -> Table:
     """Median and range over seeds."""
     out = Table(
-        "eta", "episodes/s", "speed-up", "reward at the end", "trainer waits", "rows of mixed versions",
-        "tokens by staleness",
+        "arm", "episodes/s", "speed-up", "reward at the end", "trainer waits", "aborted", "withheld",
+        "rows of mixed versions", "tokens by staleness",
     )  # fmt: skip
-    for eta, found in results.items():
+    for arm, found in results.items():
         ages = "  ".join(f"{age}: {part:.0%}" for age, part in found["staleness"].items())
-        columns = [spread(found[key]) for key in ("reward", "trainer_waits", "mixed_versions")]
-        out.add_row(eta, spread(found["episodes_per_s"]), f"{found['speed_up']}", *columns, ages)
+        columns = [spread(found[key]) for key in ("reward", "trainer_waits", "aborted", "withheld", "mixed_versions")]
+        out.add_row(arm, spread(found["episodes_per_s"]), f"{found['speed_up']}", *columns, ages)
     return out
 
 

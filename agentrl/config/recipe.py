@@ -88,6 +88,12 @@ class TrainSection(TrainSettings):
     )
     groups: int = Field(8, gt=0, description="Groups (tasks) per iteration.")
     group_size: int = Field(8, gt=0, description="Episodes per group.")
+    over_provision: int = Field(
+        0,
+        ge=0,
+        description="Additional episodes of every group: it ends when group_size of its episodes have, and the others "
+        "are aborted. Favours short episodes (docs/async.md).",
+    )
     max_staleness: int = Field(
         0,
         ge=0,

@@ -10,7 +10,7 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -124,6 +124,20 @@ class RolloutScheduler(Generic[Item]):
         heapq.heappush(self._waiting, _Job(rank, next(self._numbers), work, begun, ended))
         self._begin_soon()
         return ended
+
+    async def abort(self, submitted: Mapping[asyncio.Future[None], Item]) -> None:
+        """Cancels episodes that have not ended: nothing of them is stored. Returns when they are closed."""
+        aborted = {ended: item for ended, item in submitted.items() if not ended.done()}
+        running = [task for task, job in self._running.items() if job.ended in aborted]
+        for ended, item in aborted.items():
+            ended.cancel()
+            if self._groups is not None:
+                self._groups.aborted(item)
+        self._waiting = [job for job in self._waiting if job.ended not in aborted]
+        heapq.heapify(self._waiting)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
     async def play_all(self, items: Sequence[Item]) -> None:
         """Runs all items. Raises the errors of `expect` and `submit`."""

@@ -57,11 +57,11 @@ def group_id(iteration: int, index: int, task: Task, prefix: str = "") -> str:
     return f"{prefix}train/{iteration:05d}/{index:03d}-{task.id}"
 
 
-def group_specs(group: GroupPlan, id: str, iteration: int) -> list[EpisodeSpec]:
+def group_specs(group: GroupPlan, id: str, iteration: int, further: int = 0) -> list[EpisodeSpec]:
     """The specs of one group."""
     return [
         EpisodeSpec(f"{id}#{member}", id, group.task, iteration, "train", group.max_turns)
-        for member in range(group.size)
+        for member in range(group.size + further)
     ]
 
 

@@ -189,6 +189,7 @@ class _Assembly:
             more=lambda groups, rounds: self.curriculum.more(groups, settings.groups, rounds),
             counts=Truncation.of_settings(settings).counts,
             size=settings.groups,
+            further=settings.over_provision,
         )
         scheduler = await self.stack.enter_async_context(self.collector.scheduler(engine, renderer))
         policy = StalenessPolicy(settings.max_staleness, settings.iterations)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -84,12 +84,14 @@ class GroupSource:
         more: the number of additional groups that an iteration needs, given its groups and the number of rounds so far.
         counts: whether an episode counts in its group, and therefore in the baselines.
         size: number of groups drawn for an iteration.
+        further: number of episodes of a group beyond its size: those that end last are aborted.
     """
 
     draw: Callable[[int, int], list[GroupPlan]]
     more: Callable[[Sequence[Group], int], int]
     counts: Callable[[Episode], bool]
     size: int
+    further: int = 0
 
 
 class RolloutBuffer:
@@ -112,7 +114,8 @@ class RolloutBuffer:
         self._scheduler, self._source, self._policy = scheduler, source, policy
         self._record, self._reporter = record, reporter
         self._groups: list[DrawnGroup] = []  # that have not trained
-        self._playing: dict[str, asyncio.Future[list[None]]] = {}
+        self._playing: dict[str, asyncio.Future[Any]] = {}
+        self._aborted = 0  # episodes, since the last metrics
         self._endings = 0
         self._version = 0  # of the policy that episodes begin under now
         self._drawn = 0  # the groups of all iterations before this one have been drawn
@@ -142,10 +145,12 @@ class RolloutBuffer:
         return batch
 
     def metrics(self, trained: RolloutBatch) -> dict[str, Any]:
-        """`trained_groups`; since the last call, the mean number of episodes in flight and the seconds without any; and
-        the number of groups that wait to train."""
+        """`trained_groups`; since the last call, `aborted_episodes` (of groups that had enough), the mean number of
+        episodes in flight and the seconds without any; and the number of groups that wait to train."""
         ended = sum(group.ended is not None for group in self._groups)
+        aborted, self._aborted = self._aborted, 0
         return {
+            **({"aborted_episodes": aborted} if self._source.further else {}),
             "trained_groups": [group.id for group in trained.groups],
             **self._scheduler.utilization(),
             "buffered_groups": ended,
@@ -195,7 +200,11 @@ class RolloutBuffer:
     def _begin(self, groups: Iterable[DrawnGroup]) -> None:
         """Submits the episodes of groups. Stored episodes are not played again."""
         begun = list(groups)
-        specs = {group.id: group_specs(group.plan, group.id, group.iteration) for group in begun}
+        further = self._source.further
+        specs = {group.id: group_specs(group.plan, group.id, group.iteration, further) for group in begun}
+        for group in begun:
+            if further and self._is_whole(group):  # a run that was killed had begun it
+                del specs[group.id]
         todo = missing([spec for each in specs.values() for spec in each], self._record.run)
         self._scheduler.expect(todo)
         by_group: dict[str, list[EpisodeSpec]] = defaultdict(list)
@@ -204,13 +213,37 @@ class RolloutBuffer:
         for group in begun:
             self._groups.append(group)
             mine = by_group[group.id]
-            if len(mine) < group.plan.size:  # a run that was killed has begun it
+            if len(mine) < group.plan.size + further:  # a run that was killed has begun it
                 group.begun = min(self._versions(group), default=self._version)
-            ends = [self._submit(spec, group) for spec in mine]
-            # All are stored: the kill may have come before the group was scored.
-            playing = asyncio.gather(*(ends or [self._scheduler.settle(group.id, group.iteration, group.index)]))
+            ends = {self._submit(spec, group): spec for spec in mine}
+            playing: asyncio.Future[Any]
+            if not ends:  # all are stored: the kill may have come before the group was scored
+                playing = asyncio.gather(self._settle(group))
+            elif further:
+                playing = asyncio.ensure_future(self._first_to_end(group, ends))
+            else:
+                playing = asyncio.gather(*ends)
             playing.add_done_callback(partial(self._end, group))
             self._playing[group.id] = playing
+
+    def _settle(self, group: DrawnGroup) -> asyncio.Future[None]:
+        return self._scheduler.settle(group.id, group.iteration, group.index)
+
+    async def _first_to_end(self, group: DrawnGroup, ends: Mapping[asyncio.Future[None], EpisodeSpec]) -> None:
+        """Waits until the group is whole, and aborts its other episodes."""
+        waiting = set(ends)
+        while waiting and not self._is_whole(group):
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                each.result()  # raises what it raised
+        self._aborted += len(waiting)
+        await self._scheduler.abort({each: ends[each] for each in waiting})
+        await self._settle(group)
+
+    def _is_whole(self, group: DrawnGroup) -> bool:
+        """Whether as many of its episodes have ended as data as the group is to have."""
+        rows = self._record.run.rows(group_id=group.id)
+        return sum(row.status in ("done", "truncated") for row in rows) >= group.plan.size
 
     def _submit(self, spec: EpisodeSpec, group: DrawnGroup) -> asyncio.Future[None]:
         def begun() -> None:
@@ -219,7 +252,7 @@ class RolloutBuffer:
 
         return self._scheduler.submit(spec, group.iteration, group.index, begun=begun)
 
-    def _end(self, group: DrawnGroup, playing: asyncio.Future[list[None]]) -> None:
+    def _end(self, group: DrawnGroup, playing: asyncio.Future[Any]) -> None:
         if not playing.cancelled() and playing.exception() is None:
             self._endings += 1
             group.ended = self._endings

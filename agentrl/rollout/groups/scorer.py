@@ -72,11 +72,19 @@ class GroupScorer(Generic[Item]):
 
     async def ended(self, item: Item) -> None:
         """Called when an episode is stored. Scores its group if it was the last. Raises the errors of `score`."""
+        if self._was_last(item):
+            await self.score(self._group_of(item))
+
+    def aborted(self, item: Item) -> None:
+        """An episode will not end: the others are the group, which is scored by `score`."""
+        self._was_last(item)
+
+    def _was_last(self, item: Item) -> bool:
         group = self._group_of(item)
-        self._to_come[group] -= 1
-        if not self._to_come[group]:
-            del self._to_come[group]
-            await self.score(group)
+        left = self._to_come.pop(group) - 1
+        if left:
+            self._to_come[group] = left
+        return not left
 
     async def score(self, group_id: str) -> None:
         """Scores a group whose members have all ended, unless it is scored already.
