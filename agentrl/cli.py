@@ -101,7 +101,11 @@ def rollout(
 @app.command()
 def train(
     recipe: RecipeName,
-    engine: Annotated[str | None, typer.Option(help="replay:RUN trains on the episodes of a stored run.")] = None,
+    engine: Annotated[str | None, typer.Option(help="replay:RUN repeats the completions of a stored run.")] = None,
+    recorded: Annotated[
+        str | None, typer.Option("--from", help="Train on the episodes of a stored run, without new rollouts.")
+    ] = None,
+    passes: Annotated[int, typer.Option(min=1, help="With --from: how often each group trains.")] = 1,
     out: Out = None,
     as_json: Json = False,
     overrides: Set = [],  # noqa: B006
@@ -112,7 +116,7 @@ def train(
     from agentrl.commands.look import print_summary
 
     try:
-        done = command(recipe, overrides=overrides, out=out, engine=engine)
+        done = command(recipe, overrides=overrides, out=out, engine=engine, recorded=recorded, passes=passes)
     except RankDied as died:
         _restart(died)
         raise

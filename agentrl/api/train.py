@@ -32,6 +32,7 @@ from agentrl.types.reporter import Reporter
 
 if TYPE_CHECKING:
     from agentrl.models.load import LoadedModel
+    from agentrl.train.batch.recorded import Recorded
 
 
 def train(
@@ -39,6 +40,8 @@ def train(
     *,
     overrides: Overrides = (),
     engine: str | None = None,
+    recorded: str | Path | None = None,
+    passes: int = 1,
     out: str | Path | None = None,
     reporters: Sequence[Reporter] | None = None,
 ) -> Run | None:
@@ -46,7 +49,9 @@ def train(
 
     Args:
         engine: `replay:RUN` trains on the episodes of a stored run; default: the recipe's engine.
-        out: the run directory; default: `runs/NAME`.
+        recorded: trains on the episodes of a stored run, of `proxy`, `rollout` or `train`, without new rollouts.
+        passes: how often each of its groups trains.
+        out: the run directory; default: `runs/NAME`, with `recorded` `runs/NAME-recorded`.
         recipe, overrides, reporters: as for `rollout`.
 
     Returns:
@@ -56,7 +61,8 @@ def train(
         AgentRLError: the recipe has an error, too many episodes failed, or training cannot continue.
     """
     recipe = given_recipe(recipe, overrides)
-    path = Path(out) if out is not None else Path("runs") / recipe.name
+    name = recipe.name if recorded is None else f"{recipe.name}-recorded"
+    path = Path(out) if out is not None else Path("runs") / name
     with needs("train"):
         from agentrl.distributed.ranks import trainer_ranks
         from agentrl.distributed.servers import LaunchedServers
@@ -72,20 +78,26 @@ def train(
     if joined.rank:
         worker_loop(joined)
         return None
+    stored = None
+    if recorded is not None:
+        recipe, stored = _without_rollouts(recipe, Path(recorded), passes)
+        engine = f"replay:{recorded}"
     stages = check_stages(recipe)
     told = [*([Terminal()] if reporters is None else reporters), *trackers(recipe)]
     loops = [stage for stage, _ in stages if stage.kind == "rl"]
     if engine is None:
         for stage in loops:
             check_servers(stage.recipe)
-    replay = _replay(engine, loops) if engine is not None else None
+    replay = _replay(engine, loops if stored is None else []) if engine is not None else None
 
     async def train_stage(stage: Stage, parts: Parts, players: Players, ranks: Ranks) -> None:
         if stage.kind != "rl":
             every = [each for each, _ in stages]
             return await OfflineTraining(stage, every, parts, run, reporter, players, ranks=ranks).train()
         engine_for = replay or partial(engine_of, stage.recipe, launch_servers=LaunchedServers)
-        async with training(parts, run, reporter, players, stage=stage, engine_for=engine_for, ranks=ranks) as loop:
+        async with training(
+            parts, run, reporter, players, stage=stage, engine_for=engine_for, ranks=ranks, recorded=stored
+        ) as loop:
             await loop.run()
 
     async def learn(ranks: Ranks) -> None:
@@ -99,7 +111,7 @@ def train(
         async with trainer_ranks(recipe, joined) as placed:
             await placed.train(learn(placed.ranks))
 
-    run = begin_run(path, recipe, "train", engine=engine)
+    run = begin_run(path, recipe, "train", engine=engine, **({} if stored is None else {"passes": passes}))
     with closing(run):
         with reporting(run, recipe, *told) as reporter:
             for caution in (each for stage, parts in stages if stage.kind == "rl" for each in cautions(parts)):
@@ -107,6 +119,27 @@ def train(
             event_loop.run(lead)
         learning_curve(run.metrics(), path / "curve.png", title=recipe.name)
     return Run(path)
+
+
+def _without_rollouts(recipe: Recipe, run: Path, passes: int) -> tuple[Recipe, Recorded]:
+    """The recorded groups of a run, and the recipe that trains on them: as many iterations as there is data for, and no
+    evaluation.
+
+    Raises:
+        RecipeError: the recipe has stages of its own.
+        TrainError: nothing that was recorded can be trained on.
+    """
+    from agentrl.train.batch.recorded import Recorded
+
+    if recipe.stages or recipe.warm_start is not None:
+        raise RecipeError(
+            "recorded episodes train the recipe's model, without stages before",
+            place="stages" if recipe.stages else "warm_start",
+            remedy="--set model.path=FOLDER with the weights that were recorded, and --set warm_start=null",
+        )
+    train, stored = TrainingRecipe.of(recipe).train, Recorded.of(RunDir.read(run), passes)
+    train = train.model_copy(update={"iterations": stored.iterations(train.groups)})
+    return recipe.with_sections(train=train, eval=None), stored
 
 
 def _stages_left(stages: Sequence[tuple[Stage, Parts]], checkpoints: Path) -> Sequence[tuple[Stage, Parts]]:

@@ -208,7 +208,9 @@ class Recipe(Section):
 
     name: str = Field(description="Name of the recipe; also the default name of run directories.")
     seed: int = Field(0, ge=0, description="Seed of tasks, sampling, initial weights and the order of training.")
-    tasks: TaskSettings
+    tasks: TaskSettings = Field(
+        default_factory=TaskSettings, description="Source of tasks. `proxy` and `train --from` need none."
+    )
     agent: AgentSettings = Field(default_factory=AgentSettings)
     tools: list[ToolSettings] = Field(
         [], description="Built-in tools by name (shell, files, search, answer, ...), or references to user code."

@@ -10,7 +10,7 @@ from agentrl.config.sections import PlugIn, Section, Short, alone
 
 
 class TaskSettings(Section, Short):
-    """The source of tasks: exactly one of `source` and `jsonl`."""
+    """The source of tasks: exactly one of `source` and `jsonl`. Without any key: there are no tasks."""
 
     source: str | None = Field(None, description="A function that returns or yields tasks, e.g. ./task.py:orders.")
     args: dict[str, Any] = Field({}, description="Keyword arguments of `source`.")
@@ -31,7 +31,9 @@ class TaskSettings(Section, Short):
 
     @model_validator(mode="after")
     def _one_source(self) -> TaskSettings:
-        if (self.source is None) == (self.jsonl is None):
+        fields = type(self).model_fields
+        some = any(getattr(self, name) != field.default for name, field in fields.items())
+        if some and (self.source is None) == (self.jsonl is None):
             raise ValueError("give exactly one of 'source' and 'jsonl'")
         if self.jsonl is not None and self.prompt is None:
             raise ValueError("'jsonl' needs 'prompt', for example prompt: \"{question}\"")

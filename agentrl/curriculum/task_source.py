@@ -13,7 +13,7 @@ from typing import Any
 
 from agentrl.config.tasks import TaskSettings
 from agentrl.registry.references import load_object
-from agentrl.types.errors import AgentRLError, TaskError
+from agentrl.types.errors import AgentRLError, RecipeError, TaskError
 from agentrl.types.jsonl import read_rows
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Task
@@ -26,7 +26,7 @@ class TaskSource:
     """The tasks of a recipe, in order. Position k of an endless walk over them is a function of k alone, so a
     resumed run needs no cursor but its iteration."""
 
-    def __init__(self, tasks: list[Task], *, shuffle: bool, seed: int) -> None:
+    def __init__(self, tasks: list[Task], *, shuffle: bool = False, seed: int = 0) -> None:
         self.tasks, self.shuffle, self.seed = tasks, shuffle, seed
 
     def __len__(self) -> int:
@@ -51,6 +51,10 @@ def load_tasks(settings: TaskSettings, base: Path, seed: int) -> TaskSource:
             id occurs twice.
         RecipeError: the source cannot be found or imported.
     """
+    if settings.jsonl is None and settings.source is None:
+        raise RecipeError(
+            "the recipe has no tasks", place="tasks", remedy="tasks: {source: ./task.py:NAME}, or {jsonl: ./file.jsonl}"
+        )
     found = _from_jsonl(settings, base) if settings.jsonl is not None else _from_callable(settings, base, seed)
     tasks = list(itertools.islice(found, settings.limit or MOST + 1))
     where = settings.jsonl or settings.source

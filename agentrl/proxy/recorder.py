@@ -25,6 +25,7 @@ from agentrl.proxy.messages import BadRequest, from_openai, key_of, refuse_image
 from agentrl.store.index import with_images
 from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling
 from agentrl.types.episode import Branch, CallRecord, Episode, Node, Turn
+from agentrl.types.errors import TaskError
 from agentrl.types.parts.content import Part, TakeImage, image_parts, text_of
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Message, Task
@@ -183,14 +184,24 @@ class Recorder:
         finish = "tool_calls" if "tool_calls" in message else completion.finish
         return ChatReply(turn, message, finish, len(tokens), len(completion.token_ids))
 
-    def episode(self, *, rewards: dict[str, float] | None = None, answer: str | None = None) -> Episode:
-        """The episode so far. `rewards` are outcome components; their sum is the reward."""
+    def episode(
+        self,
+        *,
+        rewards: dict[str, float] | None = None,
+        answer: str | None = None,
+        data: dict[str, Any] | None = None,
+    ) -> Episode:
+        """The episode so far. `rewards` are outcome components; their sum is the reward. `data` is the task's.
+
+        Raises:
+            BadRequest: `data` is not JSON.
+        """
         nodes, turns, branches = self._seen()
         question = next((text_of(m["content"]) for m in self.prompt if m["role"] == "user"), "")
         episode = Episode(
             id=self.name,
             group_id=self.group,
-            task=Task.of(self.name, question),
+            task=_task(self.name, question, data or {}),
             status="done",
             split="proxy",
             prompt=self.prompt,
@@ -279,6 +290,14 @@ class Recorder:
         self.turns.append(
             Turn(index=len(self.turns), node=node, text=text, finish=completion.finish, generate_s=seconds)
         )
+
+
+def _task(id: str, question: str, data: dict[str, Any]) -> Task:
+    task = Task.of(id, question)
+    try:
+        return msgspec.structs.replace(task, data=data).checked()
+    except TaskError as error:
+        raise BadRequest(f"the data of the closing call: {error.message}") from None
 
 
 def _checked(body: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -79,9 +79,10 @@ class Proxy(Sessions):
         """Scores and stores a session, unless no reply reached the program."""
         if name not in self.sessions:
             raise NoSession(f"there is no session {name!r}; it may have ended already")
-        recorder = self.sessions.pop(name)
+        recorder = self.sessions[name]
+        episode = recorder.episode(rewards=closing.rewards, answer=closing.answer, data=closing.data)
+        del self.sessions[name]
         self.context.engine.end_session(recorder.name)
-        episode = recorder.episode(rewards=closing.rewards, answer=closing.answer)
         if not episode.turns:
             return {}
         episode = await self._score(msgspec.structs.replace(episode, group_id=closing.group or recorder.group))

@@ -48,11 +48,13 @@ class Closing:
         rewards: reward components by name. `{"reward": 1.0}` is short for one component of that name.
         answer: the final answer.
         group: group of the episode; default: that of the header, else the session's name.
+        data: data of the task, for rewards of the recipe.
     """
 
     rewards: dict[str, float] = field(default_factory=dict)
     answer: str | None = None
     group: str | None = None
+    data: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, body: dict[str, Any]) -> Closing:
@@ -60,18 +62,21 @@ class Closing:
 
         Raises:
             ValueRefused: a reward is not a finite number.
-            BadRequest: the body has an unknown key.
+            BadRequest: the body has an unknown key, or its data is not an object.
         """
-        if unknown := set(body) - {"rewards", "reward", "answer", "group"}:
+        if unknown := set(body) - {"rewards", "reward", "answer", "group", "data"}:
             raise BadRequest(
                 f"the closing call has an unknown key {sorted(unknown)[0]!r}",
-                remedy="it takes rewards or reward, answer and group",
+                remedy="it takes rewards or reward, answer, group and data",
             )
+        data = body.get("data") or {}
+        if not isinstance(data, dict):
+            raise BadRequest(f"the data of the closing call is {data!r}, not an object")
         alone = {} if body.get("reward") is None else {"reward": body["reward"]}
         rewards = values.rewards(alone or body.get("rewards"))
         values.number(sum(rewards.values()), "the sum of the rewards")
         said = {key: None if body.get(key) is None else values.text(body[key]) for key in ("answer", "group")}
-        return cls(rewards, **said)
+        return cls(rewards, **said, data=data)
 
 
 class Sessions(ABC):

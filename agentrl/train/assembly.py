@@ -13,7 +13,7 @@ from agentrl.config.recipe import TrainingRecipe
 from agentrl.credit.registry import load_credit
 from agentrl.curriculum import Curriculum
 from agentrl.curriculum.curriculum import load_parts
-from agentrl.curriculum.task_source import load_tasks
+from agentrl.curriculum.task_source import TaskSource, load_tasks
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.engines.replay import ReplayEngine
 from agentrl.models.load import LoadedModel
@@ -24,6 +24,7 @@ from agentrl.rollout.player import Players
 from agentrl.store.run_dir import RunDir
 from agentrl.train.auxiliary.models import required_models
 from agentrl.train.batch.builder import BatchBuilder
+from agentrl.train.batch.recorded import Recorded, RecordedBuffer
 from agentrl.train.batch.truncation import Truncation
 from agentrl.train.canary import ROWS, Canary, canary_of
 from agentrl.train.compute_thread import compute_of
@@ -33,7 +34,7 @@ from agentrl.train.loop import TrainingLoop
 from agentrl.train.parallel.ranks import Ranks
 from agentrl.train.preflight.checks import check_training
 from agentrl.train.publisher import WeightPublisher
-from agentrl.train.rollout_buffer import GroupSource, RolloutBuffer
+from agentrl.train.rollout_buffer import GroupBuffer, GroupSource, RolloutBuffer
 from agentrl.train.run_state import RunState
 from agentrl.train.spmd import driver_trainer
 from agentrl.train.stages.stage import Stage, stages_of
@@ -56,6 +57,7 @@ async def training(
     stage: Stage | None = None,
     engine_for: Callable[[LoadedModel], Engine] | None = None,
     ranks: Ranks | None = None,
+    recorded: Recorded | None = None,
 ) -> AsyncIterator[TrainingLoop]:
     """The training loop of a stage of reinforcement learning, resumed if the run has begun. Closed with the block.
 
@@ -64,6 +66,7 @@ async def training(
         stage: default: the last stage of the recipe.
         engine_for: makes an engine from the loaded model; default: the recipe's engine.
         ranks: the processes that train the model; this process is rank 0.
+        recorded: groups to train on; default: fresh rollouts.
 
     Raises:
         AgentRLError: the recipe cannot be trained, or the run cannot be continued.
@@ -71,7 +74,7 @@ async def training(
     stage = stage or stages_of(parts.recipe)[-1]
     recipe = check_training(parts, begins=stage.index == 0)
     async with AsyncExitStack() as stack:
-        assembly = _Assembly(stage, recipe, parts, run, reporter, players, ranks or Ranks(), stack)
+        assembly = _Assembly(stage, recipe, parts, run, reporter, players, ranks or Ranks(), stack, recorded)
         loop = await assembly.loop(engine_for or partial(engine_of, recipe))
         await loop.publisher.publish(loop.iteration)
         loop.buffer.resume()
@@ -97,10 +100,13 @@ class _Assembly:
         players: Players,
         ranks: Ranks,
         stack: AsyncExitStack,
+        recorded: Recorded | None,
     ) -> None:
         self.stage, self.recipe, self.parts, self.run = stage, recipe, parts, run
         self.reporter, self.ranks, self.stack = reporter, ranks, stack
-        self.tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed)
+        self.recorded = recorded
+        fresh = recorded is None
+        self.tasks = load_tasks(recipe.tasks, recipe.base, recipe.seed) if fresh else TaskSource([])
         self.credit = load_credit(recipe.credit, recipe.base)
         self.curriculum = Curriculum(
             load_parts(recipe.curriculum, recipe.base, recipe.scripts),
@@ -182,7 +188,10 @@ class _Assembly:
         prompts = [renderer.start(self.parts.opening(task)) for task in self.tasks.tasks[:ROWS]]
         return canary_of(self.recipe, prompts, loaded.max_context)
 
-    async def _buffer(self, engine: Engine, renderer: Renderer, state: RunState) -> RolloutBuffer:
+    async def _buffer(self, engine: Engine, renderer: Renderer, state: RunState) -> GroupBuffer:
+        if self.recorded is not None:
+            self.recorded.check(renderer)
+            return RecordedBuffer(self.recorded, self.run, self.recipe.train.groups)
         settings, turns, draw = self.recipe.train, self.recipe.agent.max_turns, self.curriculum.draw
         source = GroupSource(
             draw=lambda count, iteration: draw(self.tasks, count, settings.group_size, turns, iteration),

@@ -34,7 +34,7 @@ from agentrl.train.compute_thread import Compute
 from agentrl.train.evaluator import Evaluator
 from agentrl.train.imitation import Imitation
 from agentrl.train.publisher import WeightPublisher
-from agentrl.train.rollout_buffer import RolloutBatch, RolloutBuffer
+from agentrl.train.rollout_buffer import GroupBuffer, RolloutBatch
 from agentrl.train.run_state import RunState
 from agentrl.train.staleness import staleness_metrics
 from agentrl.train.trainer import Trainer
@@ -56,7 +56,7 @@ class TrainingLoop:
     reporter: Reporter
     compute: Compute
     curriculum: Curriculum
-    buffer: RolloutBuffer
+    buffer: GroupBuffer
     batches: BatchBuilder
     trainer: Trainer
     imitation: Imitation

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -92,6 +92,30 @@ class GroupSource:
     counts: Callable[[Episode], bool]
     size: int
     further: int = 0
+
+
+class GroupBuffer(Protocol):
+    """Gives each update its groups."""
+
+    async def next_batch(self, version: int) -> RolloutBatch:
+        """The groups of the update of policy `version`."""
+        ...
+
+    def metrics(self, trained: RolloutBatch) -> dict[str, Any]:
+        """For the line of metrics of that update."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` restores, as JSON values."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any], version: int) -> None:
+        """Restores the state of a run that continues at policy `version`."""
+        ...
+
+    def resume(self) -> None:
+        """Begins what a restored state has under way."""
+        ...
 
 
 class RolloutBuffer:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from agentrl.api import event_loop
 from agentrl.api.recipes import Overrides, given_recipe
@@ -15,12 +19,47 @@ from agentrl.engines.registry import samples_tokens
 from agentrl.proxy.recorder import ProxyContext
 from agentrl.proxy.server import Proxy
 from agentrl.proxy.web import listening
+from agentrl.rewards.components import OpenSandbox, RewardSet
 from agentrl.rollout.builder import build
 from agentrl.rollout.engines import open_engine, start_to_sample
+from agentrl.rollout.faults.failures import describe
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Sampling
-from agentrl.types.errors import RecipeError
+from agentrl.types.episode import Episode
+from agentrl.types.errors import AgentRLError, RecipeError
 from agentrl.types.parts.intake import Images
+from agentrl.types.sandbox import Backend, SandboxSpec
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Applies a recipe's rewards to recorded episodes."""
+
+    rewards: RewardSet
+    backend: Backend | None
+    spec: SandboxSpec
+
+    async def __call__(self, episode: Episode) -> Episode:
+        """The episode with the recipe's components beside those of its closing call, whose weight is 1.
+
+        One that a reward fails on is a `user_error`, and no more.
+        """
+        if not self.rewards.components:
+            return episode
+        said = {name: value for name, value in episode.components.items() if value is not None}
+        try:
+            score = await self.rewards.score(episode.task, episode, None, self._fresh(episode.id))
+        except AgentRLError as error:
+            return msgspec.structs.replace(
+                episode, status="user_error", reward=None, components={}, error=describe(error, "score")
+            )
+        total = None if score.total is None and not said else (score.total or 0.0) + sum(said.values())
+        return msgspec.structs.replace(score.onto(episode), components={**said, **score.components}, reward=total)
+
+    def _fresh(self, id: str) -> OpenSandbox | None:
+        if self.backend is None:
+            return None
+        return partial(self.backend.create, self.spec, label=f"{id}/verify")
 
 
 def proxy(
@@ -51,6 +90,14 @@ def proxy(
             remedy="a proxy needs torch or vllm",
         )
     parts = build(recipe, own_tools=True)
+    if parts.rewards.needs_sandbox:
+        raise RecipeError(
+            "a reward looks into the episode's sandbox, and a program that somebody else starts has none",
+            place="rewards",
+            remedy="take fresh_sandbox in its place, or start the program for each episode: agent.program",
+        )
+    backend = parts.open_backend()
+    scored = Scorer(parts.rewards, backend, recipe.sandbox.spec)
     run = begin_run(Path(out) if out is not None else Path("runs") / f"{recipe.name}-proxy", recipe, "proxy")
 
     async def serve() -> None:
@@ -60,7 +107,7 @@ def proxy(
             sampling = Sampling(**recipe.sampling.model_dump())
             images = Images(engine, recipe.limits, run.put_blob, run.get_blob)
             context = ProxyContext(engine, renderer, sampling, recipe.seed, images.part)
-            recording = Proxy(context, run.add, model=recipe.name, taken=run.ids(), idle_s=idle_s)
+            recording = Proxy(context, run.add, model=recipe.name, taken=run.ids(), idle_s=idle_s, score=scored)
             async with listening(recording.app(), host, port) as address:
                 stop = event_loop.stop_signal()
                 note(
@@ -69,7 +116,7 @@ def proxy(
                 )
                 await stop.wait()
         finally:
-            await close_all(engine)
+            await close_all(engine, *([backend] if backend is not None else []))
 
     with closing(run):
         event_loop.run(serve)

@@ -1,0 +1,110 @@
+"""Groups that another run has recorded, in place of a rollout buffer: `agentrl train RECIPE --from RUN`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from agentrl.chat.renderer import Renderer
+from agentrl.curriculum import Group
+from agentrl.store.run_dir import RunDir
+from agentrl.train.rollout_buffer import RolloutBatch
+from agentrl.train.stages.runs import is_of
+from agentrl.types.errors import TrainError
+
+SPLITS = ("proxy", "rollout", "train")
+"""What may be trained on: not evaluations, and not what a script demonstrated."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The scored episodes of a run, by group, in the order of their ids.
+
+    Attributes:
+        passes: how often each group trains.
+    """
+
+    run: RunDir
+    groups: list[list[str]]
+    passes: int = 1
+
+    @classmethod
+    def of(cls, run: RunDir, passes: int = 1) -> Recorded:
+        """All groups of a run with an episode that can be trained on.
+
+        Raises:
+            TrainError: there are none.
+        """
+        groups: dict[str, list[str]] = defaultdict(list)
+        for row in run.rows(order="id"):
+            if row.split in SPLITS and row.status in ("done", "truncated") and row.reward is not None and row.turns:
+                groups[row.group_id].append(row.id)
+        if not groups:
+            raise TrainError(
+                "no recorded episode was scored",
+                place=str(run.path),
+                remedy="close episodes with a reward, or score them: agentrl reward RUN --recipe RECIPE",
+            )
+        return cls(run, [groups[id] for id in sorted(groups)], passes)
+
+    def iterations(self, size: int) -> int:
+        """Number of updates of `size` groups each."""
+        return -(-len(self.groups) * self.passes // size)
+
+    def check(self, renderer: Renderer) -> None:
+        """Whether the recordings are of the renderer's model.
+
+        Raises:
+            TrainError: they are of another tokenizer, or have no log-probabilities.
+        """
+        for ids in self.groups:
+            episode = self.run.get(ids[0])
+            if not is_of(episode, renderer):
+                raise TrainError(
+                    f"the episode {episode.id!r} was not sampled by a model with the recipe's tokenizer",
+                    place=str(self.run.path),
+                    remedy="train the model that it was recorded with: model.path",
+                )
+
+
+class RecordedBuffer:
+    """Gives each update its groups, and stores their episodes in the run that trains.
+
+    Args:
+        into: the run that trains.
+        size: groups of an update.
+    """
+
+    def __init__(self, recorded: Recorded, into: RunDir, size: int) -> None:
+        self._recorded, self._into, self._size = recorded, into, size
+
+    async def next_batch(self, version: int) -> RolloutBatch:
+        """The groups of the update of policy `version`."""
+        every = self._recorded.groups * self._recorded.passes
+        groups = [self._group(ids, version) for ids in every[version * self._size : (version + 1) * self._size]]
+        episodes = sorted((e for group in groups for e in group.episodes), key=lambda episode: episode.id)
+        return RolloutBatch(groups, episodes)
+
+    def _group(self, ids: list[str], version: int) -> Group:
+        known = self._into.ids()
+        for episode in self._recorded.run.episodes([id for id in ids if id not in known]):
+            self._into.add(msgspec.structs.replace(episode, split="train", iteration=version))
+        episodes = sorted(self._into.episodes(ids), key=lambda episode: episode.id)
+        return Group(episodes[0].group_id, episodes[0].task, episodes)
+
+    def metrics(self, trained: RolloutBatch) -> dict[str, Any]:
+        """`trained_groups`."""
+        return {"trained_groups": [group.id for group in trained.groups]}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: what trains in an iteration depends on its number alone."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any], version: int) -> None:
+        """Nothing to restore."""
+
+    def resume(self) -> None:
+        """Nothing to play."""

@@ -1,0 +1,121 @@
+"""`agentrl proxy` records with the recipe's rewards, and `agentrl train --from` trains on what was recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.api.train import train
+from agentrl.store.run_dir import RunDir
+from agentrl.types.errors import AgentRLError
+from tests.command import agentrl
+from tests.commands.test_proxy import post
+from tests.engines.vllm_world import small_model
+from tests.store.make import make_episode
+
+RECIPE = """\
+name: recorded
+agent: {format: tags}
+rewards: {length: ./length.py:length, right: {use: exact_match, key: gold, weight: 2}}
+model: {path: model}
+sampling: {max_tokens: 6}
+train: {groups: 2, group_size: 3, lr: 1.0e-3}
+"""
+LENGTH = """
+def length(episode):
+    return len(episode.turns[-1].text) / 100
+"""
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    command = [sys.executable, "-m", "agentrl.cli", "proxy", "recipe.yaml", "--port", "0", "--out", "run"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True, env=environment) as serving:
+        try:
+            assert serving.stdout is not None
+            found = re.search(r"http://127\.0\.0\.1:\d+", serving.stdout.readline())
+            assert found is not None
+            yield found[0]
+        finally:
+            serving.send_signal(signal.SIGINT)
+
+
+def episode(url: str, name: str, closing: dict[str, Any]) -> Any:
+    """Two turns, the second in answer to a user."""
+    messages = [{"role": "user", "content": f"Say {name[0]}."}]
+    for said in ("Again.", None):
+        reply = post(f"{url}/s/{name}/v1/chat/completions", {"messages": messages})
+        messages.append(reply["choices"][0]["message"])
+        messages += [{"role": "user", "content": said}] if said else []
+    return post(f"{url}/s/{name}/end", closing)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A recipe without tasks."""
+    monkeypatch.chdir(tmp_path)
+    small_model(tmp_path / "model")
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    (tmp_path / "length.py").write_text(LENGTH)
+    return tmp_path
+
+
+def test_what_was_recorded_trains(folder: Path) -> None:
+    with served(folder) as url:
+        for name in (f"{group}{k}" for group in "abc" for k in range(3)):
+            episode(url, name, {"group": name[0], "answer": "x", "data": {"gold": "y" if name[1] == "0" else "x"}})
+        assert episode(url, "f0", {"answer": "x"})["reward"] is None
+        assert episode(url, "g0", {"data": {"gold": "y"}, "answer": "x", "reward": 0.5})["reward"] > 0.5
+    with RunDir.read(folder / "run") as run:
+        recorded = {each.id: each for each in run.episodes()}
+    assert recorded["f0"].status == "user_error"
+    assert "gold" in recorded["f0"].error.message  # type: ignore[union-attr]
+    assert recorded["a1"].components.keys() == {"length", "right"}
+    assert recorded["a1"].reward == pytest.approx(2.0 + recorded["a1"].components["length"])
+    assert {each.group_id for each in recorded.values()} == {*"abc", "f0", "g0"}
+    agentrl("train", "recipe.yaml", "--from", "run", "--passes", "2", cwd=folder)
+    assert "sound" in agentrl("check", "runs/recorded-recorded", cwd=folder).stdout
+    with RunDir.read(folder / "runs" / "recorded-recorded") as run:
+        lines = [json.loads(json.dumps(line)) for line in run.metrics()]
+        trained = {each.id: each for each in run.episodes()}
+    assert trained.keys() == recorded.keys() - {"f0"}
+    assert [line["trained_groups"] for line in lines] == [
+        ["a", "b"], ["c", "g0"], ["a", "b"], ["c", "g0"],
+    ]  # fmt: skip
+    assert all(line["grad_norm"] > 0 for line in lines)
+    assert lines[0]["mismatch_max"] < 1e-3  # the policy that was recorded
+    assert lines[-1]["mismatch_max"] > 1e-3  # three updates later
+    # The checkpoint is a model like any other.
+    newest = sorted((folder / "runs" / "recorded-recorded" / "checkpoints").iterdir())[-1]
+    agentrl("train", "recipe.yaml", "--from", "run", "--out", "more", "--set", f"model.path={newest}", cwd=folder)
+
+
+@pytest.mark.parametrize(
+    ("run", "overrides", "said"),
+    [
+        ("empty", {}, "no recorded episode was scored"),
+        ("empty", {"scripts.o": "./oracle.py:oracle", "warm_start": "o"}, "without stages before"),
+        ("other", {}, "was not sampled by a model with the recipe's tokenizer"),
+        (None, {}, "the recipe has no tasks"),
+    ],
+)
+def test_what_cannot_train_is_refused(folder: Path, run: str | None, overrides: dict[str, str], said: str) -> None:
+    (folder / "oracle.py").write_text("def oracle(task, rng):\n    yield\n")
+    for name in ("empty", "other"):
+        with RunDir.create(folder / name, {"command": "proxy", "recipe": {}, "base": "."}) as made:
+            if name == "other":
+                made.add(make_episode("other", split="proxy"))
+    given = None if run is None else folder / run
+    with pytest.raises(AgentRLError, match=said):
+        train(folder / "recipe.yaml", recorded=given, overrides=overrides, out=folder / "out", reporters=())
