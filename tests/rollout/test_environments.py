@@ -39,6 +39,7 @@ class Rooms(Environment):
 
     async def open(self, task: Task, sandbox: Any) -> None:
         self.key = False
+        self.info["rooms"] = 2
 
     @tool
     async def look(self) -> str:
@@ -115,6 +116,10 @@ ANSWERS: dict[str, Callable[[], Any]] = {
 def finds(task: Task, rng: Any) -> Any:
     yield Say(calls=[("look", {})])
     yield Say(calls=[("unlock", {"door": "red"})])
+
+
+def quiet(task: Task, rng: Any) -> Any:
+    yield Say("a")
 
 
 async def played(parts: Any, task: Task, script: Any, **more: Any) -> Episode:
@@ -353,7 +358,7 @@ async def test_an_answer_in_tags_goes_to_the_environment_first(tmp_path: Path) -
 @pytest.mark.parametrize("opening", ["", [], {"role": "user", "content": "x"}, [{"role": "tool", "content": "y"}]])
 async def test_forms_of_an_opening(tmp_path: Path, opening: Any) -> None:
     parts = make_parts(tmp_path, tools=[f"{HERE}:Voice"])
-    episode = await played(parts, Task.of("t", "Walk.", opening=opening), lambda task, rng: iter([Say("a")]))
+    episode = await played(parts, Task.of("t", "Walk.", opening=opening), quiet)
     more = {str: 1, list: len(opening), dict: 1}[type(opening)]
     assert len(episode.prompt) == 1 + more
 
@@ -365,10 +370,7 @@ class Speechless(Environment):
 
 
 async def test_info_that_is_no_json_ends_its_episode(tmp_path: Path) -> None:
-    def says(task: Task, rng: Any) -> Any:
-        yield Say("a")
-
-    episode = await played(make_parts(tmp_path, tools=[f"{HERE}:Speechless"]), Task.of("t", "Go."), says)
+    episode = await played(make_parts(tmp_path, tools=[f"{HERE}:Speechless"]), Task.of("t", "Go."), quiet)
     assert episode.status == "user_error"
     assert episode.error is not None
     assert "Speechless: info.when is" in episode.error.message
@@ -382,7 +384,7 @@ def by_env(env: Rooms) -> float:
 
 
 def by_tools(tools: list[Tool], info: dict[str, Any], episode: Episode) -> float:
-    assert info == episode.info
+    assert info == episode.info == {"rooms": 2}
     info["changed"] = True
     return float(len(tools))
 
@@ -393,7 +395,7 @@ async def test_rewards_take_what_the_episode_leaves(tmp_path: Path) -> None:
     episode = await played(parts, Task.of("t", "Go."), finds)
     assert episode.components == {"env": 1.0, "tools": 2.0}
     assert [component.live_need for component in parts.rewards.components] == ["env", "tools"]
-    assert episode.info == {}
+    assert episode.info == {"rooms": 2}
 
 
 def test_a_reward_that_takes_an_environment_needs_one(tmp_path: Path) -> None:
@@ -513,5 +515,5 @@ class Own(ToolAgent):
 
 async def test_an_agent_of_ones_own_asks(tmp_path: Path) -> None:
     parts = make_parts(tmp_path, tools=[f"{HERE}:Voice"], agent={"use": f"{HERE}:Own"})
-    episode = await played(parts, Task.of("t", "Go.", answer="text"), lambda task, rng: iter([Say("hm")]))
+    episode = await played(parts, Task.of("t", "Go.", answer="text"), quiet)
     assert episode.answer == "42"

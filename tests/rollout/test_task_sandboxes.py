@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
 
 from agentrl.config.tasks import TaskSettings
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.engines.scripted import Say
 from agentrl.rollout.player import LocalPlayer, check_expected
+from agentrl.rollout.rescorer import Rescorer
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.sandbox.pool import Pool
 from agentrl.sandbox.task_specs import TaskSpecs
 from agentrl.store.run_dir import RunDir
 from agentrl.tools.base import Tool, tool
 from agentrl.types.errors import TaskError
-from agentrl.types.sandbox import SandboxSpec
+from agentrl.types.sandbox import Backend, SandboxSpec
 from agentrl.types.task import Task
 from tests.command import agentrl
-from tests.rollout.world import make_context, make_parts
+from tests.rollout.world import collect, make_context, make_parts
+from tests.store.make import make_episode
 
 HERE = __name__
 SPEC = SandboxSpec(memory_mb=64, env={"A": "1", "B": "2"}, files={"a": "x"}, setup=("one",))
@@ -76,7 +79,7 @@ async def test_a_pool_is_told_the_spec_of_each_episode(tmp_path: Path, monkeypat
     told: list[SandboxSpec] = []
     pool = Pool.__new__(Pool)
     monkeypatch.setattr(Pool, "prefetch", lambda self, schedule: told.extend(schedule))
-    context = make_context(parts, lambda task, rng: iter([Say("a")]), backend=pool)
+    context = make_context(parts, quiet, backend=pool)
     tasks = [
         Task.of("a", ""),
         Task.of("b", "", sandbox={"image": "agentrl/swe"}),
@@ -90,6 +93,54 @@ async def test_a_pool_is_told_the_spec_of_each_episode(tmp_path: Path, monkeypat
         check_expected(context, [EpisodeSpec("e", "e", Task.of("e", "", tools=["upside"]))])
     with pytest.raises(TaskError, match="task 'f': sandbox has no key"):
         check_expected(context, [EpisodeSpec("f", "f", Task.of("f", "", sandbox={"x": 1}))])
+
+
+def quiet(task: Task, rng: Any) -> Any:
+    yield Say("a")
+
+
+class Notes:
+    """A backend that notes the specs, and makes nothing."""
+
+    name = "notes"
+
+    def __init__(self) -> None:
+        self.specs: list[SandboxSpec] = []
+
+    async def create(self, spec: SandboxSpec, *, label: str = "") -> Any:
+        self.specs.append(spec)
+        return self
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+
+async def looks(task: Task, sandbox: Any, fresh_sandbox: Any) -> float:
+    return 1.0
+
+
+async def test_an_episode_and_its_rewards_have_the_sandbox_of_the_task(tmp_path: Path) -> None:
+    rewards = {"looks": {"use": f"{HERE}:looks"}}
+    parts = make_parts(tmp_path, tools=[f"{HERE}:Inside"], sandbox={"spec": {"memory_mb": 64}}, rewards=rewards)
+    backend = Notes()
+    context = make_context(parts, quiet, backend=backend)
+    tasks = [Task.of("a", ""), Task.of("b", "", sandbox={"env": {"X": "1"}})]
+    episodes = await collect(context, [EpisodeSpec(task.id, task.id, task) for task in tasks])
+    assert [episode.reward for episode in episodes] == [1.0, 1.0]
+    assert [(spec.memory_mb, spec.env) for spec in backend.specs] == [(64, {})] * 2 + [(64, {"X": "1"})] * 2
+
+
+async def fresh_looks(task: Task, fresh_sandbox: Any) -> float:
+    return 1.0
+
+
+async def test_a_reward_given_again_has_the_sandbox_of_the_task(tmp_path: Path) -> None:
+    parts = make_parts(tmp_path, rewards={"looks": {"use": f"{HERE}:fresh_looks"}})
+    episode = msgspec.structs.replace(make_episode("e"), task=Task.of("b", "", sandbox={"env": {"X": "1"}}))
+    backend, specs = Notes(), TaskSpecs(SPEC)
+    rescorer = Rescorer(parts.rewards, lambda id: episode, parts.recipe.limits, (), cast(Backend, backend), specs)
+    assert (await rescorer.play("e")).reward == 1.0
+    assert [spec.env for spec in backend.specs] == [{"A": "1", "B": "2", "X": "1"}]
 
 
 def test_fields_of_a_file(tmp_path: Path) -> None:
