@@ -180,7 +180,7 @@ class OpenAIEngine:
         live.said[len(live.messages)] = msgspec.to_builtins(choice.message)
         text = _as_text(choice.message, live.renderer)
         if sampling.stop and not choice.message.tool_calls:
-            text = self._stopped(text, sampling.stop, choice.finish_reason)
+            text = _stopped(text, sampling.stop, choice.finish_reason, live.renderer)
         return self._completion(live.renderer.demonstrate(text, token_ids), choice.finish_reason, reply.usage)
 
     async def score(
@@ -236,13 +236,6 @@ class OpenAIEngine:
             sent.append({"role": "user", "content": live.sent(joined(*shown))})
         return sent
 
-    def _stopped(self, text: str, strings: Sequence[str], finish: str | None) -> str:
-        """The text up to and including the first stop string. APIs omit it, and accept only a few."""
-        ends = [at + len(string) for string in strings if (at := text.find(string)) >= 0]
-        if ends:
-            return text[: min(ends)]
-        return self._renderer.parser.completed(text) if finish == "stop" else text
-
     def _completion(self, ids: list[int], finish: str | None, counts: _TokenUsage | None) -> Completion:
         settings, usage = self._settings, None
         if counts is not None:
@@ -269,3 +262,11 @@ def _as_text(said: _ChatMessage, renderer: Renderer) -> str:
             # Broken JSON stays broken: the parser tells the model what is wrong with it.
             text += f'\n<tool_call>\n{{"name": "{call.function.name}", "arguments": {call.function.arguments}}}'
     return renderer.parser.format(text, calls) if calls else text
+
+
+def _stopped(text: str, strings: Sequence[str], finish: str | None, renderer: Renderer) -> str:
+    """The text up to and including the first stop string. APIs omit it, and accept only a few."""
+    ends = [at + len(string) for string in strings if (at := text.find(string)) >= 0]
+    if ends:
+        return text[: min(ends)]
+    return renderer.parser.completed(text) if finish == "stop" else text

@@ -200,7 +200,9 @@ class Attempt:
         """Frees tools and sandbox; a failure here cannot change what the episode was."""
         self._end_session()
         self._enter("close")
-        closers: list[Coroutine[Any, Any, Any]] = [called(tool, tool.close) for tool in reversed(self.opened)]
+        # Only those that do something: after a Ctrl-C nothing waits for a thread of a tool without need.
+        owned = [tool for tool in reversed(self.opened) if type(tool).close is not Tool.close]
+        closers: list[Coroutine[Any, Any, Any]] = [called(tool, tool.close) for tool in owned]
         if self.sandbox is not None:
             closers.append(self.sandbox.close())
         for closer in closers:

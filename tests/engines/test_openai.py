@@ -147,9 +147,11 @@ def went(task, env):
 """
 
 
-@pytest.mark.parametrize("native", [True, False])
-async def test_an_api_is_shown_the_tools_of_each_task(tmp_path: Path, native: bool) -> None:
+@pytest.mark.parametrize("form", ["native", "hermes", "tags"])
+async def test_an_api_is_shown_the_tools_of_each_task(tmp_path: Path, form: str) -> None:
     import asyncio
+
+    native = form == "native"
 
     asked: list[dict[str, Any]] = []
 
@@ -164,13 +166,17 @@ async def test_an_api_is_shown_the_tools_of_each_task(tmp_path: Path, native: bo
         if said == 1 and native:
             function = {"name": name, "arguments": "{}"}
             message |= {"tool_calls": [{"id": "call_1", "type": "function", "function": function}]}
+        elif said == 1 and form == "tags":
+            assert body["stop"] == [f"</{name}>"]
+            message["content"] = f"<{name}>{{}}"  # the API cuts the stop string off
         elif said == 1:
             message["content"] = f'<tool_call>\n{{"name": "{name}", "arguments": {{}}}}\n</tool_call>'
         return {"choices": [{"message": message, "finish_reason": "stop"}]}
 
     (tmp_path / "task.py").write_text(DESK)
     recipe = "name: desk\ntasks: ./task.py:tasks\ntools: [./task.py:Desk]\nrewards: {went: ./task.py:went}\n"
-    (tmp_path / "recipe.yaml").write_text(recipe)
+    agent = f"agent: {{format: {'tags' if form == 'tags' else 'hermes'}}}\n"
+    (tmp_path / "recipe.yaml").write_text(recipe + agent)
     async with serving(api) as url:
         overrides = settings(url, f"engine.native_tools={str(native).lower()}")
         path = (await asyncio.to_thread(rollout, tmp_path, 4, overrides=overrides, out=tmp_path / "run")).path

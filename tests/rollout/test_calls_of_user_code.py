@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
-from agentrl.engines.scripted import Say
+from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.tools import calling, methods
 from agentrl.tools.base import Environment, tool
 from agentrl.tools.calling import called, in_thread
+from agentrl.types.engine import Completion, Sampling
 from agentrl.types.task import Task
+from tests.rollout.test_environments import finds
 from tests.rollout.world import collect, make_context, make_parts, specs
 
 HERE = __name__
@@ -126,6 +128,34 @@ async def test_the_lock_of_a_tool_is_not_among_its_attributes() -> None:
     assert len(calling._turns) == before
 
 
+RELEASED = threading.Event()
+
+
+class Hangs(Environment):
+    """Its tool hangs, and there is nothing to close."""
+
+    timeout_s = 0.05
+
+    @tool
+    def hang(self) -> str:
+        """Hang."""
+        RELEASED.wait(60)
+        return "late"
+
+
+def hangs(task: Task, rng: Any) -> Any:
+    yield Say(calls=[("hang", {})])
+    yield Say("a")
+
+
+async def test_closing_does_not_wait_for_a_tool_that_has_nothing_to_close(tmp_path: Path) -> None:
+    parts = make_parts(tmp_path, tools=[f"{HERE}:Hangs"], limits={"close_s": 0.05})
+    failures: list[dict[str, Any]] = []
+    (episode,) = await collect(make_context(parts, hangs), specs(1), failures=failures)
+    RELEASED.set()
+    assert (episode.turns[0].calls[0].outcome, episode.status, failures) == ("timeout", "done", [])
+
+
 async def test_where_no_thread_starts_the_machinery_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -194,3 +224,24 @@ async def test_what_an_environment_offers_is_recorded_as_it_was_and_forgotten(tm
         assert [call.outcome for turn in episode.turns for call in turn.calls] == ["ok"] * 3
     gc.collect()
     assert len(methods._described) == before
+
+
+class Stops(ScriptedEngine):
+    """Notes the stop strings of every turn."""
+
+    async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
+        STOPPED.append(sampling.stop)
+        return await super().generate(token_ids, sampling, session)
+
+
+STOPPED: list[tuple[str, ...]] = []
+
+
+async def test_stop_strings_follow_the_tools_and_keep_those_of_the_recipe(tmp_path: Path) -> None:
+    STOPPED.clear()
+    tools, sampling = ["tests.rollout.test_environments:Rooms"], {"stop": ["</unlock>", "END"]}
+    parts = make_parts(tmp_path, tools=tools, agent={"format": "tags"}, sampling=sampling)
+    (episode,) = await collect(make_context(parts, finds, engine=Stops), specs(1))
+    own = ("</unlock>", "END")
+    assert [(*own, "</look>"), (*own, "</look>", "</unlock>")] == STOPPED
+    assert episode.answer == "red"

@@ -69,12 +69,13 @@ async def test_a_tool_from_a_schema_runs_on_a_copy() -> None:
 
     def book(arguments: dict[str, Any]) -> Any:
         seen.append(arguments.pop("self"))
+        arguments["x-y"].append(3)
         return arguments
 
     made = tool.from_schema("book", "Book it.", {"properties": {"self": {}, "x-y": {}}}, book)
     (method,) = methods_of(FunctionTool(made))
     given = {"self": 1, "x-y": [2]}
-    assert (await method.call(given)).text == '{"x-y": [2]}'
+    assert (await method.call(given)).text == '{"x-y": [2, 3]}'
     assert (seen, given) == ([1], {"self": 1, "x-y": [2]})
     assert method.definition()["function"]["parameters"]["type"] == "object"
     assert "test_schema_tools.py" in method.place

@@ -82,10 +82,9 @@ class Offer:
     def _show(self) -> list[dict[str, Any]]:
         """Takes the renderer, and the stop strings, of the tools as they are now."""
         self._shown = definitions = self._defined()
-        before = self.renderer.parser.stops()
+        before, stops = self.renderer.parser.stops(), self.sampling.stop
         self.renderer = self._of_recipe[0].for_tools(definitions)
-        own = tuple(stop for stop in self.sampling.stop if stop not in before)
-        stops = (*own, *self.renderer.parser.stops())
-        if stops != self.sampling.stop:
-            self.sampling = msgspec.structs.replace(self.sampling, stop=stops)
+        if before and stops[-len(before) :] == before:  # behind the recipe's own, which may be the same
+            stops = stops[: -len(before)]
+        self.sampling = msgspec.structs.replace(self.sampling, stop=(*stops, *self.renderer.parser.stops()))
         return definitions
