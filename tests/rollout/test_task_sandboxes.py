@@ -159,7 +159,15 @@ def test_fields_of_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"tools": "left"}, {"tools": [1]}, {"sandbox": ["x"]}, {"sandbox": {"files": {1: 2}}}]
+    "given",
+    [
+        {"tools": "left"},
+        {"tools": [1]},
+        {"tools": [{"name": "f", "parameters": {"enum": {1, 2}}}]},
+        {"sandbox": ["x"]},
+        {"sandbox": {"files": {1: 2}}},
+        {"gold": {1, 2}},
+    ],
 )
 def test_what_a_task_cannot_hold(given: dict[str, Any]) -> None:
     with pytest.raises(TaskError, match="task 't7'"):
