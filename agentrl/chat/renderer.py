@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Collection, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from agentrl.chat.formats.parser import Parser, Reply
 from agentrl.chat.processor import Processor, as_template_content, expanded
@@ -27,6 +27,10 @@ from agentrl.types.task import Message
 
 KEPT = 64
 """Sets of tools for which a renderer is kept: the episodes of a group have the same."""
+
+
+History = Literal["as_sampled", "as_template"]
+"""What earlier turns look like to the next prompt."""
 
 
 class Close(NamedTuple):
@@ -48,6 +52,7 @@ class Renderer:
         parser: in whose format the tools are described where the template does not teach it.
         tools: definitions (`{"type": "function", "function": {...}}`). Empty: no tool is described.
         describe: whether prompts describe tools, those of `for_tools` too.
+        history: what earlier turns look like in later prompts: `as_sampled`, or `as_template` renders them.
 
     Attributes:
         stop_token_ids: tokens that end an assistant turn; the one that the template writes comes first.
@@ -58,9 +63,15 @@ class Renderer:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, parser: Parser, tools: Sequence[dict[str, Any]], *, describe: bool = True
+        self,
+        tokenizer: Tokenizer,
+        parser: Parser,
+        tools: Sequence[dict[str, Any]],
+        *,
+        describe: bool = True,
+        history: History = "as_sampled",
     ) -> None:
-        self.tokenizer, self.parser = tokenizer, parser
+        self.tokenizer, self.parser, self.history = tokenizer, parser, history
         self.processor: Processor | None = getattr(tokenizer, "processor", None)
         self.describe, self.tools = describe, list(tools) if describe else []
         self._by_tools: dict[str, Renderer] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -39,6 +39,12 @@ class AgentSettings(WithPlugIn):
         True, description="Describe the tools in the prompt; false for a model that knows them from demonstrations."
     )
     format: FormatSettings = Field(default_factory=FormatSettings, description="How tool calls are written.")
+    history: Literal["as_sampled", "as_template"] = Field(
+        "as_sampled",
+        description="What earlier turns look like in the next prompt. as_sampled: their own tokens. as_template: each "
+        "prompt is rendered whole by the chat template, which may drop earlier thoughts; a branch starts where the "
+        "tokens differ.",
+    )
 
     @property
     def is_program(self) -> bool:
@@ -54,6 +60,8 @@ class AgentSettings(WithPlugIn):
     def _program_says_its_own(self) -> Self:
         if self.is_program and self.system is not None:
             raise ValueError("'system' does not reach a program, which says its own system prompt")
+        if self.is_program and self.history != "as_sampled":
+            raise ValueError("'history' does not reach a program, which sends its own history")
         return self
 
     @classmethod

@@ -80,7 +80,8 @@ class Parts:
         # Where tools are known only later, it is proven with one that stands for them.
         definitions = self.definitions or ([TOOL] if self.tools.late or self.own_tools else [])
         parser = parser_for(self.recipe.agent.format, tokenizer, definitions, self.recipe.base)
-        renderer = Renderer(tokenizer, parser, definitions, describe=self.recipe.agent.describe_tools)
+        agent = self.recipe.agent
+        renderer = Renderer(tokenizer, parser, definitions, describe=agent.describe_tools, history=agent.history)
         check(renderer)
         renderer.check_stops(self.recipe.sampling.stop)
         for note in renderer.notes:

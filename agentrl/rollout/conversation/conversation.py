@@ -23,7 +23,7 @@ from agentrl.tools.methods import ToolMethod
 from agentrl.tools.voice import answer_of, voices
 from agentrl.types import values
 from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling
-from agentrl.types.episode import MAIN, POLICY, Branch, CallRecord, Context, Turn
+from agentrl.types.episode import MAIN, POLICY, Branch, CallRecord, Context, Drift, Turn
 from agentrl.types.errors import EngineError
 from agentrl.types.parts import content
 from agentrl.types.parts.intake import Images
@@ -177,7 +177,7 @@ class Conversation:
         text, reply = self.renderer.read(prompt.tokens, completion.token_ids, list(self.methods))
         turn = Turn(
             index=number,
-            node=self._thread.reply(prompt, completion, text),
+            node=self._thread.reply(prompt, completion, text, opened=self.renderer.opened_by(prompt.tokens)),
             text=text,
             finish=completion.finish,
             state=state,
@@ -189,8 +189,7 @@ class Conversation:
             saved=saved,
         )
         self._offer.changed = None
-        at = prompt.branched_at
-        recording.place(number, self.turns, turn, None if at is None else _with_token(self._branch, at))
+        recording.place(number, self.turns, turn, _fork(prompt, self._branch))
         return reply
 
     def _prompt(self, number: int) -> Prompt:
@@ -203,7 +202,8 @@ class Conversation:
         fork = resumes.fork(number)
         if isinstance(fork, Branch):
             self._branch = fork
-        return Prompt(node, self.recording.trajectory.tokens(node), None if fork is None else fork.at_token)
+        kind = fork.kind if isinstance(fork, Drift) else None
+        return Prompt(node, self.recording.trajectory.tokens(node), None if fork is None else fork.at_token, kind)
 
     async def _played_back(self, resumes: Resumption, number: int, agent: str) -> Reply:
         """A turn as it is recorded; its calls are still to run."""
@@ -215,7 +215,7 @@ class Conversation:
         resumes.check_text(number, text)
         if (skip := getattr(self.engine, "skip", None)) is not None:
             await skip(prompt, self.engine_session)
-        self._thread.adopt(recorded.node, text)
+        self._thread.adopt(recorded.node, text, self.renderer.opened_by(prompt))
         again = {"calls": [], "observations": [], "generate_s": 0.0, "tools_s": 0.0, "usage": None, "reward": None}
         rewards = recorded.rewards if resumes.restores else {}
         turn = msgspec.structs.replace(recorded, agent=agent, rewards=rewards, tools=self._offer.changed, **again)
@@ -444,5 +444,10 @@ class Conversation:
         self._thread.add(messages)
 
 
-def _with_token(branch: Branch, at_token: int) -> Branch:
-    return msgspec.structs.replace(branch, at_token=at_token)
+def _fork(prompt: Prompt, branch: Branch) -> Branch | Drift | None:
+    """What the record notes of a prompt. `branch`: why it starts one, if that was meant."""
+    if prompt.branched_at is None:
+        return None
+    if prompt.drift is not None:
+        return Drift(turn=0, kind=prompt.drift, at_token=prompt.branched_at)
+    return msgspec.structs.replace(branch, at_token=prompt.branched_at)

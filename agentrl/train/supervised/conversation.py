@@ -108,7 +108,8 @@ class _Told:
         prompt = self.thread.prompt(self.renderer)
         ids = self.renderer.demonstrate(turn.text, prompt.tokens)
         said = Completion(token_ids=ids, logprobs=[0.0] * len(ids), finish="stop", versions=[])
-        node = self.thread.reply(prompt, said, turn.text, trained=turn.trains)
+        opened = self.renderer.opened_by(prompt.tokens)
+        node = self.thread.reply(prompt, said, turn.text, opened=opened, trained=turn.trains)
         self.thread.add(turn.observations)
         return node
 
