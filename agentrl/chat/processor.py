@@ -19,7 +19,7 @@ class Processor(Protocol):
     Attributes:
         name: for messages to people.
         placeholder: the control token that the chat template writes for an image.
-        settings: all that decides how many tokens an image is; part of the run's fingerprint.
+        settings: all that decides how many tokens an image is, as JSON; a run continues with the same only.
     """
 
     name: str

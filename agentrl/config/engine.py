@@ -44,7 +44,7 @@ class EngineSettings(WithPlugIn):
 
     use: str = Field(
         "torch",
-        description="torch: in this process; vllm: vLLM servers; openai: an API (text only, not trainable); or "
+        description="torch: in this process; vllm: vLLM servers; openai: an API (not trainable); or "
         "./file.py:Engine, with its settings beside `use`.",
     )
     urls: Annotated[list[str], MAY_CHANGE] = Field(

@@ -20,6 +20,10 @@ class TaskSettings(Section, Short):
     )
     id: str | None = Field(None, description="With jsonl: field with the task's id; default: the line number.")
     tools: str | None = Field(None, description="With jsonl: field with the names or definitions of the task's tools.")
+    images: str | None = Field(
+        None,
+        description="With jsonl: field with the path or paths of images, shown behind the instruction's text.",
+    )
     sandbox: str | None = Field(None, description="With jsonl: field with the task's changes of sandbox.spec.")
     limit: int | None = Field(None, gt=0, description="Use only this many tasks, from the front.")
     shuffle: bool = Field(False, description="Shuffle the tasks with the recipe's seed.")

@@ -114,7 +114,7 @@ def _from_jsonl(settings: TaskSettings, base: Path) -> Iterator[Task]:
     path = (base / settings.jsonl).resolve()
     fields = _fields(settings.prompt)
     for number, place, row in read_rows(path, "tasks.jsonl"):
-        for name in [*fields, *filter(None, (settings.id, settings.tools, settings.sandbox))]:
+        for name in [*fields, *filter(None, (settings.id, settings.tools, settings.sandbox, settings.images))]:
             if name not in row:
                 raise TaskError(
                     f"the row has no field {name!r}",
@@ -123,18 +123,29 @@ def _from_jsonl(settings: TaskSettings, base: Path) -> Iterator[Task]:
                 )
         id = str(row[settings.id]) if settings.id else f"{path.stem}-{number}"
         try:
-            yield _of_row(id, settings.prompt.format(**row), row, settings)
+            yield _of_row(id, settings.prompt.format(**row), row, settings, path.parent)
         except TaskError as error:
             raise TaskError(error.message, place=place, remedy=error.remedy) from None
         except ValueError as error:  # {price:d} of what is no number
             raise TaskError(f"does not fit the prompt {settings.prompt!r}: {error}", place=place) from None
 
 
-def _of_row(id: str, prompt: str, row: dict[str, Any], settings: TaskSettings) -> Task:
+def _of_row(id: str, prompt: str, row: dict[str, Any], settings: TaskSettings, folder: Path) -> Task:
     tools, sandbox = (row[field] if field else None for field in (settings.tools, settings.sandbox))
-    instruction = [{"role": "user", "content": prompt}]
+    content: Any = prompt
+    if settings.images:
+        content = [prompt, *_images(row[settings.images], settings.images, folder)]
+    instruction = [{"role": "user", "content": content}]
     made = Task(id=id, instruction=instruction, data=row, seed=row.get("seed", 0), tools=tools, sandbox=sandbox)
     return made.checked()
+
+
+def _images(given: Any, field: str, folder: Path) -> list[Any]:
+    """Parts of a row's images. Paths are relative to the file's folder."""
+    listed = [] if given is None else given if isinstance(given, list) else [given]
+    if not all(isinstance(each, str) for each in listed):
+        raise TaskError(f"{field} is {given!r:.80}", remedy="a path, or a list of paths, relative to this file")
+    return [{"type": "image", "image": each if each.startswith("data:") else str(folder / each)} for each in listed]
 
 
 _BRACES = "{field} is replaced by the row's, braces of the text are written {{ and }}"

@@ -18,6 +18,7 @@ from agentrl.rollout.specs import EpisodeSpec, eval_specs, missing
 from agentrl.rollout.summary import summary
 from agentrl.store.run_dir import RunDir
 from agentrl.types.engine import Engine
+from agentrl.types.errors import StoreError
 from agentrl.types.reporter import Reporter
 
 
@@ -41,7 +42,11 @@ class Collector:
 
         Args:
             temperature: overrides the recipe's sampling temperature.
+
+        Raises:
+            StoreError: the run's images were other tokens.
         """
+        self._note_processor(renderer)
         context = replace(
             self.parts.context(engine, renderer, self.players.backend, temperature=temperature),
             put_blob=self.run.put_blob,
@@ -57,6 +62,20 @@ class Collector:
             store=record.keep,
             groups=self._group_scorer(record),
         )
+
+    def _note_processor(self, renderer: Renderer) -> None:
+        """Notes in the run how images become tokens there: all of its episodes have the same."""
+        if renderer.processor is None:
+            return
+        mine, noted = dict(renderer.processor.settings), self.run.info.get("processor")
+        if noted is None:
+            self.run.update_info(processor=mine)
+        elif noted != mine:
+            raise StoreError(
+                f"the images of this run are tokens by {noted}, now they would be by {mine}",
+                place=str(self.run.path),
+                remedy="continue with the processor that it has, or give another folder: --out",
+            )
 
     def _group_scorer(self, record: StoredGroups) -> GroupScorer[EpisodeSpec] | None:
         """The scorer of groups; None if no reward scores groups."""

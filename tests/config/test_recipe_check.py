@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -9,9 +10,14 @@ import pytest
 
 from agentrl.api import recipe_check
 from agentrl.commands.recipe import described
+from agentrl.config.limits import Limits
+from agentrl.config.tasks import TaskSettings
+from agentrl.curriculum.task_source import load_tasks
 from agentrl.registry.references import load_object
 from agentrl.types.errors import CreditError, RecipeError, TaskError
-from agentrl.types.parts.intake import CannotSee
+from agentrl.types.parts.image import data_url
+from agentrl.types.parts.intake import CannotSee, Images
+from tests.images import RED
 
 CODE = """
 from agentrl import Task, Tool, tool
@@ -209,3 +215,19 @@ def test_images_of_tasks_that_are_missing_or_damaged_are_found_with_the_task(
     (folder / "task.py").write_text(f'{IMAGE_CODE}\nIMAGE = {{"type": "image", "path": {path!r}}}\n')
     with pytest.raises(TaskError, match=rf"task 'a': .*{why}"):
         check(str(folder), ["model=null", "train=null"])
+
+
+def test_a_field_of_a_file_names_images_beside_it(folder: Path) -> None:
+    (folder / "shots").mkdir()
+    (folder / "shots" / "a.png").write_bytes(RED)
+    rows = [{"q": "What?", "shot": "shots/a.png"}, {"q": "And?", "shot": ["shots/a.png", data_url(RED)]}, {"q": "-"}]
+    rows[2]["shot"] = None
+    (folder / "data.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    settings = TaskSettings(jsonl="data.jsonl", prompt="{q}", images="shot")
+    tasks = load_tasks(settings, folder, 0).tasks
+    take = Images(None, Limits()).take
+    shown = [[part["type"] for part in task.with_images(take).instruction[0]["content"]] for task in tasks]
+    assert shown == [["text", "image"], ["text", "image", "image"], ["text"]]
+    (folder / "data.jsonl").write_text('{"q": "What?", "shot": 7}')
+    with pytest.raises(TaskError, match=r"data.jsonl:1: shot is 7\n  -> a path, or a list of paths"):
+        load_tasks(settings, folder, 0)

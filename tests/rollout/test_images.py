@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from agentrl.engines.scripted import Say, ScriptedEngine
+from agentrl.rollout.collector import Collector
+from agentrl.rollout.player import LocalPlayers
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 from agentrl.tools.base import Environment, Observation, Tool, ToolResult, tool
 from agentrl.types.episode import Episode
+from agentrl.types.errors import StoreError
 from agentrl.types.parts.image import data_url
 from agentrl.types.task import Task
 from tests.images import BLUE, RED, png
@@ -180,3 +184,18 @@ async def test_check_knows_placeholders_of_no_image_and_images_that_were_cut(tmp
     problems = check(tmp_path / "run").invariants
     assert problems["blobs"].failed == 2
     assert "cut off or damaged" in problems["images"].offenders[-1]
+
+
+async def test_a_run_continues_with_images_of_as_many_tokens_only(tmp_path: Path) -> None:
+    parts = make_parts(tmp_path, tools=["tests.rollout.test_images:Camera"], **RECIPE)
+    engine, renderer = parts.scripted_engine("random")
+    with RunDir.create(tmp_path / "run") as run:
+        collector = Collector(
+            parts, run, cast(Any, SimpleNamespace(episode=None, episode_stage=None)), LocalPlayers(None)
+        )
+        collector.scheduler(engine, renderer)
+        assert run.info["processor"] == {"use": "one_token"}
+        collector.scheduler(engine, renderer)
+        renderer.processor = cast(Any, SimpleNamespace(settings={"patch": 14}))
+        with pytest.raises(StoreError, match="the images of this run are tokens by {'use': 'one_token'}, now"):
+            collector.scheduler(engine, renderer)
