@@ -18,6 +18,7 @@ from agentrl.rollout.programs.recorder import EpisodeRecorder
 from agentrl.rollout.programs.server import Door, server
 from agentrl.rollout.session import Session
 from agentrl.types import values
+from agentrl.types.parts.content import text_of
 from agentrl.types.task import Message, Task
 
 _PLACE = re.compile(r"\{(instruction|id|url|key|model|data\.[A-Za-z0-9_.-]+)\}")
@@ -143,7 +144,7 @@ def _direct(hosts: str) -> str:
 
 
 def _known(task: Task, door: Door) -> dict[str, str]:
-    said = "\n\n".join(str(message["content"]) for message in task.instruction if message["role"] == "user")
+    said = "\n\n".join(text_of(message["content"]) for message in task.instruction if message["role"] == "user")
     own = {"instruction": said, "id": task.id, "url": door.url, "key": door.key, "model": door.model}
     return own | {f"data.{key}": values.text(value) for key, value in task.data.items()}
 
