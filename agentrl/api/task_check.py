@@ -98,7 +98,8 @@ def _check_sandboxes(parts: Parts, tasks: Sequence[Task]) -> None:
 def _must_have_one(parts: Parts, task: Task) -> None:
     """Whether the episodes of a task, or its rewards, have a sandbox."""
     rewards = parts.rewards.needs_sandbox or parts.rewards.needs_fresh_sandbox
-    if not rewards and not any(entry.needs_sandbox for entry in parts.tools.part(task)):
+    needed = rewards or parts.recipe.agent.needs_sandbox
+    if not needed and not any(entry.needs_sandbox for entry in parts.tools.part(task)):
         raise TaskError(
             "it changes the sandbox, and its episodes have none",
             place=f"task {task.id!r}",

@@ -192,6 +192,13 @@ def test_a_sandbox_that_no_tool_has_is_refused(tmp_path: Path, tools: str, named
     assert "task 't7': it changes the sandbox, and its episodes have none" in done.stderr
 
 
+def test_a_program_in_the_sandbox_has_that_of_the_task(tmp_path: Path) -> None:
+    (tmp_path / "task.py").write_text(TASKS)
+    agent = "agent: {program: [python3, -c, pass], where: sandbox}"
+    (tmp_path / "recipe.yaml").write_text(f"name: x\ntasks: ./task.py:tasks\n{agent}\n")
+    agentrl("recipe", "check", ".", "--set", "tasks.args={sandbox: {env: {A: b}}}", cwd=tmp_path)
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
