@@ -1,0 +1,159 @@
+"""Which credit is true? `python -m benchmarks.credit_truth [--seeds 3] [--n 8] [--out runs/credit-truth]`.
+
+Two worlds: the maze (benchmarks/maze) and a kitchen in words (benchmarks/kitchen). In each a policy is trained for a
+few iterations and plays groups of episodes. Every turn of some of them is then probed: what it was worth is the mean
+reward of `n` episodes that go on after it, minus that of `n` that go on before it. Each estimator credits the same
+groups. Reported are the rank correlation (Spearman) of credit and worth over the turns, and how often their signs agree
+where the worth is more than its standard error. `ceiling` is the correlation that a perfect estimator could reach: half
+of the resumed episodes against the other half, extended to all of them (Spearman-Brown). The same command again goes on
+where it was stopped. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import agentrl
+from agentrl.api.forks.probe import TurnValue, values_of
+from agentrl.api.run import Run
+from agentrl.api.run_dirs import newest_checkpoint
+from agentrl.config.credit import InformationGain
+from agentrl.config.recipe import Recipe
+from agentrl.types.episode import Episode
+
+HERE = Path(__file__).parent
+GAIN = InformationGain(answer="goal", lead="")
+WORLDS: dict[str, dict[str, Any]] = {
+    "maze": {"warm_start.steps": 300, "train.iterations": 10, "train.checkpoint_every": 10},
+    "kitchen": {},
+}
+ESTIMATORS = [
+    "grpo", "dr_grpo", "rloo", "opo", "reinforce_pp", "reinforce_pp_baseline", "gpg", "bnpo", "unlikeliness",
+    "returns", "gigpo", "step_grpo", "salt", "treepo", "tempo", "mt_grpo", "igpo",
+]  # fmt: skip
+
+Probed = dict[tuple[str, int], tuple[TurnValue, float, float]]
+"""By episode and turn: its worth, and that of either half of the resumed episodes."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--n", type=int, default=8, help="episodes resumed before each turn")
+    parser.add_argument("--episodes", type=int, default=16, help="episodes whose turns are probed, per seed and world")
+    parser.add_argument("--out", type=Path, default=Path("runs/credit-truth"))
+    parser.add_argument("--worlds", nargs="*", default=[*WORLDS], choices=[*WORLDS], metavar="WORLD")
+    given = parser.parse_args()
+    found: dict[str, list[dict[str, Any]]] = {}
+    for world in given.worlds:
+        for seed in range(given.seeds):
+            found.setdefault(world, []).append(
+                measured(world, seed, given.n, given.episodes, given.out / f"{world}-{seed}")
+            )
+    for world, seeds in found.items():
+        Console(width=120).print(table(world, seeds))
+    print(json.dumps({"n": given.n, "seeds": given.seeds, "worlds": found}))
+
+
+def measured(world: str, seed: int, n: int, count: int, out: Path) -> dict[str, Any]:
+    """One world and seed: every estimator against the worth of the turns."""
+    trained = agentrl.train(HERE / world, overrides={"seed": seed, **WORLDS[world]}, out=out / "train", reporters=())
+    assert trained is not None
+    recipe: Recipe = trained.recipe
+    recipe = recipe.with_model(recipe.required_model.at(newest_checkpoint(trained.path)))
+    recipe = recipe.with_sections(information_gain=GAIN)
+    played = agentrl.rollout(recipe, 64, group_size=8, out=out / "played", reporters=())
+    rewards = [row.reward or 0.0 for row in played.episodes]
+    probed = probe_all(played, n, count, out)
+    result: dict[str, Any] = {"seed": seed, "success": statistics.fmean(rewards), "turns": len(probed)}
+    first, second = (np.array([each[k] for each in probed.values()]) for k in (1, 2))
+    half = spearman(first, second)
+    result["ceiling"] = math.sqrt(max(0.0, 2 * half / (1 + half)))
+    result["estimators"] = {name: agreement(played, name, probed) for name in ESTIMATORS}
+    print(f"{world}, seed {seed}: success {result['success']:.2f}, {len(probed)} turns", file=sys.stderr)
+    return result
+
+
+def probe_all(played: Run, n: int, count: int, out: Path) -> Probed:
+    """Resumes some episodes before every turn: the first two of each group, groups with both rewards first."""
+    groups: dict[str, list[Episode]] = {}
+    for episode in sorted(played.whole_episodes(), key=lambda each: each.id):
+        groups.setdefault(episode.group_id, []).append(episode)
+    mixed = sorted(groups.values(), key=lambda group: len({each.reward for each in group}) < 2)
+    chosen = [episode for group in mixed for episode in group[:2]][:count]
+    probed: Probed = {}
+    for k, episode in enumerate(chosen):
+        run = agentrl.fork(played, episode.id, range(len(episode.turns)), n, out=out / f"probe-{k}", reporters=())
+        rewards: dict[int, list[float]] = {turn.index: [] for turn in episode.turns}
+        for each in sorted(run.whole_episodes(), key=lambda each: each.id):
+            if each.parent is not None and each.reward is not None:
+                rewards[each.parent.turn].append(each.reward)
+        parts = [rewards, *({turn: found[half::2] for turn, found in rewards.items()} for half in (0, 1))]
+        whole, first, second = (values_of(episode, part) for part in parts)
+        for a, b, c in zip(whole, first, second, strict=True):
+            probed[episode.id, a.turn] = a, b.worth, c.worth
+        run.close()
+    return probed
+
+
+def agreement(played: Run, name: str, probed: Probed) -> dict[str, float]:
+    """Rank correlation of an estimator's credit with the worth of turns, and the share of equal signs."""
+    credit = {each.episode_id: each.turn_advantages for each in agentrl.recredit(played, name).credits}
+    given = np.array([credit[episode][turn] for episode, turn in probed])
+    worth = np.array([value.worth for value, _, _ in probed.values()])
+    error = np.array([value.worth_error for value, _, _ in probed.values()])
+    sure = (np.abs(worth) > error) & (worth != 0)
+    agree = np.sign(given[sure]) == np.sign(worth[sure])
+    return {"spearman": spearman(given, worth), "sign": float(agree.mean()) if sure.any() else math.nan}
+
+
+def spearman(a: Any, b: Any) -> float:
+    """Rank correlation; equal values share their mean rank. 0 if one of them is constant."""
+    x, y = ranks(a), ranks(b)
+    if not x.std() or not y.std():
+        return 0.0
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def ranks(values: Any) -> Any:
+    """Ranks of values; equal ones share their mean rank."""
+    _, inverse, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return (ends - (counts - 1) / 2)[inverse]
+
+
+def table(world: str, seeds: Sequence[dict[str, Any]]) -> Table:
+    """Mean over seeds, with the range; the best rank correlation first."""
+    turns, success = sum(each["turns"] for each in seeds), [each["success"] for each in seeds]
+    ceiling = statistics.fmean(each["ceiling"] for each in seeds)
+    out = Table(
+        "credit", "Spearman", "sign agreement",
+        title=f"{world}: {turns} turns, success {min(success):.2f} to {max(success):.2f}, ceiling {ceiling:.2f}",
+    )  # fmt: skip
+    columns = {
+        name: [[each["estimators"][name][key] for each in seeds] for key in ("spearman", "sign")]
+        for name in seeds[0]["estimators"]
+    }
+    for name, (rank, sign) in sorted(columns.items(), key=lambda item: -statistics.fmean(item[1][0])):
+        out.add_row(name, spread(rank), spread(sign))
+    return out
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean (least to most)."""
+    return f"{statistics.fmean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+if __name__ == "__main__":
+    main()
