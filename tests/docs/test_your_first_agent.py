@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from tests.command import agentrl
+from tests.commands.test_train import metrics
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-first-agent.md"
 
@@ -75,4 +79,38 @@ def test_the_critic_speaks_in_its_own_context(sums: Path) -> None:
     sets = ("--set", "agent={use: ./task.py:Critic, format: tags}")
     agentrl("rollout", "team", "--agent", "random", "--n", "2", *sets, cwd=sums)
     for episode in episodes(sums / "runs" / "team-random"):
+        assert [turn.context for turn in episode.turns] == ["main", "critic", "main"]
+
+
+NOISE = """
+def noise(episode) -> float:
+    return len(episode.turns[-1].text) % 3 / 2
+
+def thrice(task, rng, context):
+    for k in range(3):
+        yield Say(f"{context} {k}")
+"""
+
+
+def test_kills_change_no_number_with_contexts(sums: Path) -> None:
+    recipe = sums / "sums" / "recipe.yaml"
+    lines = [
+        line for line in recipe.read_text().splitlines() if not line.startswith(("agent:", "rewards:", "scripts:"))
+    ]
+    lines = [line.replace("script: clerk", "script: thrice").replace("steps: 60", "steps: 20") for line in lines]
+    lines += ["agent: {use: ./task.py:Critic, format: tags}", "rewards: {noise: ./task.py:noise}"]
+    lines += ["scripts: {thrice: ./task.py:thrice}", "engine: {batch_invariant: true}"]
+    recipe.write_text("\n".join(lines))
+    with (sums / "sums" / "task.py").open("a") as file:
+        file.write(NOISE)
+    agentrl("train", "sums", "--out", "whole", cwd=sums)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.commands.lives", "rollout:11,checkpoint write:2", "-", "train", "sums", "--out",
+         "killed"],
+        cwd=sums, capture_output=True, text=True, timeout=280, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(PAGE.parents[1])},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert metrics(sums / "killed") == metrics(sums / "whole")
+    for episode in episodes(sums / "killed", "train"):
         assert [turn.context for turn in episode.turns] == ["main", "critic", "main"]
