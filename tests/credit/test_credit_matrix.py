@@ -74,7 +74,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("matrix")
     (folder / "task.py").write_text(CODE)
     (folder / "recipe.yaml").write_text(RECIPE)
-    rollout(folder, 16, group_size=4, agent="hasty", out=folder / "run")
+    # GiGPO reads states: they are recorded for it, and for every other estimator.
+    rollout(folder, 16, overrides=["credit.use=gigpo"], group_size=4, agent="hasty", out=folder / "run")
     return folder
 
 
