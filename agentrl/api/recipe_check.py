@@ -14,6 +14,7 @@ from agentrl.curriculum.task_source import load_tasks
 from agentrl.distributed.launchers import check_launcher
 from agentrl.reporters.registry import trackers
 from agentrl.rollout.builder import Parts, build
+from agentrl.rollout.voices.open import check_voices
 from agentrl.train.preflight.warnings import cautions
 from agentrl.train.stages.preflight import check_stages
 from agentrl.train.stages.stage import Stage
@@ -56,6 +57,7 @@ def check(name: str, overrides: list[str]) -> CheckedRecipe:
     names, *_ = [check_tasks(each) for each in (parts, *trained)]
     tasks, credit = load_tasks(recipe.tasks, recipe.base, recipe.seed), load_credit(recipe.credit, recipe.base)
     parts.open_backend()
+    check_voices(recipe)
     check_launcher(recipe)
     trackers(recipe)
     return CheckedRecipe(

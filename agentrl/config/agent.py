@@ -1,4 +1,4 @@
-"""The sections `agent` and `sampling` of a recipe."""
+"""The sections `agent`, `sampling` and `policies` of a recipe."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from agentrl.config.engine import EngineSettings
 from agentrl.config.sections import PlugIn, Section, WithPlugIn
 
 
@@ -22,11 +23,14 @@ class FormatSettings(PlugIn):
 PROGRAM = "program"
 """The agent that is a program."""
 
+DIALOGUE = "dialogue"
+"""The agent that talks with another voice."""
+
 
 class AgentSettings(WithPlugIn):
     """The agent that drives the episode, and the format of tool calls."""
 
-    with_settings: ClassVar[tuple[str, ...]] = (PROGRAM, "compacting_agent", "delegating_agent")
+    with_settings: ClassVar[tuple[str, ...]] = (PROGRAM, DIALOGUE, "compacting_agent", "delegating_agent")
 
     use: str = Field(
         "tool_agent",
@@ -50,6 +54,11 @@ class AgentSettings(WithPlugIn):
     def is_program(self) -> bool:
         """Whether the agent is a program, which brings its own system prompt and tools."""
         return self.use == PROGRAM
+
+    @property
+    def talks_with(self) -> str | None:
+        """The voice that the agent is known to need."""
+        return str(self.settings.get("policy", "user")) if self.use == DIALOGUE else None
 
     @property
     def needs_sandbox(self) -> bool:
@@ -90,3 +99,29 @@ class SamplingSettings(Section):
         description="Stop strings: a reply ends with the token that completes one. The format tags adds its closing "
         "tags.",
     )
+
+
+class PolicySettings(Section):
+    """One entry of `policies`: a voice beside the policy that trains. It is not trained."""
+
+    engine: EngineSettings | None = Field(
+        None, description="An API or a served model (openai), or your own engine; with `checkpoint`, where it runs."
+    )
+    checkpoint: str | None = Field(
+        None, description="Frozen weights: a run (its newest checkpoint), a checkpoint or a model folder."
+    )
+    script: str | None = Field(None, description="Name of a script (under `scripts`) that speaks.")
+    sampling: SamplingSettings | None = Field(None, description="Its sampling parameters; default: the recipe's.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        runs_weights = self.engine is not None and self.engine.use in ("torch", "vllm")
+        if self.script is not None and (self.engine is not None or self.checkpoint is not None):
+            raise ValueError("'script' speaks alone: remove 'engine' and 'checkpoint'")
+        if self.script is None and self.engine is None and self.checkpoint is None:
+            raise ValueError("nobody speaks: give one of 'engine', 'checkpoint' and 'script'")
+        if runs_weights and self.checkpoint is None:
+            raise ValueError("'engine' runs weights here: give 'checkpoint', or {use: openai, ...} for a served model")
+        if self.engine is not None and self.engine.use == "openai" and self.checkpoint is not None:
+            raise ValueError("an API has weights of its own: remove 'checkpoint'")
+        return self

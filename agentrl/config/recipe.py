@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from agentrl.config.agent import AgentSettings, SamplingSettings
+from agentrl.config.agent import AgentSettings, PolicySettings, SamplingSettings
 from agentrl.config.credit import CreditSettings, InformationGain
 from agentrl.config.engine import EngineSettings
 from agentrl.config.limits import Limits
@@ -24,6 +24,7 @@ from agentrl.config.sections import MAY_CHANGE, PlugIn, Section, Short, alone, m
 from agentrl.config.stages import PreferenceStage, SftStage, StopSettings
 from agentrl.config.tasks import CurriculumPart, TaskSettings
 from agentrl.config.train import OptimiserSettings, TrainSettings
+from agentrl.types.episode import POLICY
 from agentrl.types.errors import RecipeError
 from agentrl.types.reporter import UNNAMED
 from agentrl.types.sandbox import SandboxSpec
@@ -229,6 +230,9 @@ class Recipe(Section):
     engine: EngineSettings = Field(
         default_factory=EngineSettings, description="The inference engine that samples from the policy."
     )
+    policies: dict[str, PolicySettings] = Field(
+        {}, description="Further voices by name, which are not trained (docs/policies.md)."
+    )
     scripts: dict[str, str] = Field({}, description="Scripted policies in Python, by name (oracle, random, ...).")
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
     limits: Annotated[Limits, MAY_CHANGE] = Field(default_factory=Limits)
@@ -282,6 +286,9 @@ class Recipe(Section):
         for index, stage in enumerate(self.stages):
             if stage.sft is not None and stage.sft.script is not None:
                 asked[f"stages.{index}.sft.script"] = stage.sft.script
+        for name, policy in self.policies.items():
+            if policy.script is not None and policy.script != "random":
+                asked[f"policies.{name}.script"] = policy.script
         for key, script in asked.items():
             if script not in self.scripts:
                 raise misplaced(key, f"is {script!r}, but scripts has {sorted(self.scripts) or 'none'}", script)
@@ -311,6 +318,20 @@ class Recipe(Section):
             raise misplaced(f"stages.{index}.{kind}.run", f"{why}: it has no episodes yet", name, remedy)
         if not self.stages[at].records:
             raise misplaced(f"stages.{index}.{kind}.run", f"stage {name!r} plays no episodes", name, remedy)
+
+    @model_validator(mode="after")
+    def _names_of_voices(self) -> Recipe:
+        if POLICY in self.policies:
+            raise misplaced(
+                f"policies.{POLICY}", "is the name of the policy that trains, the section 'model'", None, "another name"
+            )
+        if self.policies and self.agent.is_program:
+            raise misplaced("policies", "has no effect: a program opens no contexts", None, "remove the section")
+        voice = self.agent.talks_with
+        if voice is not None and voice not in (*self.policies, POLICY):
+            message = f"talks with the voice {voice!r}, and 'policies' has {[*self.policies] or 'none'}"
+            raise misplaced("agent", message, voice, f"policies: {{{voice}: {{engine: ...}}}}")
+        return self
 
     @model_validator(mode="after")
     def _places_something(self) -> Recipe:

@@ -32,7 +32,7 @@ def history_of(episodes: Sequence[Episode]) -> History:
     for episode in episodes:
         starts = np.concatenate([[0], np.cumsum([len(node.token_ids) for node in episode.nodes])]).astype(np.int64)
         tokens.append(np.array([token for node in episode.nodes for token in node.token_ids], np.int64))
-        positions += [starts[turn.node] + np.arange(episode.trained(turn)) for turn in episode.turns]
+        positions += [starts[turn.node] + np.arange(episode.trained(turn)) for turn in episode.own_turns]
     return History(tokens, np.concatenate(positions) if positions else np.zeros(0, np.int64))
 
 

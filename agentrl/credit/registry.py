@@ -174,7 +174,8 @@ class CreditAssigner:
     ) -> tuple[list[EpisodeCredit], dict[str, float]]:
         """Credit of every scored episode, in order, and metrics of the batch.
 
-        Episodes that were not scored are not part of baselines and get no credit.
+        Episodes that were not scored are not part of baselines and get no credit. Estimators see the turns of the
+        policy; the advantage of another voice's turn is 0.
 
         Args:
             columns: columns that models compute, by column name and episode id.
@@ -183,14 +184,19 @@ class CreditAssigner:
         Raises:
             CreditError: the estimator cannot work with these episodes.
         """
-        table = CreditTable.from_episodes(episodes)
+        given = list(episodes)
+        table, known = CreditTable.from_episodes(given), {episode.id: episode for episode in given}
         joined = {
             name: np.concatenate([by_episode[id] for id in table.episode_ids if id in by_episode] or [np.zeros(0)])
             for name, by_episode in (columns or {}).items()
         }
         table = replace(table.with_columns(**joined), progress_of_training=progress)
         advantages = self(table)
-        return split_by_episode(table, advantages, self.estimator.name), {**table.metrics(), **advantages.metrics}
+        credits = split_by_episode(table, advantages, self.estimator.name)
+        return [over_all_turns(credit, known[credit.episode_id]) for credit in credits], {
+            **table.metrics(),
+            **advantages.metrics,
+        }
 
 
 def split_by_episode(table: CreditTable, advantages: Advantages, name: str) -> list[EpisodeCredit]:
@@ -214,6 +220,20 @@ def split_by_episode(table: CreditTable, advantages: Advantages, name: str) -> l
         )
         for episode_id, (start, end), span in zip(table.episode_ids, turn_borders, token_borders, strict=True)
     ]
+
+
+def over_all_turns(credit: EpisodeCredit, episode: Episode) -> EpisodeCredit:
+    """Credit of the policy's turns as credit of all turns of its episode."""
+    own = [turn.index for turn in episode.own_turns]
+    if len(own) == len(episode.turns):
+        return credit
+
+    def spread(values: list[float]) -> list[float]:
+        given = dict(zip(own, values, strict=True))
+        return [given.get(turn.index, 0.0) for turn in episode.turns]
+
+    parts = {name: spread(values) for name, values in credit.parts.items()}
+    return msgspec.structs.replace(credit, turn_advantages=spread(credit.turn_advantages), parts=parts)
 
 
 def load_credit(settings: CreditSettings, base: Path | None = None) -> CreditAssigner:

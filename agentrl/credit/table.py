@@ -179,18 +179,18 @@ class CreditTable:
 
     @classmethod
     def from_episodes(cls, episodes: Iterable[Episode]) -> CreditTable:
-        """Makes a table from the scored episodes, without the others.
+        """Makes a table from the scored episodes, without the others, and from the turns of the policy.
 
         Raises:
             CreditError: a reward is NaN or infinite, or an episode is given twice.
         """
         scored = [episode for episode in episodes if episode.scored]
-        pairs = [(episode, turn) for episode in scored for turn in episode.turns]
+        pairs = [(episode, turn) for episode in scored for turn in episode.own_turns]
         table = cls.from_columns(
             episode=[episode.id for episode in scored],
             group=[episode.group_id for episode in scored],
             score=np.array([episode.reward for episode in scored], np.float64),
-            length=[len(episode.turns) for episode in scored],
+            length=[len(episode.own_turns) for episode in scored],
             reward=[immediate(turn) for _, turn in pairs],
             state=[turn.state for _, turn in pairs],
             tokens=[episode.trained(turn) for episode, turn in pairs],
@@ -388,4 +388,4 @@ def _optional(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> dic
 def _observation_tokens(episode: Episode) -> list[int]:
     """Per turn: number of rendered tokens between it and the turn that continues it."""
     rendered = {node.parent: len(node.token_ids) for node in episode.nodes if node.kind == "observation"}
-    return [rendered.get(turn.node, 0) for turn in episode.turns]
+    return [rendered.get(turn.node, 0) for turn in episode.own_turns]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import socket
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ from agentrl.config.recipe import recipe_from_run
 from agentrl.distributed.gateway import GatewayEngine
 from agentrl.rollout.builder import Parts, build
 from agentrl.rollout.context import RolloutContext
+from agentrl.rollout.conversation.voice import Voices
 from agentrl.rollout.engines import attach
 from agentrl.rollout.garbage import rare_collections
 from agentrl.rollout.player import LocalPlayer
 from agentrl.rollout.specs import EpisodeSpec
+from agentrl.rollout.voices.open import open_voices
 from agentrl.sandbox.pool import Pool
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode
@@ -104,6 +107,9 @@ class RolloutWorker:
         self._backend: Backend | None = None
         self._contexts: dict[Setting, RolloutContext] = {}
         self._engines: dict[Source, tuple[Engine, Renderer]] = {}
+        self._voices: Voices | None = None
+        self._opening = asyncio.Lock()
+        self._open = AsyncExitStack()
         self._calm = ExitStack()
         self._calm.enter_context(rare_collections())
 
@@ -121,7 +127,9 @@ class RolloutWorker:
         if setting.source not in self._engines:
             self._engines[setting.source] = await self._sampler(setting.source, tokenizer)
         engine, renderer = self._engines[setting.source]
-        context = self._parts.context(engine, renderer, self._backend, temperature=setting.temperature)
+        async with self._opening:  # settings are prepared side by side
+            self._voices = self._voices or await self._open.enter_async_context(open_voices(self._parts))
+        context = self._parts.context(engine, renderer, self._backend, self._voices, temperature=setting.temperature)
         self._contexts[setting] = context
 
     async def play(self, setting: Setting, spec: EpisodeSpec) -> Played:
@@ -144,6 +152,7 @@ class RolloutWorker:
         """Closes engines and sandboxes."""
         for engine, _ in self._engines.values():
             await engine.close()
+        await self._open.aclose()
         if self._backend is not None:
             await self._backend.close()
         self._calm.close()

@@ -32,8 +32,10 @@ from agentrl.engines.scripted import ScriptedEngine
 from agentrl.engines.vllm.engine import VLLMEngine
 from agentrl.rollout.builder import Parts
 from agentrl.rollout.context import RolloutContext
+from agentrl.rollout.conversation.voice import Voices
 from agentrl.rollout.player import LocalPlayers, Players, check_expected
 from agentrl.rollout.specs import EpisodeSpec
+from agentrl.rollout.voices.open import open_voices
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Engine
 from agentrl.types.episode import Episode, ErrorRecord
@@ -54,7 +56,11 @@ async def open_players(parts: Parts) -> AsyncIterator[Players]:
     pool = WorkerPool(parts.recipe) if parts.recipe.scale.rollout_workers else None
     backend = parts.open_backend() if pool is None else None
     try:
-        yield pool or LocalPlayers(backend)
+        if pool is not None:
+            yield pool
+        else:
+            async with open_voices(parts) as voices:
+                yield LocalPlayers(backend, voices)
     finally:
         await close_all(pool, backend)
 
@@ -81,6 +87,7 @@ class WorkerPool:
     """Rollout workers for one recipe. Each has its own sandboxes. They start with the first episode."""
 
     backend: Backend | None = None
+    voices: Voices | None = None
 
     def __init__(self, recipe: Recipe) -> None:
         check_launcher(recipe)

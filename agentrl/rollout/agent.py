@@ -74,6 +74,7 @@ AGENTS: Registry[type[Agent]] = Registry(
         "compacting_agent": "agentrl.rollout.agents.compacting:CompactingAgent",
         "delegating_agent": "agentrl.rollout.agents.delegating:DelegatingAgent",
         "program": "agentrl.rollout.programs.agent:ProgramAgent",
+        "dialogue": "agentrl.rollout.voices.dialogue:DialogueAgent",
     },
     wanted="an Agent subclass",
     accept=subclass_of(Agent),  # type: ignore[type-abstract]

@@ -108,7 +108,7 @@ class Attempt:
             max_turns=self.spec.max_turns or context.max_turns,
             put_blob=context.put_blob, images=images, reserve=self._reserve,
             keyed=_keyed(agent, box.instances) if context.keyed else (),
-            saves=savers(box.instances), resumes=resumes,
+            saves=savers(box.instances), resumes=resumes, voices=context.voices,
         )  # fmt: skip
         self._enter("agent")
         session.begin(agent.opening(session, context.system), shown)

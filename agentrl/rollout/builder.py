@@ -20,6 +20,7 @@ from agentrl.chat.recognise import TOOL, parser_for
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.template import template_text
 from agentrl.chat.tokenizer import ByteTokenizer, Tokenizer
+from agentrl.config.agent import SamplingSettings
 from agentrl.config.credit import InformationGain
 from agentrl.config.recipe import Recipe
 from agentrl.credit.registry import CreditAssigner, load_credit
@@ -29,6 +30,7 @@ from agentrl.registry.references import is_reference, load_object, wrong_kind
 from agentrl.rewards.components import RewardSet
 from agentrl.rollout.agent import AGENTS, Agent
 from agentrl.rollout.context import RolloutContext
+from agentrl.rollout.conversation.voice import Voices
 from agentrl.rollout.information_gain import AnswerScorer
 from agentrl.sandbox.pool import Pool
 from agentrl.sandbox.registry import BACKENDS
@@ -130,27 +132,32 @@ class Parts:
         return Pool(backend, ahead=settings.pool, cap=most)
 
     def context(
-        self, engine: Engine, renderer: Renderer, backend: Backend | None, *, temperature: float | None = None
+        self,
+        engine: Engine,
+        renderer: Renderer,
+        backend: Backend | None,
+        voices: Voices | None = None,
+        *,
+        temperature: float | None = None,
     ) -> RolloutContext:
         """The context of episodes with an engine, for players.
 
         Args:
             backend: sandbox backend; None if other processes run the episodes.
+            voices: those beside the policy; None: none are open.
             temperature: overrides the recipe's sampling temperature (evaluation).
         """
         recipe = self.recipe
+        sampling = recipe.sampling
+        if temperature is not None:
+            sampling = sampling.model_copy(update={"temperature": temperature})
         return RolloutContext(
             engine=engine,
             renderer=renderer,
             tools=self.tools,
             make_agent=self.make_agent,
             rewards=self.rewards,
-            sampling=Sampling(
-                temperature=recipe.sampling.temperature if temperature is None else temperature,
-                top_p=recipe.sampling.top_p,
-                max_tokens=recipe.sampling.max_tokens,
-                stop=(*recipe.sampling.stop, *renderer.parser.stops()),
-            ),
+            sampling=self.sampling(renderer, sampling),
             limits=recipe.limits,
             max_turns=recipe.agent.max_turns,
             seed=recipe.seed,
@@ -160,6 +167,16 @@ class Parts:
             agent_needs_sandbox=recipe.agent.needs_sandbox,
             keyed=reads_states(load_credit(recipe.credit, recipe.base)),
             answer_scorer=self.answer_scorer if engine.trainable else None,
+            voices=voices or Voices(),
+        )
+
+    def sampling(self, renderer: Renderer, settings: SamplingSettings) -> Sampling:
+        """How to sample a reply that a renderer reads."""
+        return Sampling(
+            temperature=settings.temperature,
+            top_p=settings.top_p,
+            max_tokens=settings.max_tokens,
+            stop=(*settings.stop, *renderer.parser.stops()),
         )
 
     @property

@@ -48,7 +48,7 @@ class Collector:
         """
         self._note_processor(renderer)
         context = replace(
-            self.parts.context(engine, renderer, self.players.backend, temperature=temperature),
+            self.parts.context(engine, renderer, self.players.backend, self.players.voices, temperature=temperature),
             put_blob=self.run.put_blob,
             get_blob=self.run.get_blob,
             on_failure=self.run.add_failure,

@@ -10,6 +10,7 @@ from agentrl.chat.renderer import Renderer
 from agentrl.config.limits import Limits
 from agentrl.rewards.components import RewardSet
 from agentrl.rollout.agent import Agent
+from agentrl.rollout.conversation.voice import Voices
 from agentrl.rollout.faults.outage import Outage
 from agentrl.rollout.information_gain import AnswerScorer
 from agentrl.sandbox.task_specs import TaskSpecs
@@ -40,6 +41,7 @@ class RolloutContext:
         on_stage: called when an episode enters a stage: (episode id, stage; None when the episode ends).
         answer_scorer: scores the gold answer before every turn; unused in evaluations and demonstrations.
         outage: tracks outages of the backend.
+        voices: speak in contexts that name them.
     """
 
     engine: Engine
@@ -62,6 +64,7 @@ class RolloutContext:
     on_stage: Callable[[str, str | None], None] = _ignore
     answer_scorer: AnswerScorer | None = None
     outage: Outage = field(default_factory=Outage)
+    voices: Voices = field(default_factory=Voices)
 
     def sandbox_of(self, task: Task) -> SandboxSpec | None:
         """The spec of the sandbox for an episode of the task; None if it needs none.

@@ -62,7 +62,8 @@ class AnswerScorer:
         Calls the engine once per branch of the episode, with the answers of all its turns as continuations, so that
         tokens in a session's prefix cache are not recomputed.
         """
-        golds, sampled = self.golds(task), {turn.node: turn for turn in turns}
+        golds = self.golds(task)
+        sampled = {turn.node: turn for turn in turns if trajectory.nodes[turn.node].kind == "sampled"}
         scored: dict[int, float] = {}
         for branch in trajectory.branches(list(sampled)):
             tokens = trajectory.before(branch[-1])
@@ -76,7 +77,7 @@ class AnswerScorer:
             for (turn, _, _, lead), logprobs in zip(pairs, found, strict=True):
                 mean = sum(logprobs[lead:]) / len(logprobs[lead:])
                 scored[turn.index] = max(mean, scored.get(turn.index, mean))
-        return [msgspec.structs.replace(turn, gold_logprob=scored[turn.index]) for turn in turns]
+        return [msgspec.structs.replace(turn, gold_logprob=scored.get(turn.index)) for turn in turns]
 
 
 def _is_text(answer: object) -> bool:

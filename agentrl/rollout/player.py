@@ -11,6 +11,7 @@ import msgspec
 from agentrl.engines.replay import ReplayEngine
 from agentrl.rollout.attempt import Attempt
 from agentrl.rollout.context import RolloutContext
+from agentrl.rollout.conversation.voice import Voices
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.sandbox.pool import Pool
 from agentrl.types.episode import Episode, ErrorRecord
@@ -40,9 +41,11 @@ class Players(Protocol):
 
     Attributes:
         backend: sandbox backend of this process; None if no episode needs one here.
+        voices: those of this process; None if no episode runs here.
     """
 
     backend: Backend | None
+    voices: Voices | None
 
     def player(self, context: RolloutContext) -> Player[EpisodeSpec]:
         """A player for episodes that share `context`."""
@@ -87,10 +90,10 @@ class LocalPlayer:
 
 
 class LocalPlayers:
-    """Players in this process, with one sandbox backend. The caller closes the backend."""
+    """Players in this process, with one sandbox backend and one set of voices. The caller closes both."""
 
-    def __init__(self, backend: Backend | None) -> None:
-        self.backend = backend
+    def __init__(self, backend: Backend | None, voices: Voices | None = None) -> None:
+        self.backend, self.voices = backend, voices
 
     def player(self, context: RolloutContext) -> LocalPlayer:
         """A player for episodes that share `context`."""

@@ -13,11 +13,13 @@ from agentrl.rollout.conversation.conversation import Conversation
 from agentrl.rollout.conversation.offer import Offer
 from agentrl.rollout.conversation.recording import Keyed, Recording, SessionMisused
 from agentrl.rollout.conversation.resumption import Resumption
+from agentrl.rollout.conversation.voice import Voice, Voices
 from agentrl.tools.base import Environment
 from agentrl.tools.toolset import ToolBox
 from agentrl.types import values
 from agentrl.types.engine import Engine, Sampling
 from agentrl.types.episode import POLICY, Episode
+from agentrl.types.errors import nearest
 from agentrl.types.parts.intake import Images
 from agentrl.types.task import Message, Task
 
@@ -52,6 +54,7 @@ class Session(Conversation):
         keyed: Sequence[Keyed] = (),
         saves: Sequence[Environment] = (),
         resumes: Resumption | None = None,
+        voices: Voices | None = None,
     ) -> None:
         calls = CallRunner(limits, sandbox, put_blob, images or Images(engine, limits))
         recording = Recording(
@@ -61,6 +64,7 @@ class Session(Conversation):
         offer = Offer(box, renderer, sampling)
         box.check()
         super().__init__(recording, offer)
+        self._voices = voices or Voices()
 
     @property
     def rng(self) -> random.Random:
@@ -89,22 +93,30 @@ class Session(Conversation):
 
         Args:
             name: unlike those of the episode's other contexts.
-            tools: names of those that may be called in it; None: all.
+            tools: names of those that may be called in it; None: all, and none for another voice than the policy.
             role: who speaks in it, for credit by role; default: the name.
-            policy: the voice that speaks.
+            policy: the voice that speaks: `policy`, which trains, or a name under `policies` in the recipe.
 
         Raises:
             SessionMisused: the name is taken, or there is no such tool or policy.
         """
-        if policy != POLICY:
-            raise SessionMisused(
-                f"context {name!r} names the policy {policy!r}, and the run has only {POLICY!r}",
-                place=f"episode {self.id}",
-                remedy=f"policy={POLICY!r}, which is the default",
-            )
-        opened = Conversation(
-            self.recording, self._offer.part(tools), values.text(name), values.text(role or name), policy
-        )
+        voice = self._voice_of(name, policy)
+        offer = self._offer.part(tools) if voice is None else self._offer.of_voice(voice, tools)
+        opened = Conversation(self.recording, offer, values.text(name), values.text(role or name), policy, voice)
         opened.begin(messages)
         opened.begin_engine()
         return opened
+
+    def _voice_of(self, context: str, policy: str) -> Voice | None:
+        """The voice; None: the policy that trains."""
+        if policy == POLICY:
+            return None
+        voice = self._voices.find(policy)
+        if voice is None:
+            known = [POLICY, *self._voices.known]
+            raise SessionMisused(
+                f"context {context!r} names the policy {policy!r}, and the run has {', '.join(map(repr, known))}",
+                place=f"episode {self.id}",
+                remedy=f"an entry {policy!r} under 'policies' in the recipe, or {nearest(policy, known)}",
+            )
+        return voice

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from agentrl.types.episode import Episode
+from agentrl.types.episode import POLICY, Episode
 
 
 def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
@@ -18,7 +18,8 @@ def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
         "failed": len(everything) - len(scored),
         "reward": _mean(e.reward or 0.0 for e in scored),
         "success": _mean((e.reward or 0.0) >= 1.0 for e in scored),
-        "turns": _mean(len(e.turns) for e in scored),
+        "turns": _mean(len(e.own_turns) for e in scored),
+        **_voices(scored),
         "truncated": _mean(e.status == "truncated" for e in scored),
         "sampled_tokens": sum(e.sampled_tokens for e in scored),
         **_branches(scored),
@@ -36,6 +37,12 @@ def _branches(episodes: list[Episode]) -> dict[str, int]:
     found.update(f"drift/{drift.kind}" for episode in episodes for drift in episode.drift)
     found["contexts"] = sum(len(episode.contexts) for episode in episodes)
     return {name: count for name, count in sorted(found.items()) if count}
+
+
+def _voices(episodes: list[Episode]) -> dict[str, float]:
+    """Mean number of turns of the other voices, by name."""
+    found = Counter(episode.policy_of(turn) for episode in episodes for turn in episode.turns)
+    return {f"turns/{name}": count / len(episodes) for name, count in sorted(found.items()) if name != POLICY}
 
 
 def _mean(values: Iterable[float]) -> float | None:

@@ -314,7 +314,7 @@ def _contexts(episode: Episode) -> str | None:
     if silent := episode.contexts.keys() - {turn.context for turn in episode.turns}:
         return f"the context {min(silent)!r} has no turn"
     for turn in episode.turns if episode.nodes else ():
-        voice = episode.contexts[turn.context].policy if turn.context != MAIN else POLICY
+        voice = episode.policy_of(turn)
         kind = "sampled" if voice == POLICY and turn.index >= episode.taken else "spoken"
         if episode.nodes[turn.node].kind != kind:
             who = f"the voice {voice!r}" if turn.index >= episode.taken else "the resumed episode"

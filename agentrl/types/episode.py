@@ -309,6 +309,16 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Whether the episode is data: it ended by its own or was truncated, and has a reward."""
         return self.status in ("done", "truncated") and self.reward is not None
 
+    def policy_of(self, turn: Turn) -> str:
+        """The name of the policy that spoke in a turn."""
+        context = self.contexts.get(turn.context)
+        return POLICY if context is None else context.policy
+
+    @property
+    def own_turns(self) -> list[Turn]:
+        """The turns of the policy that trains, without those of other voices."""
+        return [turn for turn in self.turns if self.policy_of(turn) == POLICY]
+
     @property
     def sampled_tokens(self) -> int:
         """Number of tokens that the engine sampled."""

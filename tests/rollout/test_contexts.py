@@ -111,7 +111,7 @@ class Misuses(Agent):
         ({"name": "twin"}, "there is a context 'twin' already"),
         ({"name": "main"}, "there is a context 'main' already"),
         ({"tools": ["ecko"]}, "there is no tool 'ecko'"),
-        ({"policy": "user"}, "context 'other' names the policy 'user', and the run has only 'policy'"),
+        ({"policy": "user"}, "context 'other' names the policy 'user', and the run has 'policy'"),
         ({"messages": [3]}, "message"),
     ],
 )

@@ -17,6 +17,7 @@ from agentrl.rollout.conversation.calls import cut_middle
 from agentrl.rollout.conversation.offer import Offer
 from agentrl.rollout.conversation.recording import EpisodeEnd, Recording, SessionMisused
 from agentrl.rollout.conversation.resumption import Resumption
+from agentrl.rollout.conversation.voice import Voice
 from agentrl.rollout.faults.failures import within
 from agentrl.tools.base import Observation, Tool, ToolResult
 from agentrl.tools.methods import ToolMethod
@@ -29,9 +30,14 @@ from agentrl.types.parts import content
 from agentrl.types.parts.intake import Images
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Message, Task
+from agentrl.types.trajectory import ROOT, Trajectory
 
 if TYPE_CHECKING:
     from agentrl.types.sandbox import Sandbox
+
+
+SPOKEN = Completion(token_ids=[], logprobs=[], finish="stop", versions=[])
+"""What the trajectory takes of a reply of another voice."""
 
 
 class Conversation:
@@ -40,7 +46,8 @@ class Conversation:
     Args:
         name: `main`, or what its context is called.
         role: who speaks in it.
-        policy: the voice that speaks.
+        policy: the name of the voice that speaks.
+        voice: if it is another than the policy that trains.
 
     Attributes:
         opening: the messages before the first reply.
@@ -49,14 +56,22 @@ class Conversation:
     """
 
     def __init__(
-        self, recording: Recording, offer: Offer, name: str = MAIN, role: str = "agent", policy: str = POLICY
+        self,
+        recording: Recording,
+        offer: Offer,
+        name: str = MAIN,
+        role: str = "agent",
+        policy: str = POLICY,
+        voice: Voice | None = None,
     ) -> None:
         self.recording, self._offer = recording, offer
         self.name, self.role, self.policy = name, role, policy
         self.opening: list[Message] = []
         self.turns: list[Turn] = []
         self.outcome: EpisodeEnd | None = None
-        self._thread = Thread(recording.trajectory)
+        self._voice = voice
+        # Another voice has tokens of its own, which the trajectory of the policy does not take.
+        self._thread = Thread(recording.trajectory if voice is None else Trajectory())
         self._branch = Branch(turn=0, reason="tools", at_token=0)  # Why the next prompt starts one, if it does.
         self._under_way = ""
         recording.join(name, self)
@@ -82,7 +97,7 @@ class Conversation:
 
     @property
     def engine(self) -> Engine:
-        return self.recording.engine
+        return self.recording.engine if self._voice is None else self._voice.engine
 
     @property
     def sandbox(self) -> Sandbox | None:
@@ -167,7 +182,8 @@ class Conversation:
             await recording.reach()
         self._read_tools()
         prompt = self._prompt(number)
-        if len(prompt.tokens) + recording.reserve(prompt.tokens) >= self.engine.max_context:
+        reserved = recording.reserve(prompt.tokens) if self._voice is None else 0
+        if len(prompt.tokens) + reserved >= self.engine.max_context:
             raise ContextOverflow(f"{len(prompt.tokens)} tokens, the engine takes {self.engine.max_context}")
         state, saved = recording.state(), await recording.saved()
         started = time.perf_counter()
@@ -177,10 +193,10 @@ class Conversation:
         text, reply = self.renderer.read(prompt.tokens, completion.token_ids, list(self.methods))
         turn = Turn(
             index=number,
-            node=self._thread.reply(prompt, completion, text, opened=self.renderer.opened_by(prompt.tokens)),
+            node=self._reply(prompt, completion, text),
             text=text,
             finish=completion.finish,
-            state=state,
+            state=state if self._voice is None else None,
             agent=agent,
             generate_s=seconds,
             usage=completion.usage,
@@ -189,7 +205,7 @@ class Conversation:
             saved=saved,
         )
         self._offer.changed = None
-        recording.place(number, self.turns, turn, _fork(prompt, self._branch))
+        recording.place(number, self.turns, turn, self._noted(_fork(prompt, self._branch)))
         return reply
 
     def _prompt(self, number: int) -> Prompt:
@@ -222,6 +238,20 @@ class Conversation:
         self._offer.changed = None
         self.recording.place(number, self.turns, turn, resumes.fork(number))
         return reply
+
+    def _reply(self, prompt: Prompt, completion: Completion, text: str) -> int:
+        """The node of a reply: that of another voice holds no tokens."""
+        node = self._thread.reply(prompt, completion, text, opened=self.renderer.opened_by(prompt.tokens))
+        if self._voice is None:
+            return node
+        before = self.turns[-1].node if self.turns else ROOT
+        return self.recording.trajectory.append_sampled(before, SPOKEN, trained=False)
+
+    def _noted(self, fork: Branch | Drift | None) -> Branch | Drift | None:
+        """What the record notes of a prompt: of another voice's only what was meant, for it has no tokens."""
+        if self._voice is None:
+            return fork
+        return msgspec.structs.replace(fork, at_token=0) if isinstance(fork, Branch) else None
 
     async def _sampled(self, prompt: list[int]) -> Completion:
         sampling = msgspec.structs.replace(
@@ -370,6 +400,10 @@ class Conversation:
             use_images(self.engine_session, self.images.read)
         if self.definitions is not None:
             self._tell_engine()
+
+    def end_engine(self) -> None:
+        """Tells the engine that the conversation does not go on."""
+        self.engine.end_session(self.engine_session)
 
     def record(self) -> Context:
         """What the episode's record says of it."""

@@ -9,6 +9,7 @@ import msgspec
 
 from agentrl.chat.renderer import Renderer
 from agentrl.rollout.conversation.recording import SessionMisused
+from agentrl.rollout.conversation.voice import Voice
 from agentrl.tools.methods import ToolMethod
 from agentrl.tools.toolset import ToolBox
 from agentrl.types.engine import Sampling
@@ -46,7 +47,17 @@ class Offer:
         Raises:
             SessionMisused: there is no such tool.
         """
-        other = Offer(self.box, *self._of_recipe, None if names is None else tuple(names))
+        return self._with(Offer(self.box, *self._of_recipe, None if names is None else tuple(names)), names)
+
+    def of_voice(self, voice: Voice, names: Sequence[str] | None) -> Offer:
+        """The tools of a conversation in which another voice speaks: none, unless they are named.
+
+        Raises:
+            SessionMisused: there is no such tool.
+        """
+        return self._with(Offer(self.box, voice.renderer, voice.sampling, tuple(names or ())), names)
+
+    def _with(self, other: Offer, names: Sequence[str] | None) -> Offer:
         missing = next((name for name in names or () if name not in other.methods), None)
         if missing is not None and not self.box.changes:
             raise SessionMisused(f"there is no tool {missing!r}", remedy=nearest(missing, list(self.box.read())))

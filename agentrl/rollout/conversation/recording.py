@@ -35,9 +35,8 @@ class Keyed(Protocol):
 class Recorded(Protocol):
     """A conversation, for its record."""
 
-    @property
-    def engine_session(self) -> str:
-        """Of the engine."""
+    def end_engine(self) -> None:
+        """Tells its engine that it does not go on."""
         ...
 
     def record(self) -> Context:
@@ -166,9 +165,9 @@ class Recording:
         }
 
     def end(self) -> None:
-        """Tells the engine that none of the conversations goes on."""
+        """Tells the engines that none of the conversations goes on."""
         for conversation in self._conversations.values():
-            self.engine.end_session(conversation.engine_session)
+            conversation.end_engine()
 
     @property
     def turns(self) -> list[Turn]:

@@ -54,7 +54,7 @@ class ModelColumns:
     ) -> dict[str, float]:
         """Trains critics and reward model on these episodes, if they have turns. Returns metrics."""
         metrics: dict[str, float] = {}
-        if not any(episode.turns for episode in episodes):  # the curriculum may have left none
+        if not any(episode.own_turns for episode in episodes):  # the curriculum may have left none
             return metrics
         if "value" in self.critics:
             asked: list[TrainingSample] = []
@@ -88,9 +88,10 @@ def _turn_ends(episodes: Sequence[Episode], columns: Column) -> Column:
     """From token columns, the entry of each turn's last token; 0 for a turn without tokens."""
     out: Column = {}
     for episode in episodes:
-        ends = np.cumsum([episode.trained(turn) for turn in episode.turns])
+        own = episode.own_turns
+        ends = np.cumsum([episode.trained(turn) for turn in own])
         spoken = np.diff(ends, prepend=0) > 0
-        out[episode.id] = np.zeros(len(episode.turns), np.float32)
+        out[episode.id] = np.zeros(len(own), np.float32)
         if spoken.any():
             out[episode.id][spoken] = columns[episode.id][ends[spoken] - 1]
     return out

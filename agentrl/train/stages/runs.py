@@ -81,7 +81,7 @@ def is_of(episode: Episode, renderer: Renderer) -> bool:
     known = all(token < tokenizer.vocab_size for node in episode.nodes for token in node.token_ids)
     if not episode.trainable or not known:
         return False
-    for turn in episode.turns:
+    for turn in episode.own_turns:
         said = episode.nodes[turn.node].token_ids
         if tokenizer.decode(said[:-1] if said and said[-1] in ends else said) != turn.text:
             return False

@@ -16,7 +16,7 @@ import numpy as np
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.thread import Thread
 from agentrl.types.engine import Completion
-from agentrl.types.episode import MAIN, Episode
+from agentrl.types.episode import MAIN, POLICY, Episode
 from agentrl.types.parts.content import text_of
 from agentrl.types.sample import TrainingSample, samples_of
 from agentrl.types.task import Message
@@ -124,5 +124,6 @@ def _said(episode: Episode) -> list[Said]:
             begun.add(turn.context)
             context = episode.contexts[turn.context]
             opening, tools = context.prompt, context.tools
-        told.append(Said(turn.text, turn.observations, tools=tools, opening=opening, context=turn.context))
+        trains = episode.policy_of(turn) == POLICY
+        told.append(Said(turn.text, turn.observations, trains, tools=tools, opening=opening, context=turn.context))
     return told

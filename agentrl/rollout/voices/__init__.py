@@ -1,0 +1,1 @@
+"""Voices: who speaks in an episode beside the policy that trains."""
