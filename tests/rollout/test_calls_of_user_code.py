@@ -69,6 +69,23 @@ async def test_info_may_be_computed(tmp_path: Path) -> None:
     assert episode.info == {"computed": True}
 
 
+class Spoils(Environment):
+    """Changes the task that it gets."""
+
+    def open(self, task: Task, sandbox: Any) -> None:
+        assert task.tools is not None
+        assert task.sandbox is not None
+        task.tools.append("none")
+        task.sandbox["env"]["A"] = "changed"
+
+
+async def test_a_task_is_not_changed_by_its_episodes(tmp_path: Path) -> None:
+    task = Task.of("t", "Go.", tools=["Spoils"], sandbox={"env": {"A": "b"}})
+    parts = make_parts(tmp_path, tools=[f"{HERE}:Spoils"])
+    for episode in await collect(make_context(parts, quiet), [EpisodeSpec("e", "g", task)] * 2):
+        assert (episode.status, episode.task.tools, episode.task.sandbox) == ("done", ["Spoils"], {"env": {"A": "b"}})
+
+
 # Threads.
 
 
