@@ -11,6 +11,9 @@ from typing import Any
 from agentrl.types import values
 from agentrl.types.errors import RecipeError
 
+_Known = dict[tuple[int, int, str], list[str | None]]
+"""First complaints of the options of `anyOf` and `oneOf`, by schema, value and place: they are met on many ways."""
+
 _DEPTH = 32
 """Levels to which arguments are checked: a schema may refer to itself."""
 
@@ -93,21 +96,25 @@ def complaint(schema: Mapping[str, Any], value: Any) -> str | None:
 
     Keywords that are not known here are passed over: the tool itself may still refuse.
     """
-    return next(_complaints(schema, schema, value, "", _DEPTH), None)
+    return next(_complaints(schema, schema, value, "", _DEPTH, {}), None)
 
 
-def _complaints(root: Mapping[str, Any], schema: Any, value: Any, path: str, depth: int) -> Iterator[str]:
+def _complaints(
+    root: Mapping[str, Any], schema: Any, value: Any, path: str, depth: int, known: _Known
+) -> Iterator[str]:
     if not isinstance(schema, Mapping) or not depth:
         return
     if (target := _referred(root, schema)) is not None:
-        yield from _complaints(root, target, value, path, depth - 1)
+        yield from _complaints(root, target, value, path, depth - 1, known)
         return
     for keyword in ("anyOf", "oneOf"):
         options = schema.get(keyword)
         if isinstance(options, Sequence) and options:
-            found = [next(_complaints(root, option, value, path, depth - 1), None) for option in options]
-            if None not in found:
-                yield found[0] or ""
+            if (at := (id(options), id(value), path)) not in known:
+                each = (next(_complaints(root, option, value, path, depth - 1, known), None) for option in options)
+                known[at] = list(each)
+            if None not in known[at]:
+                yield known[at][0] or ""
     if (wrong := _of_type(schema.get("type"), value)) is not None:
         yield f"{_at(path)}{wrong}"
         return
@@ -115,14 +122,14 @@ def _complaints(root: Mapping[str, Any], schema: Any, value: Any, path: str, dep
         if keyword in schema and (wrong := check(schema[keyword], value)) is not None:
             yield f"{_at(path)}{wrong}"
     if isinstance(value, dict):
-        yield from _of_object(root, schema, value, path, depth)
+        yield from _of_object(root, schema, value, path, depth, known)
     if isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _complaints(root, schema.get("items"), item, f"{path}.{index}", depth - 1)
+            yield from _complaints(root, schema.get("items"), item, f"{path}.{index}", depth - 1, known)
 
 
 def _of_object(
-    root: Mapping[str, Any], schema: Mapping[str, Any], value: dict[str, Any], path: str, depth: int
+    root: Mapping[str, Any], schema: Mapping[str, Any], value: dict[str, Any], path: str, depth: int, known: _Known
 ) -> Iterator[str]:
     properties = schema.get("properties") or {}
     for name in schema.get("required") or ():
@@ -131,7 +138,7 @@ def _of_object(
     closed = schema.get("additionalProperties", path != "") is False  # of the arguments themselves unless allowed
     for name, item in value.items():
         if name in properties:
-            yield from _complaints(root, properties[name], item, f"{path}.{name}", depth - 1)
+            yield from _complaints(root, properties[name], item, f"{path}.{name}", depth - 1, known)
         elif closed:
             yield f"unknown argument {f'{path}.{name}'.lstrip('.')!r}; allowed: {sorted(properties)}"
 
@@ -183,8 +190,12 @@ _CHECKS: dict[str, Callable[[Any, Any], str | None]] = {
     "const": lambda allowed, value: None if value == allowed else f"should be {json.dumps(allowed)}",
     "minimum": lambda low, value: f"should be at least {low}" if _number(value) and value < low else None,
     "maximum": lambda high, value: f"should be at most {high}" if _number(value) and value > high else None,
-    "exclusiveMinimum": lambda low, value: f"should be above {low}" if _number(value) and value <= low else None,
-    "exclusiveMaximum": lambda high, value: f"should be below {high}" if _number(value) and value >= high else None,
+    "exclusiveMinimum": lambda low, value: (
+        f"should be above {low}" if _number(value) and _number(low) and value <= low else None
+    ),
+    "exclusiveMaximum": lambda high, value: (
+        f"should be below {high}" if _number(value) and _number(high) and value >= high else None
+    ),
     "minItems": lambda low, value: (
         f"should have at least {low} items" if isinstance(value, list) and len(value) < low else None
     ),

@@ -101,3 +101,18 @@ def test_definitions_come_with_and_without_their_wrapping() -> None:
     inner = {"name": "f", "description": None, "parameters": None}
     for definition in (inner, {"type": "function", "function": inner}):
         assert defined_tool(definition, print).schema == {"properties": {}, "type": "object"}
+
+
+def test_nested_options_are_looked_at_once() -> None:
+    """Six options on each of 9 levels would be looked at 6^9 times."""
+    options = [{"type": "object", "properties": {"of": {"$ref": "#/$defs/E"}}, "required": ["op"]} for _ in range(6)]
+    tree = {"type": "object", "properties": {"e": {"$ref": "#/$defs/E"}}, "$defs": {"E": {"anyOf": options}}}
+    value: dict[str, Any] = {}
+    for _ in range(9):
+        value = {"of": value, "op": "not"}
+    assert complaint(tree, {"e": value}) == f"argument 'e{'.of' * 9}.op': field required"
+
+
+def test_bounds_of_the_old_draft_let_everything_pass() -> None:
+    bounds = {"minimum": 0, "exclusiveMinimum": True, "exclusiveMaximum": False}
+    assert complaint({"properties": {"n": bounds}}, {"n": 0.5}) is None
