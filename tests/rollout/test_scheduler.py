@@ -9,7 +9,9 @@ from collections.abc import Sequence
 import pytest
 
 from agentrl.config.limits import Limits
+from agentrl.rewards.components import RewardSet
 from agentrl.rollout.faults.budgets import EngineDown
+from agentrl.rollout.groups.scorer import GroupScorer
 from agentrl.rollout.scheduler import BEGIN_AT_ONCE, RolloutScheduler
 from agentrl.types.episode import Episode, ErrorRecord
 from agentrl.types.errors import StoreError
@@ -164,3 +166,20 @@ async def test_budgets_can_start_again() -> None:
             await ended
             scheduler.renew_budgets()
     assert stored == ["a", "b"]
+
+
+async def test_a_member_may_be_aborted_while_it_scores_its_group() -> None:
+    """It has ended, so nothing is to come of its group."""
+
+    class Record:
+        def unscored(self, group_id: str) -> list[Episode]:
+            return []
+
+        def add(self, group_id: str, members: Sequence[Episode]) -> None: ...
+
+    groups = GroupScorer(RewardSet(()), Record(), Limits(), lambda item: item[0], on_failure=lambda failed: None)
+    groups.expect(["a1", "a2", "b1"])
+    await groups.ended("a1")
+    await groups.ended("a2")
+    groups.aborted("a2")
+    groups.aborted("b1")

@@ -76,8 +76,12 @@ class GroupScorer(Generic[Item]):
             await self.score(self._group_of(item))
 
     def aborted(self, item: Item) -> None:
-        """An episode will not end: the others are the group, which is scored by `score`."""
-        self._was_last(item)
+        """An episode will not end: the others are the group, which is scored by `score`.
+
+        The last member may have ended already, and be cut off while it scores its group.
+        """
+        if self._group_of(item) in self._to_come:
+            self._was_last(item)
 
     def _was_last(self, item: Item) -> bool:
         group = self._group_of(item)
