@@ -26,6 +26,10 @@ class SessionEnded(AgentRLError):
     """A request came after its session had ended."""
 
 
+class RewardsRefused(AgentRLError):
+    """A closing call has rewards, and the recipe does not take them."""
+
+
 def content_of(message: dict[str, Any], take: TakeImage) -> Content:
     """The content of a message, whether it is a string, a list of parts, or absent. Without images it is a text.
 
@@ -84,12 +88,22 @@ def from_openai(message: dict[str, Any], parser: Parser, take: TakeImage) -> Mes
         role = "system"
     if calls := message.get("tool_calls"):
         try:
-            named = [(call["function"]["name"], read_json(call["function"]["arguments"])) for call in calls]
+            named = [(call["function"]["name"], arguments_of(call)) for call in calls]
             content = parser.format(text_of(content), named)
         except (KeyError, TypeError, ValueError) as error:
             raise BadRequest(f"a tool call of the conversation cannot be written: {error}") from None
     ours: Message = {"role": role, "content": content}
     return ours | {key: message[key] for key in ("name", "tool_call_id") if isinstance(message.get(key), str)}
+
+
+def arguments_of(call: dict[str, Any]) -> Any:
+    """Of a call that a program sends: JSON as the API has it, or the object that the program made of that.
+
+    Raises:
+        ValueError: they are no JSON.
+    """
+    given = call["function"]["arguments"]
+    return read_json(given if isinstance(given, str) else json.dumps(given))
 
 
 def key_of(messages: Sequence[dict[str, Any]]) -> str:

@@ -21,7 +21,7 @@ import msgspec
 
 from agentrl.chat.formats.parser import Parser
 from agentrl.chat.renderer import Renderer
-from agentrl.proxy.messages import BadRequest, from_openai, key_of, refuse_image, to_openai
+from agentrl.proxy.messages import BadRequest, arguments_of, from_openai, key_of, refuse_image, to_openai
 from agentrl.store.index import with_images
 from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling
 from agentrl.types.episode import Branch, CallRecord, Episode, Node, Turn
@@ -73,7 +73,7 @@ class ChatReply:
 
 
 @dataclass
-class _Request:
+class Request:
     """A request.
 
     Attributes:
@@ -82,7 +82,7 @@ class _Request:
         before: the same request, where this one is its retry.
     """
 
-    before: list[_Request]
+    before: list[Request]
     turns: list[int] = field(default_factory=list)
     over: bool = False
 
@@ -109,7 +109,7 @@ class Recorder:
         self._created, self._seconds = time.time(), 0.0
         self._tips: dict[str, int] = {}  # The turn that ended a conversation, by the conversation.
         self._asked = 0
-        self._asks: dict[str, list[_Request]] = {}  # By the hash of the request's body.
+        self._asks: dict[str, list[Request]] = {}  # By the hash of the request's body.
         self._examples: set[str] = set()  # Conversations up to a reply that nobody sampled, of first requests.
         self._undelivered: set[int] = set()
         self._shown: dict[str, Part] = {}  # Images by their hash.
@@ -130,7 +130,7 @@ class Recorder:
         """
         key = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
         same = self._asks.setdefault(key, [])
-        ask = _Request([earlier for earlier in same if retried or earlier.over])
+        ask = Request([earlier for earlier in same if retried or earlier.over])
         same.append(ask)
         try:
             return await asyncio.gather(*(self._reply(body, ask) for _ in range(n)))
@@ -144,7 +144,7 @@ class Recorder:
         """The program was gone when it was to be given these replies."""
         self._undelivered |= {one.turn for one in said}
 
-    async def _reply(self, body: dict[str, Any], ask: _Request) -> ChatReply:
+    async def _reply(self, body: dict[str, Any], ask: Request) -> ChatReply:
         messages, tools = _checked(body)
         parser, renderer = self.context.renderer_for(tools)
         self.asked(messages, tools)
@@ -266,7 +266,7 @@ class Recorder:
             CallRecord(
                 id=call["id"],
                 name=call["function"]["name"],
-                arguments=json.loads(call["function"]["arguments"]),
+                arguments=arguments_of(call),
                 outcome="ok",
                 result=text_of(results[call["id"]], lambda part: ""),
                 images=list(image_parts([{"content": results[call["id"]]}])),

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from agentrl.proxy.dialects.dialect import Answer, Dialect
 from agentrl.proxy.dialects.table import DIALECTS
-from agentrl.proxy.messages import BadRequest, NoSession, SessionEnded
+from agentrl.proxy.messages import BadRequest, NoSession, RewardsRefused, SessionEnded
 from agentrl.proxy.recorder import Recorder
 from agentrl.types import values
 from agentrl.types.engine import ContextOverflow
@@ -31,6 +31,7 @@ from agentrl.types.values import ValueRefused
 STATUS: dict[type[Exception], tuple[int, str]] = {
     NoSession: (404, "no_such_session"),
     SessionEnded: (410, "session_ended"),
+    RewardsRefused: (403, "rewards_refused"),
     ContextOverflow: (400, "context_length_exceeded"),
     BadRequest: (400, "invalid_request_error"),
     RenderError: (400, "invalid_request_error"),
@@ -103,6 +104,7 @@ class Sessions(ABC):
 
         Raises:
             NoSession: there is no session of that name.
+            RewardsRefused: the closing call has rewards, and they do not count here.
         """
 
     @abstractmethod

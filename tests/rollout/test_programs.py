@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -114,7 +116,7 @@ loop(sys.argv[1])
 print(post("/end", {"answer": "0", "reward": 0.5}))
 """
     (folder / "agent.py").write_text(LIBRARY + program)
-    text = RECIPE.format(python=sys.executable, more=', env: {TWO: "2 x {data.n}"}', wall=60)
+    text = RECIPE.format(python=sys.executable, more=', env: {TWO: "2 x {data.n}"}, closing_rewards: true', wall=60)
     text = text.replace("./agent.py]", './agent.py, "{instruction}", "{data.answer}"]')
     (folder / "recipe.yaml").write_text(text)
     (episode,) = episodes(agentrl.rollout("recipe.yaml", 1, agent="oracle", out="run", reporters=()))
@@ -252,3 +254,34 @@ def test_limits_hold_in_a_sandbox(folder: Path, program: str, wall: float, ended
     (folder / "recipe.yaml").write_text(RECIPE.format(python="python3", more=", where: sandbox", wall=wall))
     (episode,) = episodes(agentrl.rollout("recipe.yaml", 1, agent="oracle", out="run", reporters=()))
     assert (episode.status, episode.stop, len(episode.turns)) == ended
+
+
+def test_rewards_of_a_closing_call_are_refused_unless_the_recipe_takes_them(folder: Path) -> None:
+    """The policy's own shell could send them."""
+    program = """
+said = loop(question)
+try:
+    post("/end", {"reward": 100})
+except urllib.error.HTTPError as error:
+    assert error.code == 403, error.code
+    assert "closing_rewards: true" in error.read().decode()
+post("/end", {"answer": said})
+"""
+    (episode, _) = played(folder, program)
+    assert (episode.status, episode.reward, episode.turns[-1].rewards) == ("done", 1.0, {})
+
+
+def test_a_child_that_holds_the_streams_does_not_hold_the_episode(folder: Path) -> None:
+    """In a session of its own, past the end of its program and past the limit."""
+    program = """
+import subprocess
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(45)"], start_new_session=True)
+open(os.environ["NOTE"], "a").write(f"{child.pid}\\n")
+loop(question)
+if question != "Twice 0?":
+    time.sleep(45)
+"""
+    found = played(folder, program, more=f", env: {{NOTE: {folder}/pids}}", wall=8)
+    assert [(e.status, e.stop) for e in found] == [("done", "answer"), ("truncated", "wall")]
+    for pid in (folder / "pids").read_text().split():
+        os.kill(int(pid), signal.SIGKILL)  # alive still: nobody waited for it

@@ -41,6 +41,9 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def handle_request(self):
+        if "Transfer-Encoding" in self.headers:
+            self.send_error(411, explain="send the body with a Content-Length")
+            return
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         headers = {name: self.headers[name] for name in PASSED if name in self.headers}
         request = {"method": self.command, "path": self.path, "headers": headers}

@@ -39,6 +39,8 @@ class ProgramAgent(Agent):
         where: beside the sandbox, on this machine; or in the episode's sandbox.
         files: files and folders that are copied to where the program starts. In a sandbox, so are those of the command.
         nonzero: what an exit code other than 0 means: an error of the program, or an end like any other.
+        closing_rewards: whether rewards of a closing call count. A shell or an interpreter that the policy uses on the
+            program's side of the sandbox can forge them.
     """
 
     def __init__(
@@ -48,8 +50,10 @@ class ProgramAgent(Agent):
         where: Literal["host", "sandbox"] = "host",
         files: list[str] | None = None,
         nonzero: Literal["error", "end"] = "error",
+        closing_rewards: bool = False,
     ) -> None:
         self.command, self.env, self.where, self.nonzero = command, dict(env or {}), where, nonzero
+        self.closing_rewards = closing_rewards
         self.files = [Path(file) for file in files or ()]
 
     def opening(self, session: Session, system: str | None) -> list[Message]:
@@ -58,7 +62,7 @@ class ProgramAgent(Agent):
 
     async def run(self, session: Session) -> None:
         """Starts the program, and records until it ends or reaches a limit."""
-        recorder = EpisodeRecorder(session)
+        recorder = EpisodeRecorder(session, closing_rewards=self.closing_rewards)
         async with server().admit(recorder) as door:
             ended = await self._until_end(session, recorder, door)
         if recorder.limit is not None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
-from asyncio.subprocess import PIPE
+from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +16,9 @@ from agentrl.rollout.programs.ended import KEPT, Ended, ProgramFailed, Tail
 
 CLOSE_S = 2.0
 """How long the streams may stay open once the program has ended and its process group was killed."""
+
+POLL_S = 0.02
+"""Time between two looks whether the program has ended."""
 
 
 async def run_on_host(
@@ -47,15 +50,23 @@ async def run_on_host(
             for job in (_read(process.stdout, out), _read(process.stderr, err), _feed(process.stdin, stdin))
         ]
         try:
-            code = await process.wait()
+            code = await _exit_code(process)
             _kill(process.pid)
             await asyncio.wait(jobs, timeout=CLOSE_S)
         finally:
             _kill(process.pid)
             for job in jobs:
                 job.cancel()
-            await asyncio.gather(process.wait(), *jobs, return_exceptions=True)
+            await asyncio.gather(_exit_code(process), *jobs, return_exceptions=True)
+            process._transport.close()  # type: ignore[attr-defined]  # else a child that left keeps the pipes open
         return Ended(code, out.kept, err.kept)
+
+
+async def _exit_code(process: Process) -> int:
+    """Of a program that has ended. `process.wait` would also wait for whoever still holds its streams."""
+    while process.returncode is None:  # noqa: ASYNC110  only the process knows
+        await asyncio.sleep(POLL_S)
+    return process.returncode
 
 
 def _copy(files: Sequence[Path], folder: Path) -> None:

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, Literal
 
 import aiohttp
+from yarl import URL
 
 from agentrl.rollout.programs.ended import Ended, ProgramFailed, Tail
 from agentrl.types.paths import data_path
@@ -119,15 +120,26 @@ async def _carry(process: Process, url: str) -> None:
 
 
 async def _pass(http: aiohttp.ClientSession, process: Process, url: str, asked: Mapping[str, Any]) -> None:
-    body, timeout = base64.b64decode(asked["body"]), aiohttp.ClientTimeout(total=None)
-    async with http.request(
-        asked["method"], url + asked["path"], headers=asked["headers"], data=body, timeout=timeout
-    ) as reply:
-        said = await reply.read()
+    status, kind, said = await _reply(http, url, asked)
     response = {
         "id": asked["id"],
-        "status": reply.status,
-        "headers": {"Content-Type": reply.headers.get("Content-Type", "application/json")},
+        "status": status,
+        "headers": {"Content-Type": kind},
         "body": base64.b64encode(said).decode(),
     }
     await process.write(json.dumps(response).encode() + b"\n")
+
+
+async def _reply(http: aiohttp.ClientSession, url: str, asked: Mapping[str, Any]) -> tuple[int, str, bytes]:
+    """Status, content type and body. Whatever the sandbox asks for, only the server at `url` is asked."""
+    if not asked["path"].startswith("/"):  # "@host/" and "8/" would lead elsewhere
+        return 400, "text/plain", b"the path of a request starts with /"
+    body, timeout = base64.b64decode(asked["body"]), aiohttp.ClientTimeout(total=None)
+    try:
+        target = URL(url + asked["path"], encoded=True)
+        async with http.request(
+            asked["method"], target, headers=asked["headers"], data=body, timeout=timeout, allow_redirects=False
+        ) as reply:
+            return reply.status, reply.headers.get("Content-Type", "application/json"), await reply.read()
+    except (aiohttp.ClientError, ValueError) as error:
+        return 502, "text/plain", str(error).encode("utf-8", "replace")

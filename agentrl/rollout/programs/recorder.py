@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from agentrl.proxy.messages import BadRequest, SessionEnded, from_openai
-from agentrl.proxy.recorder import ChatReply, ProxyContext, Recorder
+from agentrl.proxy.recorder import ChatReply, ProxyContext, Recorder, Request
 from agentrl.proxy.web import Closing
 from agentrl.rollout.faults.failures import LimitReached
 from agentrl.rollout.session import Session
@@ -18,6 +18,7 @@ class EpisodeRecorder(Recorder):
     """Records what one program says, and refuses what comes after a limit or the closing call.
 
     Attributes:
+        closing_rewards: whether a closing call may have rewards.
         closing: what the program said when it closed its episode.
         failed: what became of its last request, if that was an error that the episode answers for.
         limit: the limit that ended the episode.
@@ -26,11 +27,11 @@ class EpisodeRecorder(Recorder):
         tools: of its first request.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, closing_rewards: bool = False) -> None:
         take = session.images.take
         context = ProxyContext(session.engine, session.renderer, session.sampling, session.seed, take)
         super().__init__(session.id, context)
-        self.session = session
+        self.session, self.closing_rewards = session, closing_rewards
         self.closing: Closing | None = None
         self.failed: InfraError | ContextOverflow | None = None
         self.limit: LimitReached | None = None
@@ -38,6 +39,7 @@ class EpisodeRecorder(Recorder):
         self.strays: list[str] = []
         self.tools: list[dict[str, Any]] | None = None
         self._under_way: set[asyncio.Task[Any]] = set()
+        self._admitted = 0  # Replies that are no turns yet.
 
     async def reply(self, body: dict[str, Any], *, n: int = 1, retried: bool = False) -> list[ChatReply]:
         """Answers a request within the episode's limits.
@@ -69,10 +71,17 @@ class EpisodeRecorder(Recorder):
     def _admit(self, n: int) -> None:
         if self.closing is not None:
             raise SessionEnded(f"episode {self.name} was closed: nothing more is recorded")
-        if len(self.turns) + self.busy + n > self.session.max_turns:
+        if len(self.turns) + self._admitted + n > self.session.max_turns:
             self.limit = LimitReached("turns")
             self.limited.set()
             raise BadRequest(f"the episode's limit of {self.session.max_turns} turns is reached")
+        self._admitted += n
+
+    async def _reply(self, body: dict[str, Any], ask: Request) -> ChatReply:
+        try:
+            return await super()._reply(body, ask)
+        finally:
+            self._admitted -= 1
 
     def asked(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> None:
         """Tells a script, which plays in place of a model, what it would see."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from agentrl.proxy.messages import NoSession, SessionEnded
+from agentrl.proxy.messages import NoSession, RewardsRefused, SessionEnded
 from agentrl.proxy.web import Closing, Sessions, listening
 from agentrl.rollout.programs.recorder import EpisodeRecorder
 
@@ -68,8 +68,19 @@ class ProgramServer(Sessions):
         )
 
     async def end(self, name: str, closing: Closing) -> dict[str, Any]:
-        """Notes what the program closes its episode with; the episode ends when the program does."""
+        """Notes what the program closes its episode with; the episode ends when the program does.
+
+        Raises:
+            RewardsRefused: it gives rewards. The policy's own shell has the same environment, and could forge them.
+        """
         recorder = self.recorder(name)
+        if closing.rewards and not recorder.closing_rewards:
+            raise RewardsRefused(
+                "a closing call with rewards is refused: whatever the policy starts could send one",
+                place="agent.closing_rewards",
+                remedy="score with the recipe's rewards; or, if the policy's tools cannot reach AGENTRL_URL, "
+                "agent: {closing_rewards: true}",
+            )
         recorder.closing = closing
         return {"episode": recorder.name, "turns": len(recorder.turns)}
 
