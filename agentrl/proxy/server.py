@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -49,6 +49,7 @@ class Proxy(Sessions):
     ) -> None:
         self.context, self.model, self.idle_s = context, model, idle_s
         self.sessions: dict[str, Recorder] = {}
+        self._ending: set[asyncio.Task[Episode]] = set()
         self._store, self._taken, self._score = store, set(taken), score
 
     def app(self) -> web.Application:
@@ -76,7 +77,10 @@ class Proxy(Sessions):
         _log.warning("a program requested %s (session %r), which the proxy does not support", asked, name)
 
     async def end(self, name: str, closing: Closing) -> dict[str, Any]:
-        """Scores and stores a session, unless no reply reached the program."""
+        """Scores and stores a session, unless no reply reached the program.
+
+        Scoring goes on if this is cancelled: the session is gone from the list, and nobody else would store it.
+        """
         if name not in self.sessions:
             raise NoSession(f"there is no session {name!r}; it may have ended already")
         recorder = self.sessions[name]
@@ -85,23 +89,37 @@ class Proxy(Sessions):
         self.context.engine.end_session(recorder.name)
         if not episode.turns:
             return {}
-        episode = await self._score(msgspec.structs.replace(episode, group_id=closing.group or recorder.group))
-        self._store(episode)
+        episode = msgspec.structs.replace(episode, group_id=closing.group or recorder.group)
+        scoring = asyncio.create_task(self._scored_and_stored(episode))
+        self._ending.add(scoring)
+        scoring.add_done_callback(self._ending.discard)
+        episode = await asyncio.shield(scoring)
         return {"episode": episode.id, "turns": len(episode.turns), "reward": episode.reward}
 
-    async def _tend(self, app: web.Application) -> AsyncIterator[None]:
-        async def sweep() -> None:
-            while True:
-                await asyncio.sleep(min(1.0, self.idle_s / 4))
-                now = time.monotonic()
-                for name, recorder in list(self.sessions.items()):
-                    if name in self.sessions and not recorder.busy and now - recorder.touched > self.idle_s:
-                        await self.end(name, Closing())
+    async def _scored_and_stored(self, episode: Episode) -> Episode:
+        episode = await self._score(episode)
+        self._store(episode)
+        return episode
 
-        sweeping = asyncio.create_task(sweep())
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(min(1.0, self.idle_s / 4))
+            now = time.monotonic()
+            idle = [name for name, one in self.sessions.items() if not one.busy and now - one.touched > self.idle_s]
+            _report(await asyncio.gather(*(self.end(name, Closing()) for name in idle), return_exceptions=True))
+
+    async def _tend(self, app: web.Application) -> AsyncIterator[None]:
+        sweeping = asyncio.create_task(self._sweep())
         yield
         sweeping.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await sweeping
-        for name in list(self.sessions):
-            await self.end(name, Closing())
+        left = [self.end(name, Closing()) for name in self.sessions]
+        _report(await asyncio.gather(*left, *self._ending, return_exceptions=True))
+
+
+def _report(ends: Iterable[object]) -> None:
+    """Logs what failed: the other sessions are stored all the same."""
+    for error in ends:
+        if isinstance(error, Exception):
+            _log.error("a session could not be stored: %s", error, exc_info=error)

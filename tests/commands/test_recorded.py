@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -15,9 +16,15 @@ from typing import Any
 
 import pytest
 
+from agentrl.api.servers.proxy import Scorer, proxy
 from agentrl.api.train import train
+from agentrl.rewards.components import RewardSet
 from agentrl.store.run_dir import RunDir
-from agentrl.types.errors import AgentRLError
+from agentrl.train.batch.recorded import Recorded, RecordedBuffer
+from agentrl.types.episode import CallRecord, Episode, Turn
+from agentrl.types.errors import AgentRLError, RecipeError
+from agentrl.types.sandbox import SandboxSpec
+from agentrl.types.task import Task
 from tests.command import agentrl
 from tests.commands.test_proxy import post
 from tests.engines.vllm_world import small_model
@@ -119,3 +126,42 @@ def test_what_cannot_train_is_refused(folder: Path, run: str | None, overrides: 
     given = None if run is None else folder / run
     with pytest.raises(AgentRLError, match=said):
         train(folder / "recipe.yaml", recorded=given, overrides=overrides, out=folder / "out", reporters=())
+
+
+async def test_outputs_and_images_come_along(tmp_path: Path) -> None:
+    with RunDir.create(tmp_path / "source", {}) as source:
+        sha = source.put_blob(b"long")
+        call = CallRecord(id="c", name="f", arguments={}, outcome="ok", result="lo", duration_s=0.0, blob=sha)
+        turn = Turn(index=0, node=0, text="a", calls=[call], finish="stop", generate_s=0.0)
+        task = Task.of("t", "q")
+        source.add(Episode(id="e#0", group_id="e", task=task, status="done", split="rollout", reward=1.0, turns=[turn]))
+    with RunDir.read(tmp_path / "source") as source, RunDir.create(tmp_path / "into", {}) as into:
+        await RecordedBuffer(Recorded.of(source), into, 1).next_batch(0)
+        assert into.get_blob(sha) == b"long"
+
+
+@pytest.mark.parametrize("needed", ["group", "env", "tools", "sandbox"])
+def test_a_reward_that_no_session_can_have_is_refused_before_the_start(folder: Path, needed: str) -> None:
+    (folder / "lacking.py").write_text(f"def lacking({needed}):\n    return 0.0\n")
+    with pytest.raises(RecipeError, match="rewards.lacking: reward 'lacking' "):
+        proxy("recipe.yaml", overrides={"rewards.lacking": "./lacking.py:lacking"}, out="run", note=print)
+    assert not (folder / "run").exists()
+
+
+async def test_scoring_a_session_has_a_limit_and_sees_its_images() -> None:
+    async def slow(episode: Episode) -> float:
+        await asyncio.sleep(60)
+        return 1.0
+
+    def size(read_blob: Any) -> float:
+        return float(len(read_blob("sha")))
+
+    ended = Episode(id="s", group_id="s", task=Task.of("s", "q"), status="done")
+    for rewards, score_s in (({"size": size}, 60.0), ({"slow": slow}, 0.05)):
+        scorer = Scorer(RewardSet.from_recipe(rewards), None, SandboxSpec(), score_s, lambda sha: b"1234")
+        scored = await scorer(ended)
+        if "size" in rewards:
+            assert scored.reward == 4.0
+        else:
+            assert scored.error is not None
+            assert "took longer than 0.05 s" in scored.error.message

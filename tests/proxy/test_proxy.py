@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
+import pytest
 import torch
 from aiohttp import web
 from torch.testing import assert_close
@@ -21,11 +23,12 @@ from agentrl.config.limits import Limits
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.proxy.recorder import ProxyContext, Recorder
 from agentrl.proxy.server import Proxy
+from agentrl.proxy.web import listening
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.episode import Episode, VersionSpan
-from agentrl.types.errors import EngineError
+from agentrl.types.errors import EngineError, StoreError
 from agentrl.types.parts.intake import Images
 from agentrl.types.sample import training_samples
 from tests.chat.families import gemma4_thinking
@@ -370,3 +373,68 @@ async def test_a_call_within_a_thought_that_the_prompt_opens_is_none() -> None:
     result = {"role": "tool", "tool_call_id": first.message["tool_calls"][0]["id"], "content": "1"}
     both = await recorder.reply({"messages": [*opening, first.message, result], "tools": [ADD]}, n=2)
     assert ["tool_calls" in reply.message for reply in both] == [False, True]
+
+
+class Sessions:
+    """A proxy's sessions s0, s1 and s2, each with one turn."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.stored: list[str] = []
+        renderer = Renderer(ByteTokenizer(), parser_for(FormatSettings(use="hermes"), ByteTokenizer(), []), [])
+        context = ProxyContext(Parrot("a", "b", "c"), renderer, Sampling(), seed=0)
+        self.proxy = Proxy(context, self.store, model="m", taken=set(), **settings)
+
+    def store(self, episode: Episode) -> None:
+        if episode.answer == "broken":
+            raise StoreError("full")
+        self.stored.append(episode.id)
+
+    async def say(self) -> None:
+        for name in ("s0", "s1", "s2"):
+            await self.proxy.recorder(name).reply({"messages": [user("Go.")]})
+
+
+async def test_a_session_that_is_scored_when_the_proxy_stops_is_stored() -> None:
+    begun, stopping = asyncio.Event(), asyncio.Event()
+
+    async def slow(episode: Episode) -> Episode:
+        begun.set()
+        await stopping.wait()
+        return episode
+
+    sessions = Sessions(idle_s=0.05, score=slow)
+    async with listening(sessions.proxy.app(), "127.0.0.1", 0):
+        await sessions.say()
+        await begun.wait()
+        asyncio.get_running_loop().call_later(0.1, stopping.set)
+    assert sorted(sessions.stored) == ["s0", "s1", "s2"]
+
+
+@pytest.mark.parametrize("idle_s", [0.05, 60.0])
+async def test_a_session_that_cannot_be_stored_does_not_take_the_others_along(
+    idle_s: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scored(episode: Episode) -> Episode:
+        return msgspec.structs.replace(episode, answer="broken" if episode.id == "s0" else None)
+
+    sessions = Sessions(idle_s=idle_s, score=scored)
+    async with listening(sessions.proxy.app(), "127.0.0.1", 0):
+        await sessions.say()
+        async with asyncio.timeout(20):
+            while idle_s < 1 and len(sessions.proxy):
+                await asyncio.sleep(0.01)
+    assert sorted(sessions.stored) == ["s1", "s2"]
+    assert "could not be stored: full" in caplog.text
+
+
+async def test_a_program_may_send_arguments_back_as_an_object() -> None:
+    parrot = Parrot('<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>', "It is 1.")
+    async for client in connected(parrot, ByteTokenizer()):
+        said = await client.say([user("Add 1.")], tools=[ADD])
+        call = said["tool_calls"][0]
+        call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+        result = {"role": "tool", "tool_call_id": call["id"], "content": "1"}
+        await client.say([user("Add 1."), said, result], tools=[ADD])
+        episode = await client.end()
+    assert [each.arguments for each in episode.turns[0].calls] == [{"a": 1}]
+    assert episode.branches == []

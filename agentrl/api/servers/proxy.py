@@ -19,10 +19,11 @@ from agentrl.engines.registry import samples_tokens
 from agentrl.proxy.recorder import ProxyContext
 from agentrl.proxy.server import Proxy
 from agentrl.proxy.web import listening
-from agentrl.rewards.components import OpenSandbox, RewardSet
+from agentrl.rewards.components import Component, OpenSandbox, RewardSet
+from agentrl.rewards.score import Live
 from agentrl.rollout.builder import build
 from agentrl.rollout.engines import open_engine, start_to_sample
-from agentrl.rollout.faults.failures import describe
+from agentrl.rollout.faults.failures import describe, within
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Sampling
 from agentrl.types.episode import Episode
@@ -33,11 +34,18 @@ from agentrl.types.sandbox import Backend, SandboxSpec
 
 @dataclass(frozen=True)
 class Scorer:
-    """Applies a recipe's rewards to recorded episodes."""
+    """Applies a recipe's rewards to recorded episodes.
+
+    Attributes:
+        score_s: limit of the scoring of an episode.
+        read_blob: gives the bytes of an image by its hash.
+    """
 
     rewards: RewardSet
     backend: Backend | None
     spec: SandboxSpec
+    score_s: float
+    read_blob: Callable[[str], bytes]
 
     async def __call__(self, episode: Episode) -> Episode:
         """The episode with the recipe's components beside those of its closing call, whose weight is 1.
@@ -46,9 +54,11 @@ class Scorer:
         """
         if not self.rewards.components:
             return episode
+        live = Live(info=episode.info, read_blob=self.read_blob)
         said = {name: value for name, value in episode.components.items() if value is not None}
         try:
-            score = await self.rewards.score(episode.task, episode, None, self._fresh(episode.id))
+            async with within(self.score_s, "scoring an episode", "limits.score_s", None):
+                score = await self.rewards.score(episode.task, episode, None, self._fresh(episode.id), live)
         except AgentRLError as error:
             return msgspec.structs.replace(
                 episode, status="user_error", reward=None, components={}, error=describe(error, "score")
@@ -80,7 +90,7 @@ def proxy(
         note: receives the address, once the proxy listens there.
 
     Raises:
-        RecipeError: the recipe's engine returns text only.
+        RecipeError: the recipe's engine returns text only, or a reward needs what a recorded session lacks.
     """
     recipe = given_recipe(recipe, overrides)
     if not samples_tokens(recipe.engine, recipe.base):
@@ -90,15 +100,11 @@ def proxy(
             remedy="a proxy needs torch or vllm",
         )
     parts = build(recipe, own_tools=True)
-    if parts.rewards.needs_sandbox:
-        raise RecipeError(
-            "a reward looks into the episode's sandbox, and a program that somebody else starts has none",
-            place="rewards",
-            remedy="take fresh_sandbox in its place, or start the program for each episode: agent.program",
-        )
+    for component in parts.rewards.components:
+        _check(component)
     backend = parts.open_backend()
-    scored = Scorer(parts.rewards, backend, recipe.sandbox.spec)
     run = begin_run(Path(out) if out is not None else Path("runs") / f"{recipe.name}-proxy", recipe, "proxy")
+    scored = Scorer(parts.rewards, backend, recipe.sandbox.spec, recipe.limits.score_s, run.get_blob)
 
     async def serve() -> None:
         engine, renderer = open_engine(parts, LaunchedServers)
@@ -122,3 +128,23 @@ def proxy(
         event_loop.run(serve)
         run.update_info(finished=True)
     return Run(run.path)
+
+
+_START = "start the program for each episode: agent.program"
+_LACKS = {
+    "group": ("scores the members of a group together, and sessions end one by one", "a reward of one episode"),
+    "env": ("needs an environment, and a program that somebody else starts has none", _START),
+    "tools": ("needs the recipe's tools, and a program that somebody else starts has none of them", _START),
+    "sandbox": (
+        "looks into the episode's sandbox, and a program that somebody else starts has none",
+        f"take fresh_sandbox in its place, or {_START}",
+    ),
+}
+"""What a reward may need and a recorded session lacks, with the remedy."""
+
+
+def _check(component: Component) -> None:
+    needed = "group" if component.of_group else component.live_need
+    if needed is not None:
+        why, remedy = _LACKS[needed]
+        raise RecipeError(f"reward {component.name!r} {why}", place=f"rewards.{component.name}", remedy=remedy)

@@ -10,6 +10,7 @@ import msgspec
 
 from agentrl.chat.renderer import Renderer
 from agentrl.curriculum import Group
+from agentrl.store.index import blobs_of
 from agentrl.store.run_dir import RunDir
 from agentrl.train.rollout_buffer import RolloutBatch
 from agentrl.train.stages.runs import is_of
@@ -46,7 +47,7 @@ class Recorded:
             raise TrainError(
                 "no recorded episode was scored",
                 place=str(run.path),
-                remedy="close episodes with a reward, or score them: agentrl reward RUN --recipe RECIPE",
+                remedy="record again, with rewards in the closing calls or in the recipe of agentrl proxy",
             )
         return cls(run, [groups[id] for id in sorted(groups)], passes)
 
@@ -91,6 +92,8 @@ class RecordedBuffer:
     def _group(self, ids: list[str], version: int) -> Group:
         known = self._into.ids()
         for episode in self._recorded.run.episodes([id for id in ids if id not in known]):
+            for sha in blobs_of(episode):
+                self._into.put_blob(self._recorded.run.get_blob(sha))
             self._into.add(msgspec.structs.replace(episode, split="train", iteration=version))
         episodes = sorted(self._into.episodes(ids), key=lambda episode: episode.id)
         return Group(episodes[0].group_id, episodes[0].task, episodes)
