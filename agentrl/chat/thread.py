@@ -100,7 +100,7 @@ class Thread:
     def _new(self, renderer: Renderer) -> list[int]:
         """What the next prompt adds to the base."""
         if self._base == ROOT:
-            return renderer.start(self._unread)
+            return renderer.start(self._shown())
         sampled = self.trajectory.nodes[self._base].token_ids
         return renderer.extend(sampled, self._unread) if self._unread else []
 

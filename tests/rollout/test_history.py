@@ -12,6 +12,7 @@ import pytest
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.store import RunDir, check
+from agentrl.tools.base import Environment, tool
 from agentrl.train.supervised.conversation import Conversation
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError
@@ -82,3 +83,46 @@ async def test_what_was_sampled_stays_by_default(tmp_path: Path) -> None:
 def test_other_histories_are_refused(tmp_path: Path, history: Any) -> None:
     with pytest.raises((RecipeError, ValueError), match="history"):
         make_parts(tmp_path, agent={"history": history})
+
+
+class Opens(ByteTokenizer):
+    """A template whose generation prompt opens the thought, and that keeps earlier thoughts."""
+
+    def render(self, messages: Any, tools: Any, add_generation_prompt: bool) -> str:
+        return super().render(messages, tools, add_generation_prompt) + "<think>" * add_generation_prompt
+
+
+class Grows(Environment):
+    """Offers more after the first call."""
+
+    def open(self, task: Any, sandbox: Any) -> None:
+        self.n = 0
+
+    def tools(self) -> Any:
+        return [self.first] if self.n < 1 else [self.first, self.second]
+
+    @tool
+    def first(self) -> str:
+        """One."""
+        self.n += 1
+        return "ok"
+
+    @tool
+    def second(self) -> str:
+        """Two."""
+        return "ok"
+
+
+def thinks(task: Any, rng: Any) -> Any:
+    yield Say("one</think>\n", calls=[("first", {})])
+    yield Say("two</think>\nthe end")
+
+
+@pytest.mark.parametrize("history", ["as_template", "as_sampled"])
+async def test_other_tools_do_not_change_how_a_thought_begins(tmp_path: Path, history: str) -> None:
+    parts = make_parts(tmp_path, agent={"history": history}, tools=["tests.rollout.test_history:Grows"])
+    renderer = parts.renderer(Opens())
+    context = parts.context(ScriptedEngine(thinks, renderer, renderer.parser), renderer, None)
+    (episode,) = await collect(context, specs(1))
+    assert [(branch.turn, branch.reason) for branch in episode.branches] == [(1, "tools")]
+    assert "assistant\n<think>one</think>" in ByteTokenizer().decode(prompts(episode)[1])
