@@ -134,7 +134,7 @@ class CreditAssigner:
     def passes_over(self, episodes: Iterable[Episode]) -> bool:
         """Whether turns of these episodes have rewards that the estimator does not read."""
         reads_turns = self.reads is None or self.reads & {"turns", "first_turn"}
-        return not reads_turns and any(immediate(turn) for episode in episodes for turn in episode.turns)
+        return not reads_turns and any(immediate(turn) for episode in episodes for turn in episode.own_turns)
 
     def penalty_place(self) -> Place:
         """The reward that a penalty (KL) is subtracted from: the finest that the estimator reads.

@@ -8,8 +8,9 @@ import resource
 
 import pytest
 
+from agentrl.curriculum.methods.zero_variance import value_of
 from agentrl.rewards.functions.calibration import brier
-from agentrl.rewards.functions.cost import frugal_search, router_cost, search_planning
+from agentrl.rewards.functions.cost import frugal_search, router_cost, search_planning, spent
 from agentrl.rewards.functions.feedback import unary_feedback
 from agentrl.rewards.functions.gui import gui_action
 from agentrl.rewards.functions.length import laser, overlong
@@ -18,7 +19,8 @@ from agentrl.rewards.functions.patch import changes, patch_similarity
 from agentrl.rewards.functions.reseek import evidence_judgement
 from agentrl.rewards.functions.retrieval import retrieval_recall, retrieval_utility
 from agentrl.rewards.functions.sql import sql_execution, sql_partial
-from agentrl.rewards.functions.verifiers import turn_format
+from agentrl.rewards.functions.verifiers import format, tool_success, turn_format
+from agentrl.types.episode import Context
 from agentrl.types.errors import RecipeError, TaskError
 from agentrl.types.task import Task
 from tests.beat import beating
@@ -346,3 +348,20 @@ def test_unary_feedback():
 
 def test_turn_format():
     assert [turn_format(turn(call(outcome=outcome))) for outcome in ("ok", "error", "malformed")] == [1, 1, 0]
+
+
+def test_turns_of_another_voice_are_not_rewarded():
+    user = Context(role="user", prompt=[], policy="user")
+    own = [turn(call(outcome="malformed")), turn(call(outcome="ok"))]
+    spoken = turn(call(outcome="ok"), context="user", rewards={"shaped": 1.0})
+    task = Task.of("t", "", answer="x")
+    alone = make_episode(task, *own, answer="x")
+    beside = make_episode(task, own[0], spoken, own[1], answer="x", contexts={"user": user})
+    for score in (
+        format,
+        tool_success,
+        lambda e: value_of(e, "total"),
+        lambda e: search_planning(task, e, max_turns=9),
+    ):
+        assert score(beside) == score(alone)
+    assert spent(beside, {"search": 1.0}) == spent(alone, {"search": 1.0}) == 2.0

@@ -73,7 +73,7 @@ def value_of(episode: Episode, metric: str | None) -> float | None:
     if metric is None:
         return episode.reward
     if metric == "total":
-        return (episode.reward or 0.0) + sum(map(immediate, episode.turns))
+        return (episode.reward or 0.0) + sum(map(immediate, episode.own_turns))
     if metric in episode.components:
         return episode.components[metric]
     scores = [turn.rewards.get(metric) for turn in episode.turns]

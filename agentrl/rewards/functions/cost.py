@@ -37,7 +37,7 @@ def router_cost(
         per_token: price of a sampled token.
         alpha: weight of the cost (`cost_coe`; the authors suggest 0.9 for saving).
     """
-    if episode.answer is None or not all(turn.valid for turn in episode.turns):
+    if episode.answer is None or not all(turn.valid for turn in episode.own_turns):
         return Scored(-1.0, "no answer or a malformed call")
     right = METRICS[metric](task, episode, key=key)
     cost = spent(episode, prices, per_token)
@@ -50,7 +50,7 @@ def router_cost(
 
 def spent(episode: Episode, prices: dict[str, float], per_token: float = 0.0) -> float:
     """The cost of the calls and sampled tokens of an episode."""
-    calls = sum(prices.get(call.name, 0.0) for turn in episode.turns for call in turn.calls)
+    calls = sum(prices.get(call.name, 0.0) for turn in episode.own_turns for call in turn.calls)
     return calls + per_token * episode.sampled_tokens
 
 
@@ -127,6 +127,7 @@ def search_planning(
         baseline_key: the metric that the answerer reaches without search; 0 where the task has none.
     """
     gain = (METRICS[metric](task, episode, key=key)) - float(task.data.get(baseline_key, 0.0))
-    queries = sum(search_tools is None or call.name in search_tools for turn in episode.turns for call in turn.calls)
-    cost = (min(len(episode.turns) / max_turns, 1.0) + min(queries / max_queries, 1.0)) / 2
+    turns = episode.own_turns
+    queries = sum(search_tools is None or call.name in search_tools for turn in turns for call in turn.calls)
+    cost = (min(len(turns) / max_turns, 1.0) + min(queries / max_queries, 1.0)) / 2
     return Scored(gain - cost_weight * cost, f"gain {gain:g}, cost {cost:g}")

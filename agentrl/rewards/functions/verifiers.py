@@ -61,14 +61,15 @@ def format(episode: Episode, *, needs_answer: bool = True) -> float:
     Args:
         needs_answer: False for tasks that end by a tool rather than by an answer.
     """
-    if not episode.turns or (needs_answer and not (episode.answer or "").strip()):
+    turns = episode.own_turns
+    if not turns or (needs_answer and not (episode.answer or "").strip()):
         return 0.0
-    return sum(turn.valid for turn in episode.turns) / len(episode.turns)
+    return sum(turn.valid for turn in turns) / len(turns)
 
 
 def tool_success(episode: Episode) -> float | None:
     """Share of the tool calls that succeeded; None without calls."""
-    calls = [call for turn in episode.turns for call in turn.calls]
+    calls = [call for turn in episode.own_turns for call in turn.calls]
     return sum(call.outcome == "ok" for call in calls) / len(calls) if calls else None
 
 
