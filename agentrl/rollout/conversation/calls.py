@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentrl.chat.formats.parser import ParsedCall, ParseFault, Reply
 from agentrl.config.limits import Limits
-from agentrl.rollout.faults.failures import check_answers
+from agentrl.rollout.faults.failures import TookTooLong, check_answers
 from agentrl.tools.base import ToolResult
 from agentrl.tools.methods import ToolMethod
 from agentrl.types import values
@@ -77,7 +77,7 @@ class CallRunner:
                 shown = [self.images.take(image) for image in result.images]
             except ToolError as error:
                 outcome, result = "error", ToolResult(f"Error: {values.said(error)}")
-            except (InfraError, CannotSee):
+            except (InfraError, CannotSee, values.ValueRefused, TookTooLong):  # of a context that the tool opened, too
                 raise
             except BaseException as error:
                 if asked_to_stop(error):

@@ -39,6 +39,8 @@ class Verdict:
 
 def verdict(error: BaseException) -> Verdict:
     """Looks up an exception in the table; the first matching row wins."""
+    if isinstance(error, BaseExceptionGroup):  # of a TaskGroup, whose other tasks were cancelled: what is worst
+        return max(map(verdict, error.exceptions), key=lambda each: _RANK.index(each.status))
     match error:
         case LimitReached():
             return Verdict("truncated", retry=False, stop=error.stop)
@@ -52,6 +54,9 @@ def verdict(error: BaseException) -> Verdict:
             return Verdict("infra_error", retry=error.retried)
         case _:
             return Verdict("user_error", retry=False)
+
+
+_RANK: list[Status] = ["done", "truncated", "infra_error", "user_error"]
 
 
 async def check_answers(sandbox: Sandbox | None) -> None:
