@@ -100,7 +100,7 @@ class Attempt:
                 await called(tool, tool.open, task, self.sandbox)
             shown = await openings(box.environments, images.take)
         prefix = self.spec.resumes
-        resumes = None if prefix is None else Resumption(prefix, box.instances, self.sandbox)
+        resumes = None if prefix is None else Resumption(prefix, box.instances, self.sandbox, box.changes)
         self.session = session = Session(
             self.spec.id, task, engine=context.engine, renderer=context.renderer, box=box,
             sandbox=self.sandbox, sampling=context.sampling, limits=limits,
@@ -122,8 +122,14 @@ class Attempt:
             if not wall.expired():
                 raise
             await check_answers(self.sandbox)
+            if resumes is not None and not resumes.reached:
+                raise TookTooLong(
+                    "playing back the turns before the fork took too long", remedy="raise limits.episode_s"
+                ) from None
             session.outcome = EpisodeEnd("wall")
             self.stop = "wall"
+        finally:
+            await session.recording.settle()
 
     def judge(self, error: BaseException) -> Verdict:
         """What an exception makes of the episode; remembers it with the stage that it came from."""
@@ -180,7 +186,7 @@ class Attempt:
     def _end_session(self) -> None:
         if self.session is not None and not self._session_ended:
             self._session_ended = True
-            self.session.recording.end()
+            self.close_errors += [describe(error, "close") for error in self.session.recording.end()]
 
     async def _start(self, backend: Backend, spec: SandboxSpec, label: str) -> Sandbox:
         try:

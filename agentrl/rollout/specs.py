@@ -82,7 +82,12 @@ def fork_specs(parent: Episode, run: str, turn: int, n: int, seed: int, split: s
         run: id of the run that holds the parent.
         seed: of that run.
     """
-    prefix = Prefix(Parent(run=run, episode=parent.id, turn=turn), parent, derive_seed(seed, "episode", parent.id))
+    seeds = [*(parent.parent.seeds if parent.parent else ()), (parent.taken, derive_seed(seed, "episode", parent.id))]
+    prefix = Prefix(
+        Parent(run=run, episode=parent.id, turn=turn, seeds=[s for s in seeds if s[0] < max(turn, 1)]),
+        parent,
+        seeds[0][1],
+    )
     group = f"fork/{parent.id}@{turn}"
     return [EpisodeSpec(f"{group}#{k}", group, parent.task, parent.iteration, split, resumes=prefix) for k in range(n)]
 

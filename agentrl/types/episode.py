@@ -111,6 +111,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             was not scored (`agentrl/rollout/information_gain.py`).
         usage: of an engine that is paid by the token.
         tools: definitions of what could be called from this turn on, where that had changed.
+        heard: which of the observations an environment answered, if one did.
     """
 
     index: int
@@ -130,6 +131,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tools: list[dict[str, Any]] | None = None
     context: str = MAIN
     saved: list[Any] | None = None
+    heard: int | None = None
 
     @property
     def valid(self) -> bool:
@@ -197,11 +199,13 @@ class Parent(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         run: id of the run that holds the parent.
+        seeds: of the episodes that its random numbers come from: (first turn, seed), in order.
     """
 
     run: str
     episode: str
     turn: int
+    seeds: list[tuple[int, int]] = []
 
 
 class GateVerdict(msgspec.Struct, frozen=True, kw_only=True):

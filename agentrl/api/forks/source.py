@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from agentrl.config.recipe import Recipe
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import MAIN, Episode
 from agentrl.types.errors import StoreError
+from agentrl.types.task import Task
 
 
 class Source:
@@ -45,7 +47,8 @@ class Source:
         except BaseException:
             self._dir.close()
             raise
-        self.record = msgspec.structs.replace(episode, turns=_without(episode, _scored_by(self.recipe)))
+        turns, task = _without(episode, _scored_by(self.recipe)), _with_files(episode.task, self._dir.get_blob)
+        self.record = msgspec.structs.replace(episode, turns=turns, task=task)
         self.run_id, self.script = self._dir.id, self._dir.info.get("agent")
         self.seed = self.recipe.seed
 
@@ -126,6 +129,19 @@ class Source:
 def _scored_by(recipe: Recipe) -> set[str]:
     """Names of turn rewards that reward functions give: these are scored anew."""
     return {name for name, settings in recipe.rewards.items() if (settings.use or name) != "tool_reward"}
+
+
+def _with_files(task: Task, read: Callable[[str], bytes]) -> Task:
+    """A task with its images themselves: their blobs are of the run that it comes from."""
+
+    def file_of(part: Any) -> Any:
+        return {"type": "image", "image": read(part["blob"])} if "blob" in part else part
+
+    def shown(content: Any) -> Any:
+        return content if isinstance(content, str) else [file_of(part) for part in content]
+
+    said = [{**message, "content": shown(message["content"])} for message in task.instruction]
+    return msgspec.structs.replace(task, instruction=said)
 
 
 def _without(episode: Episode, names: set[str]) -> list[Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -88,7 +89,7 @@ class Conversation:
 
     @property
     def messages(self) -> list[Message]:
-        """A copy of the conversation so far, the sampled replies included."""
+        """The conversation so far, the sampled replies included. It grows with the conversation: copy what is kept."""
         return self._thread.messages
 
     @property
@@ -167,12 +168,8 @@ class Conversation:
             EngineError: the engine failed or took longer than `limits.generate_s`.
             SessionMisused: another `generate` or `run_tools` of this conversation is under way.
         """
-        self._alone("generate()")
-        try:
-            with self.recording.turn() as number:
-                return await self._generate(number, self.role if agent is None else values.text(agent))
-        finally:
-            self._under_way = ""
+        with self._alone("generate()"), self.recording.turn() as number:
+            return await self._generate(number, self.role if agent is None else values.text(agent))
 
     async def _generate(self, number: int, agent: str) -> Reply:
         recording = self.recording
@@ -224,6 +221,7 @@ class Conversation:
     async def _played_back(self, resumes: Resumption, number: int, agent: str) -> Reply:
         """A turn as it is recorded; its calls are still to run."""
         resumes.check(self.opening, self.turns, self.name)
+        self.recording.reseed(number)
         self._read_tools()
         recorded, trajectory = resumes.record.turns[number], self.recording.trajectory
         prompt, said = trajectory.before(recorded.node), trajectory.nodes[recorded.node].token_ids
@@ -281,14 +279,11 @@ class Conversation:
         Raises:
             SessionMisused: another `generate` or `run_tools` of this conversation is under way.
         """
-        self._alone("run_tools()")
-        try:
+        with self._alone("run_tools()"):
             started, self.recording.stage = time.perf_counter(), "tools"
             records, results = self._recorded_calls() or await self.recording.calls.run(reply, self.methods)
             self._observe(records, time.perf_counter() - started, results)
             self.recording.stage = "agent"
-        finally:
-            self._under_way = ""
         for result in results:
             if result.done and self.outcome is None:
                 self.finish("answer" if result.answer is not None else "tool", result.answer)
@@ -311,19 +306,19 @@ class Conversation:
             return None
         if (past := self._past()) is not None:
             return self._heard_before(past)
-        self._alone("respond()")
-        started, self.recording.stage = time.perf_counter(), "tools"
-        try:
-            for voice in asked:
-                name = type(voice).__name__
-                async with within(voice.timeout_s, f"{name}.respond", f"timeout_s of {name}", self.sandbox):
-                    said = await answer_of(voice, reply)
-                if said is not None:
-                    self._hear(said, time.perf_counter() - started)
-                    return said
-            return None
-        finally:
-            self._under_way, self.recording.stage = "", "agent"
+        with self._alone("respond()"):
+            started, self.recording.stage = time.perf_counter(), "tools"
+            try:
+                for voice in asked:
+                    name = type(voice).__name__
+                    async with within(voice.timeout_s, f"{name}.respond", f"timeout_s of {name}", self.sandbox):
+                        said = await answer_of(voice, reply)
+                    if said is not None:
+                        self._hear(said, time.perf_counter() - started)
+                        return said
+                return None
+            finally:
+                self.recording.stage = "agent"
 
     def say(self, text: Any, *, role: str = "user") -> None:
         """Appends a message that no tool produced, for example a hint of the agent: text, or a list of parts.
@@ -357,13 +352,16 @@ class Conversation:
         """
         if not self.turns:
             raise SessionMisused("reward() belongs to a turn, and there is none yet", remedy="call it after generate()")
-        self._add_rewards(values.rewards(components, "session.reward"))
+        given = values.rewards(components, "session.reward")
+        if self._past() is None:  # else the record has them
+            self._add_rewards(given)
 
     def finish(self, stop: str = "answer", answer: str | None = None) -> None:
         """Ends the conversation; who drives it should return. An answer that is no text becomes it (42 -> "42")."""
         self.outcome = EpisodeEnd(stop, answer)
 
-    def _alone(self, what: str) -> None:
+    @contextmanager
+    def _alone(self, what: str) -> Iterator[None]:
         """A conversation goes on from where it is: what two calls at once sampled would not be what is recorded."""
         if self._under_way:
             raise SessionMisused(
@@ -371,7 +369,12 @@ class Conversation:
                 place=f"episode {self.id}",
                 remedy="await one after the other; several replies to one prompt are several episodes of a group",
             )
-        self._under_way = what
+        with self.recording.work():
+            self._under_way = what
+            try:
+                yield
+            finally:
+                self._under_way = ""
 
     def _open(self, messages: list[Message]) -> None:
         """The opening: no reply has been sampled yet."""
@@ -424,6 +427,8 @@ class Conversation:
         shown = [self.images.take(image) for image in said.images]
         self._add_rewards(given)
         self._note([{"role": said.role, "content": content.with_images(text, shown)}], seconds=seconds)
+        last = self.turns[-1]
+        self.turns[-1] = msgspec.structs.replace(last, heard=len(last.observations) - 1)
         if said.done and self.outcome is None:
             self.finish("answer" if said.answer is not None else "tool", said.answer)
 
@@ -440,10 +445,9 @@ class Conversation:
         return past.calls, [ToolResult(call.result) for call in past.calls if call.valid]
 
     def _heard_before(self, past: Turn) -> Observation | None:
-        place = len(self.turns[-1].observations)
-        if place >= len(past.observations):
+        if past.heard is None:
             return None
-        said = past.observations[place]
+        said = past.observations[past.heard]
         self._note([said])
         return Observation(said["content"], role=said["role"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,10 +19,10 @@ from agentrl.tools.base import Environment
 from agentrl.tools.calling import called
 from agentrl.types import values
 from agentrl.types.engine import Engine
-from agentrl.types.episode import MAIN, Branch, Context, Drift, Episode, Turn
+from agentrl.types.episode import MAIN, Branch, Context, Drift, Episode, Node, Turn
 from agentrl.types.errors import AgentRLError
 from agentrl.types.task import Task
-from agentrl.types.trajectory import Trajectory
+from agentrl.types.trajectory import ROOT, Trajectory
 
 
 class Keyed(Protocol):
@@ -99,6 +100,8 @@ class Recording:
         self._keyed = keyed
         self._begun = 0
         self._under_way: set[int] = set()
+        self._busy: set[asyncio.Task[Any] | None] = set()
+        self._over = False
         self._placed: dict[int, tuple[list[Turn], int]] = {}
         self._forks: dict[int, Drift | Branch] = {}
         self._conversations: dict[str, Recorded] = {}
@@ -122,6 +125,30 @@ class Recording:
             yield number
         finally:
             self._under_way.discard(number)
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """A turn, or what follows it, is under way in the current task.
+
+        Raises:
+            SessionMisused: the agent has ended already.
+        """
+        if self._over:
+            raise SessionMisused("the episode has ended", place=f"episode {self.id}", remedy="await what run() starts")
+        mine = {asyncio.current_task()} - self._busy  # Nothing where this task is in such a block already.
+        self._busy |= mine
+        try:
+            yield
+        finally:
+            self._busy -= mine
+
+    async def settle(self) -> None:
+        """Ends what still goes on beside the agent, which has ended: from here on the record does not change."""
+        self._over = True
+        tasks = [task for task in self._busy if task is not None and task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def join(self, name: str, conversation: Recorded) -> None:
         """A conversation of the episode.
@@ -157,17 +184,29 @@ class Recording:
         forks = [_with(self._forks[number], "turn", numbers[number]) for number in sorted(self._forks)]
         spoken = {turn.context for turn in turns} - {MAIN}
         return {
-            "nodes": self.trajectory.nodes,
+            "nodes": self._nodes(turns),
             "turns": turns,
             "drift": [fork for fork in forks if isinstance(fork, Drift)],
             "branches": [fork for fork in forks if isinstance(fork, Branch)],
             "contexts": {name: each.record() for name, each in self._conversations.items() if name in spoken},
         }
 
-    def end(self) -> None:
-        """Tells the engines that none of the conversations goes on."""
+    def _nodes(self, turns: Sequence[Turn]) -> list[Node]:
+        """The tokens; of an episode that ended in what it plays back, those of the turns that it came to."""
+        nodes = self.trajectory.nodes
+        if self.resumes is None or self.resumes.reached:
+            return nodes
+        return nodes[: max((turn.node for turn in turns), default=ROOT) + 1]
+
+    def end(self) -> list[Exception]:
+        """Tells the engines that none of the conversations goes on; what they raised: the others end all the same."""
+        raised = []
         for conversation in self._conversations.values():
-            conversation.end_engine()
+            try:
+                conversation.end_engine()
+            except Exception as error:
+                raised.append(error)
+        return raised
 
     @property
     def turns(self) -> list[Turn]:
@@ -181,6 +220,12 @@ class Recording:
 
     def _in_order(self) -> list[tuple[list[Turn], int]]:
         return [self._placed[number] for number in sorted(self._placed)]
+
+    def reseed(self, number: int) -> None:
+        """In what is played back of a fork: from its own turns on, the numbers of that fork."""
+        for first, seed in self.resumes.parent.seeds[1:] if self.resumes is not None else ():
+            if first == number:
+                self.rng.seed(seed)
 
     async def reach(self) -> None:
         """The turn has come that was resumed: from here on it is the episode's own."""

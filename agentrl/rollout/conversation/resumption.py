@@ -18,6 +18,7 @@ from agentrl.types.episode import Branch, CallRecord, Drift, Episode, Node, Pare
 from agentrl.types.errors import AgentRLError
 from agentrl.types.sandbox import Sandbox
 from agentrl.types.task import Message
+from agentrl.types.trajectory import Trajectory
 
 
 class ReplayDiffers(AgentRLError):
@@ -47,16 +48,18 @@ class Resumption:
         reached: whether `turn` has begun.
     """
 
-    def __init__(self, prefix: Prefix, tools: Sequence[Tool], sandbox: Sandbox | None) -> None:
+    def __init__(self, prefix: Prefix, tools: Sequence[Tool], sandbox: Sandbox | None, changes: bool = False) -> None:
         self.parent, self.record, self.seed = prefix.parent, prefix.record, prefix.seed
         self.turn, self.reached = prefix.parent.turn, False
+        self.record = _up_to(self.record, self.turn)
         self.states = prefix.record.turns[self.turn].saved
         self._savers = savers(tools)
         plain = all(tool.stateless or tool in self._savers for tool in tools)
         known = self.states is not None and len(self.states) == len(self._savers)
         # Images are files of a run: the calls that show them run again, so that this run has them.
         said = [message for turn in self.record.turns[: self.turn] for message in turn.observations]
-        self.restores = plain and known and sandbox is None and all(isinstance(m.get("content"), str) for m in said)
+        same = not changes and all(isinstance(m.get("content"), str) for m in said)
+        self.restores = plain and known and sandbox is None and same
 
     @property
     def nodes(self) -> list[Node]:
@@ -136,6 +139,15 @@ class Resumption:
             or "take random numbers from task.seed and session.rng, undo changes of the recipe and its code, or define "
             "save() and restore() in every environment (docs/fork.md)",
         )
+
+
+def _up_to(record: Episode, turn: int) -> Episode:
+    """A record with its first turns and this one, and with the tokens of these only: not those of other contexts."""
+    turns = record.turns[: turn + 1]
+    kept = {node for each in turns for node in record.path(each.node)}
+    nodes, moved = Trajectory(record.nodes).without(set(range(len(record.nodes))) - kept)
+    turns = [msgspec.structs.replace(each, node=moved[each.node]) for each in turns]
+    return msgspec.structs.replace(record, nodes=nodes, turns=turns)
 
 
 def savers(tools: Sequence[Tool]) -> list[Environment]:
