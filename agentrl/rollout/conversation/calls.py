@@ -17,6 +17,7 @@ from agentrl.types import values
 from agentrl.types.episode import CallRecord
 from agentrl.types.errors import InfraError, ToolError, asked_to_stop, described, place_of
 from agentrl.types.parts.content import Part
+from agentrl.types.parts.image import ImageRefused
 from agentrl.types.parts.intake import CannotSee, Images
 
 if TYPE_CHECKING:
@@ -77,10 +78,8 @@ class CallRunner:
                 shown = [self.images.take(image) for image in result.images]
             except ToolError as error:
                 outcome, result = "error", ToolResult(f"Error: {values.said(error)}")
-            except (InfraError, CannotSee, values.ValueRefused, TookTooLong):  # of a context that the tool opened, too
-                raise
             except BaseException as error:
-                if asked_to_stop(error):
+                if asked_to_stop(error) or _goes_up(error):
                     raise
                 if isinstance(error, TimeoutError) and deadline.expired():
                     await check_answers(self.sandbox)
@@ -109,6 +108,13 @@ class CallRunner:
             images=shown,
         )
         return record, result
+
+
+def _goes_up(error: BaseException) -> bool:
+    """Whether it is not for the model. It may come from a context that the tool opened."""
+    if isinstance(error, ImageRefused):  # The image is the tool's own.
+        return isinstance(error, CannotSee)
+    return isinstance(error, InfraError | values.ValueRefused | TookTooLong)
 
 
 def _unread(index: int, fault: ParseFault) -> CallRecord:
