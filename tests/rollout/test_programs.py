@@ -265,6 +265,8 @@ try:
 except urllib.error.HTTPError as error:
     assert error.code == 403, error.code
     assert "closing_rewards: true" in error.read().decode()
+else:
+    raise SystemExit("taken")
 post("/end", {"answer": said})
 """
     (episode, _) = played(folder, program)
