@@ -13,7 +13,6 @@ from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 from tests.engines.http_server import serving
 
-pytest.importorskip("PIL")
 PAGE = Path(__file__).parents[2] / "docs" / "images.md"
 
 

@@ -109,7 +109,6 @@ async def test_images_of_task_opening_tool_and_answer_are_blobs_of_the_run(tmp_p
 
 
 async def test_a_tool_may_return_an_image_of_pillow(tmp_path: Path) -> None:
-    pytest.importorskip("PIL")
     episode, _ = await played(tmp_path, Say(calls=[("pixels", {})]), Say("done"))
     (image,) = episode.turns[0].observations[0]["content"]
     assert (image["width"], image["height"], image["format"]) == (5, 4, "png")

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image as PIL
 
 from agentrl.types.parts import content
 from agentrl.types.parts.image import ImageInfo, ImageRefused, checked_image, data_url, image_info
 from agentrl.types.task import Task
 from agentrl.types.values import ValueRefused
 from tests.images import RED, png
-
-PIL = pytest.importorskip("PIL.Image")
 
 
 def encoded(format: str, size: tuple[int, int] = (31, 17), **more: Any) -> bytes:

@@ -127,7 +127,7 @@ class Source:
 
 
 def _scored_by(recipe: Recipe) -> set[str]:
-    """Names of turn rewards that reward functions give: these are scored anew."""
+    """Names of turn rewards that reward functions give. A fork computes these again."""
     return {name for name, settings in recipe.rewards.items() if (settings.use or name) != "tool_reward"}
 
 
