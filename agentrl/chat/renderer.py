@@ -191,7 +191,11 @@ class Renderer:
         """
         ended = bool(sampled_ids) and sampled_ids[-1] in self.stop_token_ids
         text = self.tokenizer.decode(sampled_ids[:-1] if ended else sampled_ids)
-        return text, self.parser.parse(self.opened_by(prompt) + text, tools)
+        return text, self.meaning(prompt, text, tools)
+
+    def meaning(self, prompt: Sequence[int], text: str, tools: Collection[str]) -> Reply:
+        """What a reply says of which `text` is known, without a stop token. `prompt` and `tools`: as `read`."""
+        return self.parser.parse(self.opened_by(prompt) + text, tools)
 
     def begin(self, text: str, prompt: Sequence[int]) -> list[int]:
         """The tokens of a reply that begins with `text` and is not at its end. `prompt`: the tokens before it."""

@@ -22,6 +22,7 @@ import msgspec
 from agentrl.chat.formats.parser import Parser
 from agentrl.chat.renderer import Renderer
 from agentrl.proxy.messages import BadRequest, arguments_of, from_openai, key_of, refuse_image, to_openai
+from agentrl.proxy.stops import before_stop
 from agentrl.store.index import with_images
 from agentrl.types.engine import Completion, ContextOverflow, Engine, Sampling
 from agentrl.types.episode import Branch, CallRecord, Episode, Node, Turn
@@ -63,13 +64,14 @@ class ProxyContext:
 
 @dataclass(frozen=True)
 class ChatReply:
-    """A reply: as the program gets it, the number of its turn, and what it cost."""
+    """A reply: as the program gets it, the number of its turn, what it cost, and the request's stop string in it."""
 
     turn: int
     message: dict[str, Any]
     finish: str
     prompt_tokens: int
     completion_tokens: int
+    stop: str | None = None
 
 
 @dataclass
@@ -155,11 +157,12 @@ class Recorder:
             raise ContextOverflow(f"{len(tokens)} tokens, the engine takes {self.context.engine.max_context}")
         self._asked += 1
         limit = body.get("max_tokens") or self.context.sampling.max_tokens
+        stops: list[str] = body.get("stop") or []
         sampling = msgspec.structs.replace(
             self.context.sampling,
             max_tokens=min(int(limit), self.context.sampling.max_tokens),
             stop_token_ids=tuple(renderer.stop_token_ids),
-            stop=tuple(dict.fromkeys([*self.context.sampling.stop, *parser.stops()])),
+            stop=tuple(dict.fromkeys([*stops, *self.context.sampling.stop, *parser.stops()])),
             seed=derive_seed(self.context.seed, self.name, self._asked),
         )
         started = time.perf_counter()
@@ -174,15 +177,18 @@ class Recorder:
         # From here on nothing waits: requests of one session may run side by side.
         if not self.prompt:
             self.prompt = [from_openai(message, parser, self._take) for message in messages]
-        text, reply = renderer.read(tokens, completion.token_ids, [tool["function"]["name"] for tool in tools])
-        message = to_openai(reply, text)
+        names = [tool["function"]["name"] for tool in tools]
+        text, reply = renderer.read(tokens, completion.token_ids, names)
+        told, stop = before_stop(text, stops)
+        message = to_openai(reply if stop is None else renderer.meaning(tokens, told, names), told)
         self._note_branch(parent, tokens, edited=edited)
         self._add(parent, rendered, completion, text, seconds)
         turn = len(self.turns) - 1
         ask.turns.append(turn)
-        self._tips[given + key_of([*messages, message])] = turn
-        finish = "tool_calls" if "tool_calls" in message else completion.finish
-        return ChatReply(turn, message, finish, len(tokens), len(completion.token_ids))
+        for echo in _echoes(message, text, stop):
+            self._tips[given + key_of([*messages, echo])] = turn
+        finish = "tool_calls" if "tool_calls" in message else completion.finish if stop is None else "stop"
+        return ChatReply(turn, message, finish, len(tokens), len(completion.token_ids), stop)
 
     def episode(
         self,
@@ -300,12 +306,20 @@ def _task(id: str, question: str, data: dict[str, Any]) -> Task:
         raise BadRequest(f"the data of the closing call: {error.message}") from None
 
 
+def _echoes(message: dict[str, Any], text: str, stop: str | None) -> list[dict[str, Any]]:
+    """How a program may send a reply back: as it got it, with the stop string, or with all that was sampled.
+
+    Programs put the stop string back where it closes something ("</code>").
+    """
+    if stop is None or "tool_calls" in message:
+        return [message]
+    return [message | {"content": said} for said in (message["content"], message["content"] + stop, text)]
+
+
 def _checked(body: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     messages, tools = body.get("messages"), body.get("tools") or []
     if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
         raise BadRequest("'messages' must be a list of messages")
-    if body.get("stop"):
-        raise BadRequest("'stop' would cut between tokens", remedy="leave it out: the model ends its turns itself")
     if not all(isinstance(tool, dict) and isinstance(tool.get("function"), dict) for tool in tools):
         raise BadRequest("'tools' must be a list of functions")
     return messages, tools

@@ -131,6 +131,23 @@ def assert_same(episode: Episode) -> None:
     assert episode.components == {"reward": 1.0}
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_messages_api_names_the_stop_sequence(stream: bool) -> None:
+    async for client in connected(Parrot("I look.\nObservation: 1", "Done."), ByteTokenizer()):
+
+        async def ask(text: str, client: Client = client) -> Any:
+            messages: Any = [{"role": "user", "content": text}]
+            given: Any = {"model": "m", "max_tokens": 99, "messages": messages, "stop_sequences": ["Observation:"]}
+            if not stream:
+                return await anthropic(client).messages.create(**given)
+            async with anthropic(client).messages.stream(**given) as events:
+                return await events.get_final_message()
+
+        cut, whole = await ask("Look."), await ask("On.")
+    assert (cut.content[0].text, cut.stop_reason, cut.stop_sequence) == ("I look.\n", "stop_sequence", "Observation:")
+    assert (whole.content[0].text, whole.stop_reason, whole.stop_sequence) == ("Done.", "end_turn", None)
+
+
 async def test_responses_are_remembered_within_their_session() -> None:
     async for client in connected(Parrot("one", "two", "three"), ByteTokenizer()):
         made = openai(client)
@@ -153,7 +170,8 @@ async def test_responses_are_remembered_within_their_session() -> None:
         ("responses", {"input": 3}, "'input' must be a list"),
         ("responses", {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "has the image_url None"),
         ("messages", {"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "an image has no source"),
-        ("messages", {"messages": [{"role": "user", "content": "a"}], "stop_sequences": ["x"]}, "'stop_sequences'"),
+        ("messages", {"messages": [{"role": "user", "content": "a"}], "stop_sequences": 3}, "'stop_sequences' is 3"),
+        ("responses", {"input": "a", "stop": ["x"]}, "this API has no 'stop'"),
         ("messages", {"messages": [{"role": "user", "content": "a"}], "tools": [{"type": "bash_1"}]}, "'bash_1'"),
         ("messages", {"messages": [{"role": "user", "content": "a"}], "max_tokens": "many"}, "'max_tokens' is 'many'"),
         ("chat/completions", {"messages": [{"role": "user", "content": "a"}], "n": 0}, "'n' is 0"),

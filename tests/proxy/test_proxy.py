@@ -21,6 +21,7 @@ from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
 from agentrl.config.agent import FormatSettings
 from agentrl.config.limits import Limits
 from agentrl.engines.embedded.engine import TorchEngine
+from agentrl.engines.stops import StopStrings, cut
 from agentrl.proxy.recorder import ProxyContext, Recorder
 from agentrl.proxy.server import Proxy
 from agentrl.proxy.web import listening
@@ -58,9 +59,11 @@ class Parrot:
             raise EngineError("out of order")
         self.prompts.append(ByteTokenizer().decode(token_ids))
         ids = ByteTokenizer().encode(self.texts.pop(0) + "<|im_end|>", special=True)
-        return Completion(
+        whole = Completion(
             token_ids=ids, logprobs=[-1.0] * len(ids), finish="stop", versions=[VersionSpan(0, 0, len(ids))]
         )
+        count = StopStrings(ByteTokenizer().decode, sampling.stop).first(ids) if sampling.stop else None
+        return whole if count is None else cut(whole, count)
 
     def end_session(self, session: str) -> None: ...
 
@@ -209,7 +212,7 @@ async def test_what_cannot_be_recorded_is_refused_and_a_broken_engine_leaves_no_
 
         assert "list of messages" in await error([])
         assert "holds 'input_audio'" in await error([{"role": "user", "content": [{"type": "input_audio"}]}])
-        assert "'stop'" in await error([user("a")], stop=["\n"])
+        assert "'stop' is ['']" in await error([user("a")], stop=[""])
         assert "tokens, the engine takes 10000" in await error([user("long " * 3000)])
         said = await client.say([user("a")])
         assert "nothing to reply to" in await error([user("a"), said])
@@ -251,6 +254,45 @@ async def test_a_client_s_retry_leaves_no_branch_that_it_never_saw(tmp_path: Pat
         await client.say([user("hi")], "t")
         await client.say([user("hi"), first, user("go on")], "t")
         assert texts(await client.end("t")) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("back", ["", "Observation:"])
+async def test_a_stop_string_cuts_the_reply_and_not_the_record(back: str, tmp_path: Path) -> None:
+    """The program may send the reply back as it got it, or with the stop string, as smolagents does."""
+    parrot = Parrot("I look.\nObservation: made up", "It is 1.", "one", "two")
+    async for client in connected(parrot, ByteTokenizer()):
+        opening = [user("Look.")]
+        whole = await client.chat(opening, stop=["Observation:", "Ob", "never"])
+        assert whole["choices"][0]["finish_reason"] == "stop"
+        assert whole["choices"][0]["message"]["content"] == "I look.\n"
+        assert whole["usage"]["completion_tokens"] == len("I look.\nOb")
+        await client.end(reward=1.0)
+        parrot.texts.insert(0, "I look.\nObservation: made up")
+        opening = [user("Look.")]
+        said = await client.say(opening, "t", stop="Observation:")
+        echo = said | {"content": said["content"] + back}
+        assert (await client.say([*opening, echo, user("Obs: 1")], "t"))["content"] == "It is 1."
+        await client.say([*opening, said | {"content": said["content"].strip()}, user("Obs: 1")], "t")
+        episode = await client.end("t")
+    first, second, third = episode.turns
+    assert first.text == "I look.\nObservation:"
+    assert parrot.prompts[2].startswith(parrot.prompts[1] + "I look.\nObservation:<|im_end|>\n<|im_start|>user\nObs: 1")
+    assert episode.nodes[second.node].parent == first.node + 1
+    assert [(branch.turn, branch.reason) for branch in episode.branches] == [(third.index, "edit")]
+    assert episode.sampled_tokens == len("I look.\nObservation:") + len("It is 1.") + len("one") + 2
+    with RunDir.create(tmp_path / "run", {"command": "proxy", "recipe": {}, "base": "."}) as run:
+        run.add(episode)
+    assert check(tmp_path / "run").ok
+
+
+async def test_a_call_before_a_stop_string_is_a_call() -> None:
+    call = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+    async for client in connected(Parrot(f"{call}\nObservation:", call), ByteTokenizer()):
+        whole = await client.chat([user("Add.")], tools=[ADD], stop="Observation:")
+        choice = whole["choices"][0]
+        assert (choice["finish_reason"], len(choice["message"]["tool_calls"])) == ("tool_calls", 1)
+        broken = await client.say([user("Add.")], tools=[ADD], stop=['"arguments"'])
+        assert broken == {"role": "assistant", "content": '<tool_call>\n{"name": "add", '}
 
 
 async def test_several_replies_to_one_prompt_are_asked_for_at_once() -> None:

@@ -20,6 +20,7 @@ from agentrl.proxy.dialects.dialect import (
     refuse,
 )
 from agentrl.proxy.messages import BadRequest
+from agentrl.proxy.stops import stop_strings
 
 STOPS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens"}
 """`stop_reason` by the finish reason of the internal format."""
@@ -40,14 +41,14 @@ class Messages(Dialect):
 
     def read(self, body: Body, earlier: Mapping[str, list[Body]]) -> Body:
         """Converts the system prompt to a message, and blocks to text, tool calls and tool results."""
-        if body.get("stop_sequences"):
-            raise refuse("'stop_sequences'", "leave them out: the model ends its turns itself")
         system = _text(body.get("system"))
         opening = [{"role": "system", "content": system}] if system else []
         messages = [one for message in listed(body.get("messages"), "'messages'") for one in _messages(message)]
         tools = [_tool(tool) for tool in listed(body.get("tools") or [], "'tools'")]
         limit = at_least_one(body.get("max_tokens"), "'max_tokens'")
-        return {"messages": [*opening, *joined(messages)], "tools": tools, "max_tokens": limit, "asked": body}
+        stop = stop_strings(body.get("stop_sequences"), "'stop_sequences'")
+        opening += joined(messages)
+        return {"messages": opening, "tools": tools, "max_tokens": limit, "stop": stop, "asked": body}
 
     def whole(self, answer: Answer) -> Body:
         """A message with a text block, if there is text, and a block for each tool call."""
@@ -174,4 +175,7 @@ def _message(answer: Answer, blocks: list[Body], tokens: int) -> Body:
 
 
 def _stop(answer: Answer) -> Body:
-    return {"stop_reason": STOPS.get(answer.said[0].finish, "end_turn"), "stop_sequence": None}
+    said = answer.said[0]
+    by_string = said.stop is not None and said.finish == "stop"
+    reason = "stop_sequence" if by_string else STOPS.get(said.finish, "end_turn")
+    return {"stop_reason": reason, "stop_sequence": said.stop if by_string else None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from agentrl.proxy.dialects.dialect import Answer, Body, Dialect, at_least_one, event, function, listed, refuse
+from agentrl.proxy.stops import stop_strings
 
 
 class ChatCompletions(Dialect):
@@ -15,7 +16,8 @@ class ChatCompletions(Dialect):
     def read(self, body: Body, earlier: Mapping[str, list[Body]]) -> Body:
         """The request itself."""
         limit = at_least_one(body.get("max_completion_tokens") or body.get("max_tokens"), "'max_tokens'")
-        return {**body, "max_tokens": limit, "n": at_least_one(body.get("n"), "'n'"), "tools": _tools(body)}
+        n, stop = at_least_one(body.get("n"), "'n'"), stop_strings(body.get("stop"), "'stop'")
+        return {**body, "max_tokens": limit, "n": n, "stop": stop, "tools": _tools(body)}
 
     def whole(self, answer: Answer) -> Body:
         """A completion with one choice per reply."""

@@ -54,7 +54,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def read(self, body: Body, earlier: Mapping[str, list[Body]]) -> Body:
-        """Converts a request to the internal format: `messages`, `tools`, `n`, `max_tokens`.
+        """Converts a request to the internal format: `messages`, `tools`, `n`, `max_tokens`, `stop`.
 
         Args:
             earlier: conversations of the session, in the internal format, by the id of the response that ended them.

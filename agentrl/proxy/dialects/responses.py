@@ -33,6 +33,8 @@ class Responses(Dialect):
         """Joins `instructions`, the stored conversation and the items of `input`."""
         if body.get("conversation") or body.get("background"):
             raise refuse("'conversation' and 'background'", "send the items, or previous_response_id")
+        if body.get("stop"):
+            raise BadRequest("this API has no 'stop'", remedy="ask by /v1/chat/completions")
         system = [{"role": "system", "content": body["instructions"]}] if body.get("instructions") else []
         before = _remembered(body.get("previous_response_id"), earlier)
         given = body.get("input")
