@@ -9,6 +9,10 @@ import os
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported
 
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
 import hypothesis
 import pytest
 
@@ -34,3 +38,11 @@ SLOW = (
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next((k for k, part in enumerate(SLOW) if item.nodeid.startswith(part)), len(SLOW)))
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """Unlike `tmp_path`, one that the sandbox's user may enter."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from agentrl.api.rollout import rollout
+from agentrl.sandbox.images import image_named, place_of
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from tests.command import agentrl
+from tests.docs import lines_of
+from tests.sandbox.rootfs import PROGRAMS, build_rootfs, copyable
 
 PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
 NAMES = ("desk", "guess", "repair")
 LINES = {"desk": (60, 12), "guess": (20, 12), "repair": (30, 12)}
-"""What the page promises: lines of Python and of YAML that are not blank."""
+"""What the page promises: lines of Python and of YAML that are neither blank nor a comment."""
+
+REPAIRS = (*PROGRAMS, "/usr/bin/sh", "/usr/bin/cp", "/usr/bin/sed")
+"""What the repair set needs in its images."""
 
 
 def blocks() -> dict[str, tuple[str, str]]:
@@ -44,7 +52,7 @@ def played(folder: Path, name: str, agent: str, n: int, *more: str) -> list[Epis
 @pytest.mark.parametrize("name", NAMES)
 def test_they_are_as_short_as_promised(name: str) -> None:
     for text, most in zip(blocks()[name], LINES[name], strict=True):
-        assert len([line for line in text.splitlines() if line.strip()]) <= most
+        assert lines_of(text) <= most
 
 
 def test_the_function_calling_set(folder: Path) -> None:
@@ -84,3 +92,33 @@ def test_the_repair_set_without_images(folder: Path) -> None:
     episodes = played(folder, "repair", "oracle", 4, *plain)
     assert [e.reward for e in episodes] == [1.0] * 4
     assert {e.reward for e in played(folder, "repair", "random", 4, *plain)} == {0.0}
+
+
+@pytest.mark.skipif(not copyable(REPAIRS), reason="no system programs to copy")
+def test_the_repair_set_has_an_image_and_files_per_task(
+    folder: Path, public_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTRL_CACHE", str(public_folder))
+    python, swe = (place_of(image_named(name)) for name in ("python", "swe"))
+    build_rootfs(python, REPAIRS, mine="python\n")
+    subprocess.run(["cp", "-al", python, swe], check=True)  # links: the second image costs nothing
+    (swe / "etc" / "mine").unlink()
+    (swe / "etc" / "mine").write_text("swe\n")
+    (folder / "repair" / "seen.py").write_text(SEEN)
+    looks = {"rewards.looks": {"use": "./seen.py:looks", "weight": 0}}
+    rollout(folder / "repair", 2, agent="oracle", overrides=looks, out=folder / "run", reporters=())
+    with RunDir.read(folder / "run") as run:
+        seen = {episode.task.id: (episode.reward, episode.notes["looks"]) for episode in run.episodes()}
+    assert seen == {
+        "add.py": (1.0, "python add.py was def add(a, b): return a - b"),
+        "last.py": (1.0, "swe last.py was def last(items): return items[0]"),
+    }
+
+
+SEEN = """
+from agentrl.rewards.declare import Scored
+
+async def looks(sandbox):
+    ran = await sandbox.exec("cat /etc/mine; echo *.py was; cat /tmp/before.py")
+    return Scored(0.0, " ".join(ran.text.split()))
+"""

@@ -1,15 +1,19 @@
-"""The page docs/policies.md, executed: a customer dialogue, whose user is a script in the model's place."""
+"""The page docs/policies.md, executed: a customer dialogue, whose user is a model behind an API, or a script."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentrl.store.run_dir import RunDir
 from agentrl.types.sample import training_samples
 from tests.command import agentrl
+from tests.docs import lines_of
+from tests.engines.http_server import serving
 from tests.engines.vllm_world import small_model
 
 PAGE = Path(__file__).parents[2] / "docs" / "policies.md"
@@ -49,11 +53,22 @@ SCRIPTED = [
 
 
 def test_the_dialogue_is_short() -> None:
-    assert sum(len(block(kind).splitlines()) for kind in ("yaml", "python")) <= 45
+    assert sum(lines_of(block(kind)) for kind in ("yaml", "python")) <= 45
 
 
-def test_the_dialogue_of_the_page_is_played(folder: Path) -> None:
-    agentrl("rollout", "recipe.yaml", "--agent", "clerk", "--n", "4", *SCRIPTED, cwd=folder)
+async def test_the_dialogue_of_the_page_is_played_with_a_model_as_the_user(folder: Path) -> None:
+    async def customer(path: str, body: Any) -> Any:
+        """The model of the page's API: it wants what its system message says, until something is cancelled."""
+        if body is None:
+            return {"data": []}
+        heard = [message["content"] for message in body["messages"]]
+        said = "Thanks ###STOP###" if "Your order is cancelled." in heard else f"I want to say: {heard[0][-70:]}"
+        return {"choices": [{"message": {"content": said}, "finish_reason": "stop"}]}
+
+    async with serving(customer) as url:
+        (folder / "recipe.yaml").write_text(block("yaml").replace("http://127.0.0.1:8000", url))
+        played = ("rollout", "recipe.yaml", "--agent", "clerk", "--n", "4", *SCRIPTED[:2])
+        await asyncio.to_thread(agentrl, *played, cwd=folder)
     assert "sound" in agentrl("check", "runs/shop-clerk", cwd=folder).stdout
     with RunDir.read(folder / "runs" / "shop-clerk") as run:
         episodes = list(run.episodes())

@@ -11,6 +11,7 @@ import pytest
 
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
+from tests.docs import lines_of
 from tests.engines.vllm_world import small_model
 
 PAGE = Path(__file__).parents[2] / "docs" / "programs.md"
@@ -38,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_recipe_is_short() -> None:
-    assert len(block("yaml").splitlines()) <= 15
+    assert lines_of(block("yaml")) <= 15
 
 
 def test_the_program_of_the_page_trains(folder: Path) -> None:

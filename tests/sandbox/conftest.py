@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import tempfile
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -69,11 +66,3 @@ def either(request: pytest.FixtureRequest) -> Backend:
     fixture = {"namespace": "backend", "docker": "docker_backend"}[request.param]
     made: Backend = request.getfixturevalue(fixture)
     return made
-
-
-@pytest.fixture
-def public_folder() -> Iterator[Path]:
-    """Unlike `tmp_path`, one that the sandbox's user may enter."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        yield Path(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _ctypes
 import asyncio
 import os
 import signal
@@ -26,6 +25,7 @@ from agentrl.types.sandbox import (
     SandboxStartFailed,
     SandboxUnavailable,
 )
+from tests.sandbox.rootfs import build_rootfs, copyable
 
 
 def processes_with(text: str) -> list[int]:
@@ -125,28 +125,7 @@ def test_a_bad_rootfs_is_refused(tmp_path: Path) -> None:
         backend.preflight(SandboxSpec(rootfs=str(tmp_path)))
 
 
-def build_rootfs(root: Path) -> None:
-    """The least that runs the toolbox: Python, bash and cat with their libraries."""
-    (root / "usr").mkdir()
-    (root / "etc").mkdir()
-    (root / "etc" / "mine").write_text("my own")
-    for name in ("bin", "lib", "lib64"):
-        (root / name).symlink_to(f"usr/{name}")
-    for program in (*SYSTEM_PROGRAMS, _ctypes.__file__):
-        ldd = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
-        for path in [program, *(word for word in ldd.split() if word.startswith("/"))]:
-            target = root / "usr" / path.lstrip("/").removeprefix("usr/")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(Path(path).read_bytes())
-            target.chmod(0o755)
-    library = f"/usr/lib/{Path('/usr/bin/python3').resolve().name}"
-    subprocess.run(["cp", "-r", library, str(root / "usr/lib")], check=True)
-
-
-SYSTEM_PROGRAMS = ("/usr/bin/python3", "/usr/bin/bash", "/usr/bin/cat")
-
-
-@pytest.mark.skipif(not all(map(os.path.exists, SYSTEM_PROGRAMS)), reason="no system Python to copy")
+@pytest.mark.skipif(not copyable(), reason="no system Python to copy")
 async def test_a_rootfs_of_ones_own(backend: NamespaceBackend, public_folder: Path) -> None:
     build_rootfs(public_folder)
     sandbox = await backend.create(SandboxSpec(rootfs=str(public_folder)))
