@@ -113,6 +113,11 @@ class PolicySettings(Section):
     script: str | None = Field(None, description="Name of a script (under `scripts`) that speaks.")
     sampling: SamplingSettings | None = Field(None, description="Its sampling parameters; default: the recipe's.")
 
+    @property
+    def launches_servers(self) -> bool:
+        """Whether opening the voice starts a server."""
+        return self.engine is not None and self.engine.use == "vllm" and not self.engine.urls
+
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         runs_weights = self.engine is not None and self.engine.use in ("torch", "vllm")

@@ -327,6 +327,10 @@ class Recipe(Section):
             )
         if self.policies and self.agent.is_program:
             raise misplaced("policies", "has no effect: a program opens no contexts", None, "remove the section")
+        for name, policy in self.policies.items():
+            if self.scale.rollout_workers and policy.launches_servers:
+                why, remedy = "every rollout worker would start a server of its own", "start one, and name it in 'urls'"
+                raise misplaced(f"policies.{name}.engine", why, "vllm", remedy)
         voice = self.agent.talks_with
         if voice is not None and voice not in (*self.policies, POLICY):
             message = f"talks with the voice {voice!r}, and 'policies' has {[*self.policies] or 'none'}"

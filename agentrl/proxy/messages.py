@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 from collections.abc import Sequence
 from typing import Any
 
 from agentrl.chat.formats.parser import Parser, Reply, read_json
 from agentrl.types.errors import AgentRLError
 from agentrl.types.parts.content import Content, Part, TakeImage, checked, joined, text_of
+from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Message
 
 
@@ -111,17 +111,21 @@ def key_of(messages: Sequence[dict[str, Any]]) -> str:
     return json.dumps([_essence(message) for message in messages], sort_keys=True)
 
 
-def to_openai(reply: Reply, said: str) -> dict[str, Any]:
-    """Converts a sampled reply to a message of the API. Calls that cannot be parsed stay in the text."""
+def to_openai(reply: Reply, said: str, seed: int) -> dict[str, Any]:
+    """Converts a sampled reply to a message of the API. Calls that cannot be parsed stay in the text.
+
+    Args:
+        seed: of the reply. Templates may write the ids of calls into prompts: equal seeds give equal ids.
+    """
     if not reply.calls or reply.errors:
         return {"role": "assistant", "content": said}
     calls = [
         {
-            "id": f"call_{secrets.token_hex(8)}",
+            "id": f"call_{derive_seed(seed, index):016x}",
             "type": "function",
             "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
         }
-        for call in reply.calls
+        for index, call in enumerate(reply.calls)
     ]
     return {"role": "assistant", "content": reply.text or None, "tool_calls": calls}
 

@@ -156,15 +156,8 @@ class Recorder:
         if len(tokens) >= self.context.engine.max_context:
             raise ContextOverflow(f"{len(tokens)} tokens, the engine takes {self.context.engine.max_context}")
         self._asked += 1
-        limit = body.get("max_tokens") or self.context.sampling.max_tokens
-        stops: list[str] = body.get("stop") or []
-        sampling = msgspec.structs.replace(
-            self.context.sampling,
-            max_tokens=min(int(limit), self.context.sampling.max_tokens),
-            stop_token_ids=tuple(renderer.stop_token_ids),
-            stop=tuple(dict.fromkeys([*stops, *self.context.sampling.stop, *parser.stops()])),
-            seed=derive_seed(self.context.seed, self.name, self._asked),
-        )
+        seed, stops = derive_seed(self.context.seed, self.name, self._asked), body.get("stop") or []
+        sampling = self._sampling(body.get("max_tokens"), stops, renderer, seed)
         started = time.perf_counter()
         self.busy += 1
         try:
@@ -180,7 +173,7 @@ class Recorder:
         names = [tool["function"]["name"] for tool in tools]
         text, reply = renderer.read(tokens, completion.token_ids, names)
         told, stop = before_stop(text, stops)
-        message = to_openai(reply if stop is None else renderer.meaning(tokens, told, names), told)
+        message = to_openai(reply if stop is None else renderer.meaning(tokens, told, names), told, seed)
         self._note_branch(parent, tokens, edited=edited)
         self._add(parent, rendered, completion, text, seconds)
         turn = len(self.turns) - 1
@@ -189,6 +182,17 @@ class Recorder:
             self._tips[given + key_of([*messages, echo])] = turn
         finish = "tool_calls" if "tool_calls" in message else completion.finish if stop is None else "stop"
         return ChatReply(turn, message, finish, len(tokens), len(completion.token_ids), stop)
+
+    def _sampling(self, limit: int | None, stops: list[str], renderer: Renderer, seed: int) -> Sampling:
+        """The recipe's, with what a request may set."""
+        own = self.context.sampling
+        return msgspec.structs.replace(
+            own,
+            max_tokens=min(limit or own.max_tokens, own.max_tokens),
+            stop_token_ids=tuple(renderer.stop_token_ids),
+            stop=tuple(dict.fromkeys([*stops, *own.stop, *renderer.parser.stops()])),
+            seed=seed,
+        )
 
     def episode(
         self,
