@@ -53,6 +53,7 @@ class Renderer:
         tools: definitions (`{"type": "function", "function": {...}}`). Empty: no tool is described.
         describe: whether prompts describe tools, those of `for_tools` too.
         history: what earlier turns look like in later prompts: `as_sampled`, or `as_template` renders them.
+        last_images: how many images prompts show, beside those of the task; None: all.
 
     Attributes:
         stop_token_ids: tokens that end an assistant turn; the one that the template writes comes first.
@@ -70,8 +71,9 @@ class Renderer:
         *,
         describe: bool = True,
         history: History = "as_sampled",
+        last_images: int | None = None,
     ) -> None:
-        self.tokenizer, self.parser, self.history = tokenizer, parser, history
+        self.tokenizer, self.parser, self.history, self.last_images = tokenizer, parser, history, last_images
         self.processor: Processor | None = getattr(tokenizer, "processor", None)
         self.describe, self.tools = describe, list(tools) if describe else []
         self._by_tools: dict[str, Renderer] = {}

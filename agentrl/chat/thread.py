@@ -1,7 +1,7 @@
 """A thread: the tokens of one conversation in a trajectory.
 
 Sessions and demonstrations make their prompts here. A prompt extends the last reply by what was said since; where it
-cannot (the context was rewritten, the tools changed), it starts a branch.
+cannot (the context was rewritten, the tools changed, an image is no longer shown), it starts a branch.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from agentrl.chat.last_images import LastImages
 from agentrl.chat.renderer import Renderer
 from agentrl.types.engine import Completion
 from agentrl.types.task import Message
@@ -23,26 +24,33 @@ class Prompt(NamedTuple):
         tokens: all of it.
         branched_at: where it starts a branch: the number of tokens that it has in common with what was before.
         drift: why it does, where nobody asked for it.
+        hides: whether it does because an image is no longer shown.
     """
 
     node: int
     tokens: list[int]
     branched_at: int | None
     drift: Literal["template", "retokenisation"] | None = None
+    hides: bool = False
 
 
 class Thread:
     """One conversation: its messages, and the nodes of its prompts and replies.
 
+    Args:
+        images: which images prompts show; None: all.
+
     Attributes:
-        messages: all of them, replies included.
+        messages: all of them, replies included, as the next prompt shows them.
     """
 
-    def __init__(self, trajectory: Trajectory) -> None:
-        self.trajectory = trajectory
+    def __init__(self, trajectory: Trajectory, images: LastImages | None = None) -> None:
+        self.trajectory, self._images = trajectory, images
         self.messages: list[Message] = []
-        self._last = self._base = ROOT  # The node of the last reply; the one that the next prompt extends.
-        self._unread: list[Message] = []  # What no prompt holds yet: after the base, or everything.
+        self._last = ROOT  # The node of the last reply.
+        self._replies: list[tuple[int, int]] = []  # Those that prompts extend: message and node, since the last start.
+        self._read = 0  # How many messages some prompt holds.
+        self._hides = False  # Whether one of these shows fewer images than it did.
         self._opened: dict[int, str] = {}  # The mark of a thought that the prompt of a reply opened, by message.
 
     def restart(self, messages: Sequence[Message] | None = None) -> None:
@@ -50,17 +58,20 @@ class Thread:
         if messages is not None:
             self.messages[:] = map(dict, messages)
             self._opened = {}
-        self._base, self._unread = ROOT, list(self.messages)
+        self._replies, self._read, self._hides = [], 0, False
+        self._hide()
 
     def add(self, messages: Sequence[Message]) -> None:
         """Messages after the last reply. They are rendered for the next prompt: what nobody reads is not recorded."""
         self.messages.extend(map(dict, messages))
-        self._unread.extend(messages)
+        self._hide()
 
     def length(self, renderer: Renderer) -> int:
         """How many tokens the next prompt has. Nothing is recorded."""
         if self._renders(renderer):
             return len(renderer.start(self._shown()))
+        if self._hides:
+            return len(self._retold(renderer))
         base = 0 if self._base == ROOT else len(self.trajectory.tokens(self._base))
         return base + len(self._new(renderer))
 
@@ -68,12 +79,27 @@ class Thread:
         """The prompt of the next reply."""
         if self._renders(renderer):
             return self._rendered(renderer)
+        if self._hides:
+            return self._shortened(renderer)
         new = self._new(renderer)
         if self._base == ROOT:
             shared = None if self._last == ROOT else self.trajectory.shared_prefix(self._last, new)
             return Prompt(self.trajectory.append_whole(self._last, new), new, shared)
         at = self.trajectory.append_rendered(self._base, new) if new else self._base
         return Prompt(at, self.trajectory.tokens(at), None)
+
+    @property
+    def _base(self) -> int:
+        """The node that the next prompt extends."""
+        return self._replies[-1][1] if self._replies else ROOT
+
+    def _hide(self) -> None:
+        """Lines in the place of images that are no longer shown."""
+        if self._images is not None:
+            hidden = self._images.hide(self.messages)
+            for at, message in hidden.items():
+                self.messages[at] = message
+            self._hides |= min(hidden, default=self._read) < self._read
 
     def _renders(self, renderer: Renderer) -> bool:
         """Whether the template renders replies that are there already."""
@@ -90,6 +116,22 @@ class Thread:
         same = decode(tokens).startswith(decode(before))
         return Prompt(node, tokens, shared, "retokenisation" if same else "template")
 
+    def _shortened(self, renderer: Renderer) -> Prompt:
+        """A prompt that shows fewer images than the one before."""
+        tokens = self._retold(renderer)
+        shared = self.trajectory.shared_prefix(self._last, tokens)
+        return Prompt(self.trajectory.append_whole(self._last, tokens), tokens, shared, hides=True)
+
+    def _retold(self, renderer: Renderer) -> list[int]:
+        """The whole conversation with its messages as they are now. The replies keep the tokens that were sampled."""
+        at = self._replies[0][0]
+        tokens = [*renderer.start(self._shown()[:at])]
+        for (at, node), (end, _) in zip(self._replies, [*self._replies[1:], (len(self.messages), ROOT)], strict=True):
+            tokens += self.trajectory.nodes[node].token_ids
+            if after := self.messages[at + 1 : end]:
+                tokens += renderer.extend(self.trajectory.nodes[node].token_ids, after)
+        return tokens
+
     def _shown(self) -> list[Message]:
         """The messages with the thoughts that prompts opened."""
         return [
@@ -101,8 +143,8 @@ class Thread:
         """What the next prompt adds to the base."""
         if self._base == ROOT:
             return renderer.start(self._shown())
-        sampled = self.trajectory.nodes[self._base].token_ids
-        return renderer.extend(sampled, self._unread) if self._unread else []
+        sampled, unread = self.trajectory.nodes[self._base].token_ids, self.messages[self._read :]
+        return renderer.extend(sampled, unread) if unread else []
 
     def adopt(self, reply: int, text: str, opened: str = "") -> None:
         """Goes on from a reply that is in the trajectory already, whatever prompt it answered.
@@ -112,9 +154,10 @@ class Thread:
         """
         if opened:
             self._opened[len(self.messages)] = opened
-        self._last = self._base = reply
-        self._unread = []
+        self._last, self._hides = reply, False
+        self._replies.append((len(self.messages), reply))
         self.messages.append({"role": "assistant", "content": text})
+        self._read = len(self.messages)
 
     def reply(
         self, prompt: Prompt, completion: Completion, text: str, *, opened: str = "", trained: bool = True

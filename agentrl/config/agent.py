@@ -20,6 +20,12 @@ class FormatSettings(PlugIn):
     )
 
 
+class LastImages(Section):
+    """The value `{last_images: N}` of the key `agent.history`."""
+
+    last_images: int = Field(gt=0, description="How many images the next prompt shows, beside those of the task.")
+
+
 PROGRAM = "program"
 """The agent that is a program."""
 
@@ -43,12 +49,17 @@ class AgentSettings(WithPlugIn):
         True, description="Describe the tools in the prompt; false for a model that knows them from demonstrations."
     )
     format: FormatSettings = Field(default_factory=FormatSettings, description="How tool calls are written.")
-    history: Literal["as_sampled", "as_template"] = Field(
+    history: Literal["as_sampled", "as_template"] | LastImages = Field(
         "as_sampled",
         description="What earlier turns look like in the next prompt. as_sampled: their own tokens. as_template: each "
         "prompt is rendered whole by the chat template, which may drop earlier thoughts; a branch starts where the "
-        "tokens differ.",
+        "tokens differ. {last_images: N}: as_sampled, and only the last N images are shown.",
     )
+
+    @property
+    def last_images(self) -> int | None:
+        """How many images prompts show, beside those of the task; None: all."""
+        return self.history.last_images if isinstance(self.history, LastImages) else None
 
     @property
     def is_program(self) -> bool:

@@ -83,7 +83,14 @@ class Parts:
         definitions = self.definitions or ([TOOL] if self.tools.late or self.own_tools else [])
         parser = parser_for(self.recipe.agent.format, tokenizer, definitions, self.recipe.base)
         agent = self.recipe.agent
-        renderer = Renderer(tokenizer, parser, definitions, describe=agent.describe_tools, history=agent.history)
+        renderer = Renderer(
+            tokenizer,
+            parser,
+            definitions,
+            describe=agent.describe_tools,
+            history="as_template" if agent.history == "as_template" else "as_sampled",
+            last_images=agent.last_images,
+        )
         check(renderer)
         renderer.check_stops(self.recipe.sampling.stop)
         for note in renderer.notes:

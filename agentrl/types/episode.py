@@ -166,14 +166,15 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         reason: `rewrite`: the agent replaced the context, `summary`: by a summary of it; `tools`: the tools changed,
-            which the prompt describes. Of agent programs: `edit`: the history is not the one that was recorded; `fork`:
-            it goes on from an earlier reply than the newest, or from none.
+            which the prompt describes; `images`: an image is no longer shown (`agent.history`). Of agent programs:
+            `edit`: the history is not the one that was recorded; `fork`: it goes on from an earlier reply than the
+            newest, or from none.
         at_token: number of tokens that stayed the same.
         messages: the new context, where the agent replaced it.
     """
 
     turn: int
-    reason: Literal["rewrite", "summary", "tools", "edit", "fork"]
+    reason: Literal["rewrite", "summary", "tools", "images", "edit", "fork"]
     at_token: int
     messages: list[Message] | None = None
 

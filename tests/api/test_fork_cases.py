@@ -46,6 +46,13 @@ class Saved(Counter, Environment):
     def restore(self, state):
         self.count = state
 
+class Shown(Saved):
+    @tool
+    async def add(self) -> ToolResult:
+        "Count on."
+        self.count += 1
+        return ToolResult("Now:", done=self.count >= 6, images=[SCREENS[self.count]])
+
 class Grows(Saved):
     def tools(self):
         return [self.add] if self.count < 1 else [self.add, self.leap]
@@ -116,9 +123,12 @@ scripts: {slow: ./task.py:slow, chatty: ./task.py:chatty}
 """
 
 
+SCREENS = [png(colour=(k, 0, 0)) for k in range(7)]
+
+
 def play(tmp_path: Path, tool: str, agent: str = "tool_agent", script: str = "slow", tasks: str = "counts") -> Run:
-    (tmp_path / "task.py").write_text(CODE.replace("PICTURE", repr(png(8, 6))))
-    use = agent if agent == "tool_agent" else f"./task.py:{agent}"
+    (tmp_path / "task.py").write_text(CODE.replace("PICTURE", repr(png(8, 6))) + f"\nSCREENS = {SCREENS!r}\n")
+    use = agent if agent.startswith("tool_agent") else f"./task.py:{agent}"
     (tmp_path / "recipe.yaml").write_text(RECIPE % (tasks, tool, use))
     return rollout(tmp_path, 1, agent=script, out=tmp_path / "run", reporters=())
 
@@ -193,3 +203,18 @@ def test_a_playback_that_fails_is_not_scored_and_whole(tmp_path: Path, change: s
         require_whole(made.path)
     report = check(out)
     assert report.ok, report.as_text()
+
+
+def test_a_fork_shows_the_last_images_alone(tmp_path: Path) -> None:
+    run = play(tmp_path, "Shown", "tool_agent, history: {last_images: 2}", tasks="pictures")
+    (parent,) = run.whole_episodes()
+    assert [branch.turn for branch in parent.branches] == [3, 4, 5]
+    for turn in (2, 4):
+        _, child = forked(run, turn, f"forks-{turn}")
+        assert (child.branches, child.taken) == (parent.branches, turn)
+        assert list(map(prompt(child), child.turns)) == list(map(prompt(parent), parent.turns))
+
+
+def prompt(episode: Episode) -> Any:
+    """The tokens before a turn of the episode."""
+    return lambda turn: [token for node in episode.path(turn.node)[:-1] for token in episode.nodes[node].token_ids]

@@ -100,6 +100,16 @@ async def test_images_of_results_go_behind_all_results_where_tools_are_native(sc
     assert "data:image" not in json.dumps([episode.prompt, episode.task.instruction])
 
 
+async def test_an_api_is_shown_the_last_images_alone(screen: Path) -> None:
+    api = Eyes()
+    path = await played(screen, api, "agent.history={last_images: 1}")
+    opening, _, *results, shown = api.asked[-1]
+    assert opening == {"role": "user", "content": [text("What is it?"), image(RED)]}  # of the task: it stays
+    assert [result["content"] for result in results] == ["Now:\n[an image, no longer shown]", "Now:[an image, below]"]
+    assert shown == {"role": "user", "content": [text("Images of the result of look:\n"), image(BLUE)]}
+    assert check(path).ok
+
+
 async def test_images_stand_where_they_are_where_tools_are_text(screen: Path) -> None:
     api = Eyes()
     await played(screen, api, "engine.native_tools=false")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from agentrl.chat.formats.parser import Reply
+from agentrl.chat.last_images import LastImages
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.thread import Prompt, Thread
 from agentrl.config.limits import Limits
@@ -72,7 +73,9 @@ class Conversation:
         self.outcome: EpisodeEnd | None = None
         self._voice = voice
         # Another voice has tokens of its own, which the trajectory of the policy does not take.
-        self._thread = Thread(recording.trajectory if voice is None else Trajectory())
+        count = offer.renderer.last_images
+        images = None if count is None else LastImages.of(count, recording.task.instruction)
+        self._thread = Thread(recording.trajectory if voice is None else Trajectory(), images)
         self._branch = Branch(turn=0, reason="tools", at_token=0)  # Why the next prompt starts one, if it does.
         self._under_way = ""
         recording.join(name, self)
@@ -486,6 +489,8 @@ def _fork(prompt: Prompt, branch: Branch) -> Branch | Drift | None:
     """What the record notes of a prompt. `branch`: why it starts one, if that was meant."""
     if prompt.branched_at is None:
         return None
+    if prompt.hides:
+        return Branch(turn=0, reason="images", at_token=prompt.branched_at)
     if prompt.drift is not None:
         return Drift(turn=0, kind=prompt.drift, at_token=prompt.branched_at)
     return msgspec.structs.replace(branch, at_token=prompt.branched_at)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from agentrl.chat.last_images import LastImages
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.thread import Thread
 from agentrl.types.engine import Completion
@@ -48,6 +49,7 @@ class Conversation:
 
     Attributes:
         id, group_id: ids of the sample's episode and group.
+        instruction: of the task; its images are always shown.
         place: the origin, for error messages.
         tools: definitions of the first reply's tools; None: the renderer's.
     """
@@ -58,11 +60,20 @@ class Conversation:
     turns: Sequence[Said]
     place: str = ""
     tools: Sequence[dict[str, Any]] | None = None
+    instruction: Sequence[Message] = ()
 
     @classmethod
     def of(cls, episode: Episode) -> Conversation:
         """The conversations of an episode, as one: turns of other contexts have openings of their own."""
-        return cls(episode.id, episode.group_id, episode.prompt, _said(episode), f"episode {episode.id}", episode.tools)
+        return cls(
+            id=episode.id,
+            group_id=episode.group_id,
+            opening=episode.prompt,
+            turns=_said(episode),
+            place=f"episode {episode.id}",
+            tools=episode.tools,
+            instruction=episode.task.instruction,
+        )
 
     def texts(self) -> Iterator[str]:
         """The text of each message, to train a tokenizer."""
@@ -80,10 +91,12 @@ class Conversation:
         """
         trajectory, turns = Trajectory(), dict[int, int]()
         threads: dict[str, _Told] = {}
+        count = renderer.last_images
+        images = None if count is None else LastImages.of(count, self.instruction)
         for index, turn in enumerate(self.turns):
             if turn.context not in threads:
                 first = replace(turn, opening=turn.opening or self.opening, tools=turn.tools or self.tools)
-                threads[turn.context] = _Told(Thread(trajectory), renderer)
+                threads[turn.context] = _Told(Thread(trajectory, images), renderer)
                 turns[threads[turn.context].tell(first)] = index
             else:
                 turns[threads[turn.context].tell(turn)] = index
