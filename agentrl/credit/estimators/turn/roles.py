@@ -160,6 +160,7 @@ def _own_total(table: CreditTable, part: Ints) -> Floats:
 
 def _own_returns(table: CreditTable, gamma: float) -> Floats:
     """Reward-to-go of every turn, without the rewards of other roles [n_turns]."""
+    assert table.role is not None
     value = replace(table, reward=np.zeros(table.n_turns)).returns(gamma)
     for role in np.unique(table.role):
         mine = table.role == role
