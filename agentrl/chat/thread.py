@@ -53,6 +53,11 @@ class Thread:
         self._hides = False  # Whether one of these shows fewer images than it did.
         self._opened: dict[int, str] = {}  # The mark of a thought that the prompt of a reply opened, by message.
 
+    @property
+    def restarted(self) -> bool:
+        """Whether the next prompt is rendered whole although there are replies."""
+        return self._base == ROOT and self._last != ROOT
+
     def restart(self, messages: Sequence[Message] | None = None) -> None:
         """The next prompt is rendered whole: `messages` in place of what was there, or the same under other tools."""
         if messages is not None:

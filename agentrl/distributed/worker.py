@@ -76,11 +76,12 @@ class Played(msgspec.Struct, frozen=True):
     """A finished episode, with its blobs and failures, which the driver stores.
 
     Attributes:
+        tree: its forks, and at the end the episode.
         blobs: long outputs.
         failures: records of its failed attempts, for `failures.jsonl`.
     """
 
-    episode: Episode
+    tree: list[Episode]
     blobs: list[bytes]
     failures: list[dict[str, Any]]
 
@@ -145,8 +146,8 @@ class RolloutWorker:
             # The worker does not know the next episodes (probably its group): it keeps the pool full.
             self._backend.prefetch([wanted] * self._backend.ahead)
         own = replace(context, put_blob=put_blob, get_blob=blobs.__getitem__, on_failure=failures.append)
-        episode = await LocalPlayer(own).play(spec)
-        return Played(episode, list(blobs.values()), failures)
+        tree = await LocalPlayer(own).play(spec)
+        return Played(list(tree), list(blobs.values()), failures)
 
     async def close(self) -> None:
         """Closes engines and sandboxes."""

@@ -109,8 +109,8 @@ class WorkerPool:
         """A player for episodes that share `context`."""
         return PooledPlayer(self, context)
 
-    async def play(self, context: RolloutContext, spec: EpisodeSpec) -> Episode:
-        """Runs one episode on the least busy worker.
+    async def play(self, context: RolloutContext, spec: EpisodeSpec) -> Sequence[Episode]:
+        """Runs one episode, and its forks, on the least busy worker.
 
         If that worker dies, the episode restarts on another one; in its last attempt it has a worker to itself. After
         `limits.retries` + 1 deaths the episode has the status `infra_error`.
@@ -125,7 +125,7 @@ class WorkerPool:
             worker.playing += 1
             context.on_stage(spec.id, worker.name)
             try:
-                async with asyncio.timeout(longest_episode(context.limits)):
+                async with asyncio.timeout(longest_episode(context.limits) * (1 + context.make_agent().forks)):
                     played = await self._play(worker, context, spec)
             except (WorkerDied, TimeoutError) as error:
                 silent = isinstance(error, TimeoutError)
@@ -146,13 +146,14 @@ class WorkerPool:
             if context.put_blob is not None:
                 for blob in played.blobs:
                     context.put_blob(blob)
-            return msgspec.structs.replace(played.episode, attempt=played.episode.attempt + deaths)
-        return Episode(
+            return [msgspec.structs.replace(each, attempt=each.attempt + deaths) for each in played.tree]
+        failed = Episode(
             id=spec.id, group_id=spec.group_id, task=spec.task, iteration=spec.iteration, split=spec.split,
             attempt=deaths, status="infra_error", prompt=[], nodes=[], turns=[], error=failure,
             temperature=context.sampling.temperature, trainable=context.engine.trainable,
             created_at=time.time(),
         )  # fmt: skip
+        return [failed]
 
     async def _play(self, worker: _Worker, context: RolloutContext, spec: EpisodeSpec) -> Played:
         handle = await asyncio.shield(worker.handle)
@@ -306,7 +307,7 @@ class PooledPlayer:
         """Checks the specs (see `check_expected`)."""
         check_expected(self._context, items)
 
-    async def play(self, item: EpisodeSpec) -> Episode:
+    async def play(self, item: EpisodeSpec) -> Sequence[Episode]:
         """Runs one episode. Raises the errors of `WorkerPool.play`."""
         return await self._pool.play(self._context, item)
 

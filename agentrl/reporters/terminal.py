@@ -81,7 +81,7 @@ class Terminal(Reporter):
 
     def episode(self, episode: Episode) -> None:
         self._stage_of.pop(episode.id, None)
-        self.done += 1
+        self.done += not episode.forked
         self._statuses[episode.status] += 1
         self._turns += len(episode.turns)
         if episode.scored and episode.reward is not None:
@@ -110,7 +110,7 @@ class Terminal(Reporter):
         if self._statuses:
             reward = f"{self._reward_sum / self._scored:.3f}" if self._scored else "none"
             counts = " ".join(f"{name}={count}" for name, count in self._statuses.most_common())
-            parts += [f"reward {reward}", f"turns {self._turns / self.done:.1f}", counts]
+            parts += [f"reward {reward}", f"turns {self._turns / self._statuses.total():.1f}", counts]
         return "  ".join([*parts, self._numbers]).rstrip()
 
     def render(self) -> RenderableType:

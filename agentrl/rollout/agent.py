@@ -17,7 +17,12 @@ class Agent(ABC):
 
     A subclass implements `run`: it calls `session.generate()` and `session.run_tools(reply)` until
     `session.outcome` is set. Exceptions are handled by the runner (the failure table): an agent needs no `try`.
+
+    Attributes:
+        forks: how often it calls `session.fork()` in an episode, at most.
     """
+
+    forks: int = 0
 
     @abstractmethod
     async def run(self, session: Session) -> None:
@@ -73,6 +78,7 @@ AGENTS: Registry[type[Agent]] = Registry(
         "tool_agent": "agentrl.rollout.agent:ToolAgent",
         "compacting_agent": "agentrl.rollout.agents.compacting:CompactingAgent",
         "delegating_agent": "agentrl.rollout.agents.delegating:DelegatingAgent",
+        "tree_agent": "agentrl.rollout.agents.tree:TreeAgent",
         "program": "agentrl.rollout.programs.agent:ProgramAgent",
         "dialogue": "agentrl.rollout.voices.dialogue:DialogueAgent",
     },

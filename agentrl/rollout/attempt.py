@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -16,9 +17,10 @@ from agentrl.rollout.agent import Agent
 from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.conversation.recording import EpisodeEnd, Keyed
 from agentrl.rollout.conversation.resumption import Resumption, savers
+from agentrl.rollout.faults.clock import Clock
 from agentrl.rollout.faults.failures import TookTooLong, Verdict, check_answers, describe, verdict, within
 from agentrl.rollout.information_gain import AnswerScorer
-from agentrl.rollout.session import Session
+from agentrl.rollout.session import Forkable, Session
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.store.codec import must_be_storable
 from agentrl.store.index import with_images
@@ -38,20 +40,24 @@ from agentrl.types.sandbox import (
     SandboxUnavailable,
 )
 from agentrl.types.seeds import derive_seed
-from agentrl.types.task import Task
+from agentrl.types.task import Message, Task
 
 
 class Attempt:
-    """One attempt at an episode: sandbox, tools, agent, rewards, in that order."""
+    """One attempt at an episode: sandbox, tools, agent, rewards, in that order.
+
+    Attributes:
+        most_forks: how often its agent forks it.
+    """
 
     def __init__(self, context: RolloutContext, spec: EpisodeSpec, number: int) -> None:
         self.context, self.spec, self.number = context, spec, number
+        self.clock, self.most_forks = Clock(), 0
         self.task = spec.task
         self.images: Images | None = None
         self.session: Session | None = None
         self.sandbox: Sandbox | None = None
         self.box: ToolBox | None = None
-        self.voices = context.voices
         self.info: dict[str, Any] = {}
         self.opened: list[Tool] = []
         self.stage, self.stop = "start", ""
@@ -84,24 +90,39 @@ class Attempt:
         return Verdict("done", retry=False)
 
     async def run(self) -> None:
+        """The agent drives the episode."""
+        agent = self.context.make_agent()
+        self.most_forks = agent.forks
+        session, shown = await self.open(agent.tools(), agent)
+        self.enter("agent")
+        session.begin(agent.opening(session, self.context.system), shown)
+        session.begin_engine()
+        async with self.driven(session):
+            await agent.run(session)
+            if session.recording.resumes is not None:
+                session.recording.resumes.check_reached(session.turns)
+
+    async def open(self, own: Sequence[Tool] = (), agent: Agent | None = None) -> tuple[Session, list[Message]]:
+        """Opens sandbox and tools; the session, and what the environments open with.
+
+        Args:
+            own: tools of the agent.
+        """
         context, limits = self.context, self.context.limits
         images = Images(context.engine, limits, context.put_blob, context.get_blob)
         self.images = images
         self.task = self.spec.task.with_images(images.take)
         task = self.task.copied()  # the group's other episodes have the same task, and so has the record
-        agent = context.make_agent()
-        self.box = box = context.tools.box(task, agent.tools())
+        self.box = box = context.tools.box(task, own)
         if context.backend is not None and (spec := context.sandbox_of(task)) is not None:
-            self._enter("sandbox")
+            self.enter("sandbox")
             self.sandbox = await self._start(context.backend, spec, self.spec.id)
-        self._enter("open")
+        self.enter("open")
         async with within(limits.open_s, "opening the tools", "limits.open_s", self.sandbox):
             for tool in box.instances:
                 self.opened.append(tool)
                 await called(tool, tool.open, task, self.sandbox)
             shown = await openings(box.environments, images.take)
-        at = self.spec.iteration if self.spec.split == "eval" else None  # training may have gone on meanwhile
-        self.voices = await context.voices.bound(self.spec.group_id, at)
         prefix = self.spec.resumes
         resumes = None if prefix is None else Resumption(prefix, box.instances, self.sandbox, box.changes)
         self.session = session = Session(
@@ -111,18 +132,24 @@ class Attempt:
             max_turns=self.spec.max_turns or context.max_turns,
             put_blob=context.put_blob, images=images, reserve=self._reserve,
             keyed=_keyed(agent, box.instances) if context.keyed else (),
-            saves=savers(box.instances), resumes=resumes, voices=self.voices,
+            saves=savers(box.instances), resumes=resumes, voices=context.voices, forks=self.forkable,
         )  # fmt: skip
-        self._enter("agent")
-        session.begin(agent.opening(session, context.system), shown)
-        session.begin_engine()
+        return session, shown
+
+    @property
+    def forkable(self) -> Forkable | None:
+        """What forks the session; None: nothing does."""
+        return None
+
+    @asynccontextmanager
+    async def driven(self, session: Session) -> AsyncIterator[None]:
+        """Who drives the session has until the wall."""
+        resumes = session.recording.resumes
         try:
-            async with asyncio.timeout(limits.episode_s) as wall:
-                await agent.run(session)
-                if resumes is not None:
-                    resumes.check_reached(session.turns)
+            async with asyncio.timeout(self.context.limits.episode_s) as self.clock.wall:
+                yield
         except TimeoutError:
-            if not wall.expired():
+            if not self.clock.expired:
                 raise
             await check_answers(self.sandbox)
             if resumes is not None and not resumes.reached:
@@ -132,6 +159,7 @@ class Attempt:
             session.outcome = EpisodeEnd("wall")
             self.stop = "wall"
         finally:
+            self.clock.wall = None
             await session.recording.settle()
 
     def judge(self, error: BaseException) -> Verdict:
@@ -149,7 +177,7 @@ class Attempt:
         """Information gain and rewards; the sandbox is still alive for verifiers that look into it."""
         await self._score_gold()
         self._end_session()
-        self._enter("score")
+        self.enter("score")
         box = self.box
         assert box is not None
         self.info = info_of(box.environments)
@@ -179,7 +207,7 @@ class Attempt:
         scorer, session, context = self._scorer(), self.session, self.context
         if scorer is None or session is None or not session.recording.turns:
             return
-        self._enter("information_gain")
+        self.enter("information_gain")
         async with asyncio.timeout(context.limits.generate_s):
             record = session.recording
             record.turns = await scorer.score(
@@ -190,8 +218,6 @@ class Attempt:
         if self.session is not None and not self._session_ended:
             self._session_ended = True
             self.close_errors += [describe(error, "close") for error in self.session.recording.end()]
-        self.voices.release()
-        self.voices = self.context.voices
 
     async def _start(self, backend: Backend, spec: SandboxSpec, label: str) -> Sandbox:
         try:
@@ -210,7 +236,7 @@ class Attempt:
     async def close(self) -> None:
         """Frees tools and sandbox; a failure here cannot change what the episode was."""
         self._end_session()
-        self._enter("close")
+        self.enter("close")
         # Only those that do something: after a Ctrl-C nothing waits for a thread of a tool without need.
         owned = [tool for tool in reversed(self.opened) if type(tool).close is not Tool.close]
         closers: list[Coroutine[Any, Any, Any]] = [called(tool, tool.close) for tool in owned]
@@ -224,7 +250,7 @@ class Attempt:
                 if asked_to_stop(error):
                     raise
                 self.close_errors.append(describe(error, "close"))
-        self._enter("end")
+        self.enter("end")
 
     def record(self, judged: Verdict) -> tuple[Episode, Verdict]:
         """The episode as it is stored, and its verdict. One that cannot be stored is a `user_error`, and no more."""
@@ -269,7 +295,7 @@ class Attempt:
         episode = with_images(episode, self.images.taken if self.images is not None else {})
         return self.scored.onto(episode) if self.scored is not None and self.error is None else episode
 
-    def _enter(self, stage: str) -> None:
+    def enter(self, stage: str) -> None:
         now = time.perf_counter()
         if self.stage != "start":
             self.timings[self.stage] = self.timings.get(self.stage, 0.0) + now - self._since
@@ -277,7 +303,7 @@ class Attempt:
         self.context.on_stage(self.spec.id, stage)
 
 
-def _keyed(agent: Agent, tools: Sequence[Tool]) -> list[Keyed]:
-    """Those that may know the state of the episode."""
+def _keyed(agent: Agent | None, tools: Sequence[Tool]) -> list[Keyed]:
+    """Those that may know the state of the episode. A fork has no agent of its own."""
     knows = [tool for tool in tools if type(tool).state_key is not Tool.state_key]
-    return [*([agent] if type(agent).state_key is not Agent.state_key else []), *knows]
+    return [*([agent] if agent and type(agent).state_key is not Agent.state_key else []), *knows]

@@ -135,7 +135,9 @@ class Parts:
         backend.preflight(settings.spec)
         if not settings.pool:
             return backend
-        most = self.recipe.concurrency * (1 + self.rewards.fresh_sandboxes) + settings.pool
+        # An episode holds its own, and one for each of its forks: waiting for those must not block it.
+        forks = 0 if self.own_tools else self.make_agent().forks
+        most = self.recipe.concurrency * (1 + forks) * (1 + self.rewards.fresh_sandboxes) + settings.pool
         return Pool(backend, ahead=settings.pool, cap=most)
 
     def context(
@@ -251,6 +253,8 @@ def build(recipe: Recipe, *, own_tools: bool = False) -> Parts:
         own_tools=own_tools or recipe.agent.is_program,
     )
     _check_env(rewards, tools)
+    if not parts.own_tools:
+        _check_forks(parts)
     for name in recipe.scripts:
         parts.script(name)
     if recipe.agent.format.use != AUTO:
@@ -279,6 +283,31 @@ def _check_env(rewards: RewardSet, tools: ToolSet) -> None:
             f"reward {asks.name!r} takes 'env', and no tool of the recipe is an Environment",
             place=f"rewards.{asks.name}",
             remedy="derive the tool from agentrl.Environment, or take 'tools'",
+        )
+
+
+def _check_forks(parts: Parts) -> None:
+    """Checks that an agent that forks its episodes can do so.
+
+    Raises:
+        RecipeError: a tool cannot be forked, or the agent brings tools of its own.
+    """
+    agent = parts.make_agent()
+    if not agent.forks:
+        return
+    name = type(agent).__name__
+    for index, each in enumerate(parts.make_tools()):
+        if not each.forkable:
+            raise RecipeError(
+                f"{name} forks its episodes, and {type(each).__name__} cannot be forked (forkable = False)",
+                place=f"tools.{index}",
+                remedy="leave the tool out, or choose another agent",
+            )
+    if own := agent.tools():
+        raise RecipeError(
+            f"{name} forks its episodes, and brings {type(own[0]).__name__}, which a fork cannot have",
+            place="agent",
+            remedy="name the tool under 'tools' of the recipe",
         )
 
 

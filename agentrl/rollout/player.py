@@ -9,12 +9,12 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from agentrl.engines.replay import ReplayEngine
-from agentrl.rollout.attempt import Attempt
 from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.conversation.voice import Voices
+from agentrl.rollout.forks.attempt import ForkingAttempt
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.sandbox.pool import Pool
-from agentrl.types.episode import Episode, ErrorRecord
+from agentrl.types.episode import Episode, ErrorRecord, in_order
 from agentrl.types.sandbox import Backend
 
 Item = TypeVar("Item", contravariant=True)
@@ -31,8 +31,8 @@ class Player(Protocol[Item]):
         """
         ...
 
-    async def play(self, item: Item) -> Episode:
-        """Runs one episode."""
+    async def play(self, item: Item) -> Sequence[Episode]:
+        """Runs one episode: the forks that its agent made of it, and at the end the episode itself."""
         ...
 
 
@@ -65,11 +65,11 @@ class LocalPlayer:
             specs = [self.context.sandbox_of(item.task) for item in items]
             self.context.backend.prefetch([spec for spec in specs if spec is not None])
 
-    async def play(self, item: EpisodeSpec) -> Episode:
-        """Runs one episode, with retries after infrastructure failures."""
+    async def play(self, item: EpisodeSpec) -> Sequence[Episode]:
+        """Runs one episode, with retries after infrastructure failures. A failed attempt has no forks."""
         limits = self.context.limits
         for number in range(limits.retries + 1):
-            attempt = Attempt(self.context, item, number)
+            attempt = ForkingAttempt(self.context, item, number)
             episode, judged = await attempt.play()
             for closing in attempt.close_errors:
                 self._report(item, number, closing, status="close_failed", final=False)
@@ -81,7 +81,7 @@ class LocalPlayer:
                 break
             await asyncio.sleep(limits.backoff_s * 2**number)
         self.context.on_stage(item.id, None)
-        return episode
+        return [*(in_order(attempt.ended) if episode.error is None else ()), episode]
 
     def _report(self, spec: EpisodeSpec, attempt: int, error: ErrorRecord, *, status: str, final: bool) -> None:
         self.context.on_failure(
@@ -105,14 +105,11 @@ def check_expected(context: RolloutContext, specs: Sequence[EpisodeSpec]) -> Non
 
     Raises:
         CreditError: a task has no gold answer, and the recipe scores gold answers.
-        RecipeError: earlier selves are to speak, and nothing trains.
         TaskError: a task names a tool, a reward component or a key of the sandbox that does not exist.
         StoreError: the replayed run lacks an episode.
     """
     if isinstance(context.engine, ReplayEngine):
         context.engine.require(spec.id for spec in specs)
-    if any(spec.split != "demo" for spec in specs):
-        context.voices.require()
     for spec in specs:
         if spec.task.tools is not None:
             context.tools.part(spec.task)

@@ -48,8 +48,10 @@ class Rescorer:
     def expect(self, items: Sequence[str]) -> None:
         """Nothing to check: the episodes are stored."""
 
-    async def play(self, item: str) -> Episode:
-        """The episode with new scores; with the status `infra_error` and no scores if a judge or a sandbox failed.
+    async def play(self, item: str) -> Sequence[Episode]:
+        """The episode, alone, with new scores.
+
+        It has the status `infra_error` and no scores if a judge or a sandbox failed.
 
         Raises:
             RecipeError: a component needs the episode's sandbox, and the episode has no recorded value.
@@ -60,9 +62,9 @@ class Rescorer:
         )
         try:
             async with asyncio.timeout(self._limits.score_s):
-                return await self._scored(episode, bare)
+                return [await self._scored(episode, bare)]
         except InfraError as error:
-            return msgspec.structs.replace(bare, status="infra_error", error=describe(error, "score"))
+            return [msgspec.structs.replace(bare, status="infra_error", error=describe(error, "score"))]
 
     def _bare_turns(self, episode: Episode) -> list[Turn]:
         return [

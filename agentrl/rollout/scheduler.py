@@ -21,7 +21,6 @@ from agentrl.rollout.faults.budgets import Budgets
 from agentrl.rollout.garbage import rare_collections
 from agentrl.rollout.groups.scorer import GroupScorer
 from agentrl.rollout.player import Player
-from agentrl.types.episode import Episode
 
 Item = TypeVar("Item")
 
@@ -55,7 +54,7 @@ class RolloutScheduler(Generic[Item]):
     Args:
         player: runs the episodes.
         limits: limits of the failure budgets.
-        store: stores and reports an ended episode.
+        store: stores and reports an ended episode, given behind its forks.
         groups: scores a group when its last episode is stored, before that counts as ended.
     """
 
@@ -65,7 +64,7 @@ class RolloutScheduler(Generic[Item]):
         *,
         concurrency: int,
         limits: Limits,
-        store: Callable[[Episode], None] = _nothing,
+        store: Callable[..., None] = _nothing,
         groups: GroupScorer[Item] | None = None,
     ) -> None:
         self._player, self._store, self._limits, self._groups = player, store, limits, groups
@@ -184,9 +183,9 @@ class RolloutScheduler(Generic[Item]):
         self._begin_soon()
 
     async def _episode(self, item: Item) -> None:
-        episode = await self._player.play(item)
-        self._store(episode)
-        self._budgets.spend(episode)
+        tree = await self._player.play(item)
+        self._store(*tree)
+        self._budgets.spend(tree[-1])
         if self._groups is not None:
             await self._groups.ended(item)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agentrl.chat.renderer import Renderer
 from agentrl.config.limits import Limits
@@ -13,18 +14,31 @@ from agentrl.rollout.conversation.conversation import Conversation
 from agentrl.rollout.conversation.offer import Offer
 from agentrl.rollout.conversation.recording import Keyed, Recording, SessionMisused
 from agentrl.rollout.conversation.resumption import Resumption
-from agentrl.rollout.conversation.voice import Voice, Voices, without_training
+from agentrl.rollout.conversation.voice import Voice, Voices
 from agentrl.tools.base import Environment
 from agentrl.tools.toolset import ToolBox
 from agentrl.types import values
 from agentrl.types.engine import Engine, Sampling
-from agentrl.types.episode import POLICY, Episode
+from agentrl.types.episode import POLICY, Episode, Turn
 from agentrl.types.errors import nearest
 from agentrl.types.parts.intake import Images
 from agentrl.types.task import Message, Task
 
 if TYPE_CHECKING:
     from agentrl.types.sandbox import Sandbox
+
+
+class Forkable(Protocol):
+    """The attempt of a session, which forks it."""
+
+    @property
+    def forks_left(self) -> int:
+        """See `Session.forks_left`."""
+        ...
+
+    def fork(self, turn: int | None) -> AbstractAsyncContextManager[Session]:
+        """See `Session.fork`."""
+        ...
 
 
 class Session(Conversation):
@@ -55,6 +69,7 @@ class Session(Conversation):
         saves: Sequence[Environment] = (),
         resumes: Resumption | None = None,
         voices: Voices | None = None,
+        forks: Forkable | None = None,
     ) -> None:
         calls = CallRunner(limits, sandbox, put_blob, images or Images(engine, limits))
         recording = Recording(
@@ -65,11 +80,42 @@ class Session(Conversation):
         box.check()
         super().__init__(recording, offer)
         self._voices = voices or Voices()
+        self._forks = forks
 
     @property
     def rng(self) -> random.Random:
         """For agents that draw random numbers; fixed by the episode's id and the run's seed."""
         return self.recording.rng
+
+    def fork(self, turn: int | None = None) -> AbstractAsyncContextManager[Session]:
+        """A second session that goes on from one of the turns of this one, to be used in `async with`.
+
+        It is an episode of the same group, which names this one as its parent: the same conversation, token for token,
+        and tools of its own in the same state. It is scored and recorded when the block ends. A limit that it reaches
+        ends the block, and no more; any other exception goes up, and ends the episode with all of its forks.
+
+        Args:
+            turn: the first turn that is sampled again; None: the next one. Also of a fork whose block has ended.
+
+        Raises:
+            ForkRefused: it cannot be forked: a tool forbids it, there is no such turn, or it is not a rollout.
+            ReplayDiffers: calls that had to run again gave other results.
+        """
+        if self._forks is None:
+            raise SessionMisused(
+                "this session cannot be forked", place=f"episode {self.id}", remedy="run it in a rollout"
+            )
+        return self._forks.fork(turn)
+
+    def logprobs(self, turn: Turn) -> list[float]:
+        """Of the tokens that were sampled in a turn; none where it was taken from another episode, or has no tokens."""
+        node = self.recording.trajectory.nodes[turn.node]
+        return list(node.logprobs or ()) if node.kind == "sampled" else []
+
+    @property
+    def forks_left(self) -> int:
+        """How often it may be forked; 0 in an evaluation, a demonstration and an episode that resumes a stored one."""
+        return 0 if self._forks is None else self._forks.forks_left
 
     def take(self, episode: Episode, tools: list[dict[str, Any]] | None) -> None:
         """Takes what was recorded elsewhere for this session: turns, tokens, the opening and its tools."""
@@ -113,8 +159,6 @@ class Session(Conversation):
             return None
         voice = self._voices.find(policy)
         if voice is None:
-            if policy in self._voices.opponents:
-                raise without_training(policy)
             known = [POLICY, *self._voices.known]
             raise SessionMisused(
                 f"context {context!r} names the policy {policy!r}, and the run has {', '.join(map(repr, known))}",

@@ -15,6 +15,7 @@ def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
     scored = [e for e in everything if e.scored]
     return {
         "episodes": len(everything),
+        **_forks(everything),
         "failed": len(everything) - len(scored),
         "reward": _mean(e.reward or 0.0 for e in scored),
         "success": _mean((e.reward or 0.0) >= 1.0 for e in scored),
@@ -29,6 +30,12 @@ def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
         **_other_formats(everything),
         **_gates(scored),
     }
+
+
+def _forks(episodes: list[Episode]) -> dict[str, int]:
+    """Number of episodes that agents forked, if there are some."""
+    forks = sum(episode.forked for episode in episodes)
+    return {"forks": forks} if forks else {}
 
 
 def _branches(episodes: list[Episode]) -> dict[str, int]:

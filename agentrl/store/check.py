@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from agentrl.store.index import blobs_of, images_of, row_of
 from agentrl.store.lock import is_held
 from agentrl.store.run_dir import RunDir
 from agentrl.store.shards import Shards
-from agentrl.types.episode import MAIN, POLICY, Branch, Drift, Episode, Node
+from agentrl.types.episode import MAIN, POLICY, Branch, Drift, Episode, Node, Turn
 from agentrl.types.errors import StoreError
 from agentrl.types.parts.image import ImageRefused, image_info
 from agentrl.types.parts.placeholders import fault_in
@@ -104,6 +105,7 @@ _ABOUT = {
     "index": "the index has a row for every record, and no other",
     "graph": "parents precede their children, and every turn names the node that holds its tokens",
     "contexts": "every turn names a context, and goes on from the last one there unless a branch is noted",
+    "forks": "a fork begins with the turns of its parent, token for token, and with its saved state",
     "tokens": "each turn's sampled tokens are trained exactly once, and no other token is",
     "logprobs": "every sampled token has a log-probability, finite and at most 0",
     "versions": "the version spans of a sampled node cover it without gap or overlap",
@@ -175,6 +177,7 @@ def _check_episodes(
             invariants["index"].take(None if same else f"the index differs from {place}", episode.id)
         for name, problem_of in _OF_AN_EPISODE.items():
             invariants[name].take(_safely(problem_of, episode), episode.id)
+        invariants["forks"].take(_safely(partial(_of_parent, parent=_parent_of(episode, run)), episode), episode.id)
     if pending:
         notes.append(f"{pending} episodes wait for the score of their group")
     for id, row in indexed.items():
@@ -185,7 +188,7 @@ def _check_episodes(
 def _lines(folder: Path, readable: Invariant, notes: list[str]) -> Iterator[tuple[str, bytes]]:
     for frame in Shards(folder).scan():
         if frame.data is not None:
-            yield str(frame.location), frame.data
+            yield from ((str(frame.location), line) for line in frame.data.split(b"\n"))
         elif frame.state == "torn":
             notes.append(f"torn last record: {folder.name}/{frame.location}; the next writer drops it")
         else:
@@ -287,6 +290,37 @@ def _safely(problem_of: Callable[[Episode], str | None], episode: Episode) -> st
         return problem_of(episode)
     except Exception as error:
         return f"cannot be checked: {type(error).__name__}: {error}"
+
+
+def _parent_of(fork: Episode, run: RunDir) -> Episode | None:
+    """The episode of this run that it was forked from, if that can be read."""
+    if fork.parent is None or not fork.forked:
+        return None
+    with suppress(StoreError):
+        return run.get(fork.parent.episode)
+    return None
+
+
+def _of_parent(fork: Episode, parent: Episode | None) -> str | None:
+    if parent is None:
+        return None
+    if fork.prompt != parent.prompt:
+        return f"it opens otherwise than {parent.id}"
+    if len(fork.turns) < fork.taken or len(parent.turns) < fork.taken:
+        return f"it takes {fork.taken} turns of {parent.id}, and has {len(fork.turns)} of {len(parent.turns)}"
+    # What follows the last of them may be the fork's own: its agent may have said something.
+    for mine, its in zip(fork.turns[: fork.taken], parent.turns, strict=False):
+        heard = mine.index < fork.taken - 1 and mine.observations != its.observations
+        if heard or _tokens_to(fork, mine) != _tokens_to(parent, its):
+            return f"turn {mine.index} differs from that of {parent.id}"
+    for mine, its in zip(fork.turns[: fork.taken + 1], parent.turns, strict=False):
+        if mine.saved != its.saved:
+            return f"the state before turn {mine.index} differs from that of {parent.id}"
+    return None
+
+
+def _tokens_to(episode: Episode, turn: Turn) -> list[int]:
+    return [token for node in episode.path(turn.node) for token in episode.nodes[node].token_ids]
 
 
 def _sampled(episode: Episode) -> Iterator[tuple[int, Node]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -51,6 +51,20 @@ def encode_episode(episode: Episode) -> tuple[bytes, Episode]:
             return line, decode_episode(line)
     except (TypeError, ValueError, RecursionError) as error:
         raise _unstorable(episode, error) from None
+
+
+def encode_tree(tree: Sequence[Episode]) -> tuple[bytes, list[Episode]]:
+    """The record of an episode and its forks: a line of each, so that all are written or none. As `encode_episode`."""
+    lines, episodes = zip(*map(encode_episode, tree), strict=True)
+    return b"\n".join(lines), list(episodes)
+
+
+def line_of(record: bytes, id: str) -> bytes:
+    """The line of one episode of a record."""
+    if b"\n" not in record:
+        return record
+    begins = b'{"id":' + encode(id)
+    return next((line for line in record.split(b"\n") if line.startswith(begins)), b"")
 
 
 def must_be_storable(episode: Episode) -> None:

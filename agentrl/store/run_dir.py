@@ -1,7 +1,7 @@
 """The run directory: all data of a run.
 
 run.json                 resolved recipe, versions, seeds, git, command line
-episodes/*.jsonl.zst     the episodes (authoritative)
+episodes/*.jsonl.zst     the episodes (authoritative); a frame holds one, or one and its forks
 credit/*.jsonl.zst       advantages per turn; an episode is credited again, never rewritten
 scores/*.jsonl.zst       rewards that look at a whole group, a record a group; an episode is read with the last one
 index.sqlite             a row per episode; rebuilt from the shards when it is lost or behind
@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from agentrl.store.blobs import Blobs
-from agentrl.store.codec import StoredCredit, decode_credit, decode_episode, encode_credit, encode_episode
+from agentrl.store.codec import StoredCredit, decode_credit, decode_episode, encode_credit, encode_tree, line_of
 from agentrl.store.group_scores import GroupScores, decode_group_scores, encode_group_scores
 from agentrl.store.index import LAST, CreditRow, EpisodeRow, Index, Record, ScoreRow, rows_of, where
 from agentrl.store.info import circumstances, new_id, read_info, run_folder, write_json
@@ -126,24 +126,25 @@ class RunDir:
 
     # -- writing
 
-    def add(self, episode: Episode) -> None:
-        """Stores an episode.
+    def add(self, *tree: Episode) -> None:
+        """Stores an episode, or one and its forks: all or none.
 
         Raises:
-            StoreError: the id is stored already, the episode contains NaN or infinity, or the disk is full.
+            StoreError: an id is stored already, an episode contains NaN or infinity, or the disk is full.
         """
-        line, episode = encode_episode(episode)
+        record, episodes = encode_tree(tree)
         with self._mutex:
             self._must_write()
-            if self._has(episode.id):
+            if stored := next(filter(self._has, (each.id for each in episodes)), None):
                 raise StoreError(
-                    f"episode {episode.id!r} is stored already",
+                    f"episode {stored!r} is stored already",
                     place=str(self.path),
                     remedy="plan only the ids that `RunDir.ids()` lacks",
                 )
-            location = self._episodes.append(line)
-            self._add_rows(rows_of(episode, location))
-            self._pending_ids.add(episode.id)
+            location = self._episodes.append(record)
+            for each in episodes:
+                self._add_rows(rows_of(each, location))
+            self._pending_ids.update(each.id for each in episodes)
             self._commit_when_due()
 
     def add_credit(
@@ -310,7 +311,7 @@ class RunDir:
         Raises:
             StoreError: the episode is not stored, or its record is damaged.
         """
-        return self._read_episode(self._location(id))
+        return self._read_episode(id, self._location(id))
 
     def resolve(self, name: str) -> str:
         """The id `name`, or the only id that begins with it, ends with it or contains it.
@@ -349,13 +350,14 @@ class RunDir:
         """
         if ids is None:
             chosen, values = where({"split = ?": split, "iteration = ?": iteration, "instr(id, ?) = 1": prefix or None})
-            found = self._select(f"shard, offset, length FROM all_episodes {chosen} ORDER BY shard, offset", values)
-            places: Iterable[Location] = (Location(*row) for row in found)
+            which = f"FROM all_episodes {chosen} ORDER BY shard, offset, id"
+            found = self._select(f"id, shard, offset, length {which}", values)
+            places: Iterable[tuple[str, Location]] = ((id, Location(*row)) for id, *row in found)
         else:
-            places = (self._location(id) for id in ids)
-        for location in places:
+            places = ((id, self._location(id)) for id in ids)
+        for id, location in places:
             try:
-                yield self._read_episode(location)
+                yield self._read_episode(id, location)
             except StoreError as error:
                 if damaged is None:
                     raise
@@ -395,8 +397,6 @@ class RunDir:
         """The repairs that `open` made so far; `kind` is `torn`, `damaged`, `lost` or `torn_line`."""
         return read_lines(self.path / "repairs.jsonl")
 
-    # -- within
-
     def _must_write(self) -> None:
         if not self._write:
             raise StoreError("the run is not open for writing", place=str(self.path), remedy="use `RunDir.open`")
@@ -415,10 +415,10 @@ class RunDir:
             raise StoreError(f"no episode {id!r}", place=str(self.path), remedy="`agentrl show RUN` lists them")
         return Location(*found[0])
 
-    def _read_episode(self, location: Location) -> Episode:
-        line = self._episodes.read(location)
+    def _read_episode(self, id: str, location: Location) -> Episode:
+        record = self._episodes.read(location)
         try:
-            episode = decode_episode(line)
+            episode = decode_episode(line_of(record, id))
             return episode if (scores := self.group_scores(episode.id)) is None else scores.of(episode)
         except msgspec.DecodeError as error:
             raise StoreError(
@@ -472,7 +472,8 @@ class RunDir:
 
     def _index_record(self, table: str, data: bytes, location: Location) -> None:
         try:
-            self._add_rows(rows_of(_DECODERS[table](data), location))
+            for line in data.split(b"\n"):
+                self._add_rows(rows_of(_DECODERS[table](line), location))
         except msgspec.DecodeError:
             self.damage.append(f"{table}/{location}")
 

@@ -109,6 +109,8 @@ class Tool:
     Attributes:
         needs_sandbox: the runner then opens one for the episode, or refuses the recipe if it has none.
         stateless: whether calls leave nothing behind that a later call would see.
+        forkable: whether an episode with it may be forked (docs/fork.md): its calls give the same results when they run
+            again, or it saves and restores its state. False for what acts on the world outside.
         parallel: whether several calls of one turn may run side by side. By default they run one after another, in
             the order in which the model wrote them, because they share the instance's state. Calls of different
             tools always run side by side.
@@ -117,6 +119,7 @@ class Tool:
 
     needs_sandbox: ClassVar[bool] = False
     stateless: ClassVar[bool] = False
+    forkable: ClassVar[bool] = True
     parallel: ClassVar[bool] = False
     timeout_s: float = 60.0
 

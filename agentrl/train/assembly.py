@@ -21,7 +21,6 @@ from agentrl.rollout.builder import Parts
 from agentrl.rollout.collector import Collector
 from agentrl.rollout.engines import engine_of, note_fallback
 from agentrl.rollout.player import Players
-from agentrl.rollout.voices.open import leagues_of
 from agentrl.store.run_dir import RunDir
 from agentrl.train.auxiliary.models import required_models
 from agentrl.train.batch.builder import BatchBuilder
@@ -130,10 +129,7 @@ class _Assembly:
         second = self._second_engine(engine, engine_for, state.loaded)
         trainer = await self._trainer(state.loaded, reference)
         canary = self._canary(engine, renderer, state.loaded)
-        leagues = leagues_of(self.collector.players.voices)
-        for league in leagues:
-            league.follow(state.record.folder)
-        publisher = WeightPublisher(self.recipe, trainer, engine, canary, self.compute, self.reporter, leagues)
+        publisher = WeightPublisher(self.recipe, trainer, engine, canary, self.compute, self.reporter)
         await publisher.begin()
         loop = TrainingLoop(
             self.recipe,

@@ -20,7 +20,7 @@ from agentrl.rollout.scheduler import RolloutScheduler
 from agentrl.rollout.specs import EpisodeSpec, group_id, group_specs, missing
 from agentrl.train.stages.record import StageRecord
 from agentrl.train.staleness import StalenessPolicy
-from agentrl.types.episode import Episode
+from agentrl.types.episode import Episode, is_fork
 from agentrl.types.reporter import Reporter
 from agentrl.types.task import Task
 
@@ -266,7 +266,7 @@ class RolloutBuffer:
 
     def _is_whole(self, group: DrawnGroup) -> bool:
         """Whether as many of its episodes have ended as data as the group is to have."""
-        rows = self._record.run.rows(group_id=group.id)
+        rows = [row for row in self._record.run.rows(group_id=group.id) if not is_fork(row.id)]
         return sum(row.status in ("done", "truncated") for row in rows) >= group.plan.size
 
     def _submit(self, spec: EpisodeSpec, group: DrawnGroup) -> asyncio.Future[None]:

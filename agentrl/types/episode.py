@@ -187,21 +187,19 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         prompt: messages that opened it.
         policy: the voice that speaks; `policy` is the one that trains.
         tools: definitions of what could be called in its first turn; None: the tools of the recipe.
-        version: of an earlier self of the policy, after which update it was taken.
     """
 
     role: str
     prompt: list[Message]
     policy: str = POLICY
     tools: list[dict[str, Any]] | None = None
-    version: int | None = None
 
 
 class Parent(msgspec.Struct, frozen=True, kw_only=True):
     """Where a resumed episode comes from: its turns before `turn` are those of the parent.
 
     Attributes:
-        run: id of the run that holds the parent.
+        run: id of the run that holds the parent; "": the same run, whose agent forked the parent while it ran.
         seeds: of the episodes that its random numbers come from: (first turn, seed), in order.
     """
 
@@ -352,6 +350,11 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(own, task=self.task.copied(), nodes=nodes)
 
     @property
+    def forked(self) -> bool:
+        """Whether an agent forked it from another episode of the run, beside those that were planned."""
+        return self.parent is not None and not self.parent.run
+
+    @property
     def taken(self) -> int:
         """Number of its first turns that were taken from its parent."""
         return 0 if self.parent is None else self.parent.turn
@@ -388,13 +391,18 @@ def path_to(nodes: Sequence[Node], leaf: int) -> list[int]:
 def in_order(episodes: Iterable[Episode]) -> list[Episode]:
     """The members of a group in the order in which they were planned, whenever they ended."""
 
-    def place(episode: Episode) -> tuple[int, str, str]:
+    def place(episode: Episode) -> tuple[list[int], str, str]:
         number = planned_id(episode.id).rpartition("#")[2]
-        return int(number) if number.isdecimal() else 0, number, episode.id
+        return [int(part) if part.isdecimal() else 0 for part in number.split(".")], number, episode.id
 
     return sorted(episodes, key=place)
 
 
+def is_fork(id: str) -> bool:
+    """Whether an agent forked the episode from a planned one."""
+    return "." in id.rpartition("#")[2]
+
+
 def planned_id(id: str) -> str:
     """The id that an episode was planned under: one that ran again has a number behind it (`rollout.specs.missing`)."""
-    return re.sub(r"~\d+$", "", id)
+    return re.sub(r"~\d+(?=$|\.\d+$)", "", id)

@@ -30,12 +30,12 @@ class Waiting:
     def expect(self, items: Sequence[str]) -> None:
         self.expected += items
 
-    async def play(self, item: str) -> Episode:
+    async def play(self, item: str) -> list[Episode]:
         self.begun.append(item)
         self.ends[item] = asyncio.get_running_loop().create_future()
         await self.ends[item]
         error = ErrorRecord(kind="Bad", message="why", stage="generate", cause="engine")
-        return make_episode(item, **({"status": "infra_error", "error": error} if item in self.failing else {}))
+        return [make_episode(item, **({"status": "infra_error", "error": error} if item in self.failing else {}))]
 
     async def end(self, *names: str) -> None:
         for name in names:

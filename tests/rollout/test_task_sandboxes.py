@@ -139,7 +139,7 @@ async def test_a_reward_given_again_has_the_sandbox_of_the_task(tmp_path: Path) 
     episode = msgspec.structs.replace(make_episode("e"), task=Task.of("b", "", sandbox={"env": {"X": "1"}}))
     backend, specs = Notes(), TaskSpecs(SPEC)
     rescorer = Rescorer(parts.rewards, lambda id: episode, parts.recipe.limits, (), cast(Backend, backend), specs)
-    assert (await rescorer.play("e")).reward == 1.0
+    assert (await rescorer.play("e"))[0].reward == 1.0
     assert [spec.env for spec in backend.specs] == [{"A": "1", "B": "2", "X": "1"}]
 
 

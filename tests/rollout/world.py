@@ -151,10 +151,10 @@ async def collect(
     """
     episodes = [] if seen is None else seen
 
-    def store(episode: Episode) -> None:
+    def store(*tree: Episode) -> None:
         if run is not None:
-            run.add(episode)
-        episodes.append(episode)
+            run.add(*tree)
+        episodes.extend(tree)
 
     note = run.add_failure if run is not None else ([] if failures is None else failures).append
     player = LocalPlayer(replace(context, on_failure=note))

@@ -19,7 +19,7 @@ from agentrl.rollout.collector import Collector
 from agentrl.rollout.engines import start_to_sample
 from agentrl.rollout.specs import EpisodeSpec, fork_specs, missing
 from agentrl.types.closing import close_all
-from agentrl.types.errors import RecipeError
+from agentrl.types.errors import RecipeError, StoreError
 from agentrl.types.reporter import Reporter
 
 
@@ -73,6 +73,12 @@ def fork(
         parent = {"run": run_id, "path": str(source.path), "episode": record.id, "turns": turns, "n": n}
     planned = [spec for each in turns for spec in fork_specs(record, run_id, each, n, seed)]
     parts = build(recipe)
+    if unable := next((type(tool).__name__ for tool in parts.make_tools() if not tool.forkable), None):
+        raise StoreError(
+            f"the tool {unable} cannot be forked (forkable = False)",
+            place=f"run {run_id}, episode {record.id}",
+            remedy="--set tools=[...] without it, if the episode does not call it",
+        )
     made = begin_run(path, recipe, "fork", agent=who, parent=parent)
     with closing(made):
         made.update_info(planned=[spec.id for spec in planned], finished=False)

@@ -96,6 +96,11 @@ class Conversation:
         return self._thread.messages
 
     @property
+    def rewritten(self) -> bool:
+        """Whether the context was replaced since the last reply."""
+        return self._thread.restarted
+
+    @property
     def task(self) -> Task:
         return self.recording.task
 
@@ -211,7 +216,7 @@ class Conversation:
     def _prompt(self, number: int) -> Prompt:
         """The prompt of a turn. That of the first turn after a resumption is recorded, and not rendered again."""
         resumes = self.recording.resumes
-        if resumes is None or number != resumes.turn:
+        if resumes is None or resumes.live or number != resumes.turn:
             return self._thread.prompt(self.renderer)
         resumes.check(self.opening, self.turns, self.name)
         node = resumes.record.nodes[resumes.record.turns[number].node].parent
@@ -376,6 +381,9 @@ class Conversation:
             self._under_way = what
             try:
                 yield
+            except BaseException as error:
+                self.recording.raised = error
+                raise
             finally:
                 self._under_way = ""
 
@@ -413,8 +421,7 @@ class Conversation:
 
     def record(self) -> Context:
         """What the episode's record says of it."""
-        version = None if self._voice is None else self._voice.version
-        return Context(role=self.role, prompt=self.opening, policy=self.policy, tools=self.definitions, version=version)
+        return Context(role=self.role, prompt=self.opening, policy=self.policy, tools=self.definitions)
 
     @property
     def _named(self) -> tuple[str, ...]:

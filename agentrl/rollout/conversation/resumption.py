@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -30,13 +31,15 @@ class Prefix:
     """What an episode resumes.
 
     Attributes:
-        record: the parent, whole. Rewards of its turns are those of tools.
+        record: the parent, whole, or as far as it has come. Rewards of its turns are those of tools.
         seed: of the parent's episode, for agents that draw random numbers.
+        saved: states of the tools now, where the turn is none of the record's: the one that would be next.
     """
 
     parent: Parent
     record: Episode
     seed: int
+    saved: list[Any] | None = None
 
 
 class Resumption:
@@ -44,6 +47,7 @@ class Resumption:
 
     Attributes:
         turn: the first turn that is sampled.
+        live: whether the parent is an episode under way. Its fork has no agent that runs from the beginning.
         restores: whether tools are restored to a saved state. Otherwise their calls run again.
         reached: whether `turn` has begun.
     """
@@ -52,7 +56,9 @@ class Resumption:
         self.parent, self.record, self.seed = prefix.parent, prefix.record, prefix.seed
         self.turn, self.reached = prefix.parent.turn, False
         self.record = _up_to(self.record, self.turn)
-        self.states = prefix.record.turns[self.turn].saved
+        self.live = not prefix.parent.run
+        past = self.turn < len(prefix.record.turns)
+        self.states = prefix.record.turns[self.turn].saved if past else prefix.saved
         self._savers = savers(tools)
         plain = all(tool.stateless or tool in self._savers for tool in tools)
         known = self.states is not None and len(self.states) == len(self._savers)
@@ -64,7 +70,8 @@ class Resumption:
     @property
     def nodes(self) -> list[Node]:
         """The tokens up to the end of the prompt of `turn`. None of them is trained."""
-        before = self.record.nodes[: self.record.turns[self.turn].node]
+        nodes, turns = self.record.nodes, self.record.turns
+        before = nodes[: turns[self.turn].node] if self.turn < len(turns) else nodes
         return [msgspec.structs.replace(node, kind="spoken") if node.kind == "sampled" else node for node in before]
 
     def fork(self, number: int) -> Drift | Branch | None:
@@ -83,8 +90,9 @@ class Resumption:
         Raises:
             ReplayDiffers: it is not what is recorded.
         """
-        if self.record.turns[len(own)].context != context:
-            raise self._differs(f"turn {len(own)}: the context", self.record.turns[len(own)].context, context)
+        turns = self.record.turns
+        if len(own) < len(turns) and turns[len(own)].context != context:
+            raise self._differs(f"turn {len(own)}: the context", turns[len(own)].context, context)
         if not own:
             self._compare("the opening", self.record.prompt, opening)
             return
@@ -134,7 +142,8 @@ class Resumption:
     def _differs(self, what: str, recorded: str, now: str, remedy: str = "") -> ReplayDiffers:
         return ReplayDiffers(
             f"{what}: recorded is {_short(recorded)}, and played back {_short(now)}",
-            place=f"run {self.parent.run}, episode {self.parent.episode}",
+            place=f"{f'task {self.record.task.id!r}' if self.live else f'run {self.parent.run}'}, "
+            f"episode {self.parent.episode}",
             remedy=remedy
             or "take random numbers from task.seed and session.rng, undo changes of the recipe and its code, or define "
             "save() and restore() in every environment (docs/fork.md)",

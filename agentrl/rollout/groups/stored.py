@@ -23,13 +23,14 @@ class StoredGroups:
         self._run, self._report = run, report
         self._unreported: set[str] = set()
 
-    def keep(self, episode: Episode) -> None:
-        """Stores an ended episode."""
-        self._run.add(episode)
-        if episode.pending:
-            self._unreported.add(episode.id)
-        else:
-            self._report(episode)
+    def keep(self, *tree: Episode) -> None:
+        """Stores an ended episode, given behind its forks."""
+        self._run.add(*tree)
+        for episode in tree:
+            if episode.pending:
+                self._unreported.add(episode.id)
+            else:
+                self._report(episode)
 
     def unscored(self, group_id: str) -> Sequence[Episode]:
         """The finished members in order. Empty if exactly these members are scored already."""

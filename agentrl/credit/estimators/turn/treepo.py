@@ -45,8 +45,9 @@ def treepo(table: CreditTable, settings: TreepoSettings) -> Advantages:
     all alike are not compared with each other alone. Deeper sub-trees of one trajectory are left out. Then whitening
     over the batch.
 
-    Differs from the authors' method: nothing samples a tree. Actions stand for their segments of 512 tokens, and
-    trajectories share a beginning only where they happened to act alike; else this is `reinforce_pp_baseline`.
+    Differs from the authors' method: actions stand for their segments of 512 tokens. Trajectories share a beginning
+    where an agent forks them (`agent: tree_agent`), or where they happened to act alike; else this is
+    `reinforce_pp_baseline`.
     """
     score = settings.scores(table)
     node = subtrees(table)

@@ -1,0 +1,81 @@
+"""The agent that grows a tree: it samples the turns again of which the policy was least certain."""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
+
+from agentrl.rollout.agent import ToolAgent
+from agentrl.rollout.faults.failures import LimitReached
+from agentrl.rollout.session import Session
+from agentrl.types.engine import ContextOverflow
+
+
+class Place(NamedTuple):
+    """Where a tree may be forked: a turn that was sampled, and how surprising it was.
+
+    Attributes:
+        surprise: minus the mean log-probability of its tokens.
+    """
+
+    session: Session
+    turn: int
+    surprise: float
+
+
+class TreeAgent(ToolAgent):
+    """Works as `tool_agent`, and then forks the episode: it goes on again from the turns that surprise the policy most.
+
+    Each fork is an episode of the group, whose turns may be forked in their turn. Evaluations are not forked.
+
+    Args:
+        forks: most forks of an episode.
+        tokens: sampled tokens of the episode and its forks, from which on no further fork begins; None: any number.
+        by: which turn is next: `surprise`: the one whose tokens had the lowest mean log-probability; `random`: any.
+    """
+
+    def __init__(
+        self,
+        forks: Annotated[int, Field(gt=0)] = 3,
+        tokens: Annotated[int, Field(gt=0)] | None = None,
+        by: Literal["surprise", "random"] = "surprise",
+    ) -> None:
+        self.forks, self.tokens, self.by = forks, tokens, by
+
+    async def run(self, session: Session) -> None:
+        """The loop of `tool_agent`, then one fork after another. A limit ends the episode after its forks."""
+        try:
+            await super().run(session)
+        except (LimitReached, ContextOverflow):
+            await self._grow(session)
+            raise
+        await self._grow(session)
+
+    async def _grow(self, session: Session) -> None:
+        open_places = _places(session)
+        sampled = _tokens(session)
+        while session.forks_left and open_places and (self.tokens is None or sampled < self.tokens):
+            place = self._chosen(open_places, session)
+            open_places.remove(place)
+            async with place.session.fork(place.turn) as fork:
+                await super().run(fork)
+            open_places += _places(fork)
+            sampled += _tokens(fork)
+
+    def _chosen(self, places: list[Place], session: Session) -> Place:
+        if self.by == "random":
+            return session.rng.choice(places)
+        return max(places, key=lambda place: place.surprise)
+
+
+def _places(session: Session) -> list[Place]:
+    """The turns that were sampled in this session, without those that it took from its parent."""
+    return [
+        Place(session, turn.index, -fmean(logprobs)) for turn in session.turns if (logprobs := session.logprobs(turn))
+    ]
+
+
+def _tokens(session: Session) -> int:
+    return sum(len(session.logprobs(turn)) for turn in session.turns)

@@ -1,0 +1,1 @@
+"""Forks of an episode under way."""

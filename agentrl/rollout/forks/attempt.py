@@ -1,0 +1,162 @@
+"""Live forks: a second session that goes on from a turn of an episode under way.
+
+A fork is an attempt of its own, with its own tools and sandbox, whose turns so far are played back from the record. It
+is an episode of the same group and names its parent. An attempt and its forks are stored together, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
+
+from agentrl.rollout.attempt import Attempt
+from agentrl.rollout.context import RolloutContext
+from agentrl.rollout.conversation.playback import play_back
+from agentrl.rollout.conversation.resumption import Prefix
+from agentrl.rollout.faults.failures import Verdict, verdict
+from agentrl.rollout.session import Session
+from agentrl.rollout.specs import EpisodeSpec
+from agentrl.types.episode import MAIN, Episode, Parent
+from agentrl.types.errors import AgentRLError
+from agentrl.types.seeds import derive_seed
+
+FORKED = ("train", "rollout")
+"""Splits whose episodes may be forked: an evaluation compares episodes, and a demonstration is one."""
+
+
+class ForkRefused(AgentRLError):
+    """An episode cannot be forked, or not from this turn."""
+
+
+class ForkFailed(AgentRLError):
+    """A fork could not be opened, played back or scored, although its parent could."""
+
+
+class ForkingAttempt(Attempt):
+    """An attempt whose agent may fork it, and its forks.
+
+    Args:
+        trunk: the attempt that began the tree; None: this one.
+
+    Attributes:
+        ended: records of the forks of its tree, in the order in which they ended.
+    """
+
+    def __init__(
+        self, context: RolloutContext, spec: EpisodeSpec, number: int, trunk: ForkingAttempt | None = None
+    ) -> None:
+        super().__init__(context, spec, number)
+        self.trunk = trunk or self
+        self.ended: list[Episode] = []
+        self._begun = 0
+
+    @property
+    def forkable(self) -> ForkingAttempt:
+        return self
+
+    @property
+    def forks_left(self) -> int:
+        """How many more there may be in its tree."""
+        spec, begun = self.trunk.spec, self.trunk._begun
+        return max(0, self.trunk.most_forks - begun) if spec.split in FORKED and spec.resumes is None else 0
+
+    @asynccontextmanager
+    async def fork(self, turn: int | None) -> AsyncIterator[Session]:
+        """A session that goes on from a turn of this one, see `Session.fork`."""
+        fork = ForkingAttempt(self.context, await self._spec_of_fork(turn), self.number, self.trunk)
+        judged = Verdict("done", retry=False)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._close, fork)
+            for attempt in {self, self.trunk}:
+                stack.enter_context(attempt.clock.stopped())
+            with fork._has_no_end("opening"):
+                session, _ = await fork.open()
+            try:
+                async with fork.driven(session):
+                    with fork._has_no_end("playing back"):
+                        await fork._play_back(session)
+                    yield session
+            except BaseException as error:
+                if error is not session.recording.raised or verdict(error).status != "truncated":
+                    raise
+                judged = fork.judge(error)
+            with fork._has_no_end("scoring"):
+                await fork.score()
+        episode, _ = fork.record(judged)
+        if episode.error is not None:
+            raise ForkFailed(episode.error.message, place=fork._place)
+        self.trunk.ended.append(episode)
+
+    async def _play_back(self, session: Session) -> None:
+        resumes = session.recording.resumes
+        assert resumes is not None
+        self.enter("agent")
+        session.begin(resumes.record.prompt)
+        session.begin_engine()
+        await play_back(session, resumes)
+
+    async def _close(self, fork: ForkingAttempt) -> None:
+        await fork.close()
+        self.close_errors += fork.close_errors
+        self.context.on_stage(fork.spec.id, None)
+
+    async def _spec_of_fork(self, turn: int | None) -> EpisodeSpec:
+        """The plan of a fork.
+
+        Raises:
+            ForkRefused: there can be none.
+        """
+        assert self.session is not None
+        turns = self.session.recording.turns
+        at = len(turns) if turn is None else turn
+        if (why := self._refusal(turn, at)) is not None:
+            raise ForkRefused(why[0], place=self._place, remedy=why[1])
+        self.trunk._begun += 1
+        id = f"{self.trunk.spec.id}.{self.trunk._begun}"
+        saved = await self.session.recording.saved() if at == len(turns) else None
+        older = self.spec.resumes.parent if self.spec.resumes is not None else Parent(run="", episode="", turn=0)
+        seeds = [*older.seeds, (older.turn, derive_seed(self.context.seed, "episode", self.spec.id))]
+        origin = Parent(run="", episode=self.spec.id, turn=at, seeds=[each for each in seeds if each[0] < max(at, 1)])
+        return replace(self.trunk.spec, id=id, resumes=Prefix(origin, self.episode(), seeds[0][1], saved))
+
+    def _refusal(self, turn: int | None, at: int) -> tuple[str, str] | None:
+        """What forbids a fork, and the remedy."""
+        assert self.session is not None
+        assert self.box is not None
+        turns = self.session.recording.turns
+        if not self.forks_left:
+            return self._none_left()
+        if not 0 <= at <= len(turns):
+            return f"there is no turn {turn}: it has {len(turns)}", "give one of its turns, or None for the next one"
+        if any(each.context != MAIN for each in turns[: at + 1]):
+            return "another context had a turn before the fork", "fork before the context begins"
+        if turn is None and self.session.rewritten:
+            return "the context was just replaced", "fork after the next reply, or from an earlier turn"
+        unable = next((tool for tool in self.box.instances if not tool.forkable), None)
+        if unable is not None:
+            return f"the tool {type(unable).__name__} cannot be forked (forkable = False)", "leave the tool out"
+        return None
+
+    def _none_left(self) -> tuple[str, str]:
+        if (most := self.trunk.most_forks) > self.trunk._begun:
+            return "an evaluation, a demonstration or a resumed episode is not forked", "look at session.forks_left"
+        return f"the agent may fork an episode {most} times", "set `forks` of the agent to the most that it does"
+
+    @contextmanager
+    def _has_no_end(self, what: str) -> Iterator[None]:
+        """What ends an episode early would end the one that was forked: here it is an error.
+
+        Raises:
+            ForkFailed: instead of such an exception.
+        """
+        try:
+            yield
+        except BaseException as error:
+            if verdict(error).status != "truncated":
+                raise
+            raise ForkFailed(f"{what} a fork: {error}", place=self._place) from error
+
+    @property
+    def _place(self) -> str:
+        return f"task {self.task.id!r}, episode {self.spec.id}"

@@ -1,0 +1,155 @@
+"""Do trees give more groups a signal? `python -m benchmarks.tree_rollouts [--seeds 3] [--out runs/tree-rollouts]`.
+
+A policy is trained in the maze (benchmarks/maze), and stops at a few iterations on the way. There it plays groups of
+independent episodes, and groups of trees (`tree_agent`) of the same tasks. A group of trees is cut where it has used as
+many sampled tokens as the independent group of its task, so that it never has more of them. Reported is the share of
+groups with a signal: their rewards differ, so that a group's baseline leaves something to learn from.
+
+Before anything is counted, every fork is compared with its parent: the tokens of its prompt, the state that it was
+restored to, and the state that its first own turn acts on must be equal, byte for byte. The same command again goes on
+where it was stopped. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+import agentrl
+from agentrl.api.run_dirs import newest_checkpoint
+from agentrl.config.recipe import Recipe
+from agentrl.types.episode import Episode, in_order
+from agentrl.types.trajectory import Trajectory
+
+HERE = Path(__file__).parent
+SIZE = 8
+"""Episodes of an independent group."""
+
+TRAIN: dict[str, Any] = {"warm_start.steps": 300, "train.checkpoint_every": 100}  # and at the end
+SAVES: dict[str, Any] = {"tools": ["./maze.py:SavedMaze"]}
+TREES: dict[str, dict[str, Any]] = {
+    f"{roots} trees, by {by}": {"roots": roots, "by": by} for roots in (2, 4) for by in ("surprise", "random")
+}
+"""A group of trees: its episodes from the beginning, and how turns are chosen."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--groups", type=int, default=64, help="groups of each kind, per seed and stop")
+    parser.add_argument("--iterations", type=int, nargs="*", default=[1, 8, 24], help="where the training stops")
+    parser.add_argument("--out", type=Path, default=Path("runs/tree-rollouts"))
+    given = parser.parse_args()
+    found: dict[str, list[dict[str, Any]]] = {}
+    for seed in range(given.seeds):
+        for name, arms in measured(seed, given.groups, given.iterations, given.out / str(seed)).items():
+            found.setdefault(name, []).append(arms)
+    for name, seeds in found.items():
+        Console(width=120).print(table(name, seeds))
+    print(json.dumps({"seeds": given.seeds, "groups": given.groups, "stops": found}))
+
+
+def measured(seed: int, groups: int, stops: Sequence[int], out: Path) -> dict[str, dict[str, Any]]:
+    """All arms at each stop of one seed."""
+    found = {}
+    for stop in stops:
+        overrides = {"seed": seed, "train.iterations": stop, **TRAIN}
+        trained = agentrl.train(HERE / "maze", overrides=overrides, out=out / "train", reporters=())
+        assert trained is not None
+        recipe: Recipe = trained.recipe.with_model(trained.recipe.required_model.at(newest_checkpoint(trained.path)))
+        found[f"after {stop} iterations"] = arms(recipe, groups, out / str(stop))
+        print(f"seed {seed}, after {stop} iterations: {found[f'after {stop} iterations']}", file=sys.stderr)
+    return found
+
+
+def arms(recipe: Recipe, count: int, out: Path) -> dict[str, Any]:
+    """Independent groups, and trees at no more sampled tokens."""
+    alone = played(recipe, count * SIZE, SIZE, out / "independent", {})
+    bound = {name: sum(each.sampled_tokens for each in group) for name, group in alone.items()}
+    most = statistics.fmean(bound.values())
+    found = {"independent": figures(alone.values())}
+    for name, arm in TREES.items():
+        roots = arm["roots"]
+        tree = {"use": "tree_agent", "by": arm["by"], "forks": 8 * SIZE, "tokens": int(2 * most / roots)}
+        agent = {f"agent.{key}": value for key, value in tree.items()}
+        grown = played(recipe, count * roots, roots, out / name.replace(" ", "-"), {**agent, **SAVES})
+        for group in grown.values():
+            must_equal_their_parents(group)
+        found[name] = figures([cut(group, bound[name]) for name, group in grown.items()])
+    return found
+
+
+def played(recipe: Recipe, n: int, size: int, out: Path, overrides: dict[str, Any]) -> dict[str, list[Episode]]:
+    """Groups of rollouts by id, their members in order."""
+    run = agentrl.rollout(recipe, n, group_size=size, overrides=overrides, out=out, reporters=())
+    groups: dict[str, list[Episode]] = {}
+    for episode in run.whole_episodes():
+        groups.setdefault(episode.group_id, []).append(episode)
+    run.close()
+    return {name: in_order(group) for name, group in groups.items()}
+
+
+def cut(group: Sequence[Episode], tokens: int) -> list[Episode]:
+    """The roots, and then forks of one root after the other's, as long as they fit."""
+    kept, used = [], 0
+    for episode in sorted(group, key=lambda each: number_of(each)[::-1]):
+        used += episode.sampled_tokens
+        if episode.forked and used > tokens:
+            break
+        kept.append(episode)
+    return kept
+
+
+def number_of(episode: Episode) -> tuple[int, int]:
+    """(root, fork) of an episode's id; fork 0 is the root itself."""
+    root, _, fork = episode.id.rpartition("#")[2].partition(".")
+    return int(root), int(fork or 0)
+
+
+def must_equal_their_parents(group: Iterable[Episode]) -> None:
+    """Whether every fork begins where its parent stood, byte for byte."""
+    known = {episode.id: episode for episode in group}
+    for fork in known.values():
+        if fork.parent is None:
+            continue
+        parent, at = known[fork.parent.episode], fork.parent.turn
+        mine, its = fork.turns[at], parent.turns[at]
+        prompts = [Trajectory(each.nodes).before(each.turns[at].node) for each in (fork, parent)]
+        states = [msgspec.json.encode((turn.saved, turn.state)) for turn in (mine, its)]
+        assert prompts[0] == prompts[1], f"{fork.id}: another prompt than {parent.id}"
+        assert states[0] == states[1], f"{fork.id}: {states[0]!r}, and {parent.id} had {states[1]!r}"
+
+
+def figures(groups: Iterable[Sequence[Episode]]) -> dict[str, float]:
+    """Means over groups."""
+    played = [[(each.reward or 0.0, each.sampled_tokens) for each in group] for group in groups]
+    return {
+        "signal": statistics.fmean(len({reward for reward, _ in group}) > 1 for group in played),
+        "episodes": statistics.fmean(len(group) for group in played),
+        "tokens": statistics.fmean(sum(tokens for _, tokens in group) for group in played),
+        "success": statistics.fmean(statistics.fmean(reward for reward, _ in group) for group in played),
+    }
+
+
+def table(name: str, seeds: Sequence[dict[str, Any]]) -> Table:
+    """Means over seeds, with the range of the share that has a signal."""
+    out = Table("groups of", "with a signal", "episodes", "sampled tokens", "success", title=f"maze, {name}")
+    for arm in seeds[0]:
+        signal, *others = ([each[arm][key] for each in seeds] for key in ("signal", "episodes", "tokens", "success"))
+        means = [f"{statistics.fmean(values):.{digits}f}" for values, digits in zip(others, (1, 0, 2), strict=True)]
+        share = f"{statistics.fmean(signal):.2f} ({min(signal):.2f} to {max(signal):.2f})"
+        out.add_row(arm if "tree" in arm else f"{SIZE} {arm}", share, *means)
+    return out
+
+
+if __name__ == "__main__":
+    main()
