@@ -386,6 +386,13 @@ def _optional(episodes: list[Episode], pairs: list[tuple[Episode, Turn]]) -> dic
 
 
 def _observation_tokens(episode: Episode) -> list[int]:
-    """Per turn: number of rendered tokens between it and the turn that continues it."""
-    rendered = {node.parent: len(node.token_ids) for node in episode.nodes if node.kind == "observation"}
-    return [rendered.get(turn.node, 0) for turn in episode.own_turns]
+    """Per turn: number of rendered tokens between it and the first turn that continues it; 0 if none does."""
+    found: dict[int, int] = {}
+    own = {turn.node for turn in episode.own_turns} if episode.nodes else set()
+    for node in sorted(own):
+        rendered, at = 0, episode.nodes[node].parent
+        while at >= 0 and at not in own:
+            rendered += len(episode.nodes[at].token_ids)
+            at = episode.nodes[at].parent
+        found.setdefault(at, rendered)
+    return [found.get(turn.node, 0) for turn in episode.own_turns]

@@ -190,7 +190,7 @@ class Conversation:
         reserved = recording.reserve(prompt.tokens) if self._voice is None else 0
         if len(prompt.tokens) + reserved >= self.engine.max_context:
             raise ContextOverflow(f"{len(prompt.tokens)} tokens, the engine takes {self.engine.max_context}")
-        state, saved = recording.state(), await recording.saved()
+        state, saved = recording.state() if self._voice is None else None, await recording.saved()
         started = time.perf_counter()
         completion = await self._sampled(prompt.tokens)
         seconds = time.perf_counter() - started
@@ -201,7 +201,7 @@ class Conversation:
             node=self._reply(prompt, completion, text),
             text=text,
             finish=completion.finish,
-            state=state if self._voice is None else None,
+            state=state,
             agent=agent,
             generate_s=seconds,
             usage=completion.usage,
