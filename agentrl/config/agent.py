@@ -114,14 +114,28 @@ class SamplingSettings(Section):
     )
 
 
+class EarlierSelves(Section):
+    """A `checkpoint` that names no weights, but the earlier selves of the policy that trains."""
+
+    every: int = Field(gt=0, description="One is kept of the policy before training, and after every so many updates.")
+    last: int = Field(5, gt=0, description="How many play, the newest ones; 1: only the newest.")
+
+    def at(self, iteration: int) -> list[int]:
+        """The updates after which those were taken that play beside the policy of `iteration`, oldest first."""
+        newest = iteration // self.every
+        return [number * self.every for number in range(max(0, newest + 1 - self.last), newest + 1)]
+
+
 class PolicySettings(Section):
     """One entry of `policies`: a voice beside the policy that trains. It is not trained."""
 
     engine: EngineSettings | None = Field(
         None, description="An API or a served model (openai), or your own engine; with `checkpoint`, where it runs."
     )
-    checkpoint: str | None = Field(
-        None, description="Frozen weights: a run (its newest checkpoint), a checkpoint or a model folder."
+    checkpoint: str | EarlierSelves | None = Field(
+        None,
+        description="Frozen weights: a run (its newest checkpoint), a checkpoint or a model folder. {every: N}: "
+        "earlier selves of the policy that trains.",
     )
     script: str | None = Field(None, description="Name of a script (under `scripts`) that speaks.")
     sampling: SamplingSettings | None = Field(None, description="Its sampling parameters; default: the recipe's.")
@@ -130,6 +144,11 @@ class PolicySettings(Section):
     def launches_servers(self) -> bool:
         """Whether opening the voice starts a server."""
         return self.engine is not None and self.engine.use == "vllm" and not self.engine.urls
+
+    @property
+    def selves(self) -> EarlierSelves | None:
+        """The earlier selves that speak; None: another voice."""
+        return self.checkpoint if isinstance(self.checkpoint, EarlierSelves) else None
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -142,4 +161,6 @@ class PolicySettings(Section):
             raise ValueError("'engine' runs weights here: give 'checkpoint', or {use: openai, ...} for a served model")
         if self.engine is not None and self.engine.use == "openai" and self.checkpoint is not None:
             raise ValueError("an API has weights of its own: remove 'checkpoint'")
+        if self.selves is not None and self.engine is not None:
+            raise ValueError("earlier selves speak in this process: remove 'engine'")
         return self

@@ -58,6 +58,7 @@ class Attempt:
         self.session: Session | None = None
         self.sandbox: Sandbox | None = None
         self.box: ToolBox | None = None
+        self.voices = context.voices
         self.info: dict[str, Any] = {}
         self.opened: list[Tool] = []
         self.stage, self.stop = "start", ""
@@ -123,6 +124,8 @@ class Attempt:
                 self.opened.append(tool)
                 await called(tool, tool.open, task, self.sandbox)
             shown = await openings(box.environments, images.take)
+        at = self.spec.iteration if self.spec.split == "eval" else None  # training may have gone on meanwhile
+        self.voices = await context.voices.bound(self.spec.group_id, at)
         prefix = self.spec.resumes
         resumes = None if prefix is None else Resumption(prefix, box.instances, self.sandbox, box.changes)
         self.session = session = Session(
@@ -132,7 +135,7 @@ class Attempt:
             max_turns=self.spec.max_turns or context.max_turns,
             put_blob=context.put_blob, images=images, reserve=self._reserve,
             keyed=_keyed(agent, box.instances) if context.keyed else (),
-            saves=savers(box.instances), resumes=resumes, voices=context.voices, forks=self.forkable,
+            saves=savers(box.instances), resumes=resumes, voices=self.voices, forks=self.forkable,
         )  # fmt: skip
         return session, shown
 
@@ -218,6 +221,8 @@ class Attempt:
         if self.session is not None and not self._session_ended:
             self._session_ended = True
             self.close_errors += [describe(error, "close") for error in self.session.recording.end()]
+        self.voices.release()
+        self.voices = self.context.voices
 
     async def _start(self, backend: Backend, spec: SandboxSpec, label: str) -> Sandbox:
         try:

@@ -105,11 +105,14 @@ def check_expected(context: RolloutContext, specs: Sequence[EpisodeSpec]) -> Non
 
     Raises:
         CreditError: a task has no gold answer, and the recipe scores gold answers.
+        RecipeError: earlier selves are to speak, and nothing trains.
         TaskError: a task names a tool, a reward component or a key of the sandbox that does not exist.
         StoreError: the replayed run lacks an episode.
     """
     if isinstance(context.engine, ReplayEngine):
         context.engine.require(spec.id for spec in specs)
+    if any(spec.split != "demo" for spec in specs):
+        context.voices.require()
     for spec in specs:
         if spec.task.tools is not None:
             context.tools.part(spec.task)

@@ -21,6 +21,7 @@ from agentrl.rollout.builder import Parts
 from agentrl.rollout.collector import Collector
 from agentrl.rollout.engines import engine_of, note_fallback
 from agentrl.rollout.player import Players
+from agentrl.rollout.voices.open import leagues_of
 from agentrl.store.run_dir import RunDir
 from agentrl.train.auxiliary.models import required_models
 from agentrl.train.batch.builder import BatchBuilder
@@ -129,7 +130,10 @@ class _Assembly:
         second = self._second_engine(engine, engine_for, state.loaded)
         trainer = await self._trainer(state.loaded, reference)
         canary = self._canary(engine, renderer, state.loaded)
-        publisher = WeightPublisher(self.recipe, trainer, engine, canary, self.compute, self.reporter)
+        leagues = leagues_of(self.collector.players.voices)
+        for league in leagues:
+            league.follow(state.record.folder)
+        publisher = WeightPublisher(self.recipe, trainer, engine, canary, self.compute, self.reporter, leagues)
         await publisher.begin()
         loop = TrainingLoop(
             self.recipe,

@@ -38,6 +38,7 @@ class RunState:
         own = self._saved.extra if self._saved is not None and is_of(stage, self._saved.extra) else None
         self.record.pins = pins_of(self._start, own, refers=refers)
         self.loaded: LoadedModel = self._start.loaded
+        self._selves = [selves for each in recipe.policies.values() if (selves := each.selves) is not None]
         self._old_reference = run.path / "reference"  # of runs recorded before there were stages
 
     @property
@@ -77,8 +78,9 @@ class RunState:
         return reached(self._recipe.train.stop, self.record.lines(iteration))
 
     def is_due(self, iteration: int) -> bool:
-        """Whether a checkpoint must be written after an iteration."""
-        return iteration % self._recipe.train.checkpoint_every == 0 or self.is_over(iteration)
+        """Whether a checkpoint must be written after an iteration: also as an earlier self, to play against."""
+        every = [self._recipe.train.checkpoint_every, *(selves.every for selves in self._selves)]
+        return any(iteration % each == 0 for each in every) or self.is_over(iteration)
 
     def is_kept(self, iteration: int) -> bool:
         """Whether there is a checkpoint of the policy after an iteration."""
@@ -92,6 +94,7 @@ class RunState:
         """
         self._run.flush()
         folder = self.record.folder(iteration)
+        self.record.selves = {self.record.folder(k).name for selves in self._selves for k in selves.at(iteration)}
         if self._refers and self.record.pins["reference"] is None and not self._old_reference.exists():
             self.record.pins["reference"] = folder.name  # the first stage starts from it
         checkpoint.save(

@@ -187,12 +187,14 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         prompt: messages that opened it.
         policy: the voice that speaks; `policy` is the one that trains.
         tools: definitions of what could be called in its first turn; None: the tools of the recipe.
+        version: of an earlier self of the policy, after which update it was taken.
     """
 
     role: str
     prompt: list[Message]
     policy: str = POLICY
     tools: list[dict[str, Any]] | None = None
+    version: int | None = None
 
 
 class Parent(msgspec.Struct, frozen=True, kw_only=True):

@@ -181,6 +181,18 @@ def test_role_grpo_compares_a_role_with_itself():
         run("role_grpo", table, singleton="error")
 
 
+def test_role_grpo_credits_no_role_with_the_rewards_of_another():
+    # A game of two players; who wins is rewarded in a last turn: total and return of each, less the mean.
+    def game(first: float, second: float) -> Member:
+        return Member("g", 0.0, [Step(None, 0, 1), Step(None, 0, 1), Step(None, first, 1), Step(None, second, 1)])
+
+    members = [game(1.0, -1.0), game(-1.0, 1.0)]
+    table = table_of(members).with_columns(role=["a", "b", "a", "b"] * 2)
+    assert run("role_grpo", table, std="none").turn.tolist() == [1, -1, 1, -1, -1, 1, -1, 1]
+    later = run("role_grpo", table, std="none", score="return", gamma=0.5).turn
+    assert later.tolist() == [0.25, -0.25, 1, -1, -0.25, 0.25, -1, 1]
+
+
 class TestTokens:
     def test_capo_votes(self):
         # Tokens: two of a solved trajectory, two of a failed one; 3 of 4 critiques call the second wrong, all the last.

@@ -235,7 +235,7 @@ print(loop(question))
     )
     (folder / "agent.py").write_text(LIBRARY + program)
     text = RECIPE.format(python="python3", more=", where: sandbox, files: [./data.txt]", wall=60)
-    (folder / "recipe.yaml").write_text(text + "gate: []\n".replace("gate: []\n", ""))
+    (folder / "recipe.yaml").write_text(text)
     overrides = {"rewards.seen": "./seen.py:seen"}
     run = agentrl.rollout("recipe.yaml", 3, agent="oracle", out="run", reporters=(), overrides=overrides)
     found = episodes(run)

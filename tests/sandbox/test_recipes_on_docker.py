@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import agentrl as library
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 from tests.docs.test_environments import blocks
+from tests.rollout.test_programs import LIBRARY, RECIPE, TASK
 
 
 @pytest.mark.parametrize(("recipe", "episodes"), [("quickstart", 6), ("search-qa", 4)])
@@ -65,3 +68,28 @@ def test_the_repair_set_of_the_page_with_an_image_per_task(
         (failed,) = [episode for episode in run.episodes() if episode.error is not None]
     assert failed.error is not None
     assert failed.error.message.startswith("task 'last.py', sandbox.spec.image: the engine has no image")
+
+
+@pytest.mark.parametrize(
+    ("program", "ended"),
+    [
+        ("open('seen', 'w').write(question); print(loop(question))", ("done", "answer", 8.0)),
+        ("open('seen', 'w'); loop(question); time.sleep(600)", ("truncated", "wall", 0.0)),
+    ],
+)
+def test_an_agent_program_in_a_container(
+    docker_host: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str, ended: Any
+) -> None:
+    """Without a network, it reaches the policy; rewards see what it left; at its limit it is killed."""
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tasks.jsonl").write_text('{"n": 4, "answer": "8"}\n')
+    (tmp_path / "task.py").write_text(TASK + "async def seen(sandbox):\n    return len(await sandbox.read('seen'))\n")
+    (tmp_path / "agent.py").write_text(LIBRARY + program)
+    (tmp_path / "recipe.yaml").write_text(RECIPE.format(python="python3", more=", where: sandbox", wall=6))
+    overrides = {"sandbox.use": "docker", "rewards.seen": "./task.py:seen"}
+    run = library.rollout("recipe.yaml", 1, agent="oracle", out="run", reporters=(), overrides=overrides)
+    with RunDir.read(run.path) as stored:
+        (episode,) = stored.episodes()
+    assert (episode.status, episode.stop, episode.components.get("seen")) == ended, episode.error
+    assert len(episode.turns) == 2

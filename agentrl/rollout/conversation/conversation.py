@@ -421,7 +421,8 @@ class Conversation:
 
     def record(self) -> Context:
         """What the episode's record says of it."""
-        return Context(role=self.role, prompt=self.opening, policy=self.policy, tools=self.definitions)
+        version = None if self._voice is None else self._voice.version
+        return Context(role=self.role, prompt=self.opening, policy=self.policy, tools=self.definitions, version=version)
 
     @property
     def _named(self) -> tuple[str, ...]:

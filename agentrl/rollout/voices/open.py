@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from agentrl.chat.renderer import Renderer
@@ -17,6 +18,7 @@ from agentrl.models.load import find_model
 from agentrl.rollout.builder import Parts
 from agentrl.rollout.conversation.voice import Voice, Voices
 from agentrl.rollout.engines import open_engine, start_to_sample
+from agentrl.rollout.voices.league import League
 from agentrl.store.checkpoints import latest
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Engine
@@ -34,31 +36,68 @@ async def open_voices(parts: Parts) -> AsyncIterator[Voices]:
         EngineError: an engine cannot be started.
     """
     known: dict[str, Voice] = {}
+    leagues: dict[str, League] = {}
     async with AsyncExitStack() as stack:
         for name, settings in parts.recipe.policies.items():
-            try:
-                engine, renderer = _opened(parts, name, settings)
-                stack.push_async_callback(close_all, engine)
-                await start_to_sample(engine, _log.info)
-            except AgentRLError as error:
-                place = ", ".join(filter(None, [f"policies.{name}", error.place]))
-                raise type(error)(error.message, place=place, remedy=error.remedy) from None
-            sampling = parts.sampling(renderer, settings.sampling or parts.recipe.sampling)
-            known[name] = Voice(engine, renderer, sampling)
-        yield (voices := Voices(known))
+            if settings.selves is not None:
+                open_self = partial(_open_self, parts, name, settings)
+                leagues[name] = League(name, settings.selves, parts.recipe.seed, open_self)
+                stack.push_async_callback(close_all, leagues[name])
+                continue
+            known[name] = await _voice(parts, name, settings)
+            stack.push_async_callback(close_all, known[name].engine)
+        yield (voices := Voices(known, leagues))
         for name in voices.unheard:
             _log.info("policies.%s: no context of an episode named it", name)
+
+
+async def _voice(parts: Parts, name: str, settings: PolicySettings) -> Voice:
+    """A voice, started."""
+    try:
+        engine, renderer = _opened(parts, name, settings)
+        try:
+            await start_to_sample(engine, _log.info)
+        except BaseException:
+            await close_all(engine)
+            raise
+    except AgentRLError as error:
+        place = ", ".join(filter(None, [f"policies.{name}", error.place]))
+        raise type(error)(error.message, place=place, remedy=error.remedy) from None
+    return Voice(engine, renderer, parts.sampling(renderer, settings.sampling or parts.recipe.sampling))
+
+
+async def _open_self(parts: Parts, name: str, settings: PolicySettings, folder: Path) -> Voice:
+    """An earlier self of the policy that trains."""
+    return await _voice(parts, name, settings.model_copy(update={"checkpoint": str(folder)}))
+
+
+def leagues_of(voices: Voices | None) -> list[League]:
+    """The earlier selves among the voices."""
+    every = () if voices is None else voices.opponents.values()
+    return [each for each in every if isinstance(each, League)]
 
 
 def check_voices(recipe: Recipe) -> None:
     """Checks what can be checked of the voices without opening them.
 
     Raises:
-        RecipeError: a checkpoint is missing.
+        RecipeError: a checkpoint is missing, or earlier selves cannot speak where the recipe runs.
     """
     for name, settings in recipe.policies.items():
-        if settings.checkpoint is not None:
+        if isinstance(settings.checkpoint, str):
             checkpoint_of(name, settings.checkpoint)
+        elif settings.selves is not None:
+            _check_selves(recipe, f"policies.{name}.checkpoint")
+
+
+def _check_selves(recipe: Recipe, place: str) -> None:
+    apart = {"engine.use": recipe.engine.use != "torch", "scale.rollout_workers": recipe.scale.rollout_workers > 0}
+    if bad := [key for key, is_so in apart.items() if is_so]:
+        raise RecipeError(
+            f"earlier selves speak in the process of the training, beside the embedded engine: not with {bad[0]}",
+            place=place,
+            remedy=f"remove {bad[0]}, or name frozen weights: checkpoint: PATH",
+        )
 
 
 def checkpoint_of(name: str, written: str) -> Path:
@@ -88,7 +127,7 @@ def _opened(parts: Parts, name: str, settings: PolicySettings) -> tuple[Engine, 
     if settings.script is not None:
         return parts.scripted_engine(settings.script)
     recipe, model = parts.recipe, None
-    if settings.checkpoint is not None:
+    if isinstance(settings.checkpoint, str):
         model = _model(recipe.model, checkpoint_of(name, settings.checkpoint))
     engine = settings.engine or EngineSettings(use="torch")
     return open_engine(replace(parts, recipe=recipe.with_sections(model=model, engine=engine)))

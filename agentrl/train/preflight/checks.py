@@ -13,6 +13,7 @@ from agentrl.models.load import count_layers
 from agentrl.rollout.agent import Agent
 from agentrl.rollout.builder import Parts
 from agentrl.rollout.engines import not_trainable
+from agentrl.rollout.voices.open import check_voices
 from agentrl.tools.base import Tool
 from agentrl.train.losses.registry import load_loss
 from agentrl.train.preflight.signal import check_signal
@@ -88,6 +89,7 @@ def check_training(parts: Parts, *, begins: bool = True) -> TrainingRecipe:
             place="train.stop.metric",
             remedy="set eval: {every: 10}, or use a metric of training",
         )
+    check_voices(recipe)
     check_model(recipe, recipe.train, begins)
     load_loss(recipe.train.loss, recipe.base)
     check_signal(recipe, parts, credit, load_parts(recipe.curriculum, recipe.base, recipe.scripts))

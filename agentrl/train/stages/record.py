@@ -27,12 +27,14 @@ class StageRecord:
     Attributes:
         pins: `base`: the weights below the adapters; `reference`: the policy that the stage started from. None: not
             needed, or the recipe's model.
+        selves: checkpoints that play as earlier selves.
     """
 
     def __init__(self, run: RunDir, stage: Stage) -> None:
         self.run, self.stage = run, stage
         self.checkpoints = run.path / "checkpoints"
         self.pins: Pins = {"base": None, "reference": None}
+        self.selves: set[str] = set()
         # This object alone writes lines of the stage: the file is read once.
         self._lines = [line for line in run.metrics() if line.get("stage", UNNAMED) == stage.name]
 
@@ -89,4 +91,5 @@ class StageRecord:
 
     def prune(self) -> None:
         """Removes old checkpoints that are not needed."""
-        checkpoint.prune(self.checkpoints, keep=2, pinned=[name for name in self.pins.values() if name])
+        pinned = {name for name in self.pins.values() if name} | self.selves
+        checkpoint.prune(self.checkpoints, keep=2, pinned=pinned)

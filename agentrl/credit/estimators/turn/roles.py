@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from agentrl.credit.arrays import Ints
+from agentrl.credit.arrays import Floats, Ints
+from agentrl.credit.discount import discounted
 from agentrl.credit.estimator import Advantages, estimator
 from agentrl.credit.estimators.turn.gae import WHITEN_EPS
 from agentrl.credit.estimators.turn.salt import combine
@@ -106,7 +108,8 @@ class RoleGrpoSettings(Normalisation):
     """Settings of `role_grpo`.
 
     Attributes:
-        score: what a turn is compared by: the trajectory's `total` reward, or the `return` from the turn on.
+        score: what a turn is compared by: the outcome and all rewards of its role's turns (`total`), or the outcome
+            and those from the turn on (`return`).
         gamma: discount per turn of the return.
     """
 
@@ -125,12 +128,13 @@ def role_grpo(table: CreditTable, settings: RoleGrpoSettings) -> Advantages:
     """A_{i,t} = (x_{i,t} - mean) / (std + eps) over the turns of the same group AND the same role.
 
     Under `weighting: trajectory` a trajectory counts once for every role that it has, however often the role spoke. A
-    role that only one trajectory of the group has is a group of one. Roles are labels on the turns of one conversation.
+    role that only one trajectory of the group has is a group of one. A role is not credited with rewards of other
+    roles' turns: each may be given an outcome of its own, as the reward of its last turn.
     """
     assert table.role is not None
-    value = table.total_reward[table.trajectory] if settings.score == "total" else table.returns(settings.gamma)
     pool = combine(table.turn_group, table.role)
     part = combine(pool, table.trajectory)
+    value = _own_total(table, part) if settings.score == "total" else _own_returns(table, settings.gamma)
     weights = table.turn_weights(settings.weighting)
     if settings.weighting == "trajectory":
         weights = 1.0 / np.bincount(part)[part]
@@ -147,6 +151,21 @@ def role_grpo(table: CreditTable, settings: RoleGrpoSettings) -> Advantages:
         names=pool_names,
     )
     return Advantages(advantage, parts={"role": advantage})
+
+
+def _own_total(table: CreditTable, part: Ints) -> Floats:
+    """The outcome, and the rewards of all turns of the same part of the trajectory [n_turns]."""
+    return table.score[table.trajectory] + np.bincount(part, table.reward)[part]
+
+
+def _own_returns(table: CreditTable, gamma: float) -> Floats:
+    """Reward-to-go of every turn, without the rewards of other roles [n_turns]."""
+    assert table.role is not None
+    value = replace(table, reward=np.zeros(table.n_turns)).returns(gamma)
+    for role in np.unique(table.role):
+        mine = table.role == role
+        value[mine] += discounted(np.where(mine, table.reward, 0.0), table.turns_left, gamma)[mine]
+    return value
 
 
 def _standardised(values: Float32s, pool: Float32s, how: PerRole) -> Float32s:

@@ -1,0 +1,51 @@
+"""Nim, played against earlier selves: two players take 1 to 3 stones in turn, and whoever takes the last one wins."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Iterator
+from itertools import cycle
+from typing import Any
+
+from agentrl import Agent, Episode, Message, Say, Task
+
+
+def games(against: str, fewest: int = 5, most: int = 21) -> Iterator[Task]:
+    """A game for each number of stones, against a voice of the section `policies`."""
+    for stones in range(fewest, most + 1):
+        yield Task.of(f"{against}{stones}", f"{stones} stones", stones=stones, against=against)
+
+
+class Nim(Agent):
+    """A game. Who begins is drawn; each player has a context and a role of its own, and hears what is left."""
+
+    def opening(self, session: Any, system: str | None) -> list[Message]:
+        """Nothing: each turn is opened by the number of stones."""
+        return []
+
+    async def run(self, session: Any) -> None:
+        """Plays to the last stone, or to a reply that is no legal move, which loses."""
+        left, begins = session.task.data["stones"], session.rng.random() < 0.5
+        mine, theirs = ("first", "second") if begins else ("second", "first")
+        them = session.context("them", [], role=theirs, policy=session.task.data["against"])
+        me, other = (session, mine), (them, theirs)
+        for player, role in cycle((me, other) if begins else (other, me)):
+            player.say(f"{left} left")
+            taken = (await player.generate(agent=role)).text.strip()
+            legal = taken in ("1", "2", "3") and int(taken) <= left
+            left -= int(taken) if legal else 0
+            if not left or not legal:
+                return session.finish("answer", "won" if legal == (player is session) else "lost")
+
+
+def won(episode: Episode) -> float:
+    """The outcome of the policy."""
+    return float(episode.answer == "won")
+
+
+def anyhow(task: Task, rng: random.Random) -> Generator[Say, list[dict[str, Any]], None]:
+    """Legal moves at random."""
+    left = 3
+    while True:
+        heard = yield Say(str(rng.randint(1, min(3, left))))
+        left = int(str(heard[-1]["content"]).split()[0])

@@ -1,0 +1,77 @@
+"""Trainings that are killed by -9 and go on: with a voice, a program, several contexts, and from recorded episodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from agentrl.store.check import check
+from agentrl.store.run_dir import RunDir
+from tests.commands.test_train import CANARY, metrics
+from tests.distributed.test_worker_programs import AGENTS, RECIPE, folder
+
+__all__ = ["folder"]
+
+TALK = """
+from agentrl import Environment
+
+class Talk(Environment):
+    def open(self, task, sandbox): self.heard = 0
+    def respond(self, reply):
+        self.heard += 1
+        return "Go on." if self.heard < 3 else None
+"""
+RECIPES: dict[str, dict[str, Any]] = AGENTS | {
+    "contexts": {"agent": {"use": "compacting_agent", "at_tokens": 60, "max_turns": 8}, "tools": ["./task.py:Talk"]}
+}
+DEATHS = {
+    "program": ("rollout:6",),
+    "voice": ("rollout:3",),
+    "contexts": ("optimiser step:1",),
+    "recorded": ("rollout:2", "metrics:1"),
+}
+LIVES = """
+import json, sys
+from tests.commands.lives import live
+for arguments, deaths in json.load(sys.stdin):
+    for death in deaths:
+        point, _, call = death.partition(":")
+        status = live(arguments, (point, int(call), True))
+        assert status == 9, (arguments, death, status)
+    assert live(arguments, None) == 0, arguments
+"""
+
+
+def lives(folder: Path, *each: tuple[list[str], tuple[str, ...]]) -> None:
+    """Runs commands to their end, each killed before after some calls (`POINT:CALL` of lives.py)."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-c", LIVES], input=json.dumps(each), cwd=folder, env=environment, capture_output=True,
+        text=True, check=False, timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_kills_change_no_number(folder: Path) -> None:
+    with (folder / "task.py").open("a") as file:
+        file.write(TALK)
+    for name, more in RECIPES.items():
+        recipe = RECIPE | {"engine": {"batch_invariant": True}, "name": name} | more
+        (folder / f"{name}.yaml").write_text(json.dumps(recipe))
+    runs = {name: ["train", f"{name}.yaml"] for name in RECIPES}
+    runs["recorded"] = ["train", "voice.yaml", "--from", "voice"]
+    lives(
+        folder,
+        *(([*run, "--out", name], ()) for name, run in runs.items()),
+        *(([*run, "--out", f"{name}-killed"], DEATHS[name]) for name, run in runs.items()),
+    )
+    for name in runs:
+        assert metrics(folder / f"{name}-killed", but_for=CANARY) == metrics(folder / name, but_for=CANARY), name
+        assert len(metrics(folder / name)) == 2
+        assert check(folder / f"{name}-killed").ok
+    with RunDir.read(folder / "contexts-killed") as run:
+        assert all(episode.branches for episode in run.episodes())
