@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from agentrl.chat.formats.parser import signature_lines
 from agentrl.registry.kinds import KINDS, registry_of
 from agentrl.registry.listing import entries
 
@@ -44,8 +45,10 @@ def _lines(row: dict[str, Any]) -> list[str]:
         return [f"wanted: {row['wanted']}", f"built-in: {', '.join(row['built_in'])}"]
     if row["missing"]:
         return [f"not here: {line}" for line in row["missing"].splitlines()]
-    said = [f"{key}: {_shown(value)}" for key, value in row["about"].items() if value not in (None, "", [], False)]
-    return [line for line in (row["does"], *map(_setting, row["settings"]), "; ".join(said)) if line]
+    about = dict(row["about"])
+    functions = signature_lines(about.pop("functions", ())).splitlines()
+    said = [f"{key}: {_shown(value)}" for key, value in about.items() if value not in (None, "", [], False)]
+    return [line for line in (row["does"], *map(_setting, row["settings"]), *functions, "; ".join(said)) if line]
 
 
 def _setting(setting: dict[str, Any]) -> str:

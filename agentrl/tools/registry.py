@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from agentrl.registry.registry import Registry
 from agentrl.tools.base import Environment, FunctionTool, Tool
+from agentrl.tools.methods import methods_of
 
 
 def _tool(found: Any) -> Callable[..., Tool] | None:
@@ -15,6 +16,12 @@ def _tool(found: Any) -> Callable[..., Tool] | None:
     if hasattr(found, "__agentrl_tool__"):
         return partial(FunctionTool, found)
     return found if isinstance(found, type) and issubclass(found, Tool) and found not in (Tool, Environment) else None
+
+
+def _about(made: Callable[..., Tool]) -> Mapping[str, Any]:
+    """What the model may call, as definitions. A built-in tool says it without its settings."""
+    functions = methods_of(object.__new__(made)) if isinstance(made, type) and issubclass(made, Tool) else ()
+    return {"functions": [method.definition() for method in functions]}
 
 
 TOOLS: Registry[Callable[..., Tool]] = Registry(
@@ -30,4 +37,5 @@ TOOLS: Registry[Callable[..., Tool]] = Registry(
     wanted="a Tool or Environment subclass, a @tool function or tool.from_schema(...)",
     accept=_tool,
     contracts=[Tool],
+    about=_about,
 )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from agentrl.api.rollout import rollout
+from agentrl.chat.formats.parser import signature_lines
+from agentrl.commands.plug_ins import plug_ins
 from agentrl.sandbox.images import image_named, place_of
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
@@ -92,6 +95,23 @@ def test_the_repair_set_without_images(folder: Path) -> None:
     episodes = played(folder, "repair", "oracle", 4, *plain)
     assert [e.reward for e in episodes] == [1.0] * 4
     assert {e.reward for e in played(folder, "repair", "random", 4, *plain)} == {0.0}
+
+
+def test_the_built_in_tools_have_the_arguments_of_the_page() -> None:
+    page = PAGE.read_text().partition("## Built-in tools")[2]
+    told: dict[str, list[str]] = defaultdict(list)
+    for names, said in re.findall(r"^\| (`[^|]*`) \| (.*) \|$", page, re.MULTILINE):
+        for name in re.findall(r"\w+", names):
+            told[name] += re.findall(r"`(\w+\(.*?\)|\w+: .*?|corpus)`", said)
+    for row in plug_ins("tools"):
+        lines = signature_lines(row["about"]["functions"]).splitlines()
+        functions = [line[2:].partition("): ")[0] + ")" for line in lines if line.startswith("- ")]
+        settings = [
+            each["name"] if each["required"] else f"{each['name']}: {each['type']} = {each['default']}"
+            for each in row["settings"]
+        ]
+        assert told.pop(row["name"]) == functions + settings
+    assert not told
 
 
 @pytest.mark.skipif(not copyable(REPAIRS), reason="no system programs to copy")
