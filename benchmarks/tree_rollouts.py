@@ -45,8 +45,8 @@ TREES: dict[str, dict[str, Any]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--groups", type=int, default=64, help="groups of each kind, per seed and stop")
-    parser.add_argument("--iterations", type=int, nargs="*", default=[1, 8, 24], help="where the training stops")
+    parser.add_argument("--groups", type=int, default=48, help="groups of each kind, per seed and stop")
+    parser.add_argument("--iterations", type=int, nargs="*", default=[1, 8], help="where the training stops")
     parser.add_argument("--out", type=Path, default=Path("runs/tree-rollouts"))
     given = parser.parse_args()
     found: dict[str, list[dict[str, Any]]] = {}

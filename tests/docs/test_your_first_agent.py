@@ -83,6 +83,15 @@ def test_the_critic_speaks_in_its_own_context(sums: Path) -> None:
 
 
 NOISE = """
+class Twice(Critic):
+    forks = 1
+
+    async def run(self, session):
+        await super().run(session)
+        if session.forks_left:
+            async with session.fork(0) as fork:
+                await super().run(fork)
+
 def noise(episode) -> float:
     return len(episode.turns[-1].text) % 3 / 2
 
@@ -92,13 +101,13 @@ def thrice(task, rng, context):
 """
 
 
-def test_kills_change_no_number_with_contexts(sums: Path) -> None:
+def test_kills_change_no_number_with_contexts_and_forks(sums: Path) -> None:
     recipe = sums / "sums" / "recipe.yaml"
     lines = [
         line for line in recipe.read_text().splitlines() if not line.startswith(("agent:", "rewards:", "scripts:"))
     ]
     lines = [line.replace("script: clerk", "script: thrice").replace("steps: 60", "steps: 20") for line in lines]
-    lines += ["agent: {use: ./task.py:Critic, format: tags}", "rewards: {noise: ./task.py:noise}"]
+    lines += ["agent: {use: ./task.py:Twice, format: tags}", "rewards: {noise: ./task.py:noise}"]
     lines += ["scripts: {thrice: ./task.py:thrice}", "engine: {batch_invariant: true}"]
     recipe.write_text("\n".join(lines))
     with (sums / "sums" / "task.py").open("a") as file:
@@ -112,5 +121,8 @@ def test_kills_change_no_number_with_contexts(sums: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert metrics(sums / "killed") == metrics(sums / "whole")
-    for episode in episodes(sums / "killed", "train"):
-        assert [turn.context for turn in episode.turns] == ["main", "critic", "main"]
+    played = episodes(sums / "killed", "train")
+    assert {tuple(turn.context for turn in episode.turns) for episode in played} == {("main", "critic", "main")}
+    assert sorted(episode.parent.episode for episode in played if episode.parent) == sorted(
+        episode.id for episode in played if not episode.parent
+    )
