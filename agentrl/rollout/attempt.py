@@ -115,7 +115,7 @@ class Attempt:
         self.task = self.spec.task.with_images(images.take)
         task = self.task.copied()  # the group's other episodes have the same task, and so has the record
         self.box = box = context.tools.box(task, own)
-        if context.backend is not None and (spec := context.sandbox_of(task)) is not None:
+        if context.backend is not None and self.sandbox is None and (spec := context.sandbox_of(task)) is not None:
             self.enter("sandbox")
             self.sandbox = await self._start(context.backend, spec, self.spec.id)
         self.enter("open")

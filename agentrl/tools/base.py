@@ -111,6 +111,8 @@ class Tool:
         stateless: whether calls leave nothing behind that a later call would see.
         forkable: whether an episode with it may be forked (docs/fork.md): its calls give the same results when they run
             again, or it saves and restores its state. False for what acts on the world outside.
+        keeps_files_alone: whether what calls leave behind is files of the sandbox, and nothing else; its `open` writes
+            none. A fork then takes a snapshot of the sandbox.
         parallel: whether several calls of one turn may run side by side. By default they run one after another, in
             the order in which the model wrote them, because they share the instance's state. Calls of different
             tools always run side by side.
@@ -120,6 +122,7 @@ class Tool:
     needs_sandbox: ClassVar[bool] = False
     stateless: ClassVar[bool] = False
     forkable: ClassVar[bool] = True
+    keeps_files_alone: ClassVar[bool] = False
     parallel: ClassVar[bool] = False
     timeout_s: float = 60.0
 

@@ -36,7 +36,7 @@ class Files(Tool):
         file_limit: bytes of the largest file that is opened or written.
     """
 
-    needs_sandbox = True
+    needs_sandbox = keeps_files_alone = True
 
     def __init__(self, timeout_s: float = 30.0, output_limit: int = 16_000, file_limit: int = 1 << 20) -> None:
         self.search_s = timeout_s

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from agentrl.distributed.worker_pool import open_players
 from agentrl.engines.scripted import Say
 from agentrl.rollout.agent import ToolAgent
 from agentrl.rollout.context import RolloutContext
@@ -338,6 +339,18 @@ async def test_a_tree_is_stored_whole_or_not_at_all(tmp_path: Path) -> None:
         assert {each.id: each for each in run.episodes()} == {each.id: each for each in episodes}
         assert run.get(episodes[1].id) == episodes[1]
     assert check(tmp_path / "run").ok
+
+
+async def test_workers_send_forks(tmp_path: Path) -> None:
+    parts = make_parts(
+        tmp_path, agent=f"{HERE}:Forks", tools=[f"{HERE}:Dial"], scripts={"turner": f"{HERE}:turner"},
+        scale={"rollout_workers": 1},
+    )  # fmt: skip
+    engine, renderer = parts.scripted_engine("turner")
+    async with open_players(parts) as players:
+        (spec,) = rollouts()
+        tree = await players.player(parts.context(engine, renderer, None)).play(spec)
+    assert [each.id for each in tree] == ["g0#0.1", "g0#0.2", "g0#0"]
 
 
 async def test_check_compares_a_fork_with_its_parent(tmp_path: Path) -> None:

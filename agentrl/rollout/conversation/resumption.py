@@ -34,12 +34,14 @@ class Prefix:
         record: the parent, whole, or as far as it has come. Rewards of its turns are those of tools.
         seed: of the parent's episode, for agents that draw random numbers.
         saved: states of the tools now, where the turn is none of the record's: the one that would be next.
+        files: whether the sandbox is one with the files of now.
     """
 
     parent: Parent
     record: Episode
     seed: int
     saved: list[Any] | None = None
+    files: bool = False
 
 
 class Resumption:
@@ -60,12 +62,12 @@ class Resumption:
         past = self.turn < len(prefix.record.turns)
         self.states = prefix.record.turns[self.turn].saved if past else prefix.saved
         self._savers = savers(tools)
-        plain = all(tool.stateless or tool in self._savers for tool in tools)
-        known = self.states is not None and len(self.states) == len(self._savers)
+        plain = keeps_files_alone(tools) if prefix.files else all(t.stateless or t in self._savers for t in tools)
+        known = prefix.files or (self.states is not None and len(self.states) == len(self._savers))
         # Images are files of a run: the calls that show them run again, so that this run has them.
         said = [message for turn in self.record.turns[: self.turn] for message in turn.observations]
         same = not changes and all(isinstance(m.get("content"), str) for m in said)
-        self.restores = plain and known and sandbox is None and same
+        self.restores = plain and known and (prefix.files or sandbox is None) and same
 
     @property
     def nodes(self) -> list[Node]:
@@ -162,6 +164,11 @@ def _up_to(record: Episode, turn: int) -> Episode:
 def savers(tools: Sequence[Tool]) -> list[Environment]:
     """Those whose state can be saved and restored."""
     return [tool for tool in tools if isinstance(tool, Environment) and _saves(type(tool))]
+
+
+def keeps_files_alone(tools: Sequence[Tool]) -> bool:
+    """Whether a sandbox with the same files is all that it takes to have the tools in the same state."""
+    return all(tool.stateless or tool.keeps_files_alone for tool in tools)
 
 
 def _saves(cls: type[Environment]) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from agentrl.rollout.attempt import Attempt
 from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.conversation.playback import play_back
-from agentrl.rollout.conversation.resumption import Prefix
+from agentrl.rollout.conversation.resumption import Prefix, keeps_files_alone
 from agentrl.rollout.faults.failures import Verdict, verdict
 from agentrl.rollout.session import Session
 from agentrl.rollout.specs import EpisodeSpec
@@ -64,13 +64,17 @@ class ForkingAttempt(Attempt):
     @asynccontextmanager
     async def fork(self, turn: int | None) -> AsyncIterator[Session]:
         """A session that goes on from a turn of this one, see `Session.fork`."""
-        fork = ForkingAttempt(self.context, await self._spec_of_fork(turn), self.number, self.trunk)
+        spec = await self._spec_of_fork(turn)
+        fork = ForkingAttempt(self.context, spec, self.number, self.trunk)
         judged = Verdict("done", retry=False)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._close, fork)
             for attempt in {self, self.trunk}:
                 stack.enter_context(attempt.clock.stopped())
             with fork._has_no_end("opening"):
+                if spec.resumes is not None and spec.resumes.files:
+                    assert self.sandbox is not None
+                    (fork.sandbox,) = await self.sandbox.fork(1)
                 session, _ = await fork.open()
             try:
                 async with fork.driven(session):
@@ -118,7 +122,15 @@ class ForkingAttempt(Attempt):
         older = self.spec.resumes.parent if self.spec.resumes is not None else Parent(run="", episode="", turn=0)
         seeds = [*older.seeds, (older.turn, derive_seed(self.context.seed, "episode", self.spec.id))]
         origin = Parent(run="", episode=self.spec.id, turn=at, seeds=[each for each in seeds if each[0] < max(at, 1)])
-        return replace(self.trunk.spec, id=id, resumes=Prefix(origin, self.episode(), seeds[0][1], saved))
+        prefix = Prefix(origin, self.episode(), seeds[0][1], saved, at == len(turns) and self._takes_snapshots)
+        return replace(self.trunk.spec, id=id, resumes=prefix)
+
+    @property
+    def _takes_snapshots(self) -> bool:
+        """Whether the sandbox as it is now can be taken, and is all that a fork needs."""
+        assert self.box is not None
+        spec = None if self.sandbox is None else self.context.sandbox_of(self.task)
+        return spec is not None and spec.snapshots and keeps_files_alone(self.box.instances)
 
     def _refusal(self, turn: int | None, at: int) -> tuple[str, str] | None:
         """What forbids a fork, and the remedy."""
