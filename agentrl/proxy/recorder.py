@@ -14,8 +14,10 @@ import asyncio
 import hashlib
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import msgspec
 
@@ -169,12 +171,12 @@ class Recorder:
         self._seconds += seconds
         # From here on nothing waits: requests of one session may run side by side.
         if not self.prompt:
-            self.prompt = [from_openai(message, parser, self._take) for message in messages]
+            self.prompt = self._ours(messages, parser)
         names = [tool["function"]["name"] for tool in tools]
         text, reply = renderer.read(tokens, completion.token_ids, names)
         told, stop = before_stop(text, stops)
         message = to_openai(reply if stop is None else renderer.meaning(tokens, told, names), told, seed)
-        self._note_branch(parent, tokens, edited=edited)
+        self._note_branch(parent, tokens, partial(self._ours, messages, parser), edited=edited)
         self._add(parent, rendered, completion, text, seconds)
         turn = len(self.turns) - 1
         ask.turns.append(turn)
@@ -257,11 +259,10 @@ class Recorder:
             if not self.turns:
                 self._examples.add(key)
             edited = last >= 0 and key not in self._examples
-            ours = [from_openai(message, parser, self._take) for message in messages]
-            return ROOT, renderer.start(ours), edited
+            return ROOT, renderer.start(self._ours(messages, parser)), edited
         if last == len(messages) - 1:
             raise BadRequest("the conversation ends with a reply: there is nothing to reply to")
-        new = [from_openai(message, parser, self._take) for message in messages[last + 1 :]]
+        new = self._ours(messages[last + 1 :], parser)
         self._observe(turn, messages[last], new)
         node = self.turns[turn].node
         return node, renderer.extend(self.trajectory.nodes[node].token_ids, new), False
@@ -287,12 +288,16 @@ class Recorder:
         ]
         self.turns[turn] = msgspec.structs.replace(before, observations=new, calls=calls)
 
-    def _note_branch(self, parent: int, tokens: list[int], *, edited: bool) -> None:
+    def _ours(self, messages: list[dict[str, Any]], parser: Parser) -> list[Message]:
+        return [from_openai(message, parser, self._take) for message in messages]
+
+    def _note_branch(self, parent: int, tokens: list[int], asked: Callable[[], list[Message]], *, edited: bool) -> None:
         """Notes where a request does not go on from the newest reply."""
         newest = self.turns[-1].node if self.turns else ROOT
         if newest not in (ROOT, parent):
             shared = self.trajectory.shared_prefix(newest, tokens)
-            self.branches.append(Branch(turn=len(self.turns), reason="edit" if edited else "fork", at_token=shared))
+            why: Literal["edit", "fork"] = "edit" if edited else "fork"
+            self.branches.append(Branch(turn=len(self.turns), reason=why, at_token=shared, messages=asked()))
 
     def _add(self, parent: int, rendered: list[int], completion: Completion, text: str, seconds: float) -> None:
         """Nodes for what was rendered (unless it is there already) and sampled, and the turn."""

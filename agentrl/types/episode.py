@@ -170,7 +170,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             `edit`: the history is not the one that was recorded; `fork`: it goes on from an earlier reply than the
             newest, or from none.
         at_token: number of tokens that stayed the same.
-        messages: the new context, where the agent replaced it.
+        messages: the whole prompt, where the agent replaced the context, or a program asked.
     """
 
     turn: int

@@ -1,4 +1,4 @@
-"""Programs that nobody here wrote train as they are: mini-swe-agent, LangGraph's agent, OpenAI's Agents SDK.
+"""Programs that nobody here wrote train as they are: mini-swe-agent, LangGraph's, OpenAI's Agents SDK, smolagents.
 
 `make test-programs` installs them in an environment of their own and runs this.
 """
@@ -14,7 +14,7 @@ from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 
 pytestmark = pytest.mark.skipif(
-    "AGENTRL_TEST_PROGRAMS" not in os.environ, reason="make test-programs: installs three agent frameworks"
+    "AGENTRL_TEST_PROGRAMS" not in os.environ, reason="make test-programs: installs four agent frameworks"
 )
 
 LANGGRAPH = '''
@@ -46,6 +46,23 @@ def double(n: int) -> str:
 agent = Agent(name="doubler", instructions="Use the tool.", tools=[double], model=os.environ["AGENTRL_MODEL"])
 print(Runner.run_sync(agent, sys.stdin.read()).final_output)
 '''
+SMOLAGENTS = '''
+import os, sys
+from smolagents import CodeAgent, OpenAIModel, tool
+
+@tool
+def double(n: int) -> int:
+    """Doubles.
+
+    Args:
+        n: The number.
+    """
+    return 2 * n
+
+agent = CodeAgent(tools=[double], model=OpenAIModel(os.environ["AGENTRL_MODEL"]), max_steps=2, verbosity_level=0)
+agent.prompt_templates["system_prompt"] = "Write Python between <code> and </code>: double, final_answer."
+print(agent.run(sys.stdin.read()))
+'''
 MINI = (
     '[{bin}/mini, -m, "openai/{{model}}", -t, "{{instruction}}", -y, --exit-immediately, -c, mini.yaml, -c, '
     '"agent.instance_template={{{{task}}}}", -o, out.json], nonzero: end, env: {{MSWEA_CONFIGURED: "true", '
@@ -55,12 +72,16 @@ PROGRAMS = {
     "mini": MINI,
     "langgraph": "[{bin}/python, ./langgraph_agent.py], nonzero: end",
     "agents": "[{bin}/python, ./agents_agent.py], nonzero: end",
+    "smolagents": "[{bin}/python, ./smolagents_agent.py], nonzero: end",
 }
 TASK = """
 from agentrl import Say
 
 def oracle(task, rng, tools):
     n = task.data["n"]
+    if not tools:  # smolagents: calls are code, and its stop string ends them
+        yield Say(f"I double.\\n<code>\\nprint(double({n}))\\n</code>")
+        yield Say(f"<code>\\nfinal_answer({2 * n})\\n</code>")
     if tools[0]["function"]["name"] == "double":
         observed = yield Say(calls=[("double", {"n": n})])
         yield Say(observed[-1]["content"])
@@ -90,6 +111,7 @@ def test_it_trains_as_it_is(name: str, tmp_path: Path) -> None:
     """Two steps; what the engine sampled is what the trainer computes again, token for token."""
     (tmp_path / "langgraph_agent.py").write_text(LANGGRAPH)
     (tmp_path / "agents_agent.py").write_text(AGENTS)
+    (tmp_path / "smolagents_agent.py").write_text(SMOLAGENTS)
     (tmp_path / "task.py").write_text(TASK)
     (tmp_path / "tasks.jsonl").write_text('{"n": 4}\n{"n": 7}\n')
     program = PROGRAMS[name].format(bin=os.environ["AGENTRL_TEST_PROGRAMS"])
@@ -101,7 +123,13 @@ def test_it_trains_as_it_is(name: str, tmp_path: Path) -> None:
         lines = [line for line in stored.metrics() if "mismatch_max" in line]
         demos, trained = list(stored.episodes(split="demo")), list(stored.episodes(split="train"))
     assert [len(demo.turns) for demo in demos] == [2, 2]
-    assert all(demo.turns[0].calls and not demo.drift for demo in demos)
+    if name == "smolagents":  # it writes each reply anew into its history
+        assert [[branch.reason for branch in demo.branches] for demo in demos] == [["edit"], ["edit"]]
+        assert {demo.turns[0].text[-7:] for demo in demos} == {"</code>"}
+        assert {demo.answer for demo in demos} == {"8", "14"}
+    else:
+        assert all(demo.turns[0].calls for demo in demos)
+    assert not any(demo.drift for demo in demos)
     assert [line["iteration"] for line in lines] == [1, 2]
     assert len(trained) == 8
     assert all(line["mismatch_max"] < 1e-3 for line in lines)

@@ -48,8 +48,8 @@ async def test_conversations_that_differ_in_an_image_are_two(tmp_path: Path) -> 
     assert len([1 for a, b in zip(second, third, strict=True) if a != b]) == 1  # the image alone
     assert [branch.reason for branch in episode.branches] == ["edit"]
     assert [node.parent for node in episode.nodes if node.kind == "prompt"] == [-1, -1]
-    # No message of the record holds the second image: the record names it all the same.
-    assert [part["blob"] for part in episode.images] == [hashlib.sha256(BLUE).hexdigest()]
+    asked = [part for message in episode.branches[0].messages or () for part in message["content"]]
+    assert [part["blob"] for part in asked if "blob" in part] == [hashlib.sha256(BLUE).hexdigest()]
     with RunDir.create(tmp_path / "run") as run:
         for data in (RED, BLUE):
             run.put_blob(data)

@@ -278,7 +278,9 @@ async def test_a_stop_string_cuts_the_reply_and_not_the_record(back: str, tmp_pa
     assert first.text == "I look.\nObservation:"
     assert parrot.prompts[2].startswith(parrot.prompts[1] + "I look.\nObservation:<|im_end|>\n<|im_start|>user\nObs: 1")
     assert episode.nodes[second.node].parent == first.node + 1
-    assert [(branch.turn, branch.reason) for branch in episode.branches] == [(third.index, "edit")]
+    (branch,) = episode.branches
+    assert (branch.turn, branch.reason) == (third.index, "edit")
+    assert [message["content"] for message in branch.messages or ()] == ["Look.", "I look.", "Obs: 1"]
     assert episode.sampled_tokens == len("I look.\nObservation:") + len("It is 1.") + len("one") + 2
     with RunDir.create(tmp_path / "run", {"command": "proxy", "recipe": {}, "base": "."}) as run:
         run.add(episode)
