@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -24,6 +24,8 @@ from agentrl.types.errors import StoreError
 from agentrl.types.parts.image import ImageRefused, image_info
 from agentrl.types.parts.placeholders import fault_in
 from agentrl.types.sample import training_samples
+
+T = TypeVar("T")
 
 FIRST = 5
 """Maximum number of violations listed per invariant."""
@@ -209,14 +211,20 @@ def _check_planned(run: RunDir, ids: set[str], once: Invariant, notes: list[str]
         notes.append(f"{count} planned episodes are not stored yet")
 
 
-def _check_scores(run: RunDir, turns: dict[str, int], invariants: dict[str, Invariant], notes: list[str]) -> None:
-    for place, line in _lines(run.path / "scores", invariants["readable"], notes):
+def _decoded(folder: Path, decode: Callable[[bytes], T], readable: Invariant, notes: list[str]) -> Iterator[T]:
+    """The records of a folder's shards, without those that cannot be decoded."""
+    for place, line in _lines(folder, readable, notes):
         try:
-            group = decode_group_scores(line)
+            record = decode(line)
         except msgspec.DecodeError as error:
-            invariants["readable"].broken(f"scores/{place}: {error}")
-            continue
-        invariants["readable"].passed()
+            readable.broken(f"{folder.name}/{place}: {error}")
+        else:
+            readable.passed()
+            yield record
+
+
+def _check_scores(run: RunDir, turns: dict[str, int], invariants: dict[str, Invariant], notes: list[str]) -> None:
+    for group in _decoded(run.path / "scores", decode_group_scores, invariants["readable"], notes):
         for score in group.scores:
             expected, found = turns.get(score.episode_id), len(score.turns)
             problem = "no such episode" if expected is None else f"{found} turns of {expected}"
@@ -224,13 +232,7 @@ def _check_scores(run: RunDir, turns: dict[str, int], invariants: dict[str, Inva
 
 
 def _check_credit(run: RunDir, turns: dict[str, int], invariants: dict[str, Invariant], notes: list[str]) -> None:
-    for place, line in _lines(run.path / "credit", invariants["readable"], notes):
-        try:
-            credit = decode_credit(line)
-        except msgspec.DecodeError as error:
-            invariants["readable"].broken(f"credit/{place}: {error}")
-            continue
-        invariants["readable"].passed()
+    for credit in _decoded(run.path / "credit", decode_credit, invariants["readable"], notes):
         expected = turns.get(credit.episode_id)
         lengths = {len(credit.turn_advantages), *map(len, credit.parts.values())}
         problem = None

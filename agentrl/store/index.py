@@ -24,7 +24,15 @@ FORMAT = 5
 """Increased when a column changes; an index of another format is rebuilt."""
 
 
-class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
+class Located(msgspec.Struct, frozen=True, kw_only=True):
+    """A row with the columns of a location: `shard`, `offset` and `length`."""
+
+    @property
+    def location(self) -> Location:
+        return Location(*(getattr(self, column) for column in Location._fields))
+
+
+class EpisodeRow(Located, frozen=True, kw_only=True):
     """The index row of an episode.
 
     Attributes:
@@ -65,12 +73,8 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
     length: int
 
-    @property
-    def location(self) -> Location:
-        return Location(self.shard, self.offset, self.length)
 
-
-class CreditRow(msgspec.Struct, frozen=True, kw_only=True):
+class CreditRow(Located, frozen=True, kw_only=True):
     """The location of a credit of episode `id`. An episode that was credited again has several; the last one counts."""
 
     id: str
@@ -80,12 +84,8 @@ class CreditRow(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
     length: int
 
-    @property
-    def location(self) -> Location:
-        return Location(self.shard, self.offset, self.length)
 
-
-class ScoreRow(msgspec.Struct, frozen=True, kw_only=True):
+class ScoreRow(Located, frozen=True, kw_only=True):
     """The location of a score that episode `id` got with its group. The last one counts."""
 
     id: str
@@ -94,10 +94,6 @@ class ScoreRow(msgspec.Struct, frozen=True, kw_only=True):
     shard: str
     offset: int
     length: int
-
-    @property
-    def location(self) -> Location:
-        return Location(self.shard, self.offset, self.length)
 
 
 class BlobRow(msgspec.Struct, frozen=True):
