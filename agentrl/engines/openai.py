@@ -65,8 +65,15 @@ class _ChatResponse(msgspec.Struct):
 
 @dataclass
 class _Live:
-    """An episode: the live conversation, how its tools are shown, the API's own messages by their position, and how an
-    image is read."""
+    """State of a session.
+
+    Attributes:
+        messages: the live conversation.
+        renderer: describes the tools in prompts.
+        definitions: tools that requests send; empty without native tools.
+        said: messages of the API, by their position in the conversation.
+        read: reads an image by its hash.
+    """
 
     messages: list[Message]
     renderer: Renderer

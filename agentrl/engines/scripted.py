@@ -6,8 +6,9 @@ A script is a generator function. It yields the model's turns and receives the m
         page = yield Say(calls=[("search", {"query": task.data["city"]})])
         yield Say("<answer>Paris</answer>")
 
-One with a parameter `tools` gets the definitions of what may be called now, a list that changes with the episode. Every
-context of an episode plays the script from its beginning: one with a parameter `context` gets its name (`main`, ...).
+The parameter `tools` is optional: it receives the definitions of the available tools, and this list changes with the
+episode. Each context of an episode plays the script from its beginning. The parameter `context`, also optional,
+receives the context's name (`main`, ...).
 
 The renderer turns the text into tokens, and the episode uses the same runner, tools, rewards and store as any other.
 Log-probabilities are 0: a script's turn has probability 1.

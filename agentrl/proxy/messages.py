@@ -31,14 +31,14 @@ class RewardsRefused(AgentRLError):
 
 
 def content_of(message: dict[str, Any], take: TakeImage) -> Content:
-    """The content of a message, whether it is a string, a list of parts, or absent. Without images it is a text.
+    """The content of a message: text, or a list of parts if the message holds an image. An absent content is "".
 
     Args:
-        take: makes parts of images.
+        take: makes a part of an image.
 
     Raises:
-        BadRequest: it holds something else, for example audio.
-        ImageRefused: an image is none, or the engine takes text only.
+        BadRequest: the message holds something else, for example audio.
+        ImageRefused: an image cannot be read, or the engine takes text only.
     """
     content = message.get("content")
     if content is not None and not isinstance(content, str | list):
@@ -51,7 +51,7 @@ def content_of(message: dict[str, Any], take: TakeImage) -> Content:
 
 
 def refuse_image(given: Any) -> Part:
-    """Takes no image.
+    """Refuses every image.
 
     Raises:
         BadRequest: always.
@@ -60,10 +60,10 @@ def refuse_image(given: Any) -> Part:
 
 
 def text_of_reply(message: dict[str, Any]) -> str:
-    """The text of a message of the assistant, which holds no image.
+    """The text of a message of the assistant.
 
     Raises:
-        BadRequest: it does.
+        BadRequest: the message holds an image.
     """
     content = content_of(message, _by_hash)
     if not isinstance(content, str):
@@ -72,13 +72,13 @@ def text_of_reply(message: dict[str, Any]) -> str:
 
 
 def from_openai(message: dict[str, Any], parser: Parser, take: TakeImage) -> Message:
-    """A message as the renderer takes it: calls are written out in the model's own format.
+    """Converts a message for the renderer. Tool calls become text in the model's own format.
 
     Args:
-        take: makes parts of images.
+        take: makes a part of an image.
 
     Raises:
-        BadRequest: it has no role, or calls that are no JSON.
+        BadRequest: the message has no role, or the arguments of a call are not JSON.
         ImageRefused: as `content_of`.
     """
     role, content = message.get("role"), content_of(message, take)
@@ -97,10 +97,10 @@ def from_openai(message: dict[str, Any], parser: Parser, take: TakeImage) -> Mes
 
 
 def arguments_of(call: dict[str, Any]) -> Any:
-    """Of a call that a program sends: JSON as the API has it, or the object that the program made of that.
+    """The arguments of a call: programs send JSON text, as the API does, or the object.
 
     Raises:
-        ValueError: they are no JSON.
+        ValueError: the text is not JSON.
     """
     given = call["function"]["arguments"]
     return read_json(given if isinstance(given, str) else json.dumps(given))

@@ -57,8 +57,8 @@ class Parts:
 
     Attributes:
         tools: tools of all tasks.
-        needs_sandbox: whether some tool or reward wants that of the episode.
-        own_tools: whether agents are programs, which bring tools of their own.
+        needs_sandbox: whether the agent, a tool or a reward needs the episode's sandbox.
+        own_tools: whether the agents are programs with tools of their own.
     """
 
     recipe: Recipe
@@ -79,7 +79,7 @@ class Parts:
 
     def renderer(self, tokenizer: Tokenizer) -> Renderer:
         """The renderer of this recipe's conversations under a tokenizer; its template is checked."""
-        # Where tools are known only later, it is proven with one that stands for them.
+        # Some tools are known only when an episode has opened. A stand-in represents them in the proof.
         definitions = self.definitions or ([TOOL] if self.tools.late or self.own_tools else [])
         parser = parser_for(self.recipe.agent.format, tokenizer, definitions, self.recipe.base)
         agent = self.recipe.agent
@@ -153,7 +153,7 @@ class Parts:
 
         Args:
             backend: sandbox backend; None if other processes run the episodes.
-            voices: those beside the policy; None: none are open.
+            voices: open voices beside the policy; None: no voice.
             temperature: overrides the recipe's sampling temperature (evaluation).
         """
         recipe = self.recipe
@@ -233,7 +233,7 @@ def build(recipe: Recipe, *, own_tools: bool = False) -> Parts:
     """Imports, constructs and checks what the recipe names.
 
     Args:
-        own_tools: programs that nobody here starts bring tools of their own.
+        own_tools: the agents are programs that agentrl does not start, with tools of their own.
 
     Raises:
         RecipeError: an unknown name, a wrong setting, or two tools of one name.

@@ -34,14 +34,14 @@ class RolloutContext:
         backend: sandbox backend; None if no tool needs a sandbox, or if workers run the episodes.
         specs: sandbox specs by task.
         agent_needs_sandbox: whether the agent itself runs in the episode's sandbox.
-        keyed: whether the state is noted that each turn acts on: credit reads it.
-        put_blob: keeps a long output or an image, returns its hash.
-        get_blob: reads it; None: images are kept in memory while their episode runs.
-        on_failure: is told of every failed attempt, retried or not (a dict for `failures.jsonl`).
+        keyed: whether turns record the state that they act on; true if credit reads states.
+        put_blob: stores a long output or an image, and returns its hash.
+        get_blob: reads a blob by its hash; None: images stay in memory while their episode runs.
+        on_failure: receives every failed attempt, retried or not (a dict for `failures.jsonl`).
         on_stage: called when an episode enters a stage: (episode id, stage; None when the episode ends).
         answer_scorer: scores the gold answer before every turn; unused in evaluations and demonstrations.
         outage: tracks outages of the backend.
-        voices: speak in contexts that name them.
+        voices: models beside the policy, for the contexts that name them.
     """
 
     engine: Engine

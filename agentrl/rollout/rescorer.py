@@ -27,8 +27,8 @@ class Rescorer:
     Args:
         read: reads a stored episode by id.
         earlier: names of turn rewards of earlier reward functions, which are dropped.
-        backend: for components that ask for a fresh sandbox.
-        read_blob: gives the bytes of an image of the run.
+        backend: creates the fresh sandboxes of components that need one.
+        read_blob: reads an image of the run by its hash.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ def _forks(episodes: list[Episode]) -> dict[str, int]:
 
 
 def _branches(episodes: list[Episode]) -> dict[str, int]:
-    """Places where a branch starts, by reason; drift by kind; contexts beside the main one. Only what there is."""
+    """Number of branches by reason, of drift by kind, and of contexts beside the main one. Zeros are left out."""
     found = Counter(f"branches/{branch.reason}" for episode in episodes for branch in episode.branches)
     found.update(f"drift/{drift.kind}" for episode in episodes for drift in episode.drift)
     found["contexts"] = sum(len(episode.contexts) for episode in episodes)

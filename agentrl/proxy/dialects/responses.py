@@ -118,7 +118,7 @@ _READ: dict[str, Callable[[Body], list[Body]]] = {
 
 
 def _text(content: Any) -> Any:
-    """Text, of parts too; what else there is, is refused later, as in any message."""
+    """Converts the parts of a content. Parts that cannot be recorded are refused later, as in every API."""
     return [_part(part) for part in content] if isinstance(content, list) else content
 
 
