@@ -1,4 +1,4 @@
-"""Runs commands on several ranks, one after the other: a line of standard input each, JSON.
+"""Runs commands on several ranks, one after the other: an argument each, JSON.
 
     {"ranks": 2, "command": ["train", ...], "death": null or [point, call, after], "beside": false}
 
@@ -31,8 +31,8 @@ def live(command: list[str], death: list[Any] | None, beside: bool) -> None:
 
 
 def main() -> None:
-    for line in sys.stdin:
-        life = json.loads(line)
+    for argument in sys.argv[1:]:
+        life = json.loads(argument)
         codes = fork_ranks(life["ranks"], partial(live, life["command"], life["death"], life["beside"]))
         print(json.dumps(codes), flush=True)
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from agentrl.store.run_dir import RunDir
-from tests.command import agentrl
+from tests.command import agentrl, python
 
 from .test_train import metrics
 
@@ -35,12 +32,7 @@ def tiny(counting: Path) -> Path:
 
 
 def lives(here: Path, out: str, *more: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.commands.lives", str(KILLS), "0", "train", "counting", "--out", out, *more],
-        cwd=here, capture_output=True, text=True, timeout=280, check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = python("-m", "tests.commands.lives", str(KILLS), "0", "train", "counting", "--out", out, *more, cwd=here)
     assert len(done.stdout.splitlines()) == KILLS
 
 
@@ -97,10 +89,7 @@ def test_an_update_that_is_done_again_trains_on_the_same_groups(tiny: Path) -> N
         "import sys; from tests.commands.lives import live; arguments = sys.argv[1:];"
         "live(arguments, ('rollout', 8 + 4, True)); sys.exit(live(arguments, None))"
     )
-    subprocess.run(
-        [sys.executable, "-c", script, *arguments], cwd=tiny, check=True, timeout=120,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
+    python("-c", script, *arguments, cwd=tiny)
     with RunDir.read(tiny / "killed") as run:
         trained = [group for line in run.metrics() for group in line.get("trained_groups", [])]
     assert [group.split("-")[-1] for group in trained] == ["count1", "count2", "count0", "count3"]

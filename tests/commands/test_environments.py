@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from agentrl.store.run_dir import RunDir
-from tests.command import agentrl
+from tests.command import agentrl, python
 
 from .test_train import metrics
 
@@ -83,12 +80,7 @@ def gate(tmp_path: Path) -> Path:
 def test_kills_change_no_number(gate: Path) -> None:
     agentrl("train", "gate", "--out", "whole", cwd=gate)
     deaths = "rollout:14,optimiser step:2,checkpoint write:4,rollout:5,weight sync:1"
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.commands.lives", deaths, "-", "train", "gate", "--out", "killed"],
-        cwd=gate, capture_output=True, text=True, timeout=280, check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    python("-m", "tests.commands.lives", deaths, "-", "train", "gate", "--out", "killed", cwd=gate)
     assert metrics(gate / "killed") == metrics(gate / "whole")
     for out in ("killed", "whole"):
         assert agentrl("check", out, cwd=gate).returncode == 0

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +11,7 @@ from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import AgentRLError
 from tests.command import agentrl as command
+from tests.command import python
 
 GROUP_CODE = '''
 from pathlib import Path
@@ -113,10 +111,7 @@ agentrl.rollout("counting", 12, group_size=3, agent="hasty", out="run", reporter
 
 @pytest.mark.parametrize(("point", "after"), [("add_scores", 0), ("add_scores", 2), ("add", 4)])
 def test_a_kill_between_members_and_their_group_is_filled_in(grouped: Path, point: str, after: int) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, point, str(after)], check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
+    done = python("-c", KILLED, point, str(after), ok=False)
     assert done.returncode == -9
     report = check("run")
     assert report.ok, report.as_text()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +10,7 @@ import pytest
 import agentrl
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
+from tests.command import python
 
 SLOW = '''
 class Slow(Counter):
@@ -74,6 +72,7 @@ KILLED = """
 import os, signal, sys
 import agentrl
 from agentrl.store.run_dir import RunDir
+from tests.command import python
 
 real, left = RunDir.add, int(sys.argv[1])
 
@@ -91,10 +90,7 @@ agentrl.train("counting", out="run", reporters=())
 
 @pytest.mark.parametrize("after", [2, 9])
 def test_a_run_that_was_killed_continues(slow: Path, after: int) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(after)], check=False,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
+    done = python("-c", KILLED, str(after), ok=False)
     assert done.returncode == -9
     agentrl.train("counting", out="run", reporters=())
     check_run(at_least_aborted=1)

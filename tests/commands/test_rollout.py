@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,7 +13,7 @@ import pytest
 
 from agentrl.store.run_dir import RunDir
 from agentrl.store.shards import Shards
-from tests.command import agentrl
+from tests.command import Started, agentrl
 
 
 def test_rollout_check_show_view(counting: Path) -> None:
@@ -37,7 +35,7 @@ def test_a_killed_rollout_goes_on_with_what_is_missing(counting: Path) -> None:
     here = counting.parent
     arguments = ["rollout", "counting", "--n", "60", "--agent", "oracle", "--out", "run"]
     sets = ["--set", "tools.0.delay=0.05", "--set", "concurrency=3"]
-    process = subprocess.Popen([sys.executable, "-m", "agentrl.cli", *arguments, *sets], cwd=here)
+    process = Started("-m", "agentrl.cli", *arguments, *sets, cwd=here)
     run = here / "run"
     stored: set[str] = set()
     for _ in range(600):

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentrl.store.run_dir import RunDir
-from tests.command import agentrl
+from tests.command import agentrl, python
 
 from .conftest import CODE, RECIPE
 
@@ -83,12 +80,7 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 def killed(here: Path, deaths: list[str], *arguments: str) -> list[str]:
     """Runs a command, killed after each of the calls (`POINT:CALL` of lives.py), and then to its end. Returns the
     newest checkpoint at each death."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.commands.lives", ",".join(deaths), "-", *arguments],
-        cwd=here, capture_output=True, text=True, timeout=280, check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = python("-m", "tests.commands.lives", ",".join(deaths), "-", *arguments, cwd=here)
     return [line.split()[-1] for line in done.stdout.splitlines()]
 
 

@@ -6,8 +6,6 @@ import asyncio
 import json
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from agentrl.rollout.player import LocalPlayers
 from agentrl.store.run_dir import RunDir
 from agentrl.train.assembly import training
 from agentrl.types.reporter import Reporter
-from tests.command import agentrl
+from tests.command import Started, agentrl
 from tests.store.make import make_episode
 
 TRAINING = """\
@@ -66,10 +64,7 @@ def test_a_killed_training_continues_to_the_same_metrics(trainable: Path) -> Non
     ]  # fmt: skip
     # Killed in the first evaluation, in rollouts, and after the last checkpoint.
     for moment in ("eval/00000", "train/00000", "train/00003", "eval/00005"):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "agentrl.cli", "train", "counting", "--out", "killed", *EXACT],
-            cwd=here, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+        process = Started("-m", "agentrl.cli", "train", "counting", "--out", "killed", *EXACT, cwd=here)
         for _ in range(3000):
             time.sleep(0.01)
             if (here / "killed" / "index.sqlite").exists():

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 from agentrl.train.compute_thread import compute_of
-from tests.command import agentrl
+from tests.command import agentrl, python
 
 from .test_train import metrics, trainable  # noqa: F401  (a fixture)
 from .test_train_async import FLOW
@@ -24,15 +21,10 @@ SHORT = ("--set", "train.iterations=3", "--set", "eval.every=1", "--set", "warm_
 def on_two_ranks(here: Path, *lives: tuple[list[Any] | None, tuple[str, ...]], beside: bool = False) -> list[list[int]]:
     """Trains once for each life; the exit codes of its ranks."""
     told = [
-        json.dumps({"ranks": 2, "command": ["train", "counting", *more], "death": death, "beside": beside}) + "\n"
+        json.dumps({"ranks": 2, "command": ["train", "counting", *more], "death": death, "beside": beside})
         for death, more in lives
     ]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.commands.ranked"], input="".join(told),
-        cwd=here, capture_output=True, text=True, timeout=280, check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = python("-m", "tests.commands.ranked", *told, cwd=here)
     codes = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
     assert len(codes) == len(lives), done.stdout + done.stderr
     return codes

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
-from tests.command import agentrl
+from tests.command import Started, agentrl
 from tests.commands.test_chaos import TRAINING
 from tests.commands.test_train import metrics
 
@@ -32,10 +30,7 @@ def test_twenty_kills_beside_the_driver_change_no_number(counting: Path) -> None
     recipe, here, rng = counting / "recipe.yaml", counting.parent, random.Random(0)
     recipe.write_text(recipe.read_text() + TRAINING)
     assert agentrl("train", "counting", "--out", "whole", *RANKS, cwd=here).returncode == 0
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "agentrl.cli", "train", "counting", "--out", "killed", *RANKS, *WORKERS],
-        cwd=here, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    driver = Started("-m", "agentrl.cli", "train", "counting", "--out", "killed", *RANKS, *WORKERS, cwd=here)
     kills = 0
     while driver.poll() is None:
         try:

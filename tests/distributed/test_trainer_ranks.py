@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from agentrl.config.loader import load_recipe
 from agentrl.types.errors import RecipeError
+from tests.command import python
 from tests.commands.test_train import metrics
 
 TWO = ("--set", "scale.use=process", "--set", "scale.trainer_ranks=2")
@@ -25,10 +25,7 @@ def command(recipe: Path, out: str, *more: str) -> list[str]:
 
 
 def run(arguments: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments],
-        capture_output=True, text=True, timeout=280, env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-    )  # fmt: skip
+    return python(*arguments, ok=False, **environment)
 
 
 def kill_at(run: Path, moment: str, find: str) -> threading.Thread:

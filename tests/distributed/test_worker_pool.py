@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -24,6 +22,7 @@ from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError
+from tests.command import Started
 from tests.commands.test_train import metrics
 from tests.rollout.test_failures_over_http import Server
 from tests.rollout.world import make_parts, specs
@@ -122,10 +121,9 @@ def test_a_recipe_that_cannot_be_built_there_says_so(counting: Path) -> None:
 def test_workers_end_with_their_driver(counting: Path) -> None:
     here = counting.parent
     sets = [*TWO_PROCESSES, "tools=[{use: ./task.py:Counter, delay: 1.0}]"]
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "agentrl.cli", "rollout", "counting", "--agent", "oracle", "--out", "run"]
-        + [part for text in sets for part in ("--set", text)],
-        cwd=here, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    driver = Started(
+        "-m", "agentrl.cli", "rollout", "counting", "--agent", "oracle", "--out", "run",
+        *(part for text in sets for part in ("--set", text)), cwd=here,
     )  # fmt: skip
     workers: list[int] = []
     for _ in range(1200):

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
-from tests.command import agentrl
+from tests.command import agentrl, python
 from tests.commands.test_train import metrics
 
 PAGE = Path(__file__).parents[2] / "docs" / "your-first-agent.md"
@@ -113,13 +110,8 @@ def test_kills_change_no_number_with_contexts_and_forks(sums: Path) -> None:
     with (sums / "sums" / "task.py").open("a") as file:
         file.write(NOISE)
     agentrl("train", "sums", "--out", "whole", cwd=sums)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.commands.lives", "rollout:11,checkpoint write:2", "-", "train", "sums", "--out",
-         "killed"],
-        cwd=sums, capture_output=True, text=True, timeout=280, check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(PAGE.parents[1])},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    deaths = "rollout:11,checkpoint write:2"
+    python("-m", "tests.commands.lives", deaths, "-", "train", "sums", "--out", "killed", cwd=sums)
     assert metrics(sums / "killed") == metrics(sums / "whole")
     played = episodes(sums / "killed", "train")
     assert {tuple(turn.context for turn in episode.turns) for episode in played} == {("main", "critic", "main")}

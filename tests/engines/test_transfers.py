@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from agentrl.config.loader import load_recipe
 from agentrl.engines.vllm.launch import Serving, arguments
 from agentrl.rollout.engines import serving as what_is_served
 from agentrl.types.errors import RecipeError
+from tests.command import agentrl
 from tests.commands.conftest import CODE, RECIPE
 
 from .fake_vllm import FakeVLLM
@@ -76,13 +75,8 @@ async def test_it_carries_the_weights_with_its_own_settings(counting: Path, tmp_
     async with serving(fake) as url:
         engine = f"{{use: vllm, urls: ['{url}'], weights_dir: {tmp_path / 'shared'},"
         engine += " transfer: {use: ./transfer.py:Counted, unit: tensors, at_least: 2}}"
-        done = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "agentrl.cli", "train", "counting", "--out", "run", "--set", f"engine={engine}",
-            cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        )  # fmt: skip
-        told, _ = await done.communicate()
-    assert done.returncode == 0, told.decode()
+        arguments = ("train", "counting", "--out", "run", "--set", f"engine={engine}")
+        await asyncio.to_thread(agentrl, *arguments, cwd=tmp_path)
     sent = [body["update_info"] for path, body in fake.asked if path == "/update_weights"]
     assert len(sent) == 2  # of the model as it was, and of the one update
     assert sent[0]["count"] > 2

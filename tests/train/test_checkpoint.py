@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ from agentrl.store.checkpoints import latest
 from agentrl.train import checkpoint
 from agentrl.train.trainer import Trainer
 from agentrl.types.errors import StoreError
+from tests.command import python
 
 from .make import llama, make_rows
 
@@ -136,6 +134,7 @@ KILL_AND_LOOK = """
 import os, signal, sys, time
 from pathlib import Path
 from safetensors.torch import load_file
+from tests.command import python
 from tests.train.make import llama
 from agentrl.store.checkpoints import latest
 from agentrl.train import checkpoint
@@ -161,13 +160,5 @@ print(unfinished)
 
 def test_kill_9_in_the_middle_of_saving_leaves_whole_checkpoints(tmp_path):
     """Killed at 30 moments: a checkpoint is always there, and whole."""
-    done = subprocess.run(
-        [sys.executable, "-c", KILL_AND_LOOK, str(tmp_path)],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
+    done = python("-c", KILL_AND_LOOK, str(tmp_path), cwd=Path(__file__).parents[2])
     assert int(done.stdout.split()[-1]) > 0, "no kill struck while a checkpoint was being written"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,7 @@ import torch
 
 from agentrl.train.parallel.ranks import Ranks
 from agentrl.train.parallel.shards import full_state_dict
+from tests.command import python
 
 from .make import llama, make_rows
 from .on_ranks import CASES, LEARNERS
@@ -29,11 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def results(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Alone, and on two ranks."""
     files = [str(folder / name) for name in ("one", "two")]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.train.on_ranks", *files],
-        cwd=ROOT, capture_output=True, text=True, timeout=280, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    python("-m", "tests.train.on_ranks", *files, cwd=ROOT)
     one, two = (torch.load(file, weights_only=False) for file in files)
     return one, two
 

@@ -1,0 +1,101 @@
+"""A process that has imported torch and agentrl, and forks for each program: `python -m tests.fork_server FD`.
+
+A request on the socket FD is JSON {"arguments": what follows `python`, "cwd", "environment"} with three files: standard
+output, standard error and a pipe. The pipe gets a line with the process id, and one with the wait status at the end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+
+import agentrl.api.train
+import agentrl.commands.look
+import agentrl.train.assembly
+import agentrl.train.stages.offline  # noqa: F401
+
+LONGEST = 1 << 20
+ROOT = str(Path(__file__).parents[1])
+
+
+def serve(requests: socket.socket) -> None:
+    """Forks for each request, until the other side closes the socket."""
+    gc.collect()
+    gc.freeze()  # no collection in a fork copies the pages of what is imported
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
+    while True:
+        request, files, _, _ = socket.recv_fds(requests, LONGEST, 3)
+        if not request:
+            return
+        if os.fork() == 0:
+            requests.close()
+            keep(json.loads(request), *files)
+        for file in files:
+            os.close(file)
+
+
+def keep(request: dict[str, Any], stdout: int, stderr: int, told: int) -> None:
+    """Runs the program in a fork of this process, and tells its process id and how it ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    child = os.fork()
+    if child == 0:
+        os.dup2(stdout, 1)
+        os.dup2(stderr, 2)
+        for file in (stdout, stderr, told):
+            os.close(file)
+        run(**request)
+    os.write(told, b"%d\n" % child)
+    os.write(told, b"%d\n" % os.waitpid(child, 0)[1])
+    os._exit(0)
+
+
+def run(arguments: list[str], cwd: str, environment: dict[str, str]) -> None:
+    """What a fresh `python ARGUMENTS` does, then ends the process."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
+    time.tzset()
+    warnings.resetwarnings()
+    sys.path[:1] = [cwd, ROOT]
+    code: object = None
+    try:
+        execute(*arguments)
+    except SystemExit as ended:
+        code = ended.code
+    except BaseException:
+        code = traceback.format_exc()
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+        code = 1
+    # As the interpreter ends, but for taking torch's modules apart, which takes longer than most programs.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 0)
+
+
+def execute(kind: str, program: str, *arguments: str) -> None:
+    """`python -m MODULE ARGUMENTS` or `python -c CODE ARGUMENTS`."""
+    sys.argv = [kind, *arguments]
+    if kind == "-m":
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    else:
+        exec(compile(program, "<string>", "exec"), sys.modules["__main__"].__dict__)
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))
