@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from agentrl.config.credit import CreditSettings
+from agentrl.credit.registry import load_credit
 from agentrl.distributed.worker_pool import open_players
 from agentrl.engines.scripted import Say
 from agentrl.rollout.agent import ToolAgent
@@ -339,6 +341,19 @@ async def test_a_tree_is_stored_whole_or_not_at_all(tmp_path: Path) -> None:
         assert {each.id: each for each in run.episodes()} == {each.id: each for each in episodes}
         assert run.get(episodes[1].id) == episodes[1]
     assert check(tmp_path / "run").ok
+
+
+async def test_credit_reads_the_tree(tmp_path: Path) -> None:
+    """Turns that all have taken get no credit of their own; where they part, each gets what its way was worth."""
+    trunk, first, second = await tree(tmp_path)
+    scored = [
+        msgspec.structs.replace(each, reward=reward) for each, reward in ((trunk, 1.0), (first, 0.0), (second, 1.0))
+    ]
+    credit = load_credit(CreditSettings(use="tempo"))
+    found = {each.episode_id: each.parts["branch"] for each in credit.assign(scored)[0]}
+    assert found[trunk.id][0] == 0.0, "all three begin with it"
+    assert found[trunk.id][1] > 0 > found[first.id][1], "one of the two that went this way failed, the other did not"
+    assert found[second.id][: second.taken] == [0.0] * second.taken, "its parent has it"
 
 
 async def test_workers_send_forks(tmp_path: Path) -> None:
