@@ -245,26 +245,23 @@ async def test_a_limit_ends_the_fork_alone(tmp_path: Path) -> None:
     assert (fork.status, fork.stop, len(fork.turns)) == ("truncated", "turns", 3)
 
 
-class Slow(Dial):
-    """Takes its time from the second turn on."""
+class Late(Limited):
+    """Reaches a limit itself, inside the block of a fork."""
 
-    @tool
-    async def turn(self, by: int) -> ToolResult:
-        """Turn it."""
-        if self.at:
-            await asyncio.sleep(0.15)
-        return Dial.turn(self, by)
+    async def run(self, session: Any) -> None:
+        await self.take_turn(session)
+        async with session.fork(0):
+            while True:
+                await self.take_turn(session)
 
 
-async def test_the_wall_of_an_episode_stands_still_while_its_fork_goes_on(tmp_path: Path) -> None:
-    """Each has the whole time for itself; together they take longer."""
-    limits = {"episode_s": 0.8, "backoff_s": 0.0}
-    trunk, *forks = await tree(tmp_path, tools="Slow", limits=limits)
-    assert {each.stop for each in (trunk, *forks)} == {"tool"}
+async def test_a_limit_of_the_parent_ends_the_parent(tmp_path: Path) -> None:
+    (trunk,) = await tree(tmp_path, agent={"use": f"{HERE}:Late", "max_turns": 3}, tools="Long")
+    assert (trunk.status, trunk.stop, len(trunk.turns)) == ("truncated", "turns", 3)
 
 
 class Wall(Forks):
-    """Its fork waits for longer than an episode may take."""
+    """Its fork waits for longer than an episode may take; its own clock stands still meanwhile."""
 
     async def run(self, session: Any) -> None:
         await ToolAgent.run(self, session)
@@ -273,7 +270,7 @@ class Wall(Forks):
 
 
 async def test_the_wall_ends_the_fork_alone(tmp_path: Path) -> None:
-    trunk, fork = await tree(tmp_path, agent="Wall", limits={"episode_s": 0.3})
+    trunk, fork = await tree(tmp_path, agent="Wall", limits={"episode_s": 1.0})
     assert (trunk.status, trunk.stop, fork.status, fork.stop) == ("done", "tool", "truncated", "wall")
 
 
