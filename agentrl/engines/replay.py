@@ -107,6 +107,11 @@ class ReplayEngine:
             token_ids=node.token_ids, logprobs=list(node.logprobs or []), finish=finish, versions=node.versions
         )
 
+    async def skip(self, token_ids: Sequence[int], session: str) -> None:
+        """A turn that a fork took from its parent: the stored fork has it, too."""
+        episode, name, turn = self._live[session]
+        self._live[session] = (episode, name, turn + 1)
+
     async def score(
         self, prefix: Sequence[int], continuations: Sequence[Sequence[int]], at: Sequence[int] | None = None
     ) -> list[list[float]]:

@@ -14,6 +14,7 @@ import pytest
 from agentrl.config.credit import CreditSettings
 from agentrl.credit.registry import load_credit
 from agentrl.distributed.worker_pool import open_players
+from agentrl.engines.replay import ReplayEngine
 from agentrl.engines.scripted import Say
 from agentrl.rollout.agent import ToolAgent
 from agentrl.rollout.context import RolloutContext
@@ -351,6 +352,16 @@ async def test_credit_reads_the_tree(tmp_path: Path) -> None:
     assert found[trunk.id][0] == 0.0, "all three begin with it"
     assert found[trunk.id][1] > 0 > found[first.id][1], "one of the two that went this way failed, the other did not"
     assert found[second.id][: second.taken] == [0.0] * second.taken, "its parent has it"
+
+
+async def test_a_replay_forks_again(tmp_path: Path) -> None:
+    with RunDir.create(tmp_path / "run", {"recipe": {}}) as run:
+        await collect(context(tmp_path), rollouts(), run=run)
+        engine: Any = ReplayEngine(run)
+        again = await collect(replace(context(tmp_path), engine=engine), rollouts())
+        stored = {each.id: each for each in run.episodes()}
+    assert [each.id for each in again] == ["g0#0.1", "g0#0.2", "g0#0"]
+    assert all(each.nodes == stored[each.id].nodes for each in again)
 
 
 async def test_workers_send_forks(tmp_path: Path) -> None:
