@@ -19,7 +19,7 @@ from agentrl.tools.base import Environment
 from agentrl.tools.toolset import ToolBox
 from agentrl.types import values
 from agentrl.types.engine import Engine, Sampling
-from agentrl.types.episode import POLICY, Episode, Turn
+from agentrl.types.episode import POLICY, Episode, Node, Turn
 from agentrl.types.errors import nearest
 from agentrl.types.parts.intake import Images
 from agentrl.types.task import Message, Task
@@ -107,10 +107,13 @@ class Session(Conversation):
             )
         return self._forks.fork(turn)
 
-    def logprobs(self, turn: Turn) -> list[float]:
-        """Of the tokens that were sampled in a turn; none where it was taken from another episode, or has no tokens."""
+    def sampled(self, turn: Turn) -> Node | None:
+        """The tokens of a turn, with their log-probabilities where the engine gives them.
+
+        None if it was not sampled here: a fork takes turns of its parent, and other voices have no tokens.
+        """
         node = self.recording.trajectory.nodes[turn.node]
-        return list(node.logprobs or ()) if node.kind == "sampled" else []
+        return node if node.kind == "sampled" else None
 
     @property
     def forks_left(self) -> int:

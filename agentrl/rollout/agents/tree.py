@@ -11,6 +11,7 @@ from agentrl.rollout.agent import ToolAgent
 from agentrl.rollout.faults.failures import LimitReached
 from agentrl.rollout.session import Session
 from agentrl.types.engine import ContextOverflow
+from agentrl.types.episode import Node
 
 
 class Place(NamedTuple):
@@ -33,7 +34,8 @@ class TreeAgent(ToolAgent):
     Args:
         forks: most forks of an episode.
         tokens: sampled tokens of the episode and its forks, from which on no further fork begins; None: any number.
-        by: which turn is next: `surprise`: the one whose tokens had the lowest mean log-probability; `random`: any.
+        by: which turn is next: `surprise`: the one whose tokens had the lowest mean log-probability (of an engine that
+            gives none, the first); `random`: any.
     """
 
     def __init__(
@@ -72,10 +74,12 @@ class TreeAgent(ToolAgent):
 
 def _places(session: Session) -> list[Place]:
     """The turns that were sampled in this session, without those that it took from its parent."""
-    return [
-        Place(session, turn.index, -fmean(logprobs)) for turn in session.turns if (logprobs := session.logprobs(turn))
-    ]
+    return [Place(session, index, -fmean(node.logprobs or [0.0])) for index, node in _sampled(session)]
 
 
 def _tokens(session: Session) -> int:
-    return sum(len(session.logprobs(turn)) for turn in session.turns)
+    return sum(len(node.token_ids) for _, node in _sampled(session))
+
+
+def _sampled(session: Session) -> list[tuple[int, Node]]:
+    return [(turn.index, node) for turn in session.turns if (node := session.sampled(turn)) is not None]
