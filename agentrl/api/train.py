@@ -102,7 +102,7 @@ def train(
 
     async def learn(ranks: Ranks) -> None:
         for stage, parts in _stages_left(stages, run.path / "checkpoints"):
-            async with open_players(parts) as players:
+            async with open_players(parts, trains=True) as players:
                 await train_stage(stage, parts, players, ranks)
             let_go()
         run.update_info(finished=True)

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from agentrl.config.engine import EngineSettings
 from agentrl.config.sections import PlugIn, Section, WithPlugIn
+from agentrl.config.train import LoraSettings
 
 
 class FormatSettings(PlugIn):
@@ -127,7 +128,7 @@ class EarlierSelves(Section):
 
 
 class PolicySettings(Section):
-    """One entry of `policies`: a voice beside the policy that trains. It is not trained."""
+    """One entry of `policies`: a voice beside the policy that trains. It is not trained itself, unless it says so."""
 
     engine: EngineSettings | None = Field(
         None, description="An API or a served model (openai), or your own engine; with `checkpoint`, where it runs."
@@ -138,6 +139,15 @@ class PolicySettings(Section):
         "earlier selves of the policy that trains.",
     )
     script: str | None = Field(None, description="Name of a script (under `scripts`) that speaks.")
+    lora: LoraSettings | None = Field(
+        None, description="With `train`: adapters of its own, on the model that the training starts from."
+    )
+    train: bool = Field(False, description="Trains beside the policy, with the settings of the section `train`.")
+    outcome: dict[str, float] | None = Field(
+        None,
+        min_length=1,
+        description="With `train`: its outcome, as weights of reward components; default: the episode's reward.",
+    )
     sampling: SamplingSettings | None = Field(None, description="Its sampling parameters; default: the recipe's.")
 
     @property
@@ -151,12 +161,28 @@ class PolicySettings(Section):
         return self.checkpoint if isinstance(self.checkpoint, EarlierSelves) else None
 
     @model_validator(mode="after")
+    def _trains_adapters(self) -> Self:
+        if self.train and self.lora is None:
+            raise ValueError("'train' needs adapters: lora: {rank: 16}; a second whole model is not trained")
+        if self.lora is not None and not self.train:
+            raise ValueError("'lora' are adapters that train: add train: true, or name frozen weights: checkpoint")
+        if self.outcome is not None and not self.train:
+            raise ValueError("'outcome' is what a policy trains on: add lora and train: true")
+        given = {"engine": self.engine, "checkpoint": self.checkpoint, "script": self.script}
+        beside = [name for name, value in given.items() if value is not None]
+        if self.train and beside:
+            raise ValueError(f"a policy that trains is the recipe's model with adapters: remove '{beside[0]}'")
+        return self
+
+    @model_validator(mode="after")
     def _one_source(self) -> Self:
+        if self.train:
+            return self
         runs_weights = self.engine is not None and self.engine.use in ("torch", "vllm")
         if self.script is not None and (self.engine is not None or self.checkpoint is not None):
             raise ValueError("'script' speaks alone: remove 'engine' and 'checkpoint'")
         if self.script is None and self.engine is None and self.checkpoint is None:
-            raise ValueError("nobody speaks: give one of 'engine', 'checkpoint' and 'script'")
+            raise ValueError("nobody speaks: give 'engine', 'checkpoint', 'script', or 'lora' and train: true")
         if runs_weights and self.checkpoint is None:
             raise ValueError("'engine' runs weights here: give 'checkpoint', or {use: openai, ...} for a served model")
         if self.engine is not None and self.engine.use == "openai" and self.checkpoint is not None:

@@ -231,7 +231,7 @@ class Recipe(Section):
         default_factory=EngineSettings, description="The inference engine that samples from the policy."
     )
     policies: dict[str, PolicySettings] = Field(
-        {}, description="Further voices by name, which are not trained (docs/policies.md)."
+        {}, description="Further voices by name, of which adapters may train (docs/policies.md)."
     )
     scripts: dict[str, str] = Field({}, description="Scripted policies in Python, by name (oracle, random, ...).")
     sampling: SamplingSettings = Field(default_factory=SamplingSettings)
@@ -335,6 +335,21 @@ class Recipe(Section):
         if voice is not None and voice not in (*self.policies, POLICY):
             message = f"talks with the voice {voice!r}, and 'policies' has {[*self.policies] or 'none'}"
             raise misplaced("agent", message, voice, f"policies: {{{voice}: {{engine: ...}}}}")
+        return self
+
+    @model_validator(mode="after")
+    def _policies_that_train(self) -> Recipe:
+        for name, policy in self.policies.items():
+            unknown = next((each for each in policy.outcome or () if each not in self.rewards), None)
+            if unknown is not None:
+                has = f"is no component: rewards has {sorted(self.rewards) or 'none'}"
+                raise misplaced(f"policies.{name}.outcome", f"{unknown!r} {has}", unknown)
+            own = policy.sampling
+            if policy.train and own is not None and own.temperature != self.sampling.temperature:
+                message = "differs from that of the recipe's 'sampling', and one training has one temperature"
+                raise misplaced(f"policies.{name}.sampling.temperature", message, own.temperature)
+            if policy.train and own is not None and own.top_p < 1:
+                raise misplaced(f"policies.{name}.sampling.top_p", "is below 1, and the policy trains", own.top_p, "1")
         return self
 
     @model_validator(mode="after")

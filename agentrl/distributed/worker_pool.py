@@ -51,15 +51,19 @@ class WorkersGone(AgentRLError):
 
 
 @asynccontextmanager
-async def open_players(parts: Parts) -> AsyncIterator[Players]:
-    """The players of a recipe's episodes: a worker pool, or this process with a sandbox backend."""
+async def open_players(parts: Parts, *, trains: bool = False) -> AsyncIterator[Players]:
+    """The players of a recipe's episodes: a worker pool, or this process with a sandbox backend.
+
+    Args:
+        trains: as for `open_voices`.
+    """
     pool = WorkerPool(parts.recipe) if parts.recipe.scale.rollout_workers else None
     backend = parts.open_backend() if pool is None else None
     try:
         if pool is not None:
             yield pool
         else:
-            async with open_voices(parts) as voices:
+            async with open_voices(parts, trains=trains) as voices:
                 yield LocalPlayers(backend, voices)
     finally:
         await close_all(pool, backend)

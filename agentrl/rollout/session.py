@@ -14,7 +14,7 @@ from agentrl.rollout.conversation.conversation import Conversation
 from agentrl.rollout.conversation.offer import Offer
 from agentrl.rollout.conversation.recording import Keyed, Recording, SessionMisused
 from agentrl.rollout.conversation.resumption import Resumption
-from agentrl.rollout.conversation.voice import Voice, Voices, without_training
+from agentrl.rollout.conversation.voice import Voice, Voices
 from agentrl.tools.base import Environment
 from agentrl.tools.toolset import ToolBox
 from agentrl.types import values
@@ -162,9 +162,7 @@ class Session(Conversation):
             return None
         voice = self._voices.find(policy)
         if voice is None:
-            if policy in self._voices.opponents:
-                raise without_training(policy)
-            known = [POLICY, *self._voices.known]
+            known = [POLICY, *self._voices.known, *self._voices.trained]
             raise SessionMisused(
                 f"context {context!r} names the policy {policy!r}, and the run has {', '.join(map(repr, known))}",
                 place=f"episode {self.id}",

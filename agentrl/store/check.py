@@ -19,7 +19,7 @@ from agentrl.store.index import blobs_of, images_of, row_of
 from agentrl.store.lock import is_held
 from agentrl.store.run_dir import RunDir
 from agentrl.store.shards import Shards
-from agentrl.types.episode import MAIN, POLICY, Branch, Drift, Episode, Node, Turn
+from agentrl.types.episode import MAIN, Branch, Drift, Episode, Node, Turn
 from agentrl.types.errors import StoreError
 from agentrl.types.parts.image import ImageRefused, image_info
 from agentrl.types.parts.placeholders import fault_in
@@ -351,7 +351,7 @@ def _contexts(episode: Episode) -> str | None:
         return f"the context {min(silent)!r} has no turn"
     for turn in episode.turns if episode.nodes else ():
         voice = episode.policy_of(turn)
-        kind = "sampled" if voice == POLICY and turn.index >= episode.taken else "spoken"
+        kind = "sampled" if voice in episode.trained_policies and turn.index >= episode.taken else "spoken"
         if episode.nodes[turn.node].kind != kind:
             who = f"the voice {voice!r}" if turn.index >= episode.taken else "the resumed episode"
             return f"turn {turn.index} is of {who}, and its node is {episode.nodes[turn.node].kind}"
@@ -381,7 +381,8 @@ def _forks(episode: Episode) -> str | None:
 def _tokens(episode: Episode) -> str | None:
     if not episode.nodes:
         return None
-    rows = training_samples(episode, [0.0] * len(episode.turns))
+    seen = (episode.seen_by(policy) for policy in episode.trained_policies)
+    rows = [row for each in seen for row in training_samples(each, [0.0] * len(each.turns))]
     trained = sum(int(row.loss_mask.sum()) for row in rows)
     if trained != episode.sampled_tokens:
         return f"{trained} trained, {episode.sampled_tokens} sampled"

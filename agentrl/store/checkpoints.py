@@ -11,6 +11,8 @@ from agentrl.types.errors import StoreError
 
 STATE = "state.json"
 REPLACED = ".old-"
+POLICIES = "policies"
+"""The folder, in a checkpoint, of the policies that train beside the main one."""
 
 T = TypeVar("T")
 

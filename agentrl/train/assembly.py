@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import HFTokenizer
-from agentrl.config.recipe import TrainingRecipe
+from agentrl.config.agent import PolicySettings
+from agentrl.config.recipe import TrainingRecipe, TrainSection
 from agentrl.credit.registry import load_credit
 from agentrl.curriculum import Curriculum
 from agentrl.curriculum.curriculum import load_parts
@@ -19,12 +22,16 @@ from agentrl.engines.replay import ReplayEngine
 from agentrl.models.load import LoadedModel
 from agentrl.rollout.builder import Parts
 from agentrl.rollout.collector import Collector
+from agentrl.rollout.conversation.voice import Voice
 from agentrl.rollout.engines import engine_of, note_fallback
 from agentrl.rollout.player import Players
 from agentrl.rollout.voices.open import leagues_of
 from agentrl.store.run_dir import RunDir
 from agentrl.train.auxiliary.models import required_models
+from agentrl.train.batch.beside import BesideBuilder
 from agentrl.train.batch.builder import BatchBuilder
+from agentrl.train.batch.companion import Companion
+from agentrl.train.batch.credit_giver import CreditGiver
 from agentrl.train.batch.recorded import Recorded, RecordedBuffer
 from agentrl.train.batch.truncation import Truncation
 from agentrl.train.canary import ROWS, Canary, canary_of
@@ -34,7 +41,7 @@ from agentrl.train.imitation import Imitation
 from agentrl.train.loop import TrainingLoop
 from agentrl.train.parallel.ranks import Ranks
 from agentrl.train.preflight.checks import check_training
-from agentrl.train.publisher import WeightPublisher
+from agentrl.train.publisher import Follower, WeightPublisher
 from agentrl.train.rollout_buffer import GroupBuffer, GroupSource, RolloutBuffer
 from agentrl.train.run_state import RunState
 from agentrl.train.spmd import driver_trainer
@@ -43,6 +50,7 @@ from agentrl.train.staleness import StalenessPolicy
 from agentrl.train.trainer import Trainer
 from agentrl.types.closing import Closable, close_all
 from agentrl.types.engine import Engine
+from agentrl.types.errors import RecipeError
 from agentrl.types.reporter import Reporter
 
 Part = TypeVar("Part", bound=Closable)
@@ -121,19 +129,25 @@ class _Assembly:
     async def loop(self, engine_for: Callable[[LoadedModel], Engine]) -> TrainingLoop:
         """The loop, new or resumed. Engines are made first: the trainer may add adapters to the model or shard it."""
         refers = self.recipe.train.kl is not None or "ref_logprob" in self.credit.needs
-        state = RunState(self.stage, self.recipe, self.run, refers=refers)
+        beside = {name: each for name, each in self.recipe.policies.items() if each.train}
+        state = RunState(self.stage, self.recipe, self.run, refers=refers or bool(beside))
         renderer = self.parts.renderer(HFTokenizer(state.loaded.tokenizer))
         self.parts.check_prompts(renderer, self.tasks.tasks, state.loaded.max_context)
-        reference = state.reference()
+        reference = state.reference() if refers else None
+        starts = {name: state.reference() for name in beside}  # before adapters are added to the loaded model
         engine = self._closed(engine_for(state.loaded))
         note_fallback(engine, self.reporter.note)
         second = self._second_engine(engine, engine_for, state.loaded)
-        trainer = await self._trainer(state.loaded, reference)
+        trainer = await self._trainer(state.loaded, self.recipe.train, reference)
+        for name, settings in beside.items():
+            start = replace(state.loaded, model=starts[name])
+            state.companions[name] = await self._companion(name, settings, start, renderer, refers)
         canary = self._canary(engine, renderer, state.loaded)
-        leagues = leagues_of(self.collector.players.voices)
-        for league in leagues:
+        followers: list[Follower] = [each.publisher.publish for each in state.companions.values()]
+        for league in leagues_of(self.collector.players.voices):
             league.follow(state.record.folder)
-        publisher = WeightPublisher(self.recipe, trainer, engine, canary, self.compute, self.reporter, leagues)
+            followers.append(league.turn_to)
+        publisher = WeightPublisher(self.recipe, trainer, engine, canary, self.compute, self.reporter, followers)
         await publisher.begin()
         loop = TrainingLoop(
             self.recipe,
@@ -141,7 +155,15 @@ class _Assembly:
             self.compute,
             self.curriculum,
             await self._buffer(engine, renderer, state),
-            BatchBuilder(self.recipe.train, self.run, self.reporter, self.curriculum, self.credit, trainer),
+            BatchBuilder(
+                self.recipe.train,
+                self.run,
+                self.reporter,
+                self.curriculum,
+                self.credit,
+                trainer,
+                {name: each.builder for name, each in state.companions.items()},
+            ),
             trainer,
             Imitation(self.curriculum, self.collector, self.tasks, state.record, renderer, trainer, self.compute),
             publisher,
@@ -169,8 +191,32 @@ class _Assembly:
             return None
         return self._closed(engine_for(loaded))
 
-    async def _trainer(self, loaded: LoadedModel, reference: object | None) -> Trainer:
-        settings = self.recipe.train
+    async def _companion(
+        self, name: str, settings: PolicySettings, start: LoadedModel, renderer: Renderer, refers: bool
+    ) -> Companion:
+        """A policy that trains beside the main one, and that speaks from now on."""
+        lora, voices = settings.lora, self.collector.players.voices
+        if lora is None or voices is None:
+            raise RecipeError(
+                "a second policy needs players that have voices",
+                place=f"policies.{name}",
+                remedy="async with open_players(parts, trains=True) as players (agentrl.distributed.worker_pool)",
+            )
+        train = self.recipe.train.model_copy(update={"lora": lora, "trainable": None})
+        recipe = self.recipe.with_sections(train=train)
+        engine = self._closed(engine_of(recipe, start))
+        reference = copy.deepcopy(start.model) if refers else None
+        trainer = await self._trainer(start, train, reference)
+        sampling = self.parts.sampling(renderer, settings.sampling or recipe.sampling)
+        voices.trained[name] = Voice(engine, renderer, sampling, trains=True)
+        giver = CreditGiver(train, self.credit, trainer)
+        canary = self._canary(engine, renderer, start)
+        publisher = WeightPublisher(recipe, trainer, engine, canary, self.compute, self.reporter)
+        await publisher.begin()
+        builder = BesideBuilder(name, settings, giver, Truncation.of_settings(train))
+        return Companion(name, lora, trainer, builder, giver.columns, publisher)
+
+    async def _trainer(self, loaded: LoadedModel, settings: TrainSection, reference: object | None) -> Trainer:
         make = partial(
             driver_trainer,
             loaded.model,

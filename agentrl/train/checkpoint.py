@@ -2,6 +2,7 @@
 
     it-00040/   config.json, model.safetensors, tokenizer files   (any HF tool can load these)
                 adapter/                                          (with LoRA: the adapters alone, for peft)
+                policies/NAME/                                    (of a policy that trains beside it: the same files)
                 trainer.pt                                        (optimiser and its counters)
                 state.json                                        (the state of the loop; written last)
 
@@ -25,7 +26,7 @@ from torch import Tensor
 
 from agentrl.config.train import LoraSettings
 from agentrl.models.load import no_progress_bars
-from agentrl.store.checkpoints import REPLACED, STATE, about, checkpoints, reading
+from agentrl.store.checkpoints import POLICIES, REPLACED, STATE, about, checkpoints, reading
 from agentrl.train.model.lora import save_adapters
 from agentrl.types.errors import StoreError
 
@@ -42,6 +43,20 @@ class Saved:
     extra: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Adapted:
+    """A policy with adapters on the architecture of the main one.
+
+    Attributes:
+        weights: merged.
+        adapters: alone.
+    """
+
+    weights: Mapping[str, Tensor]
+    adapters: Mapping[str, Tensor]
+    lora: LoraSettings
+
+
 def save(
     folder: Path,
     model: Any,
@@ -51,6 +66,7 @@ def save(
     *,
     weights: Mapping[str, Tensor] | None = None,
     lora: LoraSettings | None = None,
+    beside: Mapping[str, Adapted] | None = None,
 ) -> None:
     """Writes a checkpoint atomically. An existing one is replaced.
 
@@ -61,6 +77,7 @@ def save(
         extra: JSON values that the loop needs to resume, for example the iteration.
         weights: `Trainer.weights()`, if the model is sharded or has adapters; None: the model's own weights.
         lora: the settings of the adapters in `trainer_state`: they are also saved separately.
+        beside: the policies that train beside it, by name.
 
     Raises:
         StoreError: the disk is full. Nothing is left of the checkpoint; earlier ones stay.
@@ -73,10 +90,14 @@ def save(
         new.mkdir()
         with no_progress_bars():
             model.save_pretrained(str(new), state_dict=None if weights is None else dict(weights))
+            for name, each in (beside or {}).items():
+                model.save_pretrained(str(new / POLICIES / name), state_dict=dict(each.weights))
+                save_adapters(new / POLICIES / name / "adapter", each.adapters, each.lora)
         if lora is not None:
             save_adapters(new / "adapter", trainer_state["adapters"], lora)
         if tokenizer_saver is not None:
-            tokenizer_saver(str(new))
+            for whole in (new, *(new / POLICIES / name for name in beside or ())):
+                tokenizer_saver(str(whole))
         with (new / TRAINER).open("wb") as file:  # given a path, torch does not report why it failed
             torch.save(trainer_state, file)
         (new / STATE).write_text(json.dumps(extra, indent=1) + "\n")

@@ -16,8 +16,7 @@ With `max_staleness: 0` training is synchronous: the groups of an iteration begi
 them train in the next one. With a larger value, rollouts continue while the trainer computes, at most that many updates
 ahead.
 
-Each step may be repeated after a kill: episodes, credit and metrics have keys, and the checkpoint, written last, is the
-commit.
+Each step may be repeated after a kill: episodes, credit and metrics have keys, and the checkpoint is the commit.
 """
 
 from __future__ import annotations
@@ -105,8 +104,7 @@ class TrainingLoop:
             "rollout_s": rolled - started,
             "train_s": time.perf_counter() - rolled,
         }
-        self.iteration += 1
-        line = self.state.record.add_line(line)
+        self.iteration, line = self.iteration + 1, self.state.record.add_line(line)
         if self.state.is_due(self.iteration) or self.evaluator.keeps(self.iteration):
             await self.commit()
         await self.publisher.publish(self.iteration)
@@ -129,10 +127,12 @@ class TrainingLoop:
         """The batch, and the metrics of its update. Nothing trains if every episode was filtered out."""
         batch = self.batches.build(rollouts.groups, self.iteration)
         found = {"trained_rows": float(len(batch.samples)), **staleness_metrics(batch.samples, self.iteration)}
+        seed = derive_seed(self.recipe.seed, "update", self.iteration)
+        progress = self.iteration / self.recipe.train.iterations
         if batch.samples:
-            seed = derive_seed(self.recipe.seed, "update", self.iteration)
-            progress = self.iteration / self.recipe.train.iterations
             found |= self.trainer.update(batch.samples, seed=seed, progress=progress)
+        for name, each in self.state.companions.items():
+            found |= each.update(batch.beside[name], seed, progress)
         batch.metrics.update(self.curriculum.observe(batch.groups, self.iteration))
         return batch, found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import torch
@@ -12,13 +12,14 @@ from agentrl.config.recipe import TrainingRecipe
 from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.engines.vllm.adapters import Adapter, NoAdapters
 from agentrl.engines.vllm.engine import VLLMEngine
-from agentrl.rollout.voices.league import League
 from agentrl.train.canary import Canary
 from agentrl.train.compute_thread import Compute
 from agentrl.train.model.lora import save_adapters
 from agentrl.train.trainer import Trainer
 from agentrl.types.engine import Engine
 from agentrl.types.reporter import Reporter
+
+Follower = Callable[[int], Awaitable[None]]
 
 
 class WeightPublisher:
@@ -27,7 +28,7 @@ class WeightPublisher:
     Args:
         engine: the engine that samples the training episodes.
         canary: compares engine and trainer after every update; None: no check.
-        leagues: of earlier selves, which follow the version.
+        followers: are told of each version that was published: earlier selves, publishers of other policies.
 
     Attributes:
         metrics: metrics of the last comparison.
@@ -41,10 +42,10 @@ class WeightPublisher:
         canary: Canary | None,
         compute: Compute,
         reporter: Reporter,
-        leagues: Sequence[League] = (),
+        followers: Sequence[Follower] = (),
     ) -> None:
         self._recipe, self._trainer, self._engine, self._canary = recipe, trainer, engine, canary
-        self._compute, self._reporter, self._leagues = compute, reporter, leagues
+        self._compute, self._reporter, self._followers = compute, reporter, followers
         self.metrics: dict[str, float] = {}
 
     async def begin(self) -> None:
@@ -67,8 +68,8 @@ class WeightPublisher:
             WeightsLost: the policy did not reach the engine.
         """
         await self.hand_over(self._engine, version)
-        for league in self._leagues:
-            await league.turn_to(version)
+        for follow in self._followers:
+            await follow(version)
         if self._canary is not None:
             started = time.perf_counter()
             trained = await self._compute.call(self._canary.trained, self._trainer)

@@ -10,6 +10,7 @@ from agentrl.config.recipe import TrainingRecipe
 from agentrl.models.load import LoadedModel
 from agentrl.store.run_dir import RunDir
 from agentrl.train import checkpoint
+from agentrl.train.batch.companion import Companion
 from agentrl.train.batch.model_columns import ModelColumns
 from agentrl.train.stages.policy import load_policy, pins_of, starting_policy
 from agentrl.train.stages.record import StageRecord
@@ -22,16 +23,18 @@ class RunState:
     """A stage's part of the run directory. A checkpoint is written last and commits everything before it.
 
     Args:
-        refers: whether KL or credit needs the policy at the start of the stage.
+        refers: whether KL, credit or a second policy needs the policy at the start of the stage.
 
     Attributes:
         loaded: the model with the weights of the newest checkpoint (of this stage or the previous one); without a
             checkpoint, the recipe's model.
+        companions: the policies that train beside the main one; set before the stage resumes.
     """
 
     def __init__(self, stage: Stage, recipe: TrainingRecipe, run: RunDir, *, refers: bool) -> None:
         self.stage, self._recipe, self._run, self._refers = stage, recipe, run, refers
         self.record = StageRecord(run, stage)
+        self.companions: dict[str, Companion] = {}
         self._start = starting_policy(recipe, recipe.train.lora, self.record.checkpoints)
         newest = self._start.newest
         self._saved = None if newest is None else checkpoint.load_state(newest)
@@ -67,6 +70,8 @@ class RunState:
         if not self._start.resume(trainer, saved, self.stage) or saved is None:
             return None
         columns.load_state_dict(saved.trainer.get("critics", {}))
+        for name, each in self.companions.items():
+            each.load_state_dict(saved.trainer["policies"][name])
         return saved.extra
 
     def is_over(self, iteration: int) -> bool:
@@ -101,8 +106,13 @@ class RunState:
             folder,
             self.loaded.model,
             self.loaded.tokenizer.save_pretrained,
-            {**trainer.state_dict(), "critics": columns.state_dict()},
+            {
+                **trainer.state_dict(),
+                "critics": columns.state_dict(),
+                "policies": {name: each.state_dict() for name, each in self.companions.items()},
+            },
             self.record.state(iteration, **parts),
             weights=trainer.weights(device="cpu"),
             lora=self._recipe.train.lora,
+            beside={name: each.saved() for name, each in self.companions.items()},
         )

@@ -25,6 +25,9 @@ MAIN = "main"
 POLICY = "policy"
 """The name of the policy that trains."""
 
+_ANOTHER = ""
+"""The name of every other policy, to one that sees an episode as its own."""
+
 
 class VersionSpan(msgspec.Struct, frozen=True, array_like=True):
     """Tokens `start` (inclusive) to `end` (exclusive) of a node were sampled by policy `version`."""
@@ -188,6 +191,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         policy: the voice that speaks; `policy` is the one that trains.
         tools: definitions of what could be called in its first turn; None: the tools of the recipe.
         version: of an earlier self of the policy, after which update it was taken.
+        trains: whether it is a policy that trains beside `policy`: its turns are recorded token by token.
     """
 
     role: str
@@ -195,6 +199,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     policy: str = POLICY
     tools: list[dict[str, Any]] | None = None
     version: int | None = None
+    trains: bool = False
 
 
 class Parent(msgspec.Struct, frozen=True, kw_only=True):
@@ -325,6 +330,22 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def own_turns(self) -> list[Turn]:
         """The turns of the policy that trains, without those of other voices."""
         return [turn for turn in self.turns if self.policy_of(turn) == POLICY]
+
+    @property
+    def trained_policies(self) -> list[str]:
+        """Names of the policies that train on it, those whose turns are recorded token by token."""
+        return [POLICY, *sorted({each.policy for each in self.contexts.values() if each.trains})]
+
+    def seen_by(self, policy: str) -> Episode:
+        """The same episode to another policy that trains on it: its own turns are those of `policy`."""
+        if policy == POLICY:
+            return self
+        main = Context(role="agent", prompt=self.prompt, policy=_ANOTHER)
+        others = {
+            name: msgspec.structs.replace(each, policy=POLICY if each.policy == policy else _ANOTHER)
+            for name, each in self.contexts.items()
+        }
+        return msgspec.structs.replace(self, contexts={MAIN: main, **others})
 
     @property
     def sampled_tokens(self) -> int:

@@ -66,7 +66,7 @@ def training_samples(
     Args:
         turn_advantages, token_advantages: as `with_advantages` takes them.
 
-    The trained tokens of all samples together are exactly the sampled tokens of the episode.
+    The trained tokens of all samples together are exactly the tokens that the policy sampled in the episode.
     """
     return with_advantages(untrained_samples(episode), turn_advantages, token_advantages)
 
@@ -98,8 +98,8 @@ def with_advantages(
 
 
 def untrained_samples(episode: Episode) -> list[TrainingSample]:
-    """The samples of an episode before it has credit: every advantage is 0."""
-    turns = {turn.node: turn.index for turn in episode.turns}
+    """The samples of an episode before it has credit: every advantage is 0. They train the policy's own turns."""
+    turns = {turn.node: turn.index for turn in episode.own_turns}
     plain = partial(
         TrainingSample,
         episode_id=episode.id,
@@ -116,7 +116,7 @@ def samples_of(
     """A sample for each branch that trains a token, without credit.
 
     Args:
-        turns: turn by sampled node.
+        turns: turn by sampled node; others do not train.
         sample: makes one from its arrays.
     """
     trained: set[int] = set()
@@ -134,7 +134,7 @@ def samples_of(
             node = nodes[index]
             end = at + len(node.token_ids)
             ids[at:end] = node.token_ids
-            if node.kind == "sampled" and index not in trained:
+            if node.kind == "sampled" and index in turns and index not in trained:
                 trained.add(index)
                 mask[at:end] = True
                 logprobs[at:end] = node.logprobs

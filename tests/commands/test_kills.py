@@ -1,4 +1,5 @@
-"""Trainings that are killed by -9 and go on: with a voice, a program, several contexts, and from recorded episodes."""
+"""Trainings that are killed by -9 and go on: with a voice, a program, several contexts, two policies that train beside
+earlier selves, and from recorded episodes."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import Any
 
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
+from tests.commands import test_two_policies as duet
 from tests.commands.test_train import CANARY, metrics
 from tests.distributed.test_worker_programs import AGENTS, RECIPE, folder
 
@@ -32,6 +34,7 @@ DEATHS = {
     "program": ("rollout:6",),
     "voice": ("rollout:3",),
     "contexts": ("optimiser step:1",),
+    "duet": ("rollout:11", "optimiser step:2", "checkpoint write:15"),
     "recorded": ("rollout:2", "metrics:1"),
 }
 LIVES = """
@@ -62,7 +65,9 @@ def test_kills_change_no_number(folder: Path) -> None:
     for name, more in RECIPES.items():
         recipe = RECIPE | {"engine": {"batch_invariant": True}, "name": name} | more
         (folder / f"{name}.yaml").write_text(json.dumps(recipe))
+    duet.write(folder / "two", policies=duet.POLICIES | {"crowd": {"checkpoint": {"every": 1, "last": 2}}})
     runs = {name: ["train", f"{name}.yaml"] for name in RECIPES}
+    runs["duet"] = ["train", "two", "--set", f"model.path={folder / 'two' / 'model'}"]
     runs["recorded"] = ["train", "voice.yaml", "--from", "voice"]
     lives(
         folder,

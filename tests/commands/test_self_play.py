@@ -70,7 +70,7 @@ def test_earlier_selves_need_a_training(tmp_path: Path) -> None:
     played(tmp_path / "run", 1)
     with pytest.raises(AgentRLError) as refused:
         evaluate(tmp_path / "run", n=2, out=tmp_path / "eval", reporters=[])
-    assert "policies.past: earlier selves speak in a training only" in str(refused.value)
+    assert "policies.past: it speaks in a training only" in str(refused.value)
     first = f"{{checkpoint: {tmp_path}/run/checkpoints/01-play-000000}}"
     named = [f"policies.past={first}", f"policies.first={first}"]
     evaluate(tmp_path / "run", n=2, overrides=named, out=tmp_path / "eval", reporters=[])

@@ -72,10 +72,11 @@ class Conversation:
         self.turns: list[Turn] = []
         self.outcome: EpisodeEnd | None = None
         self._voice = voice
-        # Another voice has tokens of its own, which the trajectory of the policy does not take.
+        self._trains = voice is None or voice.trains
+        # Another voice has tokens of its own, which the trajectory of those that train does not take.
         count = offer.renderer.last_images
         images = None if count is None else LastImages.of(count, recording.task.instruction)
-        self._thread = Thread(recording.trajectory if voice is None else Trajectory(), images)
+        self._thread = Thread(recording.trajectory if self._trains else Trajectory(), images)
         self._branch = Branch(turn=0, reason="tools", at_token=0)  # Why the next prompt starts one, if it does.
         self._under_way = ""
         recording.join(name, self)
@@ -190,7 +191,7 @@ class Conversation:
         reserved = recording.reserve(prompt.tokens) if self._voice is None else 0
         if len(prompt.tokens) + reserved >= self.engine.max_context:
             raise ContextOverflow(f"{len(prompt.tokens)} tokens, the engine takes {self.engine.max_context}")
-        state, saved = recording.state() if self._voice is None else None, await recording.saved()
+        state, saved = recording.state() if self._trains else None, await recording.saved()
         started = time.perf_counter()
         completion = await self._sampled(prompt.tokens)
         seconds = time.perf_counter() - started
@@ -248,14 +249,14 @@ class Conversation:
     def _reply(self, prompt: Prompt, completion: Completion, text: str) -> int:
         """The node of a reply: that of another voice holds no tokens."""
         node = self._thread.reply(prompt, completion, text, opened=self.renderer.opened_by(prompt.tokens))
-        if self._voice is None:
+        if self._trains:
             return node
         before = self.turns[-1].node if self.turns else ROOT
         return self.recording.trajectory.append_sampled(before, SPOKEN, trained=False)
 
     def _noted(self, fork: Branch | Drift | None) -> Branch | Drift | None:
         """What the record notes of a prompt: of another voice's only what was meant, for it has no tokens."""
-        if self._voice is None:
+        if self._trains:
             return fork
         return msgspec.structs.replace(fork, at_token=0) if isinstance(fork, Branch) else None
 
@@ -421,8 +422,9 @@ class Conversation:
 
     def record(self) -> Context:
         """What the episode's record says of it."""
-        version = None if self._voice is None else self._voice.version
-        return Context(role=self.role, prompt=self.opening, policy=self.policy, tools=self.definitions, version=version)
+        said = Context(role=self.role, prompt=self.opening, policy=self.policy, tools=self.definitions)
+        voice = self._voice
+        return said if voice is None else msgspec.structs.replace(said, version=voice.version, trains=voice.trains)
 
     @property
     def _named(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -13,9 +13,10 @@ from agentrl.types.errors import RecipeError
 
 @dataclass(frozen=True)
 class Voice:
-    """An engine that is not trained, with a renderer of its own. Its replies are recorded as text, without tokens.
+    """An engine with a renderer of its own. Unless it trains, its replies are recorded as text, without tokens.
 
     Attributes:
+        trains: whether it is a policy that trains, on the tokens of the main one.
         version: of an earlier self, after which update it was taken.
     """
 
@@ -23,6 +24,7 @@ class Voice:
     renderer: Renderer
     sampling: Sampling
     version: int | None = None
+    trains: bool = False
 
 
 class Opponents(Protocol):
@@ -52,11 +54,15 @@ class Voices:
 
     Attributes:
         opponents: those that are chosen when an episode starts.
+        trained: policies that train, which a training adds.
+        awaited: names of those that it has not added yet.
         heard: names of those that some context has named.
     """
 
     known: Mapping[str, Voice] = field(default_factory=dict)
     opponents: Mapping[str, Opponents] = field(default_factory=dict)
+    trained: dict[str, Voice] = field(default_factory=dict)
+    awaited: Sequence[str] = ()
     heard: set[str] = field(default_factory=set)
 
     async def bound(self, group: str, iteration: int | None) -> Voices:
@@ -82,20 +88,28 @@ class Voices:
                 raise without_training(name)
 
     def find(self, name: str) -> Voice | None:
-        """The voice; None if there is none of this name."""
+        """The voice; None if there is none of this name.
+
+        Raises:
+            RecipeError: it speaks in a training only.
+        """
         self.heard.add(name)
-        return self.known.get(name)
+        found = self.known.get(name) or self.trained.get(name)
+        if found is None and name in (*self.opponents, *self.awaited):
+            raise without_training(name)
+        return found
 
     @property
     def unheard(self) -> list[str]:
         """Names of those that no context has named."""
-        return [name for name in (*self.known, *self.opponents) if name not in self.heard]
+        return [name for name in (*self.known, *self.opponents, *self.trained) if name not in self.heard]
 
 
 def without_training(name: str) -> RecipeError:
-    """The error that earlier selves are asked for where nothing trains."""
+    """The error that earlier selves, or a policy that trains, are asked for where nothing trains."""
     return RecipeError(
-        "earlier selves speak in a training only, and no training has begun",
+        "it speaks in a training only, and no reinforcement has begun",
         place=f"policies.{name}",
-        remedy=f"--set policies.{name}='{{checkpoint: RUN/checkpoints/NAME}}' names one of them",
+        remedy=f"name frozen weights: --set policies.{name}='{{checkpoint: RUN/checkpoints/NAME}}'; in demonstrations, "
+        "tasks in which it does not speak",
     )

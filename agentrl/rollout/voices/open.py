@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -17,9 +18,9 @@ from agentrl.config.recipe import Recipe
 from agentrl.models.load import find_model
 from agentrl.rollout.builder import Parts
 from agentrl.rollout.conversation.voice import Voice, Voices
-from agentrl.rollout.engines import open_engine, start_to_sample
+from agentrl.rollout.engines import named_model, open_engine, start_to_sample
 from agentrl.rollout.voices.league import League
-from agentrl.store.checkpoints import latest
+from agentrl.store.checkpoints import POLICIES, latest
 from agentrl.types.closing import close_all
 from agentrl.types.engine import Engine
 from agentrl.types.errors import AgentRLError, RecipeError
@@ -28,8 +29,11 @@ _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def open_voices(parts: Parts) -> AsyncIterator[Voices]:
+async def open_voices(parts: Parts, *, trains: bool = False) -> AsyncIterator[Voices]:
     """The voices of a recipe, started. Closed with the block.
+
+    Args:
+        trains: policies that train are left to the training; else they speak as they were saved.
 
     Raises:
         RecipeError: a checkpoint or script is missing.
@@ -39,6 +43,8 @@ async def open_voices(parts: Parts) -> AsyncIterator[Voices]:
     leagues: dict[str, League] = {}
     async with AsyncExitStack() as stack:
         for name, settings in parts.recipe.policies.items():
+            if settings.train and trains:
+                continue
             if settings.selves is not None:
                 open_self = partial(_open_self, parts, name, settings)
                 leagues[name] = League(name, settings.selves, parts.recipe.seed, open_self)
@@ -46,7 +52,8 @@ async def open_voices(parts: Parts) -> AsyncIterator[Voices]:
                 continue
             known[name] = await _voice(parts, name, settings)
             stack.push_async_callback(close_all, known[name].engine)
-        yield (voices := Voices(known, leagues))
+        awaited = [name for name, each in parts.recipe.policies.items() if each.train] if trains else []
+        yield (voices := Voices(known, leagues, awaited=awaited))
         for name in voices.unheard:
             _log.info("policies.%s: no context of an episode named it", name)
 
@@ -87,16 +94,37 @@ def check_voices(recipe: Recipe) -> None:
         if isinstance(settings.checkpoint, str):
             checkpoint_of(name, settings.checkpoint)
         elif settings.selves is not None:
-            _check_selves(recipe, f"policies.{name}.checkpoint")
+            _check_place(recipe, f"policies.{name}.checkpoint", "earlier selves speak", "checkpoint: PATH")
+        elif settings.train and recipe.train is not None:
+            _check_place(recipe, f"policies.{name}.train", "a second policy trains", "checkpoint: PATH")
+            _check_alone(recipe, f"policies.{name}.train")
 
 
-def _check_selves(recipe: Recipe, place: str) -> None:
+def _check_place(recipe: Recipe, place: str, what: str, instead: str) -> None:
     apart = {"engine.use": recipe.engine.use != "torch", "scale.rollout_workers": recipe.scale.rollout_workers > 0}
     if bad := [key for key, is_so in apart.items() if is_so]:
         raise RecipeError(
-            f"earlier selves speak in the process of the training, beside the embedded engine: not with {bad[0]}",
+            f"{what} in the process of the training, beside the embedded engine: not with {bad[0]}",
             place=place,
-            remedy=f"remove {bad[0]}, or name frozen weights: checkpoint: PATH",
+            remedy=f"remove {bad[0]}, or name frozen weights: {instead}",
+        )
+
+
+def _check_alone(recipe: Recipe, place: str) -> None:
+    """A second policy trains in one process, in step with the main one, and in one stage."""
+    stages = [stage for stage in recipe.stages if stage.rl is not None]
+    apart = {
+        "scale.trainer_ranks": recipe.scale.trainer_ranks > 1 or int(os.environ.get("WORLD_SIZE", "1")) > 1,
+        "train.max_staleness": recipe.train is not None and recipe.train.max_staleness > 0,
+        "information_gain": recipe.information_gain is not None,
+        "stages": len(stages) > 1,
+    }
+    if bad := [key for key, is_so in apart.items() if is_so]:
+        raise RecipeError(
+            "a second policy trains in one process, after each rollout, in one stage of reinforcement learning, and "
+            f"without information gain: not with this {bad[0]}",
+            place=place,
+            remedy=f"remove it, or change {bad[0]}",
         )
 
 
@@ -129,8 +157,16 @@ def _opened(parts: Parts, name: str, settings: PolicySettings) -> tuple[Engine, 
     recipe, model = parts.recipe, None
     if isinstance(settings.checkpoint, str):
         model = _model(recipe.model, checkpoint_of(name, settings.checkpoint))
+    elif settings.train:
+        model = _saved(named_model(recipe), name)
     engine = settings.engine or EngineSettings(use="torch")
     return open_engine(replace(parts, recipe=recipe.with_sections(model=model, engine=engine)))
+
+
+def _saved(model: ModelSettings, name: str) -> ModelSettings:
+    """A policy that trains, as it lies in a checkpoint of the main one; beside other models it is still the same."""
+    folder = Path(str(model.path)) / POLICIES / name
+    return model.at(folder) if folder.is_dir() else model
 
 
 def _model(trained: ModelSettings | None, folder: Path) -> ModelSettings:

@@ -6,24 +6,20 @@ reference policy and trainer share them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentrl.config.recipe import TrainSection
 from agentrl.credit.registry import CreditAssigner, EpisodeCredit
 from agentrl.curriculum import CreditedEpisode, Curriculum, Group
 from agentrl.store.run_dir import RunDir
-from agentrl.train.batch.kl_reward import Penalised, with_kl_reward
-from agentrl.train.batch.model_columns import ModelColumns
+from agentrl.train.batch.beside import BesideBuilder, together
+from agentrl.train.batch.credit_giver import CreditGiver, Samples
 from agentrl.train.batch.truncation import Truncation
 from agentrl.train.trainer import Trainer
-from agentrl.types.episode import Episode
 from agentrl.types.reporter import Reporter
 from agentrl.types.sample import TrainingSample, mask_turns, untrained_samples, with_advantages
-
-Samples = dict[str, list[TrainingSample]]
-"""By episode id."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +28,13 @@ class TrainingBatch:
 
     Attributes:
         groups: all groups of the rollout, with the size of their advantages: the curriculum observes them.
+        beside: samples of the policies that train beside the main one, by name.
     """
 
     samples: list[TrainingSample]
     groups: list[Group]
     metrics: dict[str, Any]
+    beside: dict[str, list[TrainingSample]] = field(default_factory=dict)
 
 
 class BatchBuilder:
@@ -54,10 +52,12 @@ class BatchBuilder:
         curriculum: Curriculum,
         credit: CreditAssigner,
         trainer: Trainer,
+        beside: Mapping[str, BesideBuilder] | None = None,
     ) -> None:
         self._settings, self._run, self._reporter = settings, run, reporter
-        self._curriculum, self._credit, self._trainer = curriculum, credit, trainer
-        self.columns = ModelColumns(credit, trainer)
+        self._curriculum, self._credit, self._beside = curriculum, credit, beside or {}
+        self._credit_of = CreditGiver(settings, credit, trainer)
+        self.columns = self._credit_of.columns
         self.truncation = Truncation.of_settings(settings)
 
     def build(self, groups: list[Group], iteration: int) -> TrainingBatch:
@@ -65,8 +65,10 @@ class BatchBuilder:
         selected = self._curriculum.select(groups, self._settings.groups, iteration)
         chosen = [episode for group in selected for episode in group.episodes]
         samples = {episode.id: untrained_samples(episode) for episode in chosen}
-        credits, metrics = self._give_credit(chosen, samples, iteration)
-        self._store(groups, credits, iteration)
+        credits, metrics = self._credit_of.give(chosen, samples, iteration)
+        beside = {name: each.build(chosen, iteration) for name, each in self._beside.items()}
+        others = [credit for each in beside.values() for credit in each.credits]
+        self._store(groups, together([*credits, *others]), iteration)
         credited = [
             CreditedEpisode(episode, credit)
             for episode, credit in zip(chosen, credits, strict=True)
@@ -75,22 +77,9 @@ class BatchBuilder:
         refined = self._curriculum.refine(credited, iteration)
         training = [sample for each in refined for sample in _credited(each, samples)]
         self._note_if_nothing_teaches(training, groups, iteration)
-        return TrainingBatch(training, _with_advantages(groups, credits), metrics)
-
-    def _give_credit(
-        self, chosen: list[Episode], samples: Samples, iteration: int
-    ) -> tuple[list[EpisodeCredit], dict[str, Any]]:
-        """Credit of each episode, in order. Critic and reward model are trained here, too."""
-        penalised, metrics = Penalised(chosen), {}
-        if self._settings.kl is not None and self._settings.kl.place == "reward":
-            place = self._credit.penalty_place()
-            penalised = with_kl_reward(chosen, samples, self._trainer, self._settings.kl, place)
-            metrics["kl_ref"] = penalised.kl
-        scored = penalised.episodes
-        rewarded = {each.id: _rewarded(samples[each.id], each) for each in scored}
-        columns = {**self.columns.of(scored, rewarded), **penalised.columns}
-        credits, told = self._credit.assign(scored, columns, iteration / self._settings.iterations)
-        return credits, {**metrics, **self.columns.learn(scored, rewarded, credits), **told}
+        of_others = {name: each.samples for name, each in beside.items()}
+        told = {key: value for each in beside.values() for key, value in each.metrics.items()}
+        return TrainingBatch(training, _with_advantages(groups, credits), {**metrics, **told}, of_others)
 
     def _store(self, groups: list[Group], credits: Iterable[EpisodeCredit], iteration: int) -> None:
         played = {episode.id for group in groups for episode in group.episodes}
@@ -108,12 +97,6 @@ class BatchBuilder:
             why += f", and {self._credit.estimator.name} does not read the turn rewards"
         told = _groups_in_words(groups)
         self._reporter.note(f"iteration {iteration + 1}: nothing to learn from, {why} ({told})")
-
-
-def _rewarded(samples: list[TrainingSample], episode: Episode) -> list[TrainingSample]:
-    """The samples with the reward that credit reads, which the KL penalty may have changed."""
-    reward = episode.reward or 0.0
-    return [each if each.reward == reward else replace(each, reward=reward) for each in samples]
 
 
 def _credited(each: CreditedEpisode, samples: Samples) -> list[TrainingSample]:

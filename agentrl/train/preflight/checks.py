@@ -90,6 +90,13 @@ def check_training(parts: Parts, *, begins: bool = True) -> TrainingRecipe:
             remedy="set eval: {every: 10}, or use a metric of training",
         )
     check_voices(recipe)
+    second = next((name for name, each in recipe.policies.items() if each.train), None)
+    if second is not None and recipe.model.scratch is not None and begins:
+        raise RecipeError(
+            "a scratch model has random weights: LoRA adapters alone cannot train it",
+            place=f"policies.{second}.lora",
+            remedy="set model.path, or a supervised stage before",
+        )
     check_model(recipe, recipe.train, begins)
     load_loss(recipe.train.loss, recipe.base)
     check_signal(recipe, parts, credit, load_parts(recipe.curriculum, recipe.base, recipe.scripts))
