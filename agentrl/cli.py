@@ -313,6 +313,7 @@ def show(
     run: Run,
     episode: Annotated[str | None, typer.Argument(help="An episode id, or a part of it.")] = None,
     tokens: Annotated[bool, typer.Option(help="The tokens, coloured by mask and log-probability.")] = False,
+    whole: Annotated[bool, typer.Option(help="Long messages of prompts in full.")] = False,
     status: Annotated[str | None, typer.Option(help="Only episodes of this status.")] = None,
     split: Annotated[str | None, typer.Option(help="Only episodes of this split: train, eval, demo.")] = None,
     min_reward: Annotated[float | None, typer.Option(help="Only episodes with at least this reward.")] = None,
@@ -324,7 +325,7 @@ def show(
     from agentrl.commands import look
 
     if episode is not None:
-        look.show_one(run, episode, tokens=tokens, as_json=as_json)
+        look.show_one(run, episode, tokens=tokens, whole=whole, as_json=as_json)
     else:
         look.show(run, as_json, status=status, split=split, min_reward=min_reward, sort=sort, limit=limit)
 

@@ -57,7 +57,7 @@ def evaluate(
         settings = settings.model_copy(update={"episodes": n})
     tasks = load_tasks(settings.tasks or recipe.tasks, recipe.base, recipe.seed)
     path = Path(out) if out is not None else free_folder(Path("runs") / f"{recipe.name}-eval")
-    run = begin_run(path, recipe, "eval", episodes=settings.episodes)
+    run = begin_run(path, recipe, "eval", tools=parts.definitions, episodes=settings.episodes)
     again = "the same command continues" if out else f"--out {path} continues; without it the command starts again"
     with closing(run, again):
         with reporting(run, recipe, *told) as reporter:

@@ -62,7 +62,7 @@ def rollout(
     who = agent or (engine.partition(":")[0] if engine else recipe.engine.use.rpartition(":")[2])
     path = Path(out) if out is not None else Path("runs") / f"{recipe.name}-{who}"
     planned = rollout_specs(tasks, n, group_size=group_size)
-    run = begin_run(path, recipe, "rollout", agent=agent, engine=engine, group_size=group_size)
+    run = begin_run(path, recipe, "rollout", tools=parts.definitions, agent=agent, engine=engine, group_size=group_size)
     with closing(run):
         run.update_info(planned=[spec.id for spec in planned], finished=False)
         with reporting(run, recipe, *([Terminal()] if reporters is None else reporters)) as reporter:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -56,11 +56,14 @@ _AGAIN = {
 _TOLD = 6  # differences that a message lists
 
 
-def begin_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
+def begin_run(path: Path, recipe: Recipe, command: str, *, tools: Iterable[dict[str, Any]] = (), **info: Any) -> RunDir:
     """Creates the run directory, or opens it if the same command is given again.
 
     A run without data (no episode has ended, or all have failed) accepts a changed recipe and starts over with it. A
     warning tells if code beside the recipe has changed since the run began.
+
+    Args:
+        tools: definitions of the recipe's tools, for whoever looks at the run: the newest of each name is stored.
 
     Raises:
         StoreError: the directory holds a run of another recipe or another command, or other files.
@@ -69,9 +72,10 @@ def begin_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
     described = {"command": command, "recipe": resolved, **info}
     base = str(recipe.base)
     code = code_beside(recipe.base)
+    offered = [*{tool["function"]["name"]: tool for tool in tools}.values()]
     if not (path / "run.json").exists():
         _refuse_other_files(path)
-        return RunDir.create(path, {**described, "base": base, "code": code})
+        return RunDir.create(path, {**described, "base": base, "code": code, "tools": offered})
     run = RunDir.open(path)
     known = {key: run.info.get(key) for key in described}
     if known["recipe"] is not None:  # as this version reads and writes it
@@ -102,6 +106,8 @@ def begin_run(path: Path, recipe: Recipe, command: str, **info: Any) -> RunDir:
     elif known != described or run.info.get("base") != base:
         run.update_info(**described, base=base, finished=False)
     _note_changed_code(run, code)
+    if run.info.get("tools") != offered:
+        run.update_info(tools=offered)
     return run
 
 

@@ -111,7 +111,9 @@ def train(
         async with trainer_ranks(recipe, joined) as placed:
             await placed.train(learn(placed.ranks))
 
-    run = begin_run(path, recipe, "train", engine=engine, **({} if stored is None else {"passes": passes}))
+    offered = [tool for _, parts in stages for tool in parts.definitions]
+    more = {} if stored is None else {"passes": passes}
+    run = begin_run(path, recipe, "train", tools=offered, engine=engine, **more)
     with closing(run):
         with reporting(run, recipe, *told) as reporter:
             for caution in (each for stage, parts in stages if stage.kind == "rl" for each in cautions(parts)):

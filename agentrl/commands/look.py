@@ -67,11 +67,12 @@ def show(path: Path, as_json: bool, **choice: Unpack[Choice]) -> None:
             write_all(show_run(run, **choice))
 
 
-def show_one(path: Path, name: str, *, tokens: bool, as_json: bool) -> None:
+def show_one(path: Path, name: str, *, tokens: bool, whole: bool, as_json: bool) -> None:
     """Prints an episode."""
     with RunDir.read(path) as run:
         if not as_json:
-            write_all(show_episode(run, name, tokens=tokens, decode=token_text(run) if tokens else None))
+            decode = token_text(run) if tokens else None
+            write_all(show_episode(run, name, tokens=tokens, decode=decode, whole=whole))
             return
         episode = run.get(run.resolve(name))
         shown = episode if tokens else msgspec.structs.replace(episode, nodes=[])

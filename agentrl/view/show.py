@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, TypedDict, Unpack
 
 from rich.console import Group, RenderableType
@@ -21,10 +22,13 @@ from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import MAIN, Branch, CallRecord, Episode, GateVerdict, Node, Turn
 from agentrl.types.errors import StoreError, nearest
 from agentrl.types.parts.content import line_of, text_of, with_images
+from agentrl.types.task import Message
+from agentrl.view.folding import folded, repeated
 from agentrl.view.summary import StageSummary, summarise
 from agentrl.view.terminal import Unwrapped
 
 Decode = Callable[[int], str]
+PromptOf = Callable[[Iterable[Message]], Iterator[RenderableType]]
 
 STATUS_STYLE = {"done": "green", "truncated": "yellow", "infra_error": "red", "user_error": "bold red"}
 _OUTCOME_STYLE = {
@@ -118,12 +122,13 @@ def show_summary(run: RunDir) -> RenderableType:
 
 
 def show_episode(
-    run: RunDir, name: str, *, tokens: bool = False, decode: Decode | None = None
+    run: RunDir, name: str, *, tokens: bool = False, decode: Decode | None = None, whole: bool = False
 ) -> Iterator[RenderableType]:
-    """One episode: messages, calls, results, rewards, credit.
+    """One episode: tools, messages, calls, results, rewards, credit.
 
     Args:
         name: the id, or a part of it that only one episode has.
+        whole: long messages of prompts are not folded.
         tokens: the tokens too, coloured by log-probability.
         decode: token id -> text; without it ids are shown.
 
@@ -133,10 +138,10 @@ def show_episode(
     episode = run.get(run.resolve(name))
     credit = run.credit(episode.id)
     yield _episode_head(episode, credit, rescored.of_episode(run.path, episode.id))
-    if episode.tools is not None:
-        yield _tools("tools", episode.tools)
-    for message in episode.prompt:
-        yield _message(run, message)
+    prompt_of = partial(_prompt, run, folds=not whole)
+    if (offered := run.info.get("tools") if episode.tools is None else episode.tools) is not None:
+        yield _tools("tools", offered)
+    yield from prompt_of(episode.prompt)
     drift = {item.turn: item for item in episode.drift}
     branches = {item.turn: item for item in episode.branches}
     context = MAIN
@@ -145,10 +150,10 @@ def show_episode(
         if turn.index == episode.taken and episode.parent is not None:
             yield Rule(Text(f"the turns above were taken from {episode.parent.episode}", "blue"), style="blue")
         if turn.context != context:
-            yield from _context(run, episode, turn)
+            yield from _context(prompt_of, episode, turn)
             context = turn.context
         if turn.index in branches:
-            yield from _branch(run, branches[turn.index])
+            yield from _branch(prompt_of, episode, turn, branches[turn.index])
         if turn.index in drift:
             mark = drift[turn.index]
             yield Rule(Text(f"drift: {mark.kind} at token {mark.at_token}", "yellow"), style="yellow")
@@ -171,19 +176,29 @@ def show_episode(
             yield _node(index, node, decode)
 
 
-def _context(run: RunDir, episode: Episode, turn: Turn) -> Iterator[RenderableType]:
+def _prompt(run: RunDir, messages: Iterable[Message], *, folds: bool) -> Iterator[RenderableType]:
+    """The messages of a prompt."""
+    return (_message(run, message, folds=folds) for message in messages)
+
+
+def _context(prompt_of: PromptOf, episode: Episode, turn: Turn) -> Iterator[RenderableType]:
     """The line where another conversation goes on, and what opened it where it begins."""
     yield Rule(Text(f"context {turn.context}", "magenta"), style="magenta")
     first = next(each for each in episode.turns if each.context == turn.context)
     if turn is first and (opened := episode.contexts.get(turn.context)) is not None:
         if opened.tools is not None:
             yield _tools("tools", opened.tools)
-        yield from (_message(run, message) for message in opened.prompt)
+        yield from prompt_of(opened.prompt)
 
 
-def _branch(run: RunDir, branch: Branch) -> Iterator[RenderableType]:
+def _branch(prompt_of: PromptOf, episode: Episode, turn: Turn, branch: Branch) -> Iterator[RenderableType]:
+    """The line where a branch begins, and its messages, but for those that opened the conversation."""
     yield Rule(Text(f"branch: {branch.reason} at token {branch.at_token}", "blue"), style="blue")
-    yield from (_message(run, message) for message in branch.messages or ())
+    opened, messages = episode.contexts.get(turn.context), branch.messages or []
+    same = repeated(messages, episode.prompt if opened is None else opened.prompt)
+    if same:
+        yield Text(f"({same} messages as at the beginning)", "dim")
+    yield from prompt_of(messages[same:])
 
 
 def _check_choice(what: str, given: str | None, known: Iterable[str]) -> None:
@@ -312,8 +327,9 @@ def _tools(title: str, definitions: list[dict[str, Any]]) -> Text:
     return Text.assemble((f"{title}:", "bold blue"), "\n  ", "\n  ".join(lines) or "none")
 
 
-def _message(run: RunDir, message: dict[str, Any]) -> Text:
+def _message(run: RunDir, message: dict[str, Any], *, folds: bool = False) -> Text:
     text = text_of(message.get("content"), lambda part: f"\n{_image(run, part)}\n").strip("\n")
+    text = folded(text) if folds else text
     return Text.assemble((f"{message.get('role', '?')}: ", "bold blue"), text)
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from agentrl.store import RunDir
+from agentrl.types.episode import Branch
 from agentrl.view.html import export_html
 from tests.store.make import make_episode
+from tests.view.test_show import LOOK
 
 EVIL = "</script><script>document.title='owned'</script><!-- <img src=x onerror=alert(1)> \u2028"
 
@@ -94,8 +96,11 @@ def test_an_empty_run_makes_a_page(tmp_path):
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
 def test_a_browser_draws_it(tmp_path):
+    long = [{"role": "system", "content": "rules " * 1000}, {"role": "user", "content": "Find it."}]
+    branch = Branch(turn=3, reason="edit", at_token=9, messages=[*long, {"role": "user", "content": "Go on."}])
     with make_run(tmp_path) as run:
-        run.add(make_episode("evil", answer=EVIL, group="evil"))
+        run.update_info(tools=[LOOK])
+        run.add(make_episode("evil", answer=EVIL, group="evil", prompt=long, branches=[branch]))
         page = export_html(run, tmp_path / "page.html", decode=lambda id: f" {id}{EVIL}")
 
     def drawn(fragment: str) -> str:
@@ -107,6 +112,9 @@ def test_a_browser_draws_it(tmp_path):
     transcript = drawn("#/evil")
     assert "<title>house · agentrl</title>" in transcript
     assert "Turn 3" in transcript
+    assert "<summary>tools: look</summary><pre>look(query): Looks.</pre>" in transcript
+    assert transcript.count("<summary>4500 more characters</summary>") == 1
+    assert "2 messages as at the beginning" in transcript
     assert transcript.count('class="sibling') == 0
     siblings = drawn("#/g0%2F0?tokens")
     assert siblings.count('class="sibling') == 4 + siblings.count('class="siblings"')

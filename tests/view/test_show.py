@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from agentrl.store import RunDir
-from agentrl.types.episode import ErrorRecord
+from agentrl.types.episode import Branch, ErrorRecord
 from agentrl.types.errors import StoreError
 from agentrl.view.show import show_episode, show_run, signed_bar
 from agentrl.view.summary import headline, series, summarise
@@ -145,6 +145,28 @@ def test_an_episode_as_text(run):
     for part in ("system: You explore a house.", "branch: rewrite at token 24", "+0.500", "-1.000", "step -0.500"):
         assert part in text
     assert "gone" in text_of(show_episode, run, "c"), "why it failed"
+
+
+LOOK = {"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {
+    "type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}}}  # fmt: skip
+
+
+def test_long_prompts_are_folded_and_the_tools_are_there(tmp_path):
+    rules = "A" * 2000 + "middle" + "Z" * 2000
+    opening = [{"role": "system", "content": rules}, {"role": "user", "content": "Find it."}]
+    branch = Branch(turn=1, reason="edit", at_token=9, messages=[*opening, {"role": "user", "content": "Go on."}])
+    with RunDir.create(tmp_path / "run", {"tools": [LOOK]}) as run:
+        run.add(make_episode("a", turns=2, prompt=opening, branches=[branch]))
+        run.add(make_episode("own", turns=1, tools=[]))
+        folded, whole = (text_of(show_episode, run, "a", whole=whole).replace("\n", "") for whole in (False, True))
+        own = text_of(show_episode, run, "own")
+    assert "tools:  - look(query: string)" in folded
+    assert ("middle" in folded, "middle" in whole) == (False, True)
+    assert "[2006 characters; --whole shows them]" in folded
+    assert "Z" * 160 in folded
+    assert "branch: edit at token 9" in folded
+    assert "(2 messages as at the beginning)user: Go on." in folded
+    assert "tools:\n  none" in own
 
 
 def test_tokens_are_shown_as_ids_or_as_text(run):

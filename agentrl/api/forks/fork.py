@@ -79,7 +79,7 @@ def fork(
             place=f"run {run_id}, episode {record.id}",
             remedy="--set tools=[...] without it, if the episode does not call it",
         )
-    made = begin_run(path, recipe, "fork", agent=who, parent=parent)
+    made = begin_run(path, recipe, "fork", tools=parts.definitions, agent=who, parent=parent)
     with closing(made):
         made.update_info(planned=[spec.id for spec in planned], finished=False)
         with reporting(made, recipe, *([Terminal()] if reporters is None else reporters)) as reporter:
