@@ -20,7 +20,7 @@ from agentrl.rollout.conversation.offer import Offer
 from agentrl.rollout.conversation.recording import EpisodeEnd, Recording, SessionMisused
 from agentrl.rollout.conversation.resumption import Resumption
 from agentrl.rollout.conversation.voice import Voice
-from agentrl.rollout.faults.failures import within
+from agentrl.rollout.faults.failures import raised_in, within
 from agentrl.tools.base import Observation, Tool, ToolResult
 from agentrl.tools.methods import ToolMethod
 from agentrl.tools.voice import answer_of, voices
@@ -381,10 +381,8 @@ class Conversation:
         with self.recording.work():
             self._under_way = what
             try:
-                yield
-            except BaseException as error:
-                self.recording.raised = error
-                raise
+                with raised_in(self.id):
+                    yield
             finally:
                 self._under_way = ""
 

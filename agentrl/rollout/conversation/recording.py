@@ -73,7 +73,6 @@ class Recording:
 
     Attributes:
         stage: what the episode does now, for errors: `agent`, `generate` or `tools`.
-        raised: the last exception of a conversation.
     """
 
     def __init__(
@@ -97,7 +96,6 @@ class Recording:
         # A resumed agent draws the random numbers of its parent up to the turn, and its own from there on.
         self.rng = random.Random(seed if resumes is None else resumes.seed)
         self.stage = "agent"
-        self.raised: BaseException | None = None
         self.seconds = {"generate": 0.0, "tools": 0.0}
         self._keyed = keyed
         self._begun = 0

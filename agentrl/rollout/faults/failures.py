@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from agentrl.types.engine import ContextOverflow
@@ -96,6 +96,22 @@ async def within(seconds: float, what: str, limit: str, sandbox: Sandbox | None)
         raise TookTooLong(f"{what} took longer than {seconds:g} s", remedy=f"raise {limit}") from error
 
 
+@contextmanager
+def raised_in(episode: str) -> Iterator[None]:
+    """Notes on an exception in whose conversation it was raised first: an agent may drive several episodes."""
+    try:
+        yield
+    except BaseException as error:
+        error.__dict__.setdefault(_EPISODE, episode)
+        raise
+
+
+def episode_of(error: BaseException) -> str | None:
+    """The id of the episode in whose conversation an exception was raised."""
+    return getattr(error, _EPISODE, None)
+
+
+_EPISODE = "_agentrl_episode"
 _LONGEST = 8000  # characters; a message may contain a whole file
 
 

@@ -14,7 +14,7 @@ from agentrl.rollout.attempt import Attempt
 from agentrl.rollout.context import RolloutContext
 from agentrl.rollout.conversation.playback import play_back
 from agentrl.rollout.conversation.resumption import Prefix, keeps_files_alone
-from agentrl.rollout.faults.failures import Verdict, verdict
+from agentrl.rollout.faults.failures import Verdict, episode_of, verdict
 from agentrl.rollout.session import Session
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.types.episode import MAIN, Episode, Parent
@@ -82,7 +82,7 @@ class ForkingAttempt(Attempt):
                         await fork._play_back(session)
                     yield session
             except BaseException as error:
-                if error is not session.recording.raised or verdict(error).status != "truncated":
+                if episode_of(error) != session.id or verdict(error).status != "truncated":
                     raise
                 judged = fork.judge(error)
             with fork._has_no_end("scoring"):
