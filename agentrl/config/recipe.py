@@ -95,6 +95,12 @@ class TrainSection(TrainSettings):
         description="Additional episodes of every group: it ends when group_size of its episodes have, and the others "
         "are aborted. Favours short episodes (docs/async.md).",
     )
+    over_provision_groups: int = Field(
+        0,
+        ge=0,
+        description="Additional groups of every update: it trains on the first `groups` that are whole, and the others "
+        "are aborted. Favours tasks of short episodes (docs/async.md). Only with max_staleness: 0.",
+    )
     max_staleness: int = Field(
         0,
         ge=0,
@@ -123,6 +129,14 @@ class TrainSection(TrainSettings):
     def corrects_stale_tokens(self) -> bool:
         """Whether the loss corrects for tokens that older policies sampled."""
         return self.importance is not None or self.old_logprobs == "engine"
+
+    @model_validator(mode="after")
+    def _no_group_is_late_and_aborted(self) -> TrainSection:
+        if self.max_staleness and self.over_provision_groups:
+            raise ValueError(
+                "'over_provision_groups' aborts slow groups, and with 'max_staleness' they train later: choose one"
+            )
+        return self
 
     @model_validator(mode="after")
     def _stale_tokens_are_corrected(self) -> TrainSection:

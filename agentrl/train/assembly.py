@@ -249,6 +249,7 @@ class _Assembly:
             counts=Truncation.of_settings(settings).counts,
             size=settings.groups,
             further=settings.over_provision,
+            further_groups=settings.over_provision_groups,
         )
         scheduler = await self.stack.enter_async_context(self.collector.scheduler(engine, renderer))
         policy = StalenessPolicy(settings.max_staleness, settings.iterations)

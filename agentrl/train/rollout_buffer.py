@@ -85,6 +85,8 @@ class GroupSource:
         counts: whether an episode counts in its group, and therefore in the baselines.
         size: number of groups drawn for an iteration.
         further: number of episodes of a group beyond its size: those that end last are aborted.
+        further_groups: number of groups of an update beyond `size`: those that end last are aborted. Only where no
+            group trains later than in the update that it was drawn for.
     """
 
     draw: Callable[[int, int], list[GroupPlan]]
@@ -92,6 +94,7 @@ class GroupSource:
     counts: Callable[[Episode], bool]
     size: int
     further: int = 0
+    further_groups: int = 0
 
 
 class GroupBuffer(Protocol):
@@ -139,7 +142,8 @@ class RolloutBuffer:
         self._record, self._reporter = record, reporter
         self._groups: list[DrawnGroup] = []  # that have not trained
         self._playing: dict[str, asyncio.Future[Any]] = {}
-        self._aborted = 0  # episodes, since the last metrics
+        self._ends: dict[str, dict[asyncio.Future[None], EpisodeSpec]] = {}  # of the episodes of these groups
+        self._aborted = self._aborted_groups = 0  # episodes, and whole groups, since the last metrics
         self._endings = 0
         self._version = 0  # of the policy that episodes begin under now
         self._drawn = 0  # the groups of all iterations before this one have been drawn
@@ -159,7 +163,8 @@ class RolloutBuffer:
         self._tell_phase(self._groups[: sizes[0]])
         again = self._trained_before_a_kill()
         batch = self._read(await (self._take_all(again) if again else self._take(sizes)))
-        rounds, index = 1, sizes[0]
+        await self._abort_rest()
+        rounds, index = 1, sizes[0] + self._source.further_groups
         while more := self._source.more(batch.groups, rounds):
             extra = self._draw(more, version, first=index)
             self._tell_phase(extra)
@@ -169,12 +174,14 @@ class RolloutBuffer:
         return batch
 
     def metrics(self, trained: RolloutBatch) -> dict[str, Any]:
-        """`trained_groups`; since the last call, `aborted_episodes` (of groups that had enough), the mean number of
-        episodes in flight and the seconds without any; and the number of groups that wait to train."""
+        """`trained_groups`; since the last call, `aborted_episodes` and `aborted_groups` (where there were enough), the
+        mean number of episodes in flight and the seconds without any; and the number of groups that wait to train."""
         ended = sum(group.ended is not None for group in self._groups)
-        aborted, self._aborted = self._aborted, 0
+        episodes, groups = self._aborted, self._aborted_groups
+        self._aborted = self._aborted_groups = 0
         return {
-            **({"aborted_episodes": aborted} if self._source.further else {}),
+            **({"aborted_episodes": episodes} if self._source.further or self._source.further_groups else {}),
+            **({"aborted_groups": groups} if self._source.further_groups else {}),
             "trained_groups": [group.id for group in trained.groups],
             **self._scheduler.utilization(),
             "buffered_groups": ended,
@@ -211,8 +218,8 @@ class RolloutBuffer:
     def _draw_ahead(self) -> None:
         self._sizes = {iteration: size for iteration, size in self._sizes.items() if iteration >= self._version}
         while self._drawn < self._policy.open_until(self._version):
-            drawn = self._draw(self._source.size, self._drawn, first=0)
-            self._sizes[self._drawn] = len(drawn)
+            drawn = self._draw(self._source.size + self._source.further_groups, self._drawn, first=0)
+            self._sizes[self._drawn] = min(len(drawn), self._source.size)
             self._begin(drawn)
             self._drawn += 1
 
@@ -239,7 +246,7 @@ class RolloutBuffer:
             mine = by_group[group.id]
             if len(mine) < group.plan.size + further:  # a run that was killed has begun it
                 group.begun = min(self._versions(group), default=self._version)
-            ends = {self._submit(spec, group): spec for spec in mine}
+            ends = self._ends[group.id] = {self._submit(spec, group): spec for spec in mine}
             playing: asyncio.Future[Any]
             if not ends:  # all are stored: the kill may have come before the group was scored
                 playing = asyncio.gather(self._settle(group))
@@ -303,9 +310,33 @@ class RolloutBuffer:
         Args:
             sizes: as in `StalenessPolicy.choose`.
         """
-        while (chosen := self._policy.choose(self._groups, self._version, sizes)) is None:
+        while (chosen := self._choose(sizes)) is None:
             await self._ending()
         return self._away(chosen)
+
+    def _choose(self, sizes: Sequence[int]) -> list[DrawnGroup] | None:
+        """The groups of the update; None: some of them have not ended."""
+        if not self._source.further_groups:
+            return self._policy.choose(self._groups, self._version, sizes)
+        ended = [group for group in self._groups if group.ended is not None]
+        ended.sort(key=lambda group: group.ended or 0)
+        return ended[: sizes[0]] if len(ended) >= sizes[0] else None
+
+    async def _abort_rest(self) -> None:
+        """Aborts the groups that an over-provisioned update does not take. Their ended episodes are stored already."""
+        rest = [group.id for group in self._groups] if self._source.further_groups else []
+        self._groups = [group for group in self._groups if group.id not in rest]
+        self._aborted_groups += len(rest)
+        ends = {ended: spec for id in rest for ended, spec in self._ends.pop(id).items()}
+        playing = [self._playing.pop(id) for id in rest if id in self._playing]
+        for each in playing:
+            if each.done():
+                each.result()  # raises what it raised
+        self._aborted += sum(not ended.done() for ended in ends)
+        await self._scheduler.abort(ends)
+        for each in playing:
+            each.cancel()
+        await asyncio.gather(*playing, return_exceptions=True)
 
     async def _take_all(self, groups: list[DrawnGroup]) -> list[DrawnGroup]:
         """Waits for these groups, and removes them from the buffer."""
@@ -323,6 +354,8 @@ class RolloutBuffer:
 
     def _away(self, taken: list[DrawnGroup]) -> list[DrawnGroup]:
         self._groups = [group for group in self._groups if group not in taken]
+        for group in taken:
+            self._ends.pop(group.id, None)
         return sorted(taken, key=lambda group: (group.iteration, group.index))
 
     def _read(self, groups: Sequence[DrawnGroup]) -> RolloutBatch:
