@@ -1,11 +1,11 @@
 """What asynchronous training gains: `python -m benchmarks.async [--seeds 3] [--out runs/async]`.
 
 The mazes of benchmarks/maze, with a tool whose answers take a heavy-tailed (lognormal) time, as those of tests and web
-pages do. The same training with eta 0, 1, 2, 4, and synchronous with three remedies for the tail: groups
-with further episodes, updates with further groups, and episodes that a time limit cuts and whose tokens are withheld. Runs one after another, each a process of its
-own with one thread, all of a seed from the same warm start. Throughput counts from the first rollout to the last
-update. The same command again with a greater `--seeds` or further `--arms` adds to what is there; the last line is
-JSON.
+pages do. The same training with eta 0, 1, 2, 4, and synchronous with three remedies for the tail: groups with further
+episodes, updates with further groups, and episodes that a time limit cuts and whose tokens are withheld. Runs one after
+another, each a process of its own with one thread, all of a seed from the same warm start. Throughput counts from the
+first rollout to the last update. The same command again with a greater `--seeds` or further `--arms` adds to what is
+there; the last line is JSON.
 """
 
 from __future__ import annotations
