@@ -171,6 +171,43 @@ def test_a_program_that_does_not_do_its_work_is_a_user_error(folder: Path, progr
     assert "task tasks-" in episode.error.message
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"program": ["no-such-program"]}, "task tasks-.*: the program cannot be started: .*no-such-program"),
+        ({"program": ["echo", "{data.ghost}"]}, "task tasks-.*: the task has no 'data.ghost'"),
+    ],
+)
+def test_a_program_that_cannot_start_is_a_user_error(folder: Path, settings: dict[str, Any], said: str) -> None:
+    (folder / "recipe.yaml").write_text(RECIPE.format(python=sys.executable, more="", wall=60))
+    run = agentrl.rollout("recipe.yaml", 1, agent="oracle", out="run", reporters=(), overrides={"agent": settings})
+    (episode,) = episodes(run)
+    assert episode.status == "user_error"
+    assert episode.error is not None
+    assert re.match(said, episode.error.message), episode.error.message
+
+
+def test_a_program_that_never_asks_trains_nothing(folder: Path) -> None:
+    """It hangs until the wall, in one of two episodes of a group."""
+    program = """
+try:
+    open(os.environ["MARK"], "x")
+    time.sleep(600)
+except FileExistsError:
+    print(loop(question))
+"""
+    (folder / "agent.py").write_text(LIBRARY + program)
+    (folder / "recipe.yaml").write_text(
+        RECIPE.format(python=sys.executable, more=f", env: {{MARK: {folder}/mark}}", wall=5)
+    )
+    train = {"train.iterations": 1, "train.groups": 1, "train.group_size": 2, "sampling.max_tokens": 8}
+    made = agentrl.train("recipe.yaml", overrides=train, out="run", reporters=())
+    assert made is not None
+    hung, asked = sorted(episodes(made), key=lambda episode: len(episode.turns))
+    assert (hung.status, hung.stop, len(hung.turns), hung.reward) == ("truncated", "wall", 0, 0.0)
+    assert (asked.status, len(asked.turns)) == ("done", 1)
+
+
 def test_an_exit_code_may_be_an_end_like_any_other(folder: Path) -> None:
     (episode, _) = played(folder, "print(loop(question)); sys.exit(3)", more=", nonzero: end")
     assert (episode.status, episode.reward) == ("done", 1.0)

@@ -79,6 +79,8 @@ class ProgramAgent(Agent):
         try:
             await asyncio.wait([program, limit], return_when=asyncio.FIRST_COMPLETED)
             return None if recorder.limit is not None else await program
+        except ProgramFailed as error:
+            raise ProgramFailed(error.message, place=f"task {session.task.id}", remedy=error.remedy) from None
         finally:
             for each in (program, limit):
                 each.cancel()
