@@ -19,7 +19,7 @@ from agentrl.store.codec import StoredCredit
 from agentrl.store.index import EpisodeRow
 from agentrl.store.rescored import Rescore
 from agentrl.store.run_dir import RunDir
-from agentrl.types.episode import MAIN, Branch, CallRecord, Episode, GateVerdict, Node, Turn
+from agentrl.types.episode import MAIN, POLICY, Branch, CallRecord, Context, Episode, GateVerdict, Node, Turn
 from agentrl.types.errors import StoreError, nearest
 from agentrl.types.parts.content import line_of, text_of, with_images
 from agentrl.types.task import Message
@@ -183,12 +183,20 @@ def _prompt(run: RunDir, messages: Iterable[Message], *, folds: bool) -> Iterato
 
 def _context(prompt_of: PromptOf, episode: Episode, turn: Turn) -> Iterator[RenderableType]:
     """The line where another conversation goes on, and what opened it where it begins."""
-    yield Rule(Text(f"context {turn.context}", "magenta"), style="magenta")
+    opened = episode.contexts.get(turn.context)
+    yield Rule(Text(f"context {turn.context}{'' if opened is None else _speaker(opened)}", "magenta"), style="magenta")
     first = next(each for each in episode.turns if each.context == turn.context)
-    if turn is first and (opened := episode.contexts.get(turn.context)) is not None:
+    if turn is first and opened is not None:
         if opened.tools is not None:
             yield _tools("tools", opened.tools)
         yield from prompt_of(opened.prompt)
+
+
+def _speaker(opened: Context) -> str:
+    """Who speaks in a context, if it is another than the policy."""
+    if opened.policy == POLICY:
+        return ""
+    return f", {opened.policy}" + ("" if opened.version is None else f" after {opened.version} updates")
 
 
 def _branch(prompt_of: PromptOf, episode: Episode, turn: Turn, branch: Branch) -> Iterator[RenderableType]:

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from agentrl.store import RunDir
-from agentrl.types.episode import Branch, ErrorRecord
+from agentrl.types.episode import Branch, Context, ErrorRecord
 from agentrl.types.errors import StoreError
 from agentrl.view.show import show_episode, show_run, signed_bar
 from agentrl.view.summary import headline, series, summarise
@@ -246,3 +246,12 @@ def test_series_take_the_last_value_of_a_repeated_iteration():
     }
     assert headline(curves) == "eval/success"
     assert headline({"loss": []}) is None
+
+
+def test_who_speaks_in_a_context_is_shown(tmp_path: Path) -> None:
+    episode = make_episode("train/0/game", turns=2, reward=1.0)
+    turns = [episode.turns[0], msgspec.structs.replace(episode.turns[1], context="them")]
+    them = Context(role="second", prompt=[{"role": "user", "content": "7 left"}], policy="past", version=15)
+    with RunDir.create(tmp_path / "run", {"recipe": {"name": "nim"}}) as run:
+        run.add(msgspec.structs.replace(episode, turns=turns, contexts={"them": them}))
+        assert "context them, past after 15 updates" in text_of(show_episode, run, "train/0/game")
