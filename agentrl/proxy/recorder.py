@@ -99,6 +99,7 @@ class Recorder:
 
     Attributes:
         conversations: by the id of the answer that ended them, where the API lets programs name it (Responses).
+        tools: of the first request that can be recorded.
     """
 
     def __init__(self, name: str, context: ProxyContext, *, group: str | None = None) -> None:
@@ -108,6 +109,7 @@ class Recorder:
         self.branches: list[Branch] = []
         self.prompt: list[Message] = []
         self.conversations: dict[str, list[dict[str, Any]]] = {}
+        self.tools: list[dict[str, Any]] | None = None
         self.busy = 0
         self.touched = time.monotonic()
         self._created, self._seconds = time.time(), 0.0
@@ -117,6 +119,7 @@ class Recorder:
         self._examples: set[str] = set()  # Conversations up to a reply that nobody sampled, of first requests.
         self._undelivered: set[int] = set()
         self._shown: dict[str, Part] = {}  # Images by their hash.
+        self._offered: list[list[dict[str, Any]]] = []  # The tools of each turn.
 
     async def reply(self, body: dict[str, Any], *, n: int = 1, retried: bool = False) -> list[ChatReply]:
         """Answers a request in the internal form, and records it: `n` replies, one branch each.
@@ -143,6 +146,7 @@ class Recorder:
 
     def asked(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> None:
         """Is told of every request that can be recorded, before it is answered."""
+        self.tools = tools if self.tools is None else self.tools
 
     def undelivered(self, said: list[ChatReply]) -> None:
         """The program was gone when it was to be given these replies."""
@@ -177,6 +181,7 @@ class Recorder:
         told, stop = before_stop(text, stops)
         message = to_openai(reply if stop is None else renderer.meaning(tokens, told, names), told, seed)
         self._note_branch(parent, tokens, partial(self._ours, messages, parser), edited=edited)
+        self._offered.append(tools)
         self._add(parent, rendered, completion, text, seconds)
         turn = len(self.turns) - 1
         ask.turns.append(turn)
@@ -208,7 +213,7 @@ class Recorder:
         Raises:
             BadRequest: `data` is not JSON.
         """
-        nodes, turns, branches = self._seen()
+        nodes, turns, branches, tools = self._seen()
         question = next((text_of(m["content"]) for m in self.prompt if m["role"] == "user"), "")
         episode = Episode(
             id=self.name,
@@ -228,6 +233,7 @@ class Recorder:
             timings={"generate": round(self._seconds, 6), "total": round(time.time() - self._created, 6)},
             created_at=self._created,
             trainable=self.context.engine.trainable,
+            tools=tools,
         )
         return with_images(episode, self._shown)
 
@@ -236,17 +242,22 @@ class Recorder:
         self._shown[part["blob"]] = part
         return part
 
-    def _seen(self) -> tuple[list[Node], list[Turn], list[Branch]]:
-        """The record without the replies that the program never saw."""
+    def _seen(self) -> tuple[list[Node], list[Turn], list[Branch], list[dict[str, Any]] | None]:
+        """The record without the replies that the program never saw, and the tools of its first turn."""
         asks = [ask for same in self._asks.values() for ask in same if ask.turns]
         again = {turn for ask in asks for earlier in ask.before for turn in earlier.turns}
         lost = {turn for turn in again | self._undelivered if not self.turns[turn].observations}
         nodes, moved = self.trajectory.without({self.turns[turn].node for turn in lost})
         left = [turn for turn in self.turns if turn.index not in lost]
-        turns = [msgspec.structs.replace(turn, index=k, node=moved[turn.node]) for k, turn in enumerate(left)]
+        offered = [self._offered[turn.index] for turn in left]
+        changed = [new if new != old else None for old, new in zip(offered[:1] + offered, offered, strict=False)]
+        turns = [
+            msgspec.structs.replace(turn, index=k, node=moved[turn.node], tools=changed[k])
+            for k, turn in enumerate(left)
+        ]
         numbers = {turn.index: k for k, turn in enumerate(left)}
         branches = [msgspec.structs.replace(b, turn=numbers[b.turn]) for b in self.branches if b.turn not in lost]
-        return nodes, turns, branches
+        return nodes, turns, branches, offered[0] if offered else self.tools
 
     def _place(
         self, messages: list[dict[str, Any]], given: str, parser: Parser, renderer: Renderer

@@ -142,7 +142,7 @@ async def test_what_is_recorded_is_what_the_model_saw_and_said(tmp_path: Path) -
 
 
 async def test_calls_and_results_go_to_and_fro_in_the_api_s_form() -> None:
-    parrot = Parrot('I add.\n<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>', "It is 1.")
+    parrot = Parrot('I add.\n<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>', "It is 1.", "No.")
     async for client in connected(parrot, ByteTokenizer()):
         opening = [user("Add 1.")]
         whole = await client.chat(opening, tools=[ADD])
@@ -160,10 +160,12 @@ async def test_calls_and_results_go_to_and_fro_in_the_api_s_form() -> None:
         }
         result = {"role": "tool", "tool_call_id": call["id"], "content": "1"}
         assert (await client.say([*opening, echo, result], tools=[ADD]))["content"] == "It is 1."
+        await client.say([user("And without tools?")])
         episode = await client.end(rewards={"ok": 1.0})
+    assert (episode.tools, [turn.tools for turn in episode.turns]) == ([ADD], [None, None, []])
     assert "add" in parrot.prompts[0]
     assert parrot.prompts[1].startswith(parrot.prompts[0] + 'I add.\n<tool_call>\n{"name": "add"')
-    assert episode.branches == []
+    assert [(branch.turn, branch.reason) for branch in episode.branches] == [(2, "fork")]
     assert [(c.name, c.arguments, c.result) for c in episode.turns[0].calls] == [("add", {"a": 1}, "1")]
 
 

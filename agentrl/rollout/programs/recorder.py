@@ -24,7 +24,6 @@ class EpisodeRecorder(Recorder):
         limit: the limit that ended the episode.
         limited: set with it.
         strays: what the program asked for that is not spoken here.
-        tools: of its first request.
     """
 
     def __init__(self, session: Session, *, closing_rewards: bool = False) -> None:
@@ -37,7 +36,6 @@ class EpisodeRecorder(Recorder):
         self.limit: LimitReached | None = None
         self.limited = asyncio.Event()
         self.strays: list[str] = []
-        self.tools: list[dict[str, Any]] | None = None
         self._under_way: set[asyncio.Task[Any]] = set()
         self._admitted = 0  # Replies that are no turns yet.
 
@@ -85,8 +83,7 @@ class EpisodeRecorder(Recorder):
 
     def asked(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> None:
         """Tells a script, which plays in place of a model, what it would see."""
-        if self.tools is None:
-            self.tools = tools
+        super().asked(messages, tools)
         parser, renderer = self.context.renderer_for(tools)
         self.session.messages[:] = [from_openai(message, parser, self.context.take_image) for message in messages]
         if (use_tools := getattr(self.session.engine, "use_tools", None)) is not None:
@@ -97,4 +94,4 @@ class EpisodeRecorder(Recorder):
         for task in self._under_way:
             task.cancel()
         episode = self.episode()
-        self.session.take(episode, self.tools)
+        self.session.take(episode, episode.tools)
