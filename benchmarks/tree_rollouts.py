@@ -25,7 +25,6 @@ from rich.console import Console
 from rich.table import Table
 
 import agentrl
-from agentrl.api.run_dirs import newest_checkpoint
 from agentrl.config.recipe import Recipe
 from agentrl.types.episode import Episode, in_order
 from agentrl.types.trajectory import Trajectory
@@ -37,8 +36,7 @@ SIZE = 8
 TRAIN: dict[str, Any] = {"warm_start.steps": 300, "train.checkpoint_every": 100}  # and at the end
 SAVES: dict[str, Any] = {"tools": ["./maze.py:SavedMaze"]}
 TREES: dict[str, dict[str, Any]] = {
-    f"{roots} trees, by {by}": {"roots": roots, "by": by}
-    for roots, by in ((2, "surprise"), (4, "surprise"), (2, "random"))
+    f"{roots} trees, by {by}": {"roots": roots, "by": by} for roots, by in ((4, "surprise"), (2, "surprise"))
 }
 """A group of trees: its episodes from the beginning, and how turns are chosen."""
 
@@ -63,10 +61,12 @@ def measured(seed: int, groups: int, stops: Sequence[int], out: Path) -> dict[st
     """All arms at each stop of one seed."""
     found = {}
     for stop in stops:
-        overrides = {"seed": seed, "train.iterations": stop, **TRAIN}
-        trained = agentrl.train(HERE / "maze", overrides=overrides, out=out / "train", reporters=())
-        assert trained is not None
-        recipe: Recipe = trained.recipe.with_model(trained.recipe.required_model.at(newest_checkpoint(trained.path)))
+        checkpoint = out / "train" / "checkpoints" / f"it-{stop:05d}"
+        if not checkpoint.exists():
+            overrides = {"seed": seed, "train.iterations": stop, **TRAIN}
+            agentrl.train(HERE / "maze", overrides=overrides, out=out / "train", reporters=())
+        recipe: Recipe = agentrl.open_run(out / "train").recipe
+        recipe = recipe.with_model(recipe.required_model.at(checkpoint))
         found[f"after {stop} iterations"] = arms(recipe, groups, out / str(stop))
         print(f"seed {seed}, after {stop} iterations: {found[f'after {stop} iterations']}", file=sys.stderr)
     return found
@@ -80,7 +80,7 @@ def arms(recipe: Recipe, count: int, out: Path) -> dict[str, Any]:
     found = {"independent": figures(alone.values())}
     for name, arm in TREES.items():
         roots = arm["roots"]
-        tree = {"use": "tree_agent", "by": arm["by"], "forks": 8 * SIZE, "tokens": int(2 * most / roots)}
+        tree = {"use": "tree_agent", "by": arm["by"], "forks": 8 * SIZE, "tokens": int(1.4 * most / roots)}
         agent = {f"agent.{key}": value for key, value in tree.items()}
         grown = played(recipe, count * roots, roots, out / name.replace(" ", "-"), {**agent, **SAVES})
         for group in grown.values():

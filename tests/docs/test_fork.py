@@ -6,20 +6,43 @@ import re
 import shlex
 from pathlib import Path
 
+import yaml
+
+from agentrl import rollout
+from agentrl.store import check
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 
 PAGE = Path(__file__).parents[2] / "docs" / "fork.md"
 
 
+def blocks(kind: str) -> list[str]:
+    return re.findall(rf"```{kind}\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+def write_vault(here: Path) -> Path:
+    (here / "vault").mkdir()
+    (here / "vault" / "task.py").write_text("\n".join(blocks("python")))
+    (here / "vault" / "recipe.yaml").write_text(blocks("yaml")[0])
+    return here / "vault"
+
+
+def test_the_agents_that_fork(tmp_path: Path) -> None:
+    vault = write_vault(tmp_path)
+    named = yaml.safe_load(blocks("yaml")[1])["agent"]
+    for out, agent in (("twice", {"use": "./task.py:Twice"}), ("tree", named)):
+        overrides = {f"agent.{key}": value for key, value in agent.items()}
+        run = rollout(vault, 8, group_size=2, agent="clumsy", overrides=overrides, out=tmp_path / out, reporters=())
+        forks = [each for each in run.whole_episodes() if each.forked]
+        run.close()
+        assert forks
+        assert check(tmp_path / out).ok
+        assert out == "tree" or {each.taken for each in forks} == {2}
+
+
 def test_the_page(tmp_path: Path) -> None:
-    text = PAGE.read_text()
-    code, recipe, commands = (
-        re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL)[0] for kind in ("python", "yaml", "bash")
-    )
-    (tmp_path / "vault").mkdir()
-    (tmp_path / "vault" / "task.py").write_text(code)
-    (tmp_path / "vault" / "recipe.yaml").write_text(recipe)
+    (commands,) = blocks("bash")
+    write_vault(tmp_path)
     shown = ""
     for line in commands.splitlines():
         shown = agentrl(*shlex.split(line)[1:], cwd=tmp_path).stdout

@@ -15,6 +15,7 @@ from agentrl.store import RunDir, check
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.episode import Episode, in_order
 from agentrl.types.errors import RecipeError
+from agentrl.types.trajectory import Trajectory
 from tests.rollout.world import collect, make_context, make_parts, specs
 
 SURE = [0.1, 0.7, 0.3, 0.2]
@@ -53,15 +54,18 @@ def origins(episodes: Sequence[Episode]) -> list[tuple[str, int]]:
 
 
 async def test_the_most_surprising_turns_are_sampled_again(tmp_path: Path) -> None:
-    """Those of forks, too: here each fork of turn 1 is a little less sure of it than its parent was."""
+    """Those of forks, too, which are a little less sure; but none has the prompt of one that was forked already."""
     trunk, *forks = await grown(tmp_path, forks=4)
-    assert origins(forks) == [("0", 1), ("0.1", 1), ("0.2", 1), ("0.3", 1)]
+    assert origins(forks) == [("0", 1), ("0.1", 2), ("0", 2), ("0.1", 3)]
     assert {each.status for each in (trunk, *forks)} == {"done"}
 
 
-async def test_a_turn_is_forked_once(tmp_path: Path) -> None:
+async def test_a_prompt_is_forked_once(tmp_path: Path) -> None:
+    """A tree of four turns has seven more that can be forked beside the first, and those of these forks."""
     _, *forks = await grown(tmp_path, forks=30, by="random")
-    assert len(set(origins(forks))) == len(forks) == 30
+    prompts = [tuple(Trajectory(each.nodes).before(each.turns[each.taken].node)) for each in forks]
+    assert len(set(origins(forks))) == len(forks)
+    assert len(set(prompts)) == len(prompts)
 
 
 async def test_a_tree_has_its_budget_of_sampled_tokens(tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ class Place(NamedTuple):
 class TreeAgent(ToolAgent):
     """Works as `tool_agent`, and then forks the episode: it goes on again from the turns that surprise the policy most.
 
-    Each fork is an episode of the group, whose turns may be forked in their turn. Evaluations are not forked.
+    Each fork is an episode of the group, whose turns may be forked in their turn. No prompt is forked twice.
+    Evaluations are not forked.
 
     Args:
         forks: most forks of an episode.
@@ -63,7 +64,7 @@ class TreeAgent(ToolAgent):
             open_places.remove(place)
             async with place.session.fork(place.turn) as fork:
                 await super().run(fork)
-            open_places += _places(fork)
+            open_places += _places(fork)[1:]  # The first has the prompt that was just forked.
             sampled += _tokens(fork)
 
     def _chosen(self, places: list[Place], session: Session) -> Place:
