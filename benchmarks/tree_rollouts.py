@@ -54,7 +54,13 @@ def main() -> None:
             found.setdefault(name, []).append(arms)
     for name, seeds in found.items():
         Console(width=120).print(table(name, seeds))
-    print(json.dumps({"seeds": given.seeds, "groups": given.groups, "stops": found}))
+    more = differences(found)
+    print(
+        "\n".join(
+            f"{arm}: {gap:+.3f} groups with a signal, standard error {error:.3f}" for arm, (gap, error) in more.items()
+        )
+    )
+    print(json.dumps({"more": more, "seeds": given.seeds, "groups": given.groups, "stops": found}))
 
 
 def measured(seed: int, groups: int, stops: Sequence[int], out: Path) -> dict[str, dict[str, Any]]:
@@ -68,7 +74,7 @@ def measured(seed: int, groups: int, stops: Sequence[int], out: Path) -> dict[st
         recipe: Recipe = agentrl.open_run(out / "train").recipe
         recipe = recipe.with_model(recipe.required_model.at(checkpoint))
         found[f"after {stop} iterations"] = arms(recipe, groups, out / str(stop))
-        print(f"seed {seed}, after {stop} iterations: {found[f'after {stop} iterations']}", file=sys.stderr)
+        print(f"seed {seed}, after {stop} iterations", file=sys.stderr)
     return found
 
 
@@ -89,6 +95,20 @@ def arms(recipe: Recipe, count: int, out: Path) -> dict[str, Any]:
     return found
 
 
+def differences(found: dict[str, list[dict[str, Any]]]) -> dict[str, tuple[float, float]]:
+    """By kind of tree: how much larger the share with a signal is than that of independent groups of the same tasks.
+
+    Over all seeds and stops, with its standard error.
+    """
+    cells = [cell for seeds in found.values() for cell in seeds]
+    result = {}
+    for arm in TREES:
+        pairs = [zip(cell[arm]["signals"], cell["independent"]["signals"], strict=True) for cell in cells]
+        gaps = [int(tree) - int(alone) for pair in pairs for tree, alone in pair]
+        result[arm] = statistics.fmean(gaps), statistics.stdev(gaps) / len(gaps) ** 0.5
+    return result
+
+
 def played(recipe: Recipe, n: int, size: int, out: Path, overrides: dict[str, Any]) -> dict[str, list[Episode]]:
     """Groups of rollouts by id, their members in order."""
     run = agentrl.rollout(recipe, n, group_size=size, overrides=overrides, out=out, reporters=())
@@ -96,7 +116,7 @@ def played(recipe: Recipe, n: int, size: int, out: Path, overrides: dict[str, An
     for episode in run.whole_episodes():
         groups.setdefault(episode.group_id, []).append(episode)
     run.close()
-    return {name: in_order(group) for name, group in groups.items()}
+    return {name: in_order(groups[name]) for name in sorted(groups)}
 
 
 def cut(group: Sequence[Episode], tokens: int) -> list[Episode]:
@@ -130,11 +150,12 @@ def must_equal_their_parents(group: Iterable[Episode]) -> None:
         assert states[0] == states[1], f"{fork.id}: {states[0]!r}, and {parent.id} had {states[1]!r}"
 
 
-def figures(groups: Iterable[Sequence[Episode]]) -> dict[str, float]:
-    """Means over groups."""
+def figures(groups: Iterable[Sequence[Episode]]) -> dict[str, Any]:
+    """Means over groups, and which of them have a signal."""
     played = [[(each.reward or 0.0, each.sampled_tokens) for each in group] for group in groups]
     return {
         "signal": statistics.fmean(len({reward for reward, _ in group}) > 1 for group in played),
+        "signals": [len({reward for reward, _ in group}) > 1 for group in played],
         "episodes": statistics.fmean(len(group) for group in played),
         "tokens": statistics.fmean(sum(tokens for _, tokens in group) for group in played),
         "success": statistics.fmean(statistics.fmean(reward for reward, _ in group) for group in played),
