@@ -41,12 +41,14 @@ class Thread:
         images: which images prompts show; None: all.
 
     Attributes:
-        messages: all of them, replies included, as the next prompt shows them.
+        messages: all of them, replies included, as the next prompt shows them. A copy: writing into one changes no
+            prompt.
     """
 
     def __init__(self, trajectory: Trajectory, images: LastImages | None = None) -> None:
         self.trajectory, self._images = trajectory, images
         self.messages: list[Message] = []
+        self._own: list[Message] = []  # The same, for prompts.
         self._last = ROOT  # The node of the last reply.
         self._replies: list[tuple[int, int]] = []  # Those that prompts extend: message and node, since the last start.
         self._read = 0  # How many messages some prompt holds.
@@ -61,7 +63,7 @@ class Thread:
     def restart(self, messages: Sequence[Message] | None = None) -> None:
         """The next prompt is rendered whole: `messages` in place of what was there, or the same under other tools."""
         if messages is not None:
-            self.messages[:] = map(dict, messages)
+            self.messages[:], self._own = map(dict, messages), [*map(dict, messages)]
             self._opened = {}
         self._replies, self._read, self._hides = [], 0, False
         self._hide()
@@ -69,6 +71,7 @@ class Thread:
     def add(self, messages: Sequence[Message]) -> None:
         """Messages after the last reply. They are rendered for the next prompt: what nobody reads is not recorded."""
         self.messages.extend(map(dict, messages))
+        self._own.extend(map(dict, messages))
         self._hide()
 
     def length(self, renderer: Renderer) -> int:
@@ -101,9 +104,9 @@ class Thread:
     def _hide(self) -> None:
         """Lines in the place of images that are no longer shown."""
         if self._images is not None:
-            hidden = self._images.hide(self.messages)
+            hidden = self._images.hide(self._own)
             for at, message in hidden.items():
-                self.messages[at] = message
+                self.messages[at], self._own[at] = dict(message), message
             self._hides |= min(hidden, default=self._read) < self._read
 
     def _renders(self, renderer: Renderer) -> bool:
@@ -131,9 +134,9 @@ class Thread:
         """The whole conversation with its messages as they are now. The replies keep the tokens that were sampled."""
         at = self._replies[0][0]
         tokens = [*renderer.start(self._shown()[:at])]
-        for (at, node), (end, _) in zip(self._replies, [*self._replies[1:], (len(self.messages), ROOT)], strict=True):
+        for (at, node), (end, _) in zip(self._replies, [*self._replies[1:], (len(self._own), ROOT)], strict=True):
             tokens += self.trajectory.nodes[node].token_ids
-            if after := self.messages[at + 1 : end]:
+            if after := self._own[at + 1 : end]:
                 tokens += renderer.extend(self.trajectory.nodes[node].token_ids, after)
         return tokens
 
@@ -141,14 +144,14 @@ class Thread:
         """The messages with the thoughts that prompts opened."""
         return [
             {**message, "content": self._opened[k] + message["content"]} if k in self._opened else message
-            for k, message in enumerate(self.messages)
+            for k, message in enumerate(self._own)
         ]
 
     def _new(self, renderer: Renderer) -> list[int]:
         """What the next prompt adds to the base."""
         if self._base == ROOT:
             return renderer.start(self._shown())
-        sampled, unread = self.trajectory.nodes[self._base].token_ids, self.messages[self._read :]
+        sampled, unread = self.trajectory.nodes[self._base].token_ids, self._own[self._read :]
         return renderer.extend(sampled, unread) if unread else []
 
     def adopt(self, reply: int, text: str, opened: str = "") -> None:
@@ -158,11 +161,12 @@ class Thread:
             opened: the mark of a thought that its prompt left open.
         """
         if opened:
-            self._opened[len(self.messages)] = opened
+            self._opened[len(self._own)] = opened
         self._last, self._hides = reply, False
-        self._replies.append((len(self.messages), reply))
+        self._replies.append((len(self._own), reply))
         self.messages.append({"role": "assistant", "content": text})
-        self._read = len(self.messages)
+        self._own.append({"role": "assistant", "content": text})
+        self._read = len(self._own)
 
     def reply(
         self, prompt: Prompt, completion: Completion, text: str, *, opened: str = "", trained: bool = True
