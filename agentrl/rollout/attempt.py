@@ -273,6 +273,11 @@ class Attempt:
 
     def episode(self, judged: Verdict | None = None) -> Episode:
         """The record as it stands."""
+        episode = self.unscored(judged)
+        return self.scored.onto(episode) if self.scored is not None and self.error is None else episode
+
+    def unscored(self, judged: Verdict | None = None) -> Episode:
+        """The record without its score: turns have the rewards that tools and the agent gave."""
         session, spec = self.session, self.spec
         outcome = session.outcome if session is not None else None
         status = judged.status if judged is not None else "done"
@@ -297,8 +302,7 @@ class Attempt:
             parent=spec.resumes.parent if spec.resumes else None,
             **(session.recording.fields() if session else {}),
         )  # fmt: skip
-        episode = with_images(episode, self.images.taken if self.images is not None else {})
-        return self.scored.onto(episode) if self.scored is not None and self.error is None else episode
+        return with_images(episode, self.images.taken if self.images is not None else {})
 
     def enter(self, stage: str) -> None:
         now = time.perf_counter()

@@ -84,6 +84,17 @@ class Fickle(Counter):
         return f"call {len(Counter.made)}"
 
 
+class Slow(Counter):
+    """Its state is new before its result is there."""
+
+    @tool
+    async def turn(self, by: int) -> str:
+        """Turn it."""
+        self.at += by
+        await asyncio.sleep(0.05)
+        return f"at {self.at}"
+
+
 class Outside(Counter):
     """Sends mails."""
 
@@ -117,10 +128,10 @@ async def reached(task: Any, episode: Episode) -> float:
 def context(tmp_path: Path, agent: Any = "Forks", tools: str = "Dial", **recipe: Any) -> RolloutContext:
     Dial.made.clear()
     Counter.made.clear()
-    rewards = {"reached": f"{HERE}:reached"}
+    recipe = {"rewards": {"reached": f"{HERE}:reached"}, **recipe}
     parts = make_parts(
         tmp_path, agent=agent if isinstance(agent, dict) else {"use": f"{HERE}:{agent}"}, tools=[f"{HERE}:{tools}"],
-        rewards=rewards, **recipe,
+        **recipe,
     )  # fmt: skip
     return replace(make_context(parts, turner), keyed=True)
 
@@ -275,6 +286,50 @@ async def test_the_wall_ends_the_fork_alone(tmp_path: Path) -> None:
     assert (trunk.status, trunk.stop, fork.status, fork.stop) == ("done", "tool", "truncated", "wall")
 
 
+class Deep(Forks):
+    """The fork of a fork of a fork takes longer than an episode may; the blocks around it are open meanwhile."""
+
+    async def run(self, session: Any) -> None:
+        await ToolAgent.run(self, session)
+        async with session.fork(1) as child:
+            await ToolAgent.run(self, child)
+            async with child.fork(1) as second:
+                await ToolAgent.run(self, second)
+            async with second.fork(1):
+                await asyncio.sleep(60)
+
+
+async def test_the_clocks_of_all_that_it_was_forked_from_stand_still(tmp_path: Path) -> None:
+    found = await tree(tmp_path, agent="Deep", limits={"episode_s": 0.5})
+    assert [each.stop for each in found] == ["tool", "tool", "tool", "wall"]
+
+
+class Rewarding(Forks):
+    """Rewards its first turns itself, and reward functions give some, too; forks a fork whose block has ended."""
+
+    async def run(self, session: Any) -> None:
+        for _ in range(2):
+            await self.take_turn(session)
+            session.reward(mine=1.0)
+        async with session.fork(2) as fork:
+            await ToolAgent.run(self, fork)
+        async with fork.fork(2) as second:
+            assert [turn.rewards for turn in second.turns] == [{"mine": 1.0}] * 2
+            await ToolAgent.run(self, second)
+
+
+async def numbers(task: Any, episode: Episode) -> list[float]:
+    return [float(turn.index) for turn in episode.turns]
+
+
+@pytest.mark.parametrize("tools", ["Dial", "Counter"])
+async def test_a_fork_takes_the_rewards_that_the_agent_gave(tmp_path: Path, tools: str) -> None:
+    rewards = {"number": f"{HERE}:numbers"}
+    for each in await tree(tmp_path, agent="Rewarding", tools=tools, rewards=rewards):
+        given = [{"mine": 1.0, "number": 0.0}, {"mine": 1.0, "number": 1.0}]
+        assert [turn.rewards for turn in each.turns[:2]] == given
+
+
 class Breaks(Forks):
     """The first fork is whole; an error follows in the second."""
 
@@ -296,6 +351,26 @@ async def test_an_error_in_a_fork_is_that_of_the_tree(
     monkeypatch.setattr(Breaks, "error", error)
     (trunk,) = await tree(tmp_path, agent="Breaks", limits={"retries": 1, "backoff_s": 0.0})
     assert (trunk.status, trunk.attempt) == (status, int(status == "infra_error"))
+
+
+class Meanwhile(ToolAgent):
+    """Forks while a tool runs."""
+
+    forks = 1
+
+    async def run(self, session: Any) -> None:
+        reply = await session.generate()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(session.run_tools(reply))
+            await asyncio.sleep(0)
+            async with session.fork():
+                pass
+
+
+async def test_no_fork_goes_on_from_the_midst_of_a_call(tmp_path: Path) -> None:
+    (trunk,) = await tree(tmp_path, agent="Meanwhile", tools="Slow")
+    assert trunk.error is not None
+    assert "run_tools() is under way" in trunk.error.traceback
 
 
 @pytest.mark.parametrize(

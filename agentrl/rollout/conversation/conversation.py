@@ -55,6 +55,7 @@ class Conversation:
         opening: the messages before the first reply.
         turns: its own turns so far.
         outcome: set by `finish`; who drives the conversation should return then.
+        under_way: the call that goes on now, "" if none.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Conversation:
         images = None if count is None else LastImages.of(count, recording.task.instruction)
         self._thread = Thread(recording.trajectory if self._trains else Trajectory(), images)
         self._branch = Branch(turn=0, reason="tools", at_token=0)  # Why the next prompt starts one, if it does.
-        self._under_way = ""
+        self.under_way = ""
         recording.join(name, self)
 
     @property
@@ -372,19 +373,19 @@ class Conversation:
     @contextmanager
     def _alone(self, what: str) -> Iterator[None]:
         """A conversation goes on from where it is: what two calls at once sampled would not be what is recorded."""
-        if self._under_way:
+        if self.under_way:
             raise SessionMisused(
-                f"{what} was called while {self._under_way} of the same context was under way",
+                f"{what} was called while {self.under_way} of the same context was under way",
                 place=f"episode {self.id}",
                 remedy="await one after the other; several replies to one prompt are several episodes of a group",
             )
         with self.recording.work():
-            self._under_way = what
+            self.under_way = what
             try:
                 with raised_in(self.id):
                     yield
             finally:
-                self._under_way = ""
+                self.under_way = ""
 
     def _open(self, messages: list[Message]) -> None:
         """The opening: no reply has been sampled yet."""

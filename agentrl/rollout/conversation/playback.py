@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from agentrl.rollout.conversation.conversation import Conversation
 from agentrl.rollout.conversation.resumption import Resumption
 from agentrl.types.episode import Branch, Turn
@@ -16,6 +18,8 @@ async def play_back(session: Conversation, resumes: Resumption) -> None:
     for turn in resumes.record.turns[: resumes.turn]:
         _rewrite(session, resumes, turn.index)
         await _again(session, turn)
+        # The agent gave some of them, which does not run again.
+        session.turns[-1] = msgspec.structs.replace(session.turns[-1], rewards=turn.rewards)
     _rewrite(session, resumes, resumes.turn)
     resumes.check(session.opening, session.turns, session.name)
     await session.recording.reach()

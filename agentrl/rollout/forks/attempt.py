@@ -37,17 +37,19 @@ class ForkingAttempt(Attempt):
     """An attempt whose agent may fork it, and its forks.
 
     Args:
-        trunk: the attempt that began the tree; None: this one.
+        forked: the attempt that it is a fork of; None: it began the tree.
 
     Attributes:
+        line: those that it comes from, and itself.
         ended: records of the forks of its tree, in the order in which they ended.
     """
 
     def __init__(
-        self, context: RolloutContext, spec: EpisodeSpec, number: int, trunk: ForkingAttempt | None = None
+        self, context: RolloutContext, spec: EpisodeSpec, number: int, forked: ForkingAttempt | None = None
     ) -> None:
         super().__init__(context, spec, number)
-        self.trunk = trunk or self
+        self.line: list[ForkingAttempt] = [*(forked.line if forked is not None else ()), self]
+        self.trunk = self.line[0]
         self.ended: list[Episode] = []
         self._begun = 0
 
@@ -65,11 +67,11 @@ class ForkingAttempt(Attempt):
     async def fork(self, turn: int | None) -> AsyncIterator[Session]:
         """A session that goes on from a turn of this one, see `Session.fork`."""
         spec = await self._spec_of_fork(turn)
-        fork = ForkingAttempt(self.context, spec, self.number, self.trunk)
+        fork = ForkingAttempt(self.context, spec, self.number, self)
         judged = Verdict("done", retry=False)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._close, fork)
-            for attempt in {self, self.trunk}:
+            for attempt in self.line:
                 stack.enter_context(attempt.clock.stopped())
             with fork._has_no_end("opening"):
                 if spec.resumes is not None and spec.resumes.files:
@@ -122,7 +124,7 @@ class ForkingAttempt(Attempt):
         older = self.spec.resumes.parent if self.spec.resumes is not None else Parent(run="", episode="", turn=0)
         seeds = [*older.seeds, (older.turn, derive_seed(self.context.seed, "episode", self.spec.id))]
         origin = Parent(run="", episode=self.spec.id, turn=at, seeds=[each for each in seeds if each[0] < max(at, 1)])
-        prefix = Prefix(origin, self.episode(), seeds[0][1], saved, at == len(turns) and self._takes_snapshots)
+        prefix = Prefix(origin, self.unscored(), seeds[0][1], saved, at == len(turns) and self._takes_snapshots)
         return replace(self.trunk.spec, id=id, resumes=prefix)
 
     @property
@@ -143,6 +145,8 @@ class ForkingAttempt(Attempt):
             return f"there is no turn {turn}: it has {len(turns)}", "give one of its turns, or None for the next one"
         if any(each.context != MAIN for each in turns[: at + 1]):
             return "another context had a turn before the fork", "fork before the context begins"
+        if at == len(turns) and self.session.under_way:
+            return f"{self.session.under_way} is under way", "fork after it, or from an earlier turn"
         if turn is None and self.session.rewritten:
             return "the context was just replaced", "fork after the next reply, or from an earlier turn"
         unable = next((tool for tool in self.box.instances if not tool.forkable), None)
