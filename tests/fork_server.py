@@ -14,10 +14,10 @@ import runpy
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 import traceback
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ def run(arguments: list[str], cwd: str, environment: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()
-    warnings.resetwarnings()
+    tempfile.tempdir = None
     sys.path[:1] = [cwd, ROOT]
     code: object = None
     try:

@@ -36,8 +36,12 @@ def main() -> int:
     if os.getppid() != parent:
         return 1
     tell = second_watchdog(seconds)
-    started.append(subprocess.Popen(command, start_new_session=True))
-    os.write(tell, f"{started[0].pid}\n".encode())
+    # The server's process says its id itself, before it is the server: this one may be killed between two lines.
+    started.append(
+        subprocess.Popen(
+            command, start_new_session=True, preexec_fn=lambda: os.write(tell, f"{os.getpid()}\n".encode())
+        )
+    )
     if asked:  # SIGTERM arrived before the server started
         end()
     status = started[0].wait()
@@ -56,7 +60,7 @@ def second_watchdog(seconds: int) -> int:
     """Starts a process that stops the server if this one is killed.
 
     Returns:
-        File descriptor of a pipe: this process writes the server's process id to it, and `over` when the server ended.
+        File descriptor of a pipe: the server's process id is written to it, and `over` when the server ended.
     """
     ours, tell = os.pipe()
     if child := os.fork():
