@@ -384,8 +384,9 @@ def _tokens(episode: Episode) -> str | None:
     seen = (episode.seen_by(policy) for policy in episode.trained_policies)
     rows = [row for each in seen for row in training_samples(each, [0.0] * len(each.turns))]
     trained = sum(int(row.loss_mask.sum()) for row in rows)
-    if trained != episode.sampled_tokens:
-        return f"{trained} trained, {episode.sampled_tokens} sampled"
+    count = sum(len(node.token_ids) for _, node in _sampled(episode))
+    if trained != count:
+        return f"{trained} trained, {count} sampled"
     spans = [(turn, row.token_ids[start:end].tolist()) for row in rows for turn, start, end in row.turn_spans]
     nodes = [(turn.index, episode.nodes[turn.node]) for turn in episode.turns]
     sampled = [(index, node.token_ids) for index, node in nodes if node.kind == "sampled" and node.token_ids]

@@ -91,6 +91,14 @@ class RunState:
         """Whether there is a checkpoint of the policy after an iteration."""
         return self.record.folder(iteration).exists()
 
+    def _playing(self, iteration: int) -> set[int]:
+        """The updates after which the selves were taken that episodes may hear until the next commit.
+
+        Where rollouts continue meanwhile, they draw among those of the iteration before until the update is published.
+        """
+        first = iteration - 1 if self._recipe.train.max_staleness else iteration
+        return {k for selves in self._selves for at in (first, iteration) for k in selves.at(at)}
+
     def commit(self, iteration: int, parts: dict[str, Any], trainer: Trainer, columns: ModelColumns) -> None:
         """Writes a checkpoint.
 
@@ -99,7 +107,7 @@ class RunState:
         """
         self._run.flush()
         folder = self.record.folder(iteration)
-        self.record.selves = {self.record.folder(k).name for selves in self._selves for k in selves.at(iteration)}
+        self.record.selves = {self.record.folder(k).name for k in self._playing(iteration)}
         if self._refers and self.record.pins["reference"] is None and not self._old_reference.exists():
             self.record.pins["reference"] = folder.name  # the first stage starts from it
         checkpoint.save(

@@ -349,8 +349,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def sampled_tokens(self) -> int:
-        """Number of tokens that the engine sampled."""
-        return sum(len(node.token_ids) for node in self.nodes if node.kind == "sampled")
+        """Number of tokens that the policy sampled, without those of policies that train beside it."""
+        return sum(map(self.trained, self.own_turns)) if self.nodes else 0
 
     @property
     def shut(self) -> set[str]:

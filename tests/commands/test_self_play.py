@@ -66,6 +66,14 @@ def test_episodes_hear_the_last_earlier_selves_and_a_continued_run_hears_the_sam
     assert train_lines[0] == train_lines[1]
 
 
+def test_a_self_that_rollouts_may_still_draw_is_kept(tmp_path: Path) -> None:
+    """With staleness, episodes begin between the checkpoint of an update and its publication."""
+    stale = ["train.max_staleness=1", "train.old_logprobs=engine", "train.iterations=3", "eval=null"]
+    train(RECIPE, overrides=[*SMALL, *stale], out=tmp_path / "run", reporters=[])
+    kept = {int(folder.name[-6:]) for folder in (tmp_path / "run" / "checkpoints").iterdir()}
+    assert kept >= {*EarlierSelves(every=1, last=2).at(2), *EarlierSelves(every=1, last=2).at(3)}
+
+
 def test_earlier_selves_need_a_training(tmp_path: Path) -> None:
     played(tmp_path / "run", 1)
     with pytest.raises(AgentRLError) as refused:

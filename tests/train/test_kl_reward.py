@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 
 from agentrl.config.train import KlSettings
 from agentrl.credit.table import immediate
 from agentrl.train.batch.kl_reward import with_kl_reward
+from agentrl.types.episode import Context
 from agentrl.types.sample import TrainingSample, untrained_samples
 
 from .make import episode
@@ -42,3 +44,15 @@ def test_a_penalty_is_the_same_by_token_by_turn_and_by_episode(branch_after):
     assert turns.columns == outcome.columns == {}
     mean = 0.1 * np.concatenate(sampled).mean()
     assert [each.kl for each in (tokens, turns, outcome)] == [pytest.approx(mean)] * 3
+
+
+@pytest.mark.parametrize(("policy", "own"), [("policy", [0, 2]), ("critic", [1, 3])])
+def test_a_turn_of_another_policy_that_trains_has_no_share(policy, own):
+    played = episode("g/e", [1, 2, 3], 3, np.random.default_rng(0))
+    turns = [msgspec.structs.replace(turn, context="critic") if turn.index in (1, 3) else turn for turn in played.turns]
+    contexts = {"critic": Context(role="critic", prompt=[], policy="critic", trains=True)}
+    seen = msgspec.structs.replace(played, turns=turns, contexts=contexts).seen_by(policy)
+    settings = KlSettings(coef=0.5, estimator="k1", place="reward")
+    (penalised,) = with_kl_reward([seen], {seen.id: untrained_samples(seen)}, Gap(), settings, "turns").episodes
+    wanted = [-0.05 * sum(seen.nodes[turn.node].token_ids) if turn.index in own else 0.0 for turn in seen.turns]
+    assert [immediate(turn) for turn in penalised.turns] == pytest.approx(wanted, rel=1e-6)

@@ -67,13 +67,16 @@ def _outcome(episode: Episode, penalty: NDArray[np.float64]) -> Episode:
 
 
 def _turns(episode: Episode, penalty: NDArray[np.float64]) -> Episode:
-    """`penalty` holds the sampled tokens' shares, turn after turn."""
-    borders = np.cumsum([0, *(episode.trained(turn) for turn in episode.turns)])
-    sums = [float(penalty[start:end].sum()) for start, end in pairwise(borders)]
+    """`penalty` holds the shares of the policy's own tokens, turn after turn."""
+    own = episode.own_turns
+    borders = np.cumsum([0, *map(episode.trained, own)])
+    shares = {
+        turn.index: float(penalty[start:end].sum()) for turn, (start, end) in zip(own, pairwise(borders), strict=True)
+    }
     return msgspec.structs.replace(
         episode,
         turns=[
-            msgspec.structs.replace(turn, reward=immediate(turn) + share)
-            for turn, share in zip(episode.turns, sums, strict=True)
+            msgspec.structs.replace(turn, reward=immediate(turn) + shares[turn.index]) if turn.index in shares else turn
+            for turn in episode.turns
         ],
     )
