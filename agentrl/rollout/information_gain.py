@@ -10,7 +10,7 @@ import msgspec
 from agentrl.chat.renderer import Renderer
 from agentrl.config.credit import InformationGain
 from agentrl.types.engine import Engine
-from agentrl.types.episode import Turn
+from agentrl.types.episode import Node, Turn
 from agentrl.types.errors import CreditError
 from agentrl.types.task import Task
 from agentrl.types.trajectory import Trajectory
@@ -60,24 +60,29 @@ class AnswerScorer:
         tokens before the turn, of the likeliest one if there are several gold answers.
 
         Calls the engine once per branch of the episode, with the answers of all its turns as continuations, so that
-        tokens in a session's prefix cache are not recomputed.
+        tokens in a session's prefix cache are not recomputed. Turns that a fork took from its parent are scored, too:
+        credit compares each turn with the next. Those of other voices have no tokens.
         """
         golds = self.golds(task)
-        sampled = {turn.node: turn for turn in turns if trajectory.nodes[turn.node].kind == "sampled"}
+        said = {turn.node: turn for turn in turns if _has_tokens(trajectory.nodes[turn.node])}
         scored: dict[int, float] = {}
-        for branch in trajectory.branches(list(sampled)):
+        for branch in trajectory.branches(list(said)):
             tokens = trajectory.before(branch[-1])
             pairs = [
-                (sampled[node], start, *self.continuation(renderer, gold, tokens[:start]))
+                (said[node], start, *self.continuation(renderer, gold, tokens[:start]))
                 for node in branch
                 for start in [len(trajectory.before(node))]
                 for gold in golds
             ]
-            found = await engine.score(tokens, [said for _, _, said, _ in pairs], [start for _, start, _, _ in pairs])
+            found = await engine.score(tokens, [reply for _, _, reply, _ in pairs], [start for _, start, _, _ in pairs])
             for (turn, _, _, lead), logprobs in zip(pairs, found, strict=True):
                 mean = sum(logprobs[lead:]) / len(logprobs[lead:])
                 scored[turn.index] = max(mean, scored.get(turn.index, mean))
         return [msgspec.structs.replace(turn, gold_logprob=scored.get(turn.index)) for turn in turns]
+
+
+def _has_tokens(node: Node) -> bool:
+    return node.kind == "sampled" or bool(node.token_ids)
 
 
 def _is_text(answer: object) -> bool:

@@ -15,7 +15,7 @@ from agentrl.config.credit import CreditSettings
 from agentrl.credit.registry import load_credit
 from agentrl.distributed.worker_pool import open_players
 from agentrl.engines.replay import ReplayEngine
-from agentrl.engines.scripted import Say
+from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollout.agent import ToolAgent
 from agentrl.rollout.context import RolloutContext
 from agentrl.store import RunDir, check
@@ -427,6 +427,25 @@ async def test_credit_reads_the_tree(tmp_path: Path) -> None:
     assert found[trunk.id][0] == 0.0, "all three begin with it"
     assert found[trunk.id][1] > 0 > found[first.id][1], "one of the two that went this way failed, the other did not"
     assert found[second.id][: second.taken] == [0.0] * second.taken, "its parent has it"
+
+
+class Scoring(ScriptedEngine):
+    """A policy whose belief in the gold answer grows with the prompt."""
+
+    async def score(self, prefix: Any, continuations: Any, at: Any = None) -> list[list[float]]:
+        return [[-100.0 / start] * len(said) for start, said in zip(at, continuations, strict=True)]
+
+
+async def test_the_gold_answer_is_scored_before_turns_that_were_taken(tmp_path: Path) -> None:
+    parts = make_parts(
+        tmp_path, agent=f"{HERE}:Forks", tools=[f"{HERE}:Dial"], rewards={"reached": f"{HERE}:reached"}, credit="igpo"
+    )
+    played = replace(make_context(parts, turner, Scoring), answer_scorer=parts.answer_scorer)
+    trunk, *forks = in_order(await collect(played, rollouts()))
+    for fork in forks:
+        same = fork.taken + 1
+        assert [turn.gold_logprob for turn in fork.turns][:same] == [turn.gold_logprob for turn in trunk.turns][:same]
+    assert len(load_credit(parts.recipe.credit).assign([trunk, *forks])[0]) == 3
 
 
 async def test_a_replay_forks_again(tmp_path: Path) -> None:
