@@ -330,6 +330,31 @@ async def test_a_fork_takes_the_rewards_that_the_agent_gave(tmp_path: Path, tool
         assert [turn.rewards for turn in each.turns[:2]] == given
 
 
+class Rewrites(Forks):
+    """Says more after the context was replaced, and calls what the reply before that had asked for."""
+
+    async def run(self, session: Any) -> None:
+        reply = await session.generate()
+        session.rewrite([*session.messages[:1], {"role": "user", "content": "So far."}], reason="summary")
+        await session.run_tools(reply)
+        session.say("Go on.")
+        await self.take_turn(session)
+        session.finish()
+        async with session.fork(1) as fork:
+            await self.take_turn(fork)
+            fork.finish()
+
+
+@pytest.mark.parametrize("tools", ["Dial", "Counter"])
+async def test_a_fork_takes_what_was_said_after_the_context_was_replaced(tmp_path: Path, tools: str) -> None:
+    trunk, fork = await tree(tmp_path, agent="Rewrites", tools=tools)
+    mine, its = (Trajectory(each.nodes).before(each.turns[1].node) for each in (fork, trunk))
+    assert mine == its
+    assert fork.branches == trunk.branches
+    (branch,) = trunk.branches
+    assert [each["content"].split()[0] for each in branch.messages or []][1:] == ["So", "at", "Go"]
+
+
 class Breaks(Forks):
     """The first fork is whole; an error follows in the second."""
 

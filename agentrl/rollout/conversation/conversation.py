@@ -399,8 +399,9 @@ class Conversation:
             return
         self._tell_engine()
         if self.turns and self.renderer.tools != described:
+            if not self.rewritten:  # else the record needs the new context
+                self._branch = Branch(turn=0, reason="tools", at_token=0)
             self._thread.restart()
-            self._branch = Branch(turn=0, reason="tools", at_token=0)
 
     def begin_engine(self) -> None:
         """Tells the engine that the conversation starts."""
@@ -493,6 +494,9 @@ class Conversation:
         )
         self.recording.seconds["tools"] += seconds
         self._thread.add(messages)
+        if self.rewritten and self._branch.messages is not None:  # the whole prompt that will be
+            whole = [*self._branch.messages, *messages]
+            self._branch = msgspec.structs.replace(self._branch, messages=whole)
 
 
 def _fork(prompt: Prompt, branch: Branch) -> Branch | Drift | None:

@@ -147,7 +147,7 @@ class ForkingAttempt(Attempt):
             return "another context had a turn before the fork", "fork before the context begins"
         if at == len(turns) and self.session.under_way:
             return f"{self.session.under_way} is under way", "fork after it, or from an earlier turn"
-        if turn is None and self.session.rewritten:
+        if at == len(turns) and self.session.rewritten:
             return "the context was just replaced", "fork after the next reply, or from an earlier turn"
         unable = next((tool for tool in self.box.instances if not tool.forkable), None)
         if unable is not None:
