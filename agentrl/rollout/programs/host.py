@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from agentrl.rollout.programs.ended import KEPT, Ended, ProgramFailed, Tail
+from agentrl.rollout.programs.orphans import not_orphaned
 
 CLOSE_S = 2.0
 """How long the streams may stay open once the program has ended and its process group was killed."""
@@ -50,8 +51,9 @@ async def run_on_host(
             for job in (_read(process.stdout, out), _read(process.stderr, err), _feed(process.stdin, stdin))
         ]
         try:
-            code = await _exit_code(process)
-            _kill(process.pid)
+            with not_orphaned(process.pid):
+                code = await _exit_code(process)
+                _kill(process.pid)
             await asyncio.wait(jobs, timeout=CLOSE_S)
         finally:
             _kill(process.pid)

@@ -1,0 +1,52 @@
+"""A program on this machine ends with the process that started it, however that one ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+DRIVER = """
+import asyncio, sys
+from agentrl.rollout.programs.host import run_on_host
+
+async def main():
+    short = ["sh", "-c", "exit 3"]
+    assert (await run_on_host(short, {}, b"")).code == 3
+    hangs = ["sh", "-c", f"sleep 600 & echo $$ $! > {sys.argv[1]}/new; mv {sys.argv[1]}/new {sys.argv[1]}/pids; wait"]
+    await run_on_host(hangs, {}, b"")
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_and_its_children_end_when_the_driver_is_killed(tmp_path: Path) -> None:
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(tmp_path)])
+    try:
+        while not (tmp_path / "pids").exists():
+            assert driver.poll() is None
+            time.sleep(0.01)
+        pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    finally:
+        driver.kill()
+        driver.wait()
+    try:
+        deadline = time.monotonic() + 60
+        while left := [pid for pid in pids if alive(pid)]:
+            assert time.monotonic() < deadline, f"{left} outlive the driver"
+            time.sleep(0.01)
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs: one that nobody waited for is none."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
