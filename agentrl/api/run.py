@@ -191,7 +191,7 @@ class Run:
                 advantage=credit.turn_advantages[turn.index] if credit is not None else None,
                 calls=len(turn.calls),
                 valid=turn.valid,
-                sampled_tokens=len(episode.nodes[turn.node].token_ids),
+                sampled_tokens=episode.trained(turn),
                 generate_s=turn.generate_s,
                 tools_s=turn.tools_s,
             )

@@ -353,6 +353,11 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return sum(map(self.trained, self.own_turns)) if self.nodes else 0
 
     @property
+    def reply_tokens(self) -> int:
+        """Number of tokens of all replies. In a fork it is larger than `sampled_tokens`: its parent sampled some."""
+        return sum(len(node.token_ids) for node in self.nodes if node.kind in ("sampled", "spoken"))
+
+    @property
     def shut(self) -> set[str]:
         """Names of the components that a gate zeroed."""
         return {name for gate in self.gates if not gate.open for name in gate.shuts}

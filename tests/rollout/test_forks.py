@@ -11,11 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from agentrl.api.run import Run
 from agentrl.config.credit import CreditSettings
 from agentrl.credit.registry import load_credit
 from agentrl.distributed.worker_pool import open_players
 from agentrl.engines.replay import ReplayEngine
 from agentrl.engines.scripted import Say, ScriptedEngine
+from agentrl.rewards.functions.cost import spent
+from agentrl.rewards.functions.length import overlong
 from agentrl.rollout.agent import ToolAgent
 from agentrl.rollout.context import RolloutContext
 from agentrl.store import RunDir, check
@@ -164,6 +167,17 @@ async def test_a_fork_is_an_episode_of_the_group_that_begins_as_its_parent(tmp_p
         assert fork.reward == float(fork.turns[-1].observations[-1]["content"].split()[-1])
     samples = [row for each in (trunk, *forks) for row in training_samples(each, [1.0] * len(each.turns))]
     assert sum(int(row.loss_mask.sum()) for row in samples) == sum(each.sampled_tokens for each in (trunk, *forks))
+    assert sum(row.sampled_tokens for row in Run(tmp_path / "run").turns) == sum(
+        each.sampled_tokens for each in (trunk, *forks)
+    )
+    for each in (trunk, *forks):  # what is scored for its length is as long as if nothing had been forked
+        replies = sum(len(each.nodes[turn.node].token_ids) for turn in each.turns)
+        assert each.reply_tokens == replies
+        assert spent(each, {}, per_token=1.0) == replies
+        assert (overlong(each, max_tokens=replies, buffer=1), overlong(each, max_tokens=replies + 1, buffer=1)) == (
+            -1,
+            0,
+        )
     made = Dial.made or Counter.made
     ran = [each.turned for each in made]
     lengths = [len(each.turns) - (each.taken if tools == "Dial" else 0) for each in (trunk, *forks)]

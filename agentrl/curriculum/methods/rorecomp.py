@@ -42,7 +42,7 @@ class RoRecomp(Filter):
             groups.setdefault((each.episode.group_id, solved), []).append(each)
         now: set[str] = set()
         for (_, solved), members in groups.items():
-            order = sorted(members, key=lambda x: (x.episode.sampled_tokens * (1 if solved else -1), x.episode.id))
+            order = sorted(members, key=lambda x: (x.episode.reply_tokens * (1 if solved else -1), x.episode.id))
             now |= {x.episode.id for x in order[: math.ceil(self.settings.share * len(order))]}
         waiting: list[dict[str, Any]] = self.state.get("waiting", [])
         waiting += [_put_aside(each) for each in credited if each.episode.id not in now]

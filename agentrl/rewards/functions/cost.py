@@ -51,7 +51,7 @@ def router_cost(
 def spent(episode: Episode, prices: dict[str, float], per_token: float = 0.0) -> float:
     """The cost of the calls and sampled tokens of an episode."""
     calls = sum(prices.get(call.name, 0.0) for turn in episode.own_turns for call in turn.calls)
-    return calls + per_token * episode.sampled_tokens
+    return calls + per_token * episode.reply_tokens
 
 
 @reward(source="FrugalRAG, arXiv:2507.07634; microsoft/FrugalRAG@550e996 src/train/train_grpo.py")

@@ -22,7 +22,7 @@ def laser(
 
     This is LASER with one fixed target; LASER-D's targets, which follow the difficulty of tasks, are not here.
     """
-    if episode.answer is None or episode.sampled_tokens > target:
+    if episode.answer is None or episode.reply_tokens > target:
         METRICS[metric](task, episode, key=key)  # a task without a gold answer is an error all the same
         return 0.0
     return alpha * float(METRICS[metric](task, episode, key=key) >= 1.0)
@@ -34,5 +34,5 @@ def overlong(episode: Episode, *, max_tokens: int = 20480, buffer: int = 4096, f
 
     The paper is flat at -1 beyond `max_tokens`, where the authors' code relies on truncation.
     """
-    over = episode.sampled_tokens - (max_tokens - buffer)
+    over = episode.reply_tokens - (max_tokens - buffer)
     return -factor * min(max(over / buffer, 0.0), 1.0)

@@ -52,7 +52,7 @@ def relative_length(group: list[Episode], *, right: str | None = None) -> list[f
     Raises:
         RecipeError: there is no such component, or it scores turns.
     """
-    lengths = [episode.sampled_tokens for episode in group]
+    lengths = [episode.reply_tokens for episode in group]
     shortest, longest = min(lengths), max(lengths)
     if len(group) < 2:
         return [None] * len(group)
