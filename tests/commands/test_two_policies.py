@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 import agentrl
+from agentrl.api.train import train
 from agentrl.store import RunDir, check
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError
@@ -156,6 +157,23 @@ def test_what_cannot_train_is_refused(folder: Path, override: str, said: str) ->
         agentrl.train("recipe.yaml", overrides=[override], out="run", reporters=())
     assert said in str(refused.value)
     assert not (folder / "run").exists()
+
+
+def test_recorded_turns_of_a_frozen_voice_do_not_train_a_policy_of_its_name(folder: Path) -> None:
+    once = ["train.iterations=1"]
+    agentrl.train("recipe.yaml", overrides=[*once, "policies.critic={checkpoint: model}"], out="run", reporters=())
+    train("recipe.yaml", overrides=once, recorded="run", out="again", reporters=())
+    with RunDir.read(folder / "again") as run:
+        (line,) = (line for line in run.metrics() if line["split"] == "train")
+        credited = {episode.id: run.credit(episode.id).turn_advantages for episode in run.episodes()}
+        contexts = {episode.id: [turn.context for turn in episode.turns] for episode in run.episodes()}
+    assert (line["critic/trained_rows"], line["critic/trajectories"], line["critic/reward"]) == (0, 0, None)
+    given: dict[str, list[float]] = {name: [] for name in ("main", "critic", "crowd")}
+    for id, advantages in credited.items():
+        for context, advantage in zip(contexts[id], advantages, strict=True):
+            given[context].append(advantage)
+    assert any(given["main"])
+    assert not any([*given["critic"], *given["crowd"]])
 
 
 def test_a_second_policy_does_not_speak_in_demonstrations(folder: Path) -> None:

@@ -32,9 +32,12 @@ class BesideBuilder:
         self._name, self._settings, self._giver, self._truncation = name, settings, giver, truncation
 
     def build(self, chosen: Sequence[Episode], iteration: int) -> BesideBatch:
-        """The batch of an iteration: of the episodes in which the policy spoke and has an outcome."""
-        seen = [each for episode in chosen if (each := own_view(episode, self._name, self._settings)).scored]
-        seen = [each for each in seen if each.own_turns]
+        """The batch of an iteration: of the episodes in which the policy spoke and has an outcome.
+
+        Recorded episodes (`agentrl train --from`) may be those of a frozen voice of its name, which have no tokens.
+        """
+        spoke = [episode for episode in chosen if self._name in episode.trained_policies]
+        seen = [each for episode in spoke if (each := own_view(episode, self._name, self._settings)).scored]
         samples = {each.id: untrained_samples(each) for each in seen}
         credits, told = self._giver.give(seen, samples, iteration)
         trained = {each.id for each in seen if self._truncation.of(each) != "mask"}
