@@ -271,6 +271,22 @@ async def test_a_limit_ends_the_fork_alone(tmp_path: Path) -> None:
     assert (fork.status, fork.stop, len(fork.turns)) == ("truncated", "turns", 3)
 
 
+class Tasks(Limited):
+    """The limit of its fork comes out of a TaskGroup."""
+
+    async def run(self, session: Any) -> None:
+        await self.take_turn(session)
+        async with session.fork(1) as fork, asyncio.TaskGroup() as group:
+            group.create_task(ToolAgent.run(self, fork))
+        session.finish("answer", "over")
+
+
+async def test_a_limit_in_a_task_of_the_fork_ends_the_fork_alone(tmp_path: Path) -> None:
+    trunk, fork = await tree(tmp_path, agent={"use": f"{HERE}:Tasks", "max_turns": 3}, tools="Long")
+    assert (trunk.status, trunk.answer) == ("done", "over")
+    assert (fork.status, fork.stop, len(fork.turns)) == ("truncated", "turns", 3)
+
+
 class Late(Limited):
     """Reaches a limit itself, inside the block of a fork."""
 

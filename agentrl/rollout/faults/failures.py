@@ -107,7 +107,10 @@ def raised_in(episode: str) -> Iterator[None]:
 
 
 def episode_of(error: BaseException) -> str | None:
-    """The id of the episode in whose conversation an exception was raised."""
+    """The id of the episode in whose conversation an exception was raised; of a group, if all of them were there."""
+    if isinstance(error, BaseExceptionGroup):
+        first, *others = {episode_of(each) for each in error.exceptions}
+        return None if others else first
     return getattr(error, _EPISODE, None)
 
 
