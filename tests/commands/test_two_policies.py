@@ -14,9 +14,10 @@ from safetensors.torch import load_file
 import agentrl
 from agentrl.api.train import train
 from agentrl.store import RunDir, check
+from agentrl.train.trainer import Trainer
 from agentrl.types.episode import Episode
-from agentrl.types.errors import AgentRLError
-from agentrl.types.sample import training_samples
+from agentrl.types.errors import AgentRLError, TrainError
+from agentrl.types.sample import TrainingSample, training_samples
 from tests.commands.test_train import metrics
 from tests.engines.vllm_world import small_model
 
@@ -174,6 +175,19 @@ def test_recorded_turns_of_a_frozen_voice_do_not_train_a_policy_of_its_name(fold
             given[context].append(advantage)
     assert any(given["main"])
     assert not any([*given["critic"], *given["crowd"]])
+
+
+def test_an_update_that_fails_names_its_policy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Trainer.update
+
+    def update(trainer: Trainer, samples: list[TrainingSample], **how: Any) -> dict[str, float]:
+        if trainer.settings.lora is not None:
+            raise TrainError("the loss is not finite", remedy="a lower lr")
+        return own(trainer, samples, **how)
+
+    monkeypatch.setattr(Trainer, "update", update)
+    with pytest.raises(TrainError, match="^policies.critic: the loss is not finite\n"):
+        agentrl.train("recipe.yaml", overrides=["train.iterations=1"], out="run", reporters=())
 
 
 def test_a_second_policy_does_not_speak_in_demonstrations(folder: Path) -> None:

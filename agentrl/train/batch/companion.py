@@ -11,6 +11,7 @@ from agentrl.train.batch.model_columns import ModelColumns
 from agentrl.train.checkpoint import Adapted
 from agentrl.train.publisher import WeightPublisher
 from agentrl.train.trainer import Trainer
+from agentrl.types.errors import AgentRLError
 from agentrl.types.sample import TrainingSample
 from agentrl.types.seeds import derive_seed
 
@@ -33,10 +34,18 @@ class Companion:
     publisher: WeightPublisher
 
     def update(self, samples: list[TrainingSample], seed: int, progress: float) -> dict[str, Any]:
-        """One update, as that of the main policy. Metrics have the policy's name in front."""
+        """One update, as that of the main policy. Metrics have the policy's name in front.
+
+        Raises:
+            AgentRLError: as `Trainer.update`, with the policy's name.
+        """
         found: dict[str, float] = {"trained_rows": float(len(samples))}
         if samples:
-            found |= self.trainer.update(samples, seed=derive_seed(seed, self.name), progress=progress)
+            try:
+                found |= self.trainer.update(samples, seed=derive_seed(seed, self.name), progress=progress)
+            except AgentRLError as error:
+                place = ", ".join(filter(None, [f"policies.{self.name}", error.place]))
+                raise type(error)(error.message, place=place, remedy=error.remedy) from error
         return {f"{self.name}/{key}": value for key, value in found.items()}
 
     def state_dict(self) -> dict[str, Any]:
