@@ -271,6 +271,30 @@ async def test_a_limit_ends_the_fork_alone(tmp_path: Path) -> None:
     assert (fork.status, fork.stop, len(fork.turns)) == ("truncated", "turns", 3)
 
 
+class Frail(Long):
+    """Forgets its state when it is closed."""
+
+    def close(self) -> None:
+        self.at = -99
+
+
+class Afterwards(Forks):
+    """Goes on from the end of a fork whose block has ended."""
+
+    async def run(self, session: Any) -> None:
+        await self.take_turn(session)
+        async with session.fork() as fork:
+            await self.take_turn(fork)
+        async with fork.fork() as second:
+            await self.take_turn(second)
+        session.finish()
+
+
+async def test_a_fork_of_a_closed_one_goes_on_from_its_state(tmp_path: Path) -> None:
+    _, _, second = await tree(tmp_path, agent="Afterwards", tools="Frail")
+    assert second.turns[2].state == str(sum(turn.calls[0].arguments["by"] for turn in second.turns[:2]))
+
+
 class Tasks(Limited):
     """The limit of its fork comes out of a TaskGroup."""
 

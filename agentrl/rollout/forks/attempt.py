@@ -120,11 +120,12 @@ class ForkingAttempt(Attempt):
             raise ForkRefused(why[0], place=self._place, remedy=why[1])
         self.trunk._begun += 1
         id = f"{self.trunk.spec.id}.{self.trunk._begun}"
-        saved = await self.session.recording.saved() if at == len(turns) else None
+        now = at == len(turns) and not self._session_ended  # Closed tools and sandboxes are not asked.
+        saved = await self.session.recording.saved() if now else None
         older = self.spec.resumes.parent if self.spec.resumes is not None else Parent(run="", episode="", turn=0)
         seeds = [*older.seeds, (older.turn, derive_seed(self.context.seed, "episode", self.spec.id))]
         origin = Parent(run="", episode=self.spec.id, turn=at, seeds=[each for each in seeds if each[0] < max(at, 1)])
-        prefix = Prefix(origin, self.unscored(), seeds[0][1], saved, at == len(turns) and self._takes_snapshots)
+        prefix = Prefix(origin, self.unscored(), seeds[0][1], saved, now and self._takes_snapshots)
         return replace(self.trunk.spec, id=id, resumes=prefix)
 
     @property
