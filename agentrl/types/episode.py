@@ -354,8 +354,9 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def reply_tokens(self) -> int:
-        """Number of tokens of all replies. In a fork it is larger than `sampled_tokens`: its parent sampled some."""
-        return sum(len(node.token_ids) for node in self.nodes if node.kind in ("sampled", "spoken"))
+        """Number of tokens of the policy's replies. In a fork it is larger than `sampled_tokens`: its parent sampled
+        some."""
+        return sum(len(self.nodes[turn.node].token_ids) for turn in self.own_turns) if self.nodes else 0
 
     @property
     def shut(self) -> set[str]:

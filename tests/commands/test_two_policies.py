@@ -107,6 +107,7 @@ def test_each_policy_trains_on_its_own_turns_and_outcome(folder: Path, main: dic
         trained = {name: {turn for row in rows for turn, _, _ in row.turn_spans} for name, rows in seen.items()}
         assert trained == {"policy": {0, 3}, "critic": {1, 4}}
         assert episode.sampled_tokens == sum(int(row.loss_mask.sum()) for row in training_samples(episode, [1.0] * 6))
+        assert episode.reply_tokens == episode.sampled_tokens
         versions = {span.version for turn in episode.turns for span in episode.nodes[turn.node].versions}
         assert versions == {episode.iteration}
     assert all(line["critic/grad_norm"] > 0 and line["grad_norm"] > 0 for line in lines)
