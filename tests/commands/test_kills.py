@@ -4,14 +4,12 @@ earlier selves, and from recorded episodes."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from agentrl.store.check import check
 from agentrl.store.run_dir import RunDir
+from tests.command import python
 from tests.commands import test_two_policies as duet
 from tests.commands.test_train import CANARY, metrics
 from tests.distributed.test_worker_programs import AGENTS, RECIPE, folder
@@ -40,7 +38,7 @@ DEATHS = {
 LIVES = """
 import json, sys
 from tests.commands.lives import live
-for arguments, deaths in json.load(sys.stdin):
+for arguments, deaths in json.loads(sys.argv[1]):
     for death in deaths:
         point, _, call = death.partition(":")
         status = live(arguments, (point, int(call), True))
@@ -51,12 +49,7 @@ for arguments, deaths in json.load(sys.stdin):
 
 def lives(folder: Path, *each: tuple[list[str], tuple[str, ...]]) -> None:
     """Runs commands to their end, each killed before after some calls (`POINT:CALL` of lives.py)."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(
-        [sys.executable, "-c", LIVES], input=json.dumps(each), cwd=folder, env=environment, capture_output=True,
-        text=True, check=False, timeout=280,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    python("-c", LIVES, json.dumps(each), cwd=folder)
 
 
 def test_kills_change_no_number(folder: Path) -> None:

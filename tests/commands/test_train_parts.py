@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +12,7 @@ from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 
 from .test_train import metrics, train, trainable  # noqa: F401  (a fixture)
+from .test_train_ranks import on_two_ranks
 
 ADAPTERS = """\
 agent: {format: tags, max_turns: 6, describe_tools: false}
@@ -39,12 +37,7 @@ def adapting(trainable: Path) -> Path:  # noqa: F811
 
 def test_two_processes_train_adapters_and_one_goes_on(adapting: Path) -> None:
     here = adapting
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "agentrl.cli",
-         "train", "counting", "--out", "run", "--set", "train.iterations=2"],
-        cwd=here, capture_output=True, text=True, timeout=280, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert on_two_ranks(here, (None, ("--out", "run", "--set", "train.iterations=2"))) == [[0, 0]]
     first, _ = metrics(here / "run")
     assert first["ratio_mean"] == pytest.approx(1.0)
     assert first["kl_ref"] == pytest.approx(0.0, abs=1e-6)
