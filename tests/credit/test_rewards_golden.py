@@ -197,6 +197,7 @@ def test_overlong(folder: Path) -> None:
         pytest.skip(f"{folder} has no lengths")
     for row in rows:
         nodes = [Node(parent=-1, kind="sampled", token_ids=[0] * row["len"])]
-        episode = Episode(id="e", group_id="g", task=Task.of("t", ""), status="done", nodes=nodes)
+        turns = [Turn(index=0, node=0, text="", finish="stop")]
+        episode = Episode(id="e", group_id="g", task=Task.of("t", ""), status="done", nodes=nodes, turns=turns)
         found = overlong(episode, max_tokens=row["max_len"], buffer=row["buffer"], factor=row["factor"])
         assert found == pytest.approx(row["reward"], abs=1e-9)

@@ -21,7 +21,13 @@ def turn(*calls: CallRecord, text: str = "", **fields: Any) -> Turn:
 
 
 def make_episode(task: Task, *turns: Turn, answer: str | None = None, tokens: int = 0, **fields: Any) -> Episode:
-    """An episode of these turns that sampled `tokens` tokens in all."""
-    numbered = [msgspec.structs.replace(one, index=index) for index, one in enumerate(turns)]
-    nodes = [Node(parent=-1, kind="prompt", token_ids=[1]), Node(parent=0, kind="sampled", token_ids=[2] * tokens)]
+    """An episode of these turns, of one turn if there are none, whose first reply has `tokens` tokens."""
+    numbered = [
+        msgspec.structs.replace(one, index=index, node=index + 1)
+        for index, one in enumerate(turns or [turn()] * (tokens > 0))
+    ]
+    nodes = [Node(parent=-1, kind="prompt", token_ids=[1])]
+    nodes += [Node(parent=one.index, kind="sampled", token_ids=[]) for one in numbered]
+    if numbered:
+        nodes[1] = msgspec.structs.replace(nodes[1], token_ids=[2] * tokens)
     return Episode(id="e", group_id="g", task=task, status="done", turns=numbered, nodes=nodes, answer=answer, **fields)
