@@ -187,6 +187,13 @@ def test_a_renderer_for_other_tools_renders_as_one_of_its_own(name: str) -> None
     assert made([]).for_tools(other).start(messages) == made(other).start(messages)
 
 
+def test_tools_of_one_name_are_told_apart() -> None:
+    renderer = Renderer(ByteTokenizer(), parser_for(FormatSettings(), ByteTokenizer(), []), [])
+    for about in ("First.", "Second."):
+        prompt = renderer.for_tools([tool_named("two", about)]).start([{"role": "user", "content": "Go."}])
+        assert about in ByteTokenizer().decode(prompt)
+
+
 def test_a_conversation_whose_tools_changed_trains_a_sample_for_each_set() -> None:
     renderer = Renderer(ByteTokenizer(), parser_for(FormatSettings(), ByteTokenizer(), []), [])
     sets = [[tool_named("one")], [tool_named("one"), tool_named("two")]]
