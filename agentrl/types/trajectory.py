@@ -67,7 +67,10 @@ class Trajectory:
 
     def tokens(self, at: int) -> list[int]:
         """All tokens from the root to the end of `at`."""
-        return [token for index in self.path(at) for token in self.nodes[index].token_ids]
+        tokens: list[int] = []
+        for index in self.path(at):
+            tokens += self.nodes[index].token_ids  # whole nodes: a prompt is read at every turn, and may be long
+        return tokens
 
     def before(self, at: int) -> list[int]:
         """All tokens before a node: of a sampled one, its prompt."""
