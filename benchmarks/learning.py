@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agentrl.store.run_dir import RunDir
+from benchmarks.curves import curves
 
 RECIPE = Path(__file__).parent / "maze"
 SHAPED = "rewards={reached: ./maze.py:reached, explored: {use: ./maze.py:explored, weight: 0.05}}"
@@ -119,24 +120,14 @@ def spread(values: list[float]) -> str:
 
 def draw(runs: dict[str, list[Run]], path: Path) -> None:
     """Mean success over seeds by episodes, with the range."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    for method, found in runs.items():
-        length = min(map(len, found))
-        solved = [[line["success"] for line in run[:length]] for run in found]
-        episodes = [sum(line["episodes"] for line in found[0][: k + 1]) for k in range(length)]
-        columns = list(zip(*solved, strict=True))
-        (line,) = axes.plot(episodes, [statistics.mean(column) for column in columns], label=method)
-        axes.fill_between(episodes, [*map(min, columns)], [*map(max, columns)], color=line.get_color(), alpha=0.12)
-    axes.set(xlabel="episodes", ylabel="success (mean and range over seeds)", ylim=(0, 1))
-    axes.legend(frameon=False)
-    axes.grid(alpha=0.25)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    with curves(path, "episodes", "success (mean and range over seeds)") as axes:
+        for method, found in runs.items():
+            length = min(map(len, found))
+            solved = [[line["success"] for line in run[:length]] for run in found]
+            episodes = [sum(line["episodes"] for line in found[0][: k + 1]) for k in range(length)]
+            columns = list(zip(*solved, strict=True))
+            (line,) = axes.plot(episodes, [statistics.mean(column) for column in columns], label=method)
+            axes.fill_between(episodes, [*map(min, columns)], [*map(max, columns)], color=line.get_color(), alpha=0.12)
 
 
 if __name__ == "__main__":

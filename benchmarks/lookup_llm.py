@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agentrl.store.run_dir import RunDir
+from benchmarks.curves import curves
 
 Line = dict[str, Any]
 
@@ -78,26 +79,17 @@ def table(runs: list[Line]) -> Table:
 
 def draw(runs: list[list[Line]], path: Path) -> None:
     """Success by iteration: lines in training, dots on held-out questions."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    for seed, metrics in enumerate(runs):
-        curves = {
-            split: [(line["iteration"], line["success"]) for line in metrics if line["split"] == split]
-            for split in ("train", "eval")
-        }
-        (line,) = axes.plot(*zip(*curves["train"], strict=True), label=f"seed {seed}", linewidth=1.5, alpha=0.6)
-        axes.plot(*zip(*curves["eval"], strict=True), "o", color=line.get_color())
-    axes.set(xlabel="iteration", ylabel="success", ylim=(0, 1.02), title="lines: training; dots: held-out names")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(frameon=False, loc="lower right")
-    axes.grid(alpha=0.25)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    with curves(path, "iteration", "success", "lines: training; dots: held-out names") as axes:
+        for seed, metrics in enumerate(runs):
+            found = {
+                split: [(line["iteration"], line["success"]) for line in metrics if line["split"] == split]
+                for split in ("train", "eval")
+            }
+            (line,) = axes.plot(*zip(*found["train"], strict=True), label=f"seed {seed}", linewidth=1.5, alpha=0.6)
+            axes.plot(*zip(*found["eval"], strict=True), "o", color=line.get_color())
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 if __name__ == "__main__":

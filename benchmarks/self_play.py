@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agentrl.types.paths import data_path
+from benchmarks.curves import curves
 from benchmarks.trainings import train
 
 Line = dict[str, Any]
@@ -46,25 +47,19 @@ def table(won: list[dict[int, float]]) -> Table:
 
 def draw(runs: list[list[Line]], path: Path) -> None:
     """Games won by iteration: thick against the first checkpoint, thin against the earlier selves of the training."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    for seed, metrics in enumerate(runs):
-        first, past = (
-            [(line["iteration"], line["success"]) for line in metrics if line["split"] == split and "success" in line]
-            for split in ("eval", "train")
-        )
-        (line,) = axes.plot(*zip(*first, strict=True), "o-", label=f"seed {seed}", linewidth=2)
-        axes.plot(*zip(*past, strict=True), color=line.get_color(), linewidth=0.8, alpha=0.4)
-    axes.set(xlabel="iteration", ylabel="games won", ylim=(0, 1.02), title="thick: first checkpoint; thin: last four")
-    axes.axhline(0.5, color="grey", linewidth=0.8, linestyle="dashed")
-    axes.legend(frameon=False, loc="lower right")
-    axes.grid(alpha=0.25)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    with curves(path, "iteration", "games won", "thick: first checkpoint; thin: last four") as axes:
+        for seed, metrics in enumerate(runs):
+            first, past = (
+                [
+                    (line["iteration"], line["success"])
+                    for line in metrics
+                    if line["split"] == split and "success" in line
+                ]
+                for split in ("eval", "train")
+            )
+            (line,) = axes.plot(*zip(*first, strict=True), "o-", label=f"seed {seed}", linewidth=2)
+            axes.plot(*zip(*past, strict=True), color=line.get_color(), linewidth=0.8, alpha=0.4)
+        axes.axhline(0.5, color="grey", linewidth=0.8, linestyle="dashed")
 
 
 if __name__ == "__main__":

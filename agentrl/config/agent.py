@@ -60,6 +60,11 @@ class AgentSettings(WithPlugIn):
     )
 
     @property
+    def replies(self) -> Literal["as_sampled", "as_template"]:
+        """What earlier replies look like in the next prompt."""
+        return "as_sampled" if isinstance(self.history, LastImages) else self.history
+
+    @property
     def last_images(self) -> int | None:
         """How many images prompts show, beside those of the task; None: all."""
         return self.history.last_images if isinstance(self.history, LastImages) else None

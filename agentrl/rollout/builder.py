@@ -88,7 +88,7 @@ class Parts:
             parser,
             definitions,
             describe=agent.describe_tools,
-            history="as_template" if agent.history == "as_template" else "as_sampled",
+            history=agent.replies,
             last_images=agent.last_images,
         )
         check(renderer)

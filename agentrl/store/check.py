@@ -19,11 +19,12 @@ from agentrl.store.index import blobs_of, images_of, row_of
 from agentrl.store.lock import is_held
 from agentrl.store.run_dir import RunDir
 from agentrl.store.shards import Shards
-from agentrl.types.episode import MAIN, Branch, Drift, Episode, Node, Turn
+from agentrl.types.episode import MAIN, Branch, Drift, Episode, Node
 from agentrl.types.errors import StoreError
 from agentrl.types.parts.image import ImageRefused, image_info
 from agentrl.types.parts.placeholders import fault_in
 from agentrl.types.sample import training_samples
+from agentrl.types.trajectory import Trajectory
 
 T = TypeVar("T")
 
@@ -313,16 +314,12 @@ def _of_parent(fork: Episode, parent: Episode | None) -> str | None:
     # What follows the last of them may be the fork's own: its agent may have said something.
     for mine, its in zip(fork.turns[: fork.taken], parent.turns, strict=False):
         heard = mine.index < fork.taken - 1 and mine.observations != its.observations
-        if heard or _tokens_to(fork, mine) != _tokens_to(parent, its):
+        if heard or Trajectory(fork.nodes).tokens(mine.node) != Trajectory(parent.nodes).tokens(its.node):
             return f"turn {mine.index} differs from that of {parent.id}"
     for mine, its in zip(fork.turns[: fork.taken + 1], parent.turns, strict=False):
         if mine.saved != its.saved:
             return f"the state before turn {mine.index} differs from that of {parent.id}"
     return None
-
-
-def _tokens_to(episode: Episode, turn: Turn) -> list[int]:
-    return [token for node in episode.path(turn.node) for token in episode.nodes[node].token_ids]
 
 
 def _sampled(episode: Episode) -> Iterator[tuple[int, Node]]:

@@ -114,7 +114,7 @@ def test_the_built_in_tools_have_the_arguments_of_the_page() -> None:
     assert not told
 
 
-@pytest.mark.skipif(not copyable(REPAIRS), reason="no system programs to copy")
+@pytest.mark.skipif(not copyable(REPAIRS), reason=f"the images are made of these programs of the host: {REPAIRS}")
 def test_the_repair_set_has_an_image_and_files_per_task(
     folder: Path, public_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

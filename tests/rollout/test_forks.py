@@ -32,32 +32,6 @@ from tests.rollout.world import collect, make_context, make_parts, specs
 HERE = "tests.rollout.test_forks"
 
 
-class Dial(Environment):
-    """Saves and restores."""
-
-    made: list[Dial] = []
-
-    def open(self, task: Any, sandbox: Any) -> None:
-        self.at, self.turned = 0, 0
-        Dial.made.append(self)
-
-    @tool
-    def turn(self, by: int) -> ToolResult:
-        """Turn it."""
-        self.at += by
-        self.turned += 1
-        return ToolResult(f"at {self.at}", done=self.at >= 6)
-
-    def save(self) -> Any:
-        return {"at": self.at}
-
-    def restore(self, state: Any) -> None:
-        self.at = state["at"]
-
-    def state_key(self) -> str:
-        return str(self.at)
-
-
 class Counter(Tool):
     """Its calls have to run again."""
 
@@ -65,7 +39,7 @@ class Counter(Tool):
 
     def open(self, task: Any, sandbox: Any) -> None:
         self.at, self.turned = 0, 0
-        Counter.made.append(self)
+        self.made.append(self)
 
     @tool
     def turn(self, by: int) -> ToolResult:
@@ -76,6 +50,18 @@ class Counter(Tool):
 
     def state_key(self) -> str:
         return str(self.at)
+
+
+class Dial(Counter, Environment):
+    """Saves and restores."""
+
+    made: list[Counter] = []
+
+    def save(self) -> Any:
+        return {"at": self.at}
+
+    def restore(self, state: Any) -> None:
+        self.at = state["at"]
 
 
 class Fickle(Counter):

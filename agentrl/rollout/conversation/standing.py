@@ -68,7 +68,7 @@ class Standing:
 
     @property
     def id(self) -> str:
-        """Of the episode."""
+        """The id of the episode."""
         return self.recording.id
 
     @property
@@ -100,7 +100,7 @@ class Standing:
 
     @property
     def images(self) -> Images:
-        """Of the episode."""
+        """The images that the episode has taken in."""
         return self.recording.calls.images
 
     @property
@@ -109,7 +109,7 @@ class Standing:
 
     @property
     def seed(self) -> int:
-        """Of the episode."""
+        """The seed of the episode."""
         return self.recording.seed
 
     @property
@@ -136,7 +136,7 @@ class Standing:
 
     @property
     def definitions(self) -> list[dict[str, Any]] | None:
-        """Of the tools that could be called at first; None: those of the recipe."""
+        """Definitions of the tools that could be called at first; None: those of the recipe."""
         return self._offer.definitions
 
     def prompt_tokens(self) -> int:
