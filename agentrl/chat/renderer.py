@@ -79,6 +79,7 @@ class Renderer:
         self._by_tools: dict[str, Renderer] = {}
         self.notes: list[str] = []
         self._texts: dict[int, str] = {}
+        self._opens_none: set[int] = set()  # tokens that end a prompt which opens no thought, whatever is before them
         # A vocabulary without these tokens (a script's bytes) ends replies as its template does.
         self._own_ends = parser.ends if tokenizer.controls.keys() >= set(parser.ends or ()) else None
         self._system_role = self._passes([{"role": "system", "content": PROBE}, USER])
@@ -170,11 +171,15 @@ class Renderer:
 
         Prompts may differ in that (Gemma 4's, after a result and not at the beginning).
         """
+        if prompt and prompt[-1] in self._opens_none:
+            return ""
         prompt = [token for token in prompt[-16:] if token >= 0]  # images open no thought
         last = next(filter(None, map(self._stripped, reversed(prompt))), "")
         mark = self.parser.thought[0]
         # Nearly always the last word of the generation prompt settles it. A part of a character ("\ufffd") does not.
         if not (mark.endswith(last) or last.endswith((mark, "\ufffd"))):
+            if self._stripped(prompt[-1]):
+                self._opens_none.add(prompt[-1])
             return ""
         return self._opened_in(self.tokenizer.decode(prompt))
 
@@ -316,10 +321,11 @@ class Renderer:
         return self.tokenizer.render(self._adapt(safe), tools, generation)
 
     def _safe(self, index: int, message: Message) -> Message:
-        place = f"message {index} ({message['role']})"
-        content = as_template_content(message["content"], self.processor, self.tokenizer.name, place)
-        message = {**message, "content": content}
-        pattern = self._untrusted
+        content, pattern = message["content"], self._untrusted
+        if not isinstance(content, str):
+            place = f"message {index} ({message['role']})"
+            content = as_template_content(content, self.processor, self.tokenizer.name, place)
+            message = {**message, "content": content}
         if message["role"] == "assistant":
             pattern = self._turn_ends
             if self._calls_as_keys and "tool_calls" not in message and isinstance(content, str):

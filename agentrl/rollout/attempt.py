@@ -79,7 +79,9 @@ class Attempt:
                 judged = failed if failed.status != "truncated" else Verdict("user_error", retry=False)
         finally:
             await self.close()
-        return self.record(judged)
+        recorded = self.record(judged)
+        self.release()
+        return recorded
 
     async def _judged(self, part: Callable[[], Awaitable[None]]) -> Verdict:
         try:
@@ -256,6 +258,15 @@ class Attempt:
                     raise
                 self.close_errors.append(describe(error, "close"))
         self.enter("end")
+
+    def release(self) -> None:
+        """Takes attempt, session and conversations apart, which know each other: what an episode held is free at once.
+
+        The garbage collector looks for cycles rarely while episodes run.
+        """
+        if self.session is not None:
+            self.session.recording.release()
+            self.session = None
 
     def record(self, judged: Verdict) -> tuple[Episode, Verdict]:
         """The episode as it is stored, and its verdict. One that cannot be stored is a `user_error`, and no more."""

@@ -18,6 +18,21 @@ ROOT = -1
 """The parent of every root."""
 
 
+class _Objects(dict[int, int]):
+    """One object for each token of the vocabulary."""
+
+    def __missing__(self, token: int) -> int:
+        return self.setdefault(token, token) if token >= 0 else token  # of images there are too many
+
+
+_object = _Objects().__getitem__
+
+
+def _shared(token_ids: Iterable[int]) -> list[int]:
+    """Tokens, in objects that all episodes share: what a tokenizer and JSON give takes four times the memory."""
+    return list(map(_object, token_ids))
+
+
 class Trajectory:
     """The nodes of an episode so far.
 
@@ -33,7 +48,7 @@ class Trajectory:
 
     def append_rendered(self, at: int, token_ids: Sequence[int]) -> int:
         """The node with the tokens of messages after `at` (`ROOT`: a prompt of its own), made unless it is there."""
-        node = Node(parent=at, kind="prompt" if at == ROOT else "observation", token_ids=list(token_ids))
+        node = Node(parent=at, kind="prompt" if at == ROOT else "observation", token_ids=_shared(token_ids))
         known = next((k for k in self._children.get(at, ()) if self.nodes[k] == node), None)
         return self._append(node) if known is None else known
 
@@ -55,7 +70,7 @@ class Trajectory:
         sampled = Node(
             parent=at,
             kind="sampled" if trained else "spoken",
-            token_ids=completion.token_ids,
+            token_ids=_shared(completion.token_ids),
             logprobs=completion.logprobs,
             versions=completion.versions,
         )

@@ -88,6 +88,7 @@ class VLLMEngine:
         self.replicas = Replicas(urls, self._client, retries=settings.retries)
         self.takes_adapters = not settings.merge_lora
         self._settings, self._tokenizer, self._room, self._servers = settings, tokenizer, room, servers
+        self._sees = getattr(tokenizer, "processor", None) is not None
         self._control = ServerControl(self.replicas, self._client, settings, base or Path())
         self._model, self._policy = "", _Policy("")
         self._under_way: Counter[str] = Counter()  # requests in flight by model or adapter
@@ -130,7 +131,7 @@ class VLLMEngine:
             EngineError: all attempts failed.
             Refused: the server rejected the request, for example a token that the model does not have.
         """
-        if min(token_ids, default=0) < 0:  # placeholders of images
+        if self._sees and min(token_ids, default=0) < 0:  # placeholders of images
             raise cannot_see("vllm")
         room = self.max_context - len(token_ids)
         if room < 1:
@@ -142,7 +143,8 @@ class VLLMEngine:
         whole = Completion(token_ids=[], logprobs=[], finish="abort", versions=[])
         stops = StopStrings(self._tokenizer.decode, sampling.stop) if sampling.stop else None
         for attempt in range(CONTINUATIONS):
-            piece = await self._sample([*token_ids, *whole.token_ids], sampling, limit - len(whole.token_ids), session)
+            prompt = [*token_ids, *whole.token_ids] if whole.token_ids else token_ids
+            piece = await self._sample(prompt, sampling, limit - len(whole.token_ids), session)
             whole = joined(whole, piece)
             # Checked here too: a stop string may span two pieces, and a server's step may give several tokens.
             if stops is not None and (count := stops.first(whole.token_ids)) is not None:
@@ -319,7 +321,7 @@ class VLLMEngine:
         for replica, server in zip(self.replicas.all, found, strict=True):
             replica.world_size = server.world_size
 
-    async def _sample(self, prompt: list[int], sampling: Sampling, limit: int, session: str) -> Completion:
+    async def _sample(self, prompt: Sequence[int], sampling: Sampling, limit: int, session: str) -> Completion:
         if self._changed:
             await self.start()
         await self._open.wait()

@@ -106,6 +106,8 @@ def _completion(ids: list[int], logprobs: Sequence[float | None], finish: str | 
 
 def joined(first: Completion, second: Completion) -> Completion:
     """Joins two consecutive pieces of one completion."""
+    if not first.token_ids:
+        return second
     at = len(first.token_ids)
     versions = list(first.versions)
     for span in second.versions:

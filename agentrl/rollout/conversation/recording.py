@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -110,9 +109,8 @@ class Recording:
     def limits(self) -> Limits:
         return self.calls.limits
 
-    @contextmanager
-    def turn(self) -> Iterator[int]:
-        """A turn begins: its number in the order in which turns begin.
+    def begin_turn(self) -> int:
+        """A turn begins, until `end_turn`: its number in the order in which turns begin.
 
         Raises:
             LimitReached: no turn is left.
@@ -121,26 +119,29 @@ class Recording:
             raise LimitReached("turns")
         number, self._begun = self._begun, self._begun + 1
         self._under_way.add(number)
-        try:
-            yield number
-        finally:
-            self._under_way.discard(number)
+        return number
 
-    @contextmanager
-    def work(self) -> Iterator[None]:
-        """A turn, or what follows it, is under way in the current task.
+    def end_turn(self, number: int) -> None:
+        """A turn is placed, or will not be."""
+        self._under_way.discard(number)
+
+    def begin_work(self) -> asyncio.Task[Any] | None:
+        """A turn, or what follows it, begins in the current task: what `end_work` takes.
 
         Raises:
             SessionMisused: the agent has ended already.
         """
         if self._over:
             raise SessionMisused("the episode has ended", place=f"episode {self.id}", remedy="await what run() starts")
-        mine = {asyncio.current_task()} - self._busy  # Nothing where this task is in such a block already.
-        self._busy |= mine
-        try:
-            yield
-        finally:
-            self._busy -= mine
+        task = asyncio.current_task()
+        if task in self._busy:  # it ends where it began
+            return None
+        self._busy.add(task)
+        return task
+
+    def end_work(self, begun: asyncio.Task[Any] | None) -> None:
+        """It has ended."""
+        self._busy.discard(begun)
 
     async def settle(self) -> None:
         """Ends what still goes on beside the agent, which has ended: from here on the record does not change."""
@@ -207,6 +208,10 @@ class Recording:
             except Exception as error:
                 raised.append(error)
         return raised
+
+    def release(self) -> None:
+        """Forgets the conversations, which have it."""
+        self._conversations.clear()
 
     @property
     def turns(self) -> list[Turn]:

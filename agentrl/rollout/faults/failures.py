@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from agentrl.types.engine import ContextOverflow
@@ -96,14 +96,9 @@ async def within(seconds: float, what: str, limit: str, sandbox: Sandbox | None)
         raise TookTooLong(f"{what} took longer than {seconds:g} s", remedy=f"raise {limit}") from error
 
 
-@contextmanager
-def raised_in(episode: str) -> Iterator[None]:
+def raised_in(episode: str, error: BaseException) -> None:
     """Notes on an exception in whose conversation it was raised first: an agent may drive several episodes."""
-    try:
-        yield
-    except BaseException as error:
-        error.__dict__.setdefault(_EPISODE, episode)
-        raise
+    error.__dict__.setdefault(_EPISODE, episode)
 
 
 def episode_of(error: BaseException) -> str | None:

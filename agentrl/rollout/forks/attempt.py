@@ -40,7 +40,6 @@ class ForkingAttempt(Attempt):
         forked: the attempt that it is a fork of; None: it began the tree.
 
     Attributes:
-        line: those that it comes from, and itself.
         ended: records of the forks of its tree, in the order in which they ended.
     """
 
@@ -48,10 +47,19 @@ class ForkingAttempt(Attempt):
         self, context: RolloutContext, spec: EpisodeSpec, number: int, forked: ForkingAttempt | None = None
     ) -> None:
         super().__init__(context, spec, number)
-        self.line: list[ForkingAttempt] = [*(forked.line if forked is not None else ()), self]
-        self.trunk = self.line[0]
         self.ended: list[Episode] = []
+        self._forked, self._forks = forked, list[ForkingAttempt]()
         self._begun = 0
+
+    @property
+    def line(self) -> list[ForkingAttempt]:
+        """Those that it comes from, and itself."""
+        return [*(self._forked.line if self._forked is not None else ()), self]
+
+    @property
+    def trunk(self) -> ForkingAttempt:
+        """The one that began its tree."""
+        return self if self._forked is None else self._forked.trunk
 
     @property
     def forkable(self) -> ForkingAttempt:
@@ -68,6 +76,7 @@ class ForkingAttempt(Attempt):
         """A session that goes on from a turn of this one, see `Session.fork`."""
         spec = await self._spec_of_fork(turn)
         fork = ForkingAttempt(self.context, spec, self.number, self)
+        self._forks.append(fork)
         judged = Verdict("done", retry=False)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._close, fork)
@@ -94,6 +103,13 @@ class ForkingAttempt(Attempt):
             raise ForkFailed(episode.error.message, place=fork._place)
         self.trunk.ended.append(episode)
 
+    def release(self) -> None:
+        """With its forks, whose sessions could be forked until now."""
+        for fork in self._forks:
+            fork.release()
+        self._forks.clear()
+        super().release()
+
     async def _play_back(self, session: Session) -> None:
         resumes = session.recording.resumes
         assert resumes is not None
@@ -113,7 +129,8 @@ class ForkingAttempt(Attempt):
         Raises:
             ForkRefused: there can be none.
         """
-        assert self.session is not None
+        if self.session is None:
+            raise ForkRefused("the episode has ended", place=self._place, remedy="fork while its agent runs")
         turns = self.session.recording.turns
         at = len(turns) if turn is None else turn
         if (why := self._refusal(turn, at)) is not None:
