@@ -79,7 +79,7 @@ class Renderer:
         self._by_tools: dict[str, Renderer] = {}
         self.notes: list[str] = []
         self._texts: dict[int, str] = {}
-        self._opens_none: set[int] = set()  # tokens that end a prompt which opens no thought, whatever is before them
+        self._opens_none: set[tuple[int, ...]] = set()  # ends of prompts that open no thought, whatever is before them
         # A vocabulary without these tokens (a script's bytes) ends replies as its template does.
         self._own_ends = parser.ends if tokenizer.controls.keys() >= set(parser.ends or ()) else None
         self._system_role = self._passes([{"role": "system", "content": PROBE}, USER])
@@ -171,15 +171,15 @@ class Renderer:
 
         Prompts may differ in that (Gemma 4's, after a result and not at the beginning).
         """
-        if prompt and prompt[-1] in self._opens_none:
+        if (end := tuple(prompt[-2:])) in self._opens_none:
             return ""
         prompt = [token for token in prompt[-16:] if token >= 0]  # images open no thought
         last = next(filter(None, map(self._stripped, reversed(prompt))), "")
         mark = self.parser.thought[0]
         # Nearly always the last word of the generation prompt settles it. A part of a character ("\ufffd") does not.
         if not (mark.endswith(last) or last.endswith((mark, "\ufffd"))):
-            if self._stripped(prompt[-1]):
-                self._opens_none.add(prompt[-1])
+            if any(self._stripped(token) for token in end if token >= 0):
+                self._opens_none.add(end)
             return ""
         return self._opened_in(self.tokenizer.decode(prompt))
 
@@ -330,13 +330,16 @@ class Renderer:
             pattern = self._turn_ends
             if self._calls_as_keys and "tool_calls" not in message and isinstance(content, str):
                 message = {**message, **self.parser.message(content)}
-        return {**message, **{key: _broken_up(message[key], pattern) for key in _TEXTS & message.keys()}}
+        if pattern is None:
+            return message
+        return {key: _broken_up(value, pattern) if key in _TEXTS else value for key, value in message.items()}
 
     def _adapt(self, messages: list[Message]) -> list[Message]:
         """Messages of roles that the template does not know become part of a user message, as Qwen does it; so do
         results of a reply without a call where the template answers calls only."""
         how, long_ids = self._results
-        shown = any(m["role"] == "tool" and not isinstance(m["content"], str) for m in messages)
+        seen = self.processor is not None
+        shown = seen and any(m["role"] == "tool" and not isinstance(m["content"], str) for m in messages)
         if how == "plain" and self._system_role and not long_ids and not (shown and not self._results_take_images):
             return messages
         adapted: list[Message] = []
@@ -487,10 +490,10 @@ def _long_id(call_id: str) -> str:
     return plain[-9:].rjust(9, "0")
 
 
-def _broken_up(value: Any, pattern: re.Pattern[str] | None) -> Any:
+def _broken_up(value: Any, pattern: re.Pattern[str]) -> Any:
     """A text, or all texts of a JSON value, with control tokens broken up."""
     if isinstance(value, str):
-        return break_up(value, pattern, MARK)
+        return break_up(value, pattern, MARK) if pattern.search(value) else value
     if isinstance(value, dict):
         return {key: _broken_up(inner, pattern) for key, inner in value.items()}
     return [_broken_up(inner, pattern) for inner in value] if isinstance(value, list) else value

@@ -89,11 +89,11 @@ class Thread:
             return self._rendered(renderer)
         if self._hides:
             return self._shortened(renderer)
-        new = self._new(renderer)
-        if self._base == ROOT:
+        base, new = self._base, self._new(renderer)
+        if base == ROOT:
             shared = None if self._last == ROOT else self.trajectory.shared_prefix(self._last, new)
             return Prompt(self.trajectory.append_whole(self._last, new), new, shared)
-        at = self.trajectory.append_rendered(self._base, new) if new else self._base
+        at = self.trajectory.append_rendered(base, new) if new else base
         return Prompt(at, self.trajectory.tokens(at), None)
 
     @property
@@ -149,9 +149,9 @@ class Thread:
 
     def _new(self, renderer: Renderer) -> list[int]:
         """What the next prompt adds to the base."""
-        if self._base == ROOT:
+        if (base := self._base) == ROOT:
             return renderer.start(self._shown())
-        sampled, unread = self.trajectory.nodes[self._base].token_ids, self._own[self._read :]
+        sampled, unread = self.trajectory.nodes[base].token_ids, self._own[self._read :]
         return renderer.extend(sampled, unread) if unread else []
 
     def adopt(self, reply: int, text: str, opened: str = "") -> None:

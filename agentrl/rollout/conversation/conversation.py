@@ -97,16 +97,17 @@ class Conversation(Standing):
                 return await self._played_back(resumes, number, agent)
             await recording.reach()
         self._read_tools()
-        prompt = self._prompt(number)
+        prompt, engine, renderer = self._prompt(number), self.engine, self.renderer
         reserved = recording.reserve(prompt.tokens) if self._voice is None else 0
-        if len(prompt.tokens) + reserved >= self.engine.max_context:
-            raise ContextOverflow(f"{len(prompt.tokens)} tokens, the engine takes {self.engine.max_context}")
-        state, saved = recording.state() if self._trains else None, await recording.saved()
+        if len(prompt.tokens) + reserved >= engine.max_context:
+            raise ContextOverflow(f"{len(prompt.tokens)} tokens, the engine takes {engine.max_context}")
+        state = recording.state() if self._trains else None
+        saved = await recording.saved() if recording.saves else None
         started = time.perf_counter()
         completion = await self._sampled(prompt.tokens)
         seconds = time.perf_counter() - started
         recording.seconds["generate"] += seconds
-        text, reply = self.renderer.read(prompt.tokens, completion.token_ids, list(self.methods))
+        text, reply = renderer.read(prompt.tokens, completion.token_ids, list(self.methods))
         turn = Turn(
             index=number,
             node=self._reply(prompt, completion, text),
