@@ -101,7 +101,12 @@ class HttpClient:
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=most_connections(), ttl_dns_cache=300, keepalive_timeout=60)
-            self._session = aiohttp.ClientSession(connector=connector, timeout=self._timeout, headers=self._headers)
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                timeout=self._timeout,
+                headers=self._headers,
+                cookie_jar=aiohttp.DummyCookieJar(),  # engines set none, and looking for them takes time
+            )
         return self._session
 
 

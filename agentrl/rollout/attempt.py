@@ -121,11 +121,7 @@ class Attempt:
             self.enter("sandbox")
             self.sandbox = await self._start(context.backend, spec, self.spec.id)
         self.enter("open")
-        async with within(limits.open_s, "opening the tools", "limits.open_s", self.sandbox):
-            for tool in box.instances:
-                self.opened.append(tool)
-                await called(tool, tool.open, task, self.sandbox)
-            shown = await openings(box.environments, images.take)
+        shown = await self._open_tools(box, task, images)
         at = self.spec.iteration if self.spec.split == "eval" else None  # training may have gone on meanwhile
         self.voices = await context.voices.bound(self.spec.group_id, at)
         prefix = self.spec.resumes
@@ -140,6 +136,17 @@ class Attempt:
             saves=savers(box.instances), resumes=resumes, voices=self.voices, forks=self.forkable,
         )  # fmt: skip
         return session, shown
+
+    async def _open_tools(self, box: ToolBox, task: Task, images: Images) -> list[Message]:
+        """What the environments open with."""
+        if not box.environments and all(type(tool).open is Tool.open for tool in box.instances):
+            self.opened += box.instances
+            return []
+        async with within(self.context.limits.open_s, "opening the tools", "limits.open_s", self.sandbox):
+            for tool in box.instances:
+                self.opened.append(tool)
+                await called(tool, tool.open, task, self.sandbox)
+            return await openings(box.environments, images.take)
 
     @property
     def forkable(self) -> Forkable | None:

@@ -211,9 +211,9 @@ class ToolBox:
                 )
 
 
-def _offers(entry: ToolEntry, instance: Tool) -> list[ToolMethod]:
-    if not entry.late:
-        return methods_of(instance)
+def _offers(entry: ToolEntry, instance: Tool) -> Sequence[ToolMethod]:
+    if not entry.late:  # a function is the same in all episodes
+        return entry.methods if entry.methods and entry.methods[0].owner is instance else methods_of(instance)
     assert isinstance(instance, Environment)
     return [method(instance, each) for each in instance.tools()]
 

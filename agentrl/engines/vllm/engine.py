@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -185,11 +184,12 @@ class VLLMEngine:
         session = f"score {hash(tuple(prefix))}"
         branches = [(list(prefix[:start]), list(one)) for start, one in zip(starts, continuations, strict=True)]
         await self._open.wait()
+        policy = self._begin()
         try:
-            with self._sampled() as policy:
-                scored = (self._score(policy, before, one, session) for before, one in branches)
-                return list(await asyncio.gather(*scored))
+            scored = (self._score(policy, before, one, session) for before, one in branches)
+            return list(await asyncio.gather(*scored))
         finally:
+            self._end(policy)
             self.replicas.end_session(session)
 
     async def update(self, weights: Mapping[str, Tensor] | Adapter, version: int) -> None:
@@ -339,7 +339,8 @@ class VLLMEngine:
         if self._settings.seeded and sampling.seed is not None:
             # Each piece of a continued completion has its own seed.
             settings["seed"] = (sampling.seed + len(prompt)) & (1 << 62) - 1
-        with self._sampled() as policy:
+        policy = self._begin()
+        try:
             if self._native:
                 params = {**settings, "detokenize": bool(sampling.stop)}
                 body: dict[str, Any] = {"token_ids": prompt, "sampling_params": params}
@@ -349,24 +350,26 @@ class VLLMEngine:
                 body = {"prompt": prompt, "return_token_ids": True, **settings}
                 reply = await self._ask(policy, COMPLETIONS, body, CompletionsResponse, session)
                 completion = from_completions(reply.choices[0], version)
+        finally:
+            self._end(policy)
         if policy.version is not None:
             spans = [VersionSpan(policy.version, 0, len(completion.token_ids))]
             return msgspec.structs.replace(completion, versions=spans)
         return completion
 
-    @contextmanager
-    def _sampled(self) -> Iterator[_Policy]:
-        """The policy for a request. It is not unloaded from the servers within the block."""
+    def _begin(self) -> _Policy:
+        """The policy for a request. It is not unloaded from the servers until `_end`."""
         policy = self._policy
         self._under_way[policy.model] += 1
         self._idle.clear()
-        try:
-            yield policy
-        finally:
-            self._under_way[policy.model] -= 1
-            if not self._under_way.total():
-                self._idle.set()
-            self._retire(policy)
+        return policy
+
+    def _end(self, policy: _Policy) -> None:
+        """A request has its reply, or failed."""
+        self._under_way[policy.model] -= 1
+        if not self._under_way[policy.model] and not self._under_way.total():
+            self._idle.set()
+        self._retire(policy)
 
     async def _ask(
         self,

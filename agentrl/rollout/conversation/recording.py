@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import msgspec
@@ -92,8 +93,6 @@ class Recording:
         self.max_turns, self.seed, self.reserve = max_turns, seed, reserve
         self.saves, self.resumes = saves, resumes
         self.trajectory = Trajectory(() if resumes is None else resumes.nodes)
-        # A resumed agent draws the random numbers of its parent up to the turn, and its own from there on.
-        self.rng = random.Random(seed if resumes is None else resumes.seed)
         self.stage = "agent"
         self.seconds = {"generate": 0.0, "tools": 0.0}
         self._keyed = keyed
@@ -104,6 +103,11 @@ class Recording:
         self._placed: dict[int, tuple[list[Turn], int]] = {}
         self._forks: dict[int, Drift | Branch] = {}
         self._conversations: dict[str, Recorded] = {}
+
+    @cached_property
+    def rng(self) -> random.Random:
+        """A resumed agent draws the random numbers of its parent up to the turn, and its own from there on."""
+        return random.Random(self.seed if self.resumes is None else self.resumes.seed)
 
     @property
     def limits(self) -> Limits:
