@@ -15,6 +15,7 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
+from agentrl.chat.encoder import TextEncoder
 from agentrl.chat.formats.parser import Parser, Reply
 from agentrl.chat.processor import Processor, as_template_content, expanded
 from agentrl.chat.recognise import called_message, writes_calls_of
@@ -27,7 +28,6 @@ from agentrl.types.task import Message
 
 KEPT = 64
 """Sets of tools for which a renderer is kept: the episodes of a group have the same."""
-
 
 History = Literal["as_sampled", "as_template"]
 """What earlier turns look like to the next prompt."""
@@ -96,6 +96,7 @@ class Renderer:
         if self._results[0] == "calls" and self._call_close is None:
             self._results = "", False
         self._end_text = self._closes[0].end
+        self._encode = TextEncoder(tokenizer, self._end_text)
         self._head: tuple[str, list[int]] | None = None
         self.stop_token_ids = self._stops()
         written = {text for text in tokenizer.controls if text in scaffold}
@@ -364,19 +365,6 @@ class Renderer:
                 content = joined(adapted.pop()["content"], "\n\n", content)
             adapted.append({**message, "role": role, "content": content})
         return adapted
-
-    def _encode(self, text: str, after: str) -> list[int]:
-        """Tokenises piece by piece where `text` is marked.
-
-        A piece is put after a control token, which is taken off again: some tokenizers add a space at the very
-        beginning of a text. `after`: the control token before the first piece; "" at the beginning of an episode.
-        """
-        ids: list[int] = []
-        for piece in text.split(MARK):
-            encoded = self.tokenizer.encode(after + piece, True)
-            ids += encoded[1:] if after else encoded
-            after = self._end_text
-        return ids
 
     def _with_images(self, ids: list[int], messages: Sequence[Message]) -> list[int]:
         """Tokens as they are recorded: placeholders of images have the ids of their images."""
