@@ -136,6 +136,7 @@ CHECKS: list[Callable[[], Finding]] = [
     _package("transformers", "training, torch engine", "pip install 'agentrl[train]'"),
     _package("gguf", "GGUF models", "pip install 'agentrl[gguf]'"),
     _package("bm25s", "search tool", "pip install 'agentrl[search]'"),
+    _package("trafilatura", "http tool", "pip install 'agentrl[http]'"),
     _threads,
     _gpu,
 ]

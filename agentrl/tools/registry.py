@@ -32,6 +32,7 @@ TOOLS: Registry[Callable[..., Tool]] = Registry(
         "python": "agentrl.tools.python:Python",
         "files": "agentrl.tools.files:Files",
         "search": "agentrl.tools.search:Search",
+        "http": "agentrl.tools.http.tool:Http",
         "answer": "agentrl.tools.answer:Answer",
     },
     wanted="a Tool or Environment subclass, a @tool function or tool.from_schema(...)",

@@ -54,6 +54,10 @@ class CapabilityMissing(AgentRLError):
     """The spec asks for what the backend cannot enforce. Not an infrastructure failure: retrying is useless."""
 
 
+HOST = r"^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?(:[0-9]{1,5})?$"
+"""An entry of a list of hosts: host, *.domain, or IPv4 address; ports 80 and 443 unless :port follows."""
+
+
 class NetworkAllow(BaseModel):
     """Network to some hosts only, through a proxy that refuses all others.
 
@@ -62,8 +66,8 @@ class NetworkAllow(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    allow: tuple[Annotated[str, Field(pattern=r"^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?(:[0-9]{1,5})?$")], ...] = (
-        Field(min_length=1, description="host, *.domain, or IPv4 address; ports 80 and 443 unless :port follows.")
+    allow: tuple[Annotated[str, Field(pattern=HOST)], ...] = Field(
+        min_length=1, description="host, *.domain, or IPv4 address; ports 80 and 443 unless :port follows."
     )
 
 

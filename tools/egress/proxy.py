@@ -74,6 +74,13 @@ def entry(text):
     return host.rstrip("."), {int(port)} if port else {80, 443}
 
 
+def listed(entries, host, port):
+    """Whether some entry lets a host or address be reached at a port."""
+    return any(
+        port in ports and (host == name or (name[:2] == "*." and host.endswith(name[1:]))) for name, ports in entries
+    )
+
+
 class Outlet:
     """What one sandbox may reach."""
 
@@ -82,10 +89,7 @@ class Outlet:
         self.server, self.lookups = None, asyncio.Semaphore(MOST_LOOKUPS)
 
     def listed(self, host, port):
-        return any(
-            port in ports and (host == name or (name[:2] == "*." and host.endswith(name[1:])))
-            for name, ports in self.entries
-        )
+        return listed(self.entries, host, port)
 
     def refuse(self, host, port, why):
         target = f"{ascii(host[:MOST_TOLD])[1:-1]}:{port}"  # a program inside chose it, and a terminal may show it

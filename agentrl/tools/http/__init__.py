@@ -1,0 +1,1 @@
+"""The `http` tool: a page of the web as text (docs/http.md)."""

@@ -1,0 +1,82 @@
+"""Which hosts a tool on this machine may reach: the rule of a sandbox's egress, from its own file."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from agentrl.types.errors import ToolError
+from agentrl.types.paths import data_path
+
+
+class HostList:
+    """Hosts that may be reached.
+
+    An address that is not public (loopback, link-local, private, leading to such a one through a translator) may be
+    reached only if the address itself is listed, whatever name leads to it.
+
+    Args:
+        allow: entries as `network: {allow: [...]}` of a sandbox has them; None: every public host.
+    """
+
+    def __init__(self, allow: Sequence[str] | None) -> None:
+        self._entries = None if allow is None else [_egress().entry(each) for each in allow]
+        self._allow = allow
+
+    def check(self, host: str, port: int) -> None:
+        """Whether a host may be asked, by its name or by its address as the URL writes it.
+
+        Raises:
+            ToolError: it may not.
+        """
+        host = host.lower().rstrip(".")
+        if self._entries is not None and not _egress().listed(self._entries, host, port):
+            allowed = ", ".join(self._allow or ()) or "none"
+            raise ToolError(f"{host}:{port} is not among the hosts that may be reached: {allowed}")
+        if _is_address(host):
+            self.check_addresses(host, port, [host])
+
+    def check_addresses(self, host: str, port: int, addresses: Sequence[str]) -> list[str]:
+        """The addresses of a host that may be connected to.
+
+        Raises:
+            ToolError: there is none.
+        """
+        fit = [each for each in addresses if self._may_connect(each, port)]
+        if not fit:
+            raise ToolError(f"{host} is at {', '.join(addresses[:3])}, which is not a public address")
+        return fit
+
+    def _may_connect(self, address: str, port: int) -> bool:
+        rules = _egress()
+        listed = self._entries is not None and rules.listed(self._entries, address, port)
+        return listed or bool(rules.public(address))
+
+
+def _is_address(host: str) -> bool:
+    """Whether a host is an IP address.
+
+    Raises:
+        ToolError: it is a number that systems read as an address, and that does not look like one (`127.1`).
+    """
+    if ":" in host:
+        return True
+    parts = host.split(".")
+    if len(parts) == 4 and all(part.isascii() and part.isdigit() and str(int(part)) == part for part in parts):
+        return all(int(part) < 256 for part in parts)
+    if host.replace(".", "").isdigit():
+        raise ToolError(f"{host!r} is no host; an IPv4 address is written as 192.0.2.1")
+    return False
+
+
+@cache
+def _egress() -> Any:
+    """The egress proxy's file, which is a program of its own."""
+    spec = importlib.util.spec_from_file_location("agentrl_egress_rules", data_path("tools", "egress", "proxy.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

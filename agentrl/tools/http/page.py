@@ -1,0 +1,164 @@
+"""What a server sent, as text for a model: pages of HTML as their main text, other text as it is."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from agentrl.tools.http.fetch import Answer
+from agentrl.types.errors import MissingExtra, ToolError
+
+HTML = ("text/html", "application/xhtml+xml")
+_MARKED = [
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+]
+_META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
+_SPACE = re.compile(r"\s+")
+_SILENT = ("script", "style", "noscript", "template", "head", "svg", "iframe", "object")
+_BLOCKS = {
+    "address", "article", "aside", "blockquote", "body", "br", "dd", "div", "dl", "dt", "fieldset", "figcaption",
+    "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li", "main", "nav", "ol",
+    "option", "p", "pre", "section", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul",
+}  # fmt: skip
+WHOLE = 1000
+"""Characters of a page that is shown whole: what is main text shows on longer ones only."""
+
+_START = re.compile(rb"\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page as text."""
+
+    url: str
+    title: str
+    text: str
+    cut: bool
+
+
+def page_of(answer: Answer, *, links: bool) -> Page:
+    """The text of an answer. Blocks: a long page takes seconds.
+
+    Args:
+        links: whether links are shown, as `[text](url)`.
+
+    Raises:
+        ToolError: it is not text; the message names what it is, and how large.
+    """
+    if answer.body.startswith(b"%PDF-") or answer.type == "application/pdf":
+        raise ToolError(f"{answer.url} is a PDF ({_size(answer)}), not a page")
+    if answer.type in HTML or (not answer.type and _START.match(answer.body[:4096])):
+        title, text = text_of_html(_decoded(answer, html=True), answer.url, links=links)
+        return Page(answer.url, title, text, answer.cut)
+    if _is_binary(answer):
+        raise ToolError(f"{answer.url} is {answer.type or 'of no known type'} ({_size(answer)}), not text")
+    return Page(answer.url, "", _decoded(answer), answer.cut)
+
+
+def text_of_html(html: str, url: str, *, links: bool) -> tuple[str, str]:
+    """Title and text of a page: its main text by trafilatura, which is made for articles, or all of a short page.
+
+    Args:
+        url: of the page, which its links are relative to.
+    """
+    trafilatura = import_trafilatura()
+    from lxml import etree
+    from lxml import html as parsing
+
+    data = html.encode("utf-8", "replace")
+    try:
+        tree = parsing.document_fromstring(data, parser=parsing.HTMLParser(encoding="utf-8"))
+    except (etree.ParserError, etree.XMLSyntaxError):  # it holds no element
+        return "", ""
+    title = " ".join((tree.findtext(".//title") or "").split())
+    etree.strip_elements(tree, *_SILENT, etree.Comment, etree.ProcessingInstruction, with_tail=False)
+    _resolve_links(tree, url)
+    whole = _whole_text(tree, links=links)
+    if len(whole) < WHOLE:
+        return title, whole
+    main = trafilatura.extract(tree, include_links=links, include_comments=False, favor_recall=True) or ""
+    return title, main.strip() if len(main) >= WHOLE // 4 else whole
+
+
+def _resolve_links(tree: Any, url: str) -> None:
+    """Makes links absolute, and plain text of those that lead to a place in the page itself."""
+    for link in list(tree.iter("a")):
+        if (link.get("href") or "").startswith("#"):
+            (link.drop_tree if (link.text or "") in ("¶", "#") else link.drop_tag)()
+    tree.make_links_absolute(url, resolve_base_href=True, handle_failures="ignore")
+
+
+def _whole_text(tree: Any, *, links: bool) -> str:
+    """All that a page says, a line a block."""
+    from lxml import etree
+
+    parts: list[str] = []
+    for event, element in etree.iterwalk(tree, events=("start", "end")):
+        name, begins = element.tag, event == "start"
+        if name in _BLOCKS:
+            parts.append("\n- " if begins and name == "li" else "\n")
+        elif name == "a" and links and element.get("href"):
+            parts.append("[" if begins else f"]({element.get('href')})")
+        parts.append(_SPACE.sub(" ", (element.text if begins else element.tail) or ""))
+    lines = (" ".join(line.split()) for line in "".join(parts).splitlines())
+    return "\n".join(line for line in lines if line not in ("", "-"))
+
+
+def import_trafilatura() -> Any:
+    """The package.
+
+    Raises:
+        MissingExtra: it, or what it needs, is not installed.
+    """
+    try:
+        import trafilatura
+    except ImportError:
+        raise MissingExtra("trafilatura, which the http tool reads pages with,", "http") from None
+    return trafilatura
+
+
+def _decoded(answer: Answer, *, html: bool = False) -> str:
+    """The body in the first character set that fits: of its mark, of the header, of the page itself, UTF-8.
+
+    Servers often name a wrong one; cp1252 is what browsers then assume.
+    """
+    marked = [name for mark, name in _MARKED if answer.body.startswith(mark)]
+    inside = _META.search(answer.body[:4096]) if html else None
+    named = [*marked, answer.charset, inside[1].decode("ascii", "replace") if inside else "", "utf-8"]
+    for name in filter(None, named):
+        try:
+            decoder = codecs.getincrementaldecoder(name)("strict")
+            text = decoder.decode(answer.body, not answer.cut)
+        except (LookupError, UnicodeError, TypeError):  # the last: rot13 and its like
+            continue
+        if isinstance(text, str):
+            return text
+    return answer.body.decode("cp1252", "replace")
+
+
+def _is_binary(answer: Answer) -> bool:
+    start = answer.body[:4096]
+    if any(start.startswith(mark) for mark, _ in _MARKED):
+        return False
+    if b"\0" in start:
+        return True
+    if answer.type.startswith("text/") or answer.type.endswith(("json", "xml", "javascript", "yaml")):
+        return False
+    try:
+        codecs.getincrementaldecoder("utf-8")("strict").decode(start)
+    except UnicodeError:
+        return True
+    return False
+
+
+def _size(answer: Answer) -> str:
+    size = answer.size if answer.size is not None else len(answer.body)
+    unit, name = next((pair for pair in ((10**6, "MB"), (1000, "kB")) if size >= pair[0]), (1, "bytes"))
+    more = "more than " if answer.cut and answer.size is None else ""
+    return f"{more}{size / unit:.3g} {name}"

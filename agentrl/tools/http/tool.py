@@ -1,0 +1,89 @@
+"""The `http` tool: `get(url)` shows a page of the web as text."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated
+
+from pydantic import Field
+
+from agentrl.tools.base import Tool, tool
+from agentrl.tools.calling import in_thread
+from agentrl.tools.http.fetch import Fetcher, HttpSettings
+from agentrl.tools.http.page import Page, import_trafilatura, page_of
+from agentrl.types.errors import ToolError
+
+KEPT = 4
+"""Pages of an episode that are kept, so that reading on does not fetch again."""
+
+PARSE_S = 30.0
+"""Seconds for making text of a page."""
+
+
+class Http(Tool):
+    """Offers `get(url, offset)`.
+
+    Requests come from this machine, not from a sandbox. Whatever a server does, the model reads of it; only a machine
+    that has run out of sockets or memory is a failure.
+    """
+
+    parallel = True
+
+    def __init__(self, settings: HttpSettings) -> None:
+        import_trafilatura()
+        self.settings = settings
+        self.timeout_s = settings.timeout_s + PARSE_S
+        self._fetcher = Fetcher(settings)
+        self._pages: dict[str, Page] = {}
+        self._seen: set[str] = set()
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._fetcher.close()
+
+    @tool
+    async def get(self, url: str, offset: Annotated[int, Field(ge=0)] = 0) -> str:
+        """Read a page of the web as text.
+
+        Args:
+            url: The address, with http:// or https://.
+            offset: Where to begin, in characters of its text.
+        """
+        page = await self.page(url)
+        if offset and offset >= len(page.text):
+            raise ToolError(f"the text of {page.url} has {len(page.text)} characters")
+        self._seen.add(f"{page.url} {offset}")
+        return shown(page, offset, self.settings.chars)
+
+    async def page(self, url: str) -> Page:
+        """A page as text: kept from an earlier call, or fetched.
+
+        Raises:
+            ToolError: it cannot be had, or is not text.
+            InfraError: this machine has run out of sockets, memory or threads.
+        """
+        page = self._pages.pop(url, None)
+        if page is None:
+            answer = await self._fetcher.get(url)
+            page = await in_thread(lambda: page_of(answer, links=self.settings.links))
+        self._pages[url] = page
+        while len(self._pages) > KEPT:
+            del self._pages[next(iter(self._pages))]
+        return page
+
+    def state_key(self) -> str:
+        """What has been seen so far, in any order: episodes that read the same pages know the same."""
+        return hashlib.sha256("\n".join(sorted(self._seen)).encode()).hexdigest()[:16]
+
+
+def shown(page: Page, offset: int, chars: int) -> str:
+    """A part of a page, with its address above and how to read on below."""
+    text = page.text[offset : offset + chars]
+    left = len(page.text) - offset - len(text)
+    notes = [
+        "[the page has no text; a browser might show some]" if not page.text.strip() else "",
+        f"[{left} more characters: offset={offset + len(text)}]" if left else "",
+        "[the page is longer than what was read of it]" if page.cut and not left else "",
+    ]
+    head = f"{page.url} {page.title}".strip() if offset == 0 else f"{page.url} from character {offset}"
+    return "\n\n".join(filter(None, [f"[{head}]", text, *notes]))

@@ -1,0 +1,72 @@
+"""The page docs/http.md, executed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentrl.store.run_dir import RunDir
+from agentrl.tools.http.fetch import HttpSettings
+from agentrl.types.episode import Episode
+from tests.command import agentrl
+
+PAGE = Path(__file__).parents[2] / "docs" / "http.md"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """The folder that the page describes; its site is served."""
+    text = PAGE.read_text()
+    paths = re.findall(r"`(hours/[\w./]+)`", text)
+    blocks = re.findall(r"```(?:html|python|yaml)\n(.*?)```", text, re.DOTALL)
+    site = tmp_path / "hours" / "site"
+    site.mkdir(parents=True)
+    server = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(site)]
+    with subprocess.Popen(server, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        port = re.findall(r"port (\d+)", process.stdout.readline())[0]
+        for path, block in zip(paths, blocks, strict=True):
+            (tmp_path / path).write_text(block.replace("8011", port))
+        yield tmp_path
+        process.kill()
+
+
+def played(folder: Path, agent: str) -> list[Episode]:
+    agentrl("rollout", "hours", "--n", "2", "--agent", agent, cwd=folder)
+    run = f"runs/hours-{agent}"
+    assert agentrl("check", run, cwd=folder).returncode == 0
+    with RunDir.read(folder / run) as stored:
+        return list(stored.episodes())
+
+
+def test_the_example(folder: Path) -> None:
+    assert "get" in agentrl("recipe", "check", "hours", cwd=folder).stdout
+    assert {episode.reward for episode in played(folder, "oracle")} == {1.0}
+    shown = agentrl("show", "runs/hours-oracle", "Tea house#0", cwd=folder).stdout
+    said = PAGE.read_text().split("## What is shown\n\n```\n")[1].split("```")[0]
+    for line in filter(None, re.sub(r":8011", "", said).splitlines()):
+        assert line in re.sub(r":\d{4,}", "", shown)
+
+
+def test_random_calls_end_no_episode(folder: Path) -> None:
+    episodes = played(folder, "random")
+    assert {(episode.status, episode.reward) for episode in episodes} == {("truncated", 0.0)}
+    outcomes = [call.outcome for episode in episodes for turn in episode.turns for call in turn.calls]
+    assert len(outcomes) == 12
+    assert {"error"} <= set(outcomes) <= {"error", "ok"}
+
+
+def test_the_settings_are_those_of_the_page() -> None:
+    section = PAGE.read_text().split("## Which hosts are reached")[1].split("\n\n")[1]
+    said = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", section, re.MULTILINE))
+    fields = {name: field.default for name, field in HttpSettings.model_fields.items()}
+    assert list(said) == list(fields)
+    shown = {"every public host": None, "true": True}
+    for name, default in fields.items():
+        value = said[name].replace(",", "")
+        assert (shown[value] if value in shown else float(value)) == default
