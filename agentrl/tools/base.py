@@ -36,9 +36,12 @@ class ToolResult:
             Those of the same name that several calls of one turn give add up.
         images: what the model is shown behind the text: bytes or path of a file, data URL, or PIL image. They become
             bytes. A tool that shows one image may return the PIL image itself.
+        points: where on the image that was shown last before it the call acted, as (x, y) in pixels of that image, x to
+            the right and y down; several are a path (a drag). The page marks them.
 
     Raises:
         ImageRefused: one is no image, or damaged.
+        ValueRefused: a point is no pair of finite numbers.
     """
 
     text: str
@@ -46,6 +49,7 @@ class ToolResult:
     answer: str | None = None
     rewards: dict[str, float] | None = None
     images: Sequence[Any] = ()
+    points: Sequence[tuple[float, float]] = ()
 
     def __post_init__(self) -> None:
         if is_pil(self.text):
@@ -54,6 +58,7 @@ class ToolResult:
         object.__setattr__(self, "images", tuple(map(checked_image, self.images)))
         object.__setattr__(self, "text", values.text(self.text))
         object.__setattr__(self, "done", bool(self.done))
+        object.__setattr__(self, "points", tuple(map(values.point, self.points)))
         if self.answer is not None:
             object.__setattr__(self, "answer", values.text(self.answer))
 

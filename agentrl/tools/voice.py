@@ -42,7 +42,7 @@ async def answer_of(voice: Environment, reply: Reply) -> Observation | None:
     if said is None or isinstance(said, Observation):
         return said
     given = said if isinstance(said, ToolResult) else ToolResult(said)
-    return Observation(given.text, given.done, given.answer, given.rewards, given.images)
+    return Observation(given.text, given.done, given.answer, given.rewards, given.images, given.points)
 
 
 def info_of(environments: Sequence[Environment]) -> dict[str, Any]:

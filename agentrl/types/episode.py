@@ -68,6 +68,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         blob: hash of the whole output in the run directory's `blobs/`, when some of it was cut.
         foreign: the format of a `malformed` call that is written in another one than the recipe's.
         images: parts of what the model was shown behind `result`.
+        points: (x, y) where it acted, in pixels of the image that was shown last before it; several are a path.
     """
 
     id: str
@@ -81,6 +82,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     blob: str | None = None
     foreign: str = ""
     images: list[dict[str, Any]] = []
+    points: list[tuple[float, float]] = []
 
     @property
     def valid(self) -> bool:
@@ -115,6 +117,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         usage: of an engine that is paid by the token.
         tools: definitions of what could be called from this turn on, where that had changed.
         heard: which of the observations an environment answered, if one did.
+        points: where it acted by a reply without calls, as `CallRecord.points`.
     """
 
     index: int
@@ -135,6 +138,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     context: str = MAIN
     saved: list[Any] | None = None
     heard: int | None = None
+    points: list[tuple[float, float]] = []
 
     @property
     def valid(self) -> bool:

@@ -66,6 +66,20 @@ def number(value: Any, what: str, place: str | None = None) -> float:
     return found
 
 
+def point(value: Any) -> tuple[float, float]:
+    """A point (x, y) of an image.
+
+    Raises:
+        ValueRefused: it is no pair of finite numbers.
+    """
+    try:
+        x, y = value
+    except (TypeError, ValueError):
+        message = f"a point is a pair (x, y), not {shown(value)}"
+        raise ValueRefused(message, remedy="ToolResult(points=[(x, y)])") from None
+    return number(x, "the x of a point"), number(y, "the y of a point")
+
+
 def rewards(given: Any, place: str | None = None) -> dict[str, float]:
     """Reward components by name, as floats; None is no component.
 

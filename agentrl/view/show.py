@@ -161,6 +161,8 @@ def show_episode(
             yield _tools("tools from here on", turn.tools)
         yield _turn_head(turn, credit, scale)
         yield Text(turn.text)
+        if turn.points:
+            yield Text(_at(turn.points), "magenta")
         for call in turn.calls:
             yield _call(run, call)
         shown = [with_images(call.result, call.images) for call in turn.calls]
@@ -354,7 +356,8 @@ def _call(run: RunDir, call: CallRecord) -> Text:
     arguments = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in call.arguments.items())
     called = f"({arguments})  " if call.outcome != "malformed" else "a call that could not be read  "
     text = Text.assemble(("  → ", "dim"), (call.name, "bold"), called)
-    text.append(call.outcome, _OUTCOME_STYLE[call.outcome]).append(f"  {call.duration_s:.2f} s\n", "dim")
+    text.append(call.outcome, _OUTCOME_STYLE[call.outcome]).append(f"  {call.duration_s:.2f} s", "dim")
+    text.append(f"{_at(call.points)}\n", "magenta")
     lines = [*call.result.splitlines(), *(_image(run, part) for part in call.images)]
     text.append("\n".join(f"    {line}" for line in lines))
     if call.raised:
@@ -363,6 +366,11 @@ def _call(run: RunDir, call: CallRecord) -> Text:
         where = f"whole in blobs/{call.blob[:2]}/{call.blob}" if call.blob else "nothing keeps them"
         text.append(f"\n    ({call.dropped} characters cut; {where})", "yellow")
     return text
+
+
+def _at(points: Iterable[tuple[float, float]]) -> str:
+    """Where it acted on the image that was shown last."""
+    return "".join(f"{'  at' if not k else ' to'} {x:g}, {y:g}" for k, (x, y) in enumerate(points))
 
 
 def _node(index: int, node: Node, decode: Decode | None) -> Text:

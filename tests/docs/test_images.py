@@ -35,7 +35,10 @@ def test_the_oracle_clicks_and_what_it_saw_can_be_looked_at(folder: Path) -> Non
         episodes = list(stored.episodes())
     assert {episode.reward for episode in episodes} == {1.0}
     assert {len(call.images) for e in episodes for turn in e.turns for call in turn.calls} == {1}
+    calls = [call for episode in episodes for turn in episode.turns for call in turn.calls]
+    assert all(call.points == [(call.arguments["x"], call.arguments["y"])] for call in calls)
     shown = agentrl("show", run, "screen0#0", cwd=folder).stdout
+    assert "at 159, 119" in shown
     assert len(re.findall(r"\[image 160x120 png 0\.\d kB sha256:[0-9a-f]{12}\]", shown)) == 3
     agentrl("view", run, "--export", "b.html", cwd=folder)
     assert len(set(re.findall(r"data:image/png;base64,[^\"]+", (folder / "b.html").read_text()))) == 2 * 16

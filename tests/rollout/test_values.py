@@ -368,3 +368,10 @@ async def test_an_exception_whose_text_is_odd_is_one_episode_s_error(tmp_path: P
         await collect(make_context(parts, play), specs, run=run)
         messages = [failure["message"] for failure in run.failures()]
     assert messages == ["(its message cannot be read: KeyError)", "caf?", "x" * 8000]
+
+
+@pytest.mark.parametrize("given", [1, (1,), (1, 2, 3), "ab", (1, float("nan")), (1, None)])
+def test_a_point_is_a_pair_of_numbers(given: Any) -> None:
+    assert ToolResult("", points=[(np.float32(0.5), 2)]).points == ((0.5, 2.0),)
+    with pytest.raises(values.ValueRefused, match="point"):
+        ToolResult("", points=[given])

@@ -67,13 +67,50 @@ def test_images_beyond_what_a_page_takes_are_left_out(run):
     assert list(images.urls.values()) == [data_url(RED)]
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
-def test_a_browser_draws_the_images(run, tmp_path):
-    page = export_html(run, tmp_path / "page.html")
+def test_where_a_call_acted_is_shown_and_marked(tmp_path):
+    """A click and a drag, each on the image that stood last before it; a reply without calls, too."""
+    with RunDir.create(tmp_path / "run", {"recipe": {"name": "screens"}}) as run:
+        first, second = (
+            {"type": "image", "blob": run.put_blob(png), "width": 8, "height": 6, "format": "png"}
+            for png in (RED, BLUE)
+        )
+        episode = make_episode("e", turns=2)
+        click = msgspec.structs.replace(episode.turns[0].calls[0], points=[(3.0, 2.5)], images=[second])
+        drag = msgspec.structs.replace(episode.turns[1].calls[0], points=[(1.0, 1.0), (7.0, 5.0)])
+        turns = [
+            msgspec.structs.replace(turn, calls=[call], observations=[])
+            for turn, call in zip(episode.turns, (click, drag), strict=True)
+        ]
+        turns[1] = msgspec.structs.replace(turns[1], points=[(0.0, 6.0)])
+        run.add(msgspec.structs.replace(episode, prompt=[{"role": "user", "content": [first]}], turns=turns))
+        (kept,) = run.episodes()
+        assert [each.calls[0].points for each in kept.turns] == [[(3.0, 2.5)], [(1.0, 1.0), (7.0, 5.0)]]
+        text = text_of(show_episode, run, "e")
+        assert "at 3, 2.5" in text
+        assert "at 1, 1 to 7, 5" in text
+        assert "at 0, 6" in text
+        page = export_html(run, tmp_path / "page.html")
+    if shutil.which("chromium") is None:
+        pytest.skip("needs chromium")
+    before, after = drawn(page, tmp_path).split(f'src="{data_url(BLUE)}"')
+    assert 'cx="3" cy="2.5"' in before.split(f'src="{data_url(RED)}"')[1]
+    assert "cx" not in before.split(f'src="{data_url(RED)}"')[0]
+    assert 'x1="1" y1="1" x2="7" y2="5"' in after
+    assert 'cx="7" cy="5"' in after
+    assert 'cx="0" cy="6"' in after
+
+
+def drawn(page, tmp_path) -> str:
+    """The page of episode e, as a browser has it."""
     command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
     command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=2000", "--dump-dom"]
     done = subprocess.run([*command, f"{page.as_uri()}#/e"], capture_output=True, text=True, timeout=120)
-    drawn = done.stdout.split("<article")[1].split("</article>")[0]
-    assert drawn.count(f'src="{data_url(RED)}"') == 1
-    assert drawn.count(f'src="{data_url(BLUE)}"') == 1
-    assert "What is it?" in drawn
+    return done.stdout.split("<article")[1].split("</article>")[0]
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+def test_a_browser_draws_the_images(run, tmp_path):
+    article = drawn(export_html(run, tmp_path / "page.html"), tmp_path)
+    assert article.count(f'src="{data_url(RED)}"') == 1
+    assert article.count(f'src="{data_url(BLUE)}"') == 1
+    assert "What is it?" in article

@@ -92,7 +92,7 @@ class CallRunner:
             if result.rewards is not None:
                 given = values.rewards(result.rewards, method.place)
                 # a subclass may be built otherwise
-                result = ToolResult(result.text, result.done, result.answer, given, result.images)
+                result = ToolResult(result.text, result.done, result.answer, given, result.images, result.points)
         text, dropped = cut_middle(result.text, self.limits.observation_chars)
         blob = self.put_blob(result.text.encode(errors="replace")) if dropped and self.put_blob else None
         record = CallRecord(
@@ -106,6 +106,7 @@ class CallRunner:
             dropped=dropped,
             blob=blob,
             images=shown,
+            points=list(result.points),
         )
         return record, result
 

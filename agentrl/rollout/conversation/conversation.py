@@ -303,7 +303,7 @@ class Conversation(Standing):
         self._add_rewards(given)
         self._note([{"role": said.role, "content": content.with_images(text, shown)}], seconds=seconds)
         last = self.turns[-1]
-        self.turns[-1] = msgspec.structs.replace(last, heard=len(last.observations) - 1)
+        self.turns[-1] = msgspec.structs.replace(last, heard=len(last.observations) - 1, points=list(said.points))
         if said.done and self.outcome is None:
             self.finish("answer" if said.answer is not None else "tool", said.answer)
 
