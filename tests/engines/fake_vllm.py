@@ -12,7 +12,7 @@ from agentrl.chat.tokenizer import ByteTokenizer
 
 BYTES = ByteTokenizer()
 CONTROL = ("/pause", "/start_weight_update", "/update_weights", "/finish_weight_update", "/reset_prefix_cache")
-CONTROL += ("/resume", "/sleep", "/wake_up", "/v1/load_lora_adapter", "/v1/unload_lora_adapter")
+CONTROL += ("/reset_encoder_cache", "/resume", "/sleep", "/wake_up", "/v1/load_lora_adapter", "/v1/unload_lora_adapter")
 
 
 class FakeVLLM:

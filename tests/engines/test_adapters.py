@@ -24,7 +24,7 @@ from .http_server import serving
 
 LOAD, UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 UPDATE = ["/pause", "/start_weight_update", "/update_weights", "/finish_weight_update", "/reset_prefix_cache"]
-UPDATE += ["/resume"]
+UPDATE += ["/reset_encoder_cache", "/resume"]
 
 
 @pytest.fixture(autouse=True)
@@ -157,7 +157,7 @@ async def test_a_server_without_lora_falls_back_to_weights_by_name(tmp_path: Pat
         assert {tuple(await say(engine, f"e{k}")) for k in range(4)} == {(0,)}
 
 
-async def test_an_update_clears_the_prefix_cache_and_a_server_that_cannot_gets_no_work(tmp_path: Path) -> None:
+async def test_an_update_clears_what_old_weights_computed_and_a_server_that_cannot_gets_no_work(tmp_path: Path) -> None:
     server = FakeVLLM()
     async with engine_on(tmp_path, server) as engine:
         await engine.update({"weight": torch.zeros(2)}, 1)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CLEAR = "/reset_prefix_cache?reset_running_requests=true&reset_external=true"
+CLEAR_SEEN = "/reset_encoder_cache"
+"""Drops what the tower made of images, after `CLEAR`, which makes the requests in flight compute them again."""
 
 UNTRAINED = "default"
 """Version name of a server whose weights were never updated."""
@@ -97,7 +99,9 @@ class ServerControl:
         # vLLM versions differ in what a pause clears. This clears every cache of the old weights. Pending requests are
         # recomputed, so each log-probability is computed under one version, history included.
         cleared = await self._each(done, CLEAR, None, kind=_Cleared)
-        resumed = await self._each(cleared, "/resume", None)
+        # The processed images (`/reset_mm_cache`) do not depend on weights, and requests in flight refer to them.
+        unseen = await self._each(cleared, CLEAR_SEEN, None)
+        resumed = await self._each(unseen, "/resume", None)
         for replica in resumed:
             replica.unavailable_reason = ""
             replica.record_success()
