@@ -7,7 +7,7 @@ are the episode's state. A plain function marked with `@tool` is a tool without 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -38,6 +38,8 @@ class ToolResult:
             bytes. A tool that shows one image may return the PIL image itself.
         points: where on the image that was shown last before it the call acted, as (x, y) in pixels of that image, x to
             the right and y down; several are a path (a drag). The page marks them.
+        ends_reply: calls that stand behind this one in the reply, and have not begun, are skipped: they were meant for
+            a state that is gone. The model is told. See `Tool.ends_replies`.
 
     Raises:
         ImageRefused: one is no image, or damaged.
@@ -50,6 +52,7 @@ class ToolResult:
     rewards: dict[str, float] | None = None
     images: Sequence[Any] = ()
     points: Sequence[tuple[float, float]] = ()
+    ends_reply: bool = False
 
     def __post_init__(self) -> None:
         if is_pil(self.text):
@@ -90,6 +93,16 @@ class _ToolMarker:
         return function
 
     @staticmethod
+    def named(name: str) -> Callable[[F], F]:
+        """`@tool.named("open")`: as `@tool`, under a name that the class has another use for."""
+
+        def mark(function: F) -> F:
+            function.__agentrl_name__ = name  # type: ignore[attr-defined]
+            return tool(function)
+
+        return mark
+
+    @staticmethod
     def from_schema(
         name: str, description: str, schema: Mapping[str, Any] | None, call: Callable[[dict[str, Any]], Any]
     ) -> SchemaTool:
@@ -120,7 +133,10 @@ class Tool:
             none. A fork then takes a snapshot of the sandbox.
         parallel: whether several calls of one turn may run side by side. By default they run one after another, in
             the order in which the model wrote them, because they share the instance's state. Calls of different
-            tools always run side by side.
+            tools run side by side.
+        ends_replies: whether a call may end the reply (`ToolResult.ends_reply`). The calls of a reply with a call of
+            such a tool all run one after another, those of other tools, too, so that none behind it has begun.
+        offers: which of its `@tool` methods the model may call, by name; None: all.
         timeout_s: bound on one call; a call that runs longer is cancelled and the model is told.
     """
 
@@ -129,6 +145,8 @@ class Tool:
     forkable: ClassVar[bool] = True
     keeps_files_alone: ClassVar[bool] = False
     parallel: ClassVar[bool] = False
+    ends_replies: ClassVar[bool] = False
+    offers: Collection[str] | None = None
     timeout_s: float = 60.0
 
     @may_be_sync
@@ -210,8 +228,15 @@ class Environment(Tool):
 
 
 def own_methods(instance: Tool) -> list[Callable[..., Any]]:
-    """The `@tool` methods of an instance, in order of definition."""
-    return [getattr(instance, name) for name in _marked(type(instance))]
+    """The `@tool` methods that an instance offers, in order of definition."""
+    found = [getattr(instance, name) for name in _marked(type(instance))]
+    return found if instance.offers is None else [each for each in found if name_of(each) in instance.offers]
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """The name by which a model calls a `@tool` method or function."""
+    plain = getattr(function, "__func__", function)
+    return str(getattr(plain, "__agentrl_name__", plain.__name__))
 
 
 def _marked(cls: type) -> Iterator[str]:

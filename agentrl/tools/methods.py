@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 from pydantic import Field, TypeAdapter, ValidationError, create_model
 
-from agentrl.tools.base import Environment, FunctionTool, Tool, ToolResult, own_methods
+from agentrl.tools.base import Environment, FunctionTool, Tool, ToolResult, name_of, own_methods
 from agentrl.tools.calling import called
 from agentrl.tools.schema import SchemaTool, complaint
 from agentrl.types.errors import RecipeError, ToolError
@@ -148,7 +148,7 @@ def method(owner: Tool, offered: Any) -> ToolMethod:
     if plain not in _described:
         _described[plain] = _describe(plain)
     description, schema, arguments = _described[plain]
-    return ToolMethod(plain.__name__, description, schema, owner, offered, arguments)
+    return ToolMethod(name_of(plain), description, schema, owner, offered, arguments)
 
 
 def _describe(function: Callable[..., Any]) -> tuple[str, dict[str, Any], TypeAdapter[Any]]:

@@ -33,6 +33,7 @@ TOOLS: Registry[Callable[..., Tool]] = Registry(
         "files": "agentrl.tools.files:Files",
         "search": "agentrl.tools.search:Search",
         "http": "agentrl.tools.http.tool:Http",
+        "web": "agentrl.tools.browser.tool:Web",
         "answer": "agentrl.tools.answer:Answer",
     },
     wanted="a Tool or Environment subclass, a @tool function or tool.from_schema(...)",

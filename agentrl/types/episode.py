@@ -16,7 +16,7 @@ from agentrl.types.task import Message, Task
 Status = Literal["done", "truncated", "infra_error", "user_error"]
 """`done` and `truncated` are data; the other two are never scored (design: failures are never data)."""
 
-CallOutcome = Literal["ok", "error", "raised", "timeout", "unknown", "malformed"]
+CallOutcome = Literal["ok", "error", "raised", "timeout", "unknown", "malformed", "skipped"]
 
 
 MAIN = "main"
@@ -61,7 +61,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         outcome: `malformed` calls could not be read and `unknown` ones name a tool that is not there: neither reached
             a tool. `error` is the tool's answer (a `ToolError`, or arguments that do not fit), `raised` any other
-            exception: a bug in the tool.
+            exception: a bug in the tool. `skipped` ones were not run, because an earlier one ended the reply.
         result: what the model was shown.
         raised: the exception and the line of user code that it came from, if the outcome is `raised`.
         dropped: characters cut from the middle of `result`.

@@ -186,7 +186,13 @@ class SandboxError(InfraError):
 
 
 class ToolError(Exception):
-    """Raised inside a tool for a failure that the model should read: the text becomes the observation."""
+    """Raised inside a tool for a failure that the model should read: the text becomes the observation.
+
+    Attributes:
+        ends_reply: whether calls that stand behind it in the reply are skipped.
+    """
+
+    ends_reply: bool = False
 
 
 def asked_to_stop(error: BaseException) -> bool:

@@ -38,6 +38,7 @@ _OUTCOME_STYLE = {
     "timeout": "yellow",
     "unknown": "magenta",
     "malformed": "magenta",
+    "skipped": "dim",
 }
 _BAD_CALLS = {
     "malformed": "malformed",

@@ -14,8 +14,9 @@ from agentrl.rollout.agent import Agent
 from agentrl.rollout.faults.budgets import TooManyUserErrors
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.rollout.summary import summary
+from agentrl.tools.base import Tool, ToolResult, tool
 from agentrl.types.episode import Episode
-from agentrl.types.errors import EngineError
+from agentrl.types.errors import EngineError, ToolError
 from agentrl.types.sample import training_samples
 from agentrl.types.task import Task
 from tests.rollout.world import Bench, FlakyEngine, collect, make_context, make_parts, play_one, specs
@@ -315,6 +316,50 @@ async def test_calls_of_one_tool_run_in_order_unless_it_allows_more(
     assert [call.result for call in turn.calls[:2]] == (["ba", "b"] if parallel else ["a", "ab"])
     assert [call.outcome for call in turn.calls] == ["ok", "ok", "timeout"]
     assert [message["content"] for message in turn.observations] == [call.result for call in turn.calls]
+
+
+class Lift(Tool):
+    """Moves away under a model that goes on as before."""
+
+    ends_replies = True
+    floor = 0
+
+    @tool
+    async def look(self) -> str:
+        """Where it is."""
+        return f"floor {self.floor}"
+
+    @tool
+    async def ride(self, by: int) -> ToolResult:
+        """Rides."""
+        await asyncio.sleep(0.01)
+        if not by:
+            error = ToolError("the lift is stuck")
+            error.ends_reply = True
+            raise error
+        self.floor += by
+        return ToolResult(f"floor {self.floor}", ends_reply=True, rewards={"rode": 1.0})
+
+
+@pytest.mark.parametrize("by", [2, 0])
+async def test_calls_behind_one_that_ends_the_reply_are_skipped(tmp_path: Path, by: int) -> None:
+    parts = make_parts(tmp_path, tools=["tests.rollout.world:Bench", f"{__name__}:Lift"])
+
+    def script(task: Any, rng: Any) -> Any:
+        rides = [("look", {}), ("ride", {"by": by}), ("ride", {"by": by}), ("note", {"text": "x"})]
+        yield Say(calls=rides)
+        yield Say(calls=[("look", {}), ("note", {"text": "y"}), ("end", {"answer": "z"})])
+
+    first, second = (await play_one(make_context(parts, script))).turns
+    moved = ("ok", f"floor {by}") if by else ("error", "Error: the lift is stuck")
+    why = "Not run: ride, called before it in the same reply, changed what it was meant for."
+    assert [(call.outcome, call.result) for call in first.calls] == [
+        ("ok", "floor 0"), moved, ("skipped", why), ("skipped", why)
+    ]  # fmt: skip
+    assert [message["content"] for message in first.observations] == [call.result for call in first.calls]
+    assert first.rewards == ({"rode": 1.0} if by else {})
+    # The next reply begins anew; nothing of the calls that were skipped has happened.
+    assert [call.result for call in second.calls] == [f"floor {by}", "y", ""]
 
 
 async def test_a_record_survives_its_encoding(tmp_path: Path) -> None:

@@ -44,26 +44,37 @@ class CallRunner:
     async def run(self, reply: Reply, methods: Mapping[str, ToolMethod]) -> tuple[list[CallRecord], list[ToolResult]]:
         """Calls of one tool instance in the order in which they were written, those of different tools side by side.
 
-        Faults of the reply are recorded as calls, too.
+        All run in that order if one of their tools may end the reply. Faults of the reply are recorded as calls, too.
         """
-        calls = [self._call_in_turn(k, call, methods) for k, call in enumerate(reply.calls)]
-        pairs = [await calls[0]] if len(calls) == 1 else await _together(calls)
+        ended = list[str]()
+        calls = [self._call_in_turn(k, call, methods, ended) for k, call in enumerate(reply.calls)]
+        owners = [method.owner for call in reply.calls if (method := methods.get(call.name)) is not None]
+        if len(calls) == 1 or any(owner.ends_replies for owner in owners):
+            pairs = await _one_by_one(calls)
+        else:
+            pairs = await _together(calls)
         faults = [_unread(k, fault) for k, fault in enumerate(reply.errors)]
         return [*faults, *(record for record, _ in pairs)], [result for _, result in pairs]
 
     async def _call_in_turn(
-        self, index: int, call: ParsedCall, methods: Mapping[str, ToolMethod]
+        self, index: int, call: ParsedCall, methods: Mapping[str, ToolMethod], ended: list[str]
     ) -> tuple[CallRecord, ToolResult]:
-        """Runs a call, after the earlier ones of the same instance unless the tool allows them side by side."""
+        """Runs a call, after the earlier ones of the same instance unless the tool allows them side by side.
+
+        Args:
+            ended: the name of the call that ended the reply, if one did. A call that ends it adds its own.
+        """
         method = methods.get(call.name)
         if method is None or method.owner.parallel:
-            return await self._call(index, call, methods)
+            return await self._call(index, call, methods, ended)
         async with self._locks.setdefault(id(method.owner), asyncio.Lock()):
-            return await self._call(index, call, methods)
+            return await self._call(index, call, methods, ended)
 
     async def _call(
-        self, index: int, call: ParsedCall, methods: Mapping[str, ToolMethod]
+        self, index: int, call: ParsedCall, methods: Mapping[str, ToolMethod], ended: list[str]
     ) -> tuple[CallRecord, ToolResult]:
+        if ended:
+            return _skipped(index, call, ended[0])
         started = time.perf_counter()
         method = methods.get(call.name)
         outcome: Any = "ok"
@@ -77,7 +88,7 @@ class CallRunner:
                     result = await method.call(call.arguments)
                 shown = [self.images.take(image) for image in result.images]
             except ToolError as error:
-                outcome, result = "error", ToolResult(f"Error: {values.said(error)}")
+                outcome, result = "error", ToolResult(f"Error: {values.said(error)}", ends_reply=error.ends_reply)
             except BaseException as error:
                 if asked_to_stop(error) or _goes_up(error):
                     raise
@@ -92,7 +103,11 @@ class CallRunner:
             if result.rewards is not None:
                 given = values.rewards(result.rewards, method.place)
                 # a subclass may be built otherwise
-                result = ToolResult(result.text, result.done, result.answer, given, result.images, result.points)
+                result = ToolResult(
+                    result.text, result.done, result.answer, given, result.images, result.points, result.ends_reply
+                )
+            if result.ends_reply:
+                ended.append(call.name)
         text, dropped = cut_middle(result.text, self.limits.observation_chars)
         blob = self.put_blob(result.text.encode(errors="replace")) if dropped and self.put_blob else None
         record = CallRecord(
@@ -118,6 +133,19 @@ def _goes_up(error: BaseException) -> bool:
     return isinstance(error, InfraError | values.ValueRefused | TookTooLong)
 
 
+def _skipped(index: int, call: ParsedCall, by: str) -> tuple[CallRecord, ToolResult]:
+    text = f"Not run: {by}, called before it in the same reply, changed what it was meant for."
+    record = CallRecord(
+        id=call.id or f"call_{index}",
+        name=call.name,
+        arguments=call.arguments,
+        outcome="skipped",
+        result=text,
+        duration_s=0.0,
+    )
+    return record, ToolResult(text)
+
+
 def _unread(index: int, fault: ParseFault) -> CallRecord:
     return CallRecord(
         id=f"fault_{index}",
@@ -128,6 +156,15 @@ def _unread(index: int, fault: ParseFault) -> CallRecord:
         result=f"Error: {fault.message}",
         duration_s=0.0,
     )
+
+
+async def _one_by_one(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of calls that run in order. If one fails, the others do not run."""
+    try:
+        return [await call for call in calls]
+    finally:
+        for call in calls:
+            call.close()
 
 
 async def _together(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

@@ -1,0 +1,1 @@
+"""Chromium for tools and environments: the driver's client, its launching, and the `web` tool."""

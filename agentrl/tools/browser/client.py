@@ -1,0 +1,230 @@
+"""The client of the browser driver (`tools/browser/driver.py`), which serves many episodes with one Chromium.
+
+A request is a line of JSON, `{"id", "op", "context", "timeout_s", ...fields}`; its answer is
+`{"id", "value" | ("error", "message"), "events"}`. Operations of one context run in the order in which they were
+sent, those of different contexts side by side. An operation that takes longer than `timeout_s` ends with `timeout`, after
+scripts that hang were stopped, or their page was closed.
+
+| op | fields (`?`: may be left out) | value |
+|---|---|---|
+| `context` | `viewport?` [w, h], `scale?`, `allow?` hosts, `dialogs?`, `tabs?`, `locale?`, `timezone?` | `context` |
+| `close` | | |
+| `goto` | `url`, `wait?` load, domcontentloaded, commit; `load_s?` | `url`, `status` |
+| `back` | `load_s?` | `moved`, `url` |
+| `settle` | `seconds?` | `over`: whether requests and loading ended |
+| `where` | | `url`, `title`, `scroll`, `viewport`, `size` |
+| `tabs` | `to?`, `close?` (numbers) | `tabs`, `current` |
+| `evaluate` | `script`, `arg?` | of the expression or function, JSON |
+| `tree` | | as `where`, and `lines`: the accessibility tree |
+| `elements` | | list of `id`, `role`, `name`, `state`, `box` [left, top, w, h], `visible` |
+| `text` | `element?` | as `where`, and `text` |
+| `screenshot` | `format?` png, jpeg, webp; `quality?`, `clip?` [x, y, w, h], `fast?` | base64 |
+| `click` | `element`, `button?`, `count?` | |
+| `fill` | `element`, `text`, `add?`, `submit?` | |
+| `choose` | `element`, `options` | |
+| `scroll_to` | `element` | |
+| `scroll` | `dx?`, `dy?` | `moved`, as `where` |
+| `mouse_move` | `x`, `y`, `steps?` | |
+| `mouse_click` | `x`, `y`, `button?`, `count?`, `hold?` keys | |
+| `mouse_down`, `mouse_up` | `button?` | |
+| `mouse_drag` | `path` [[x, y], ...], `steps?` | |
+| `wheel` | `dx?`, `dy?`, `x?`, `y?` | |
+| `key` | `keys`: one or a list | |
+| `key_down`, `key_up` | `key` | |
+| `write` | `text`, `keys?` (key by key) | |
+| `batch` | `ops`: a list of operations with their fields | their values |
+| `stats` | (of the driver) | `contexts`, `browsers` |
+
+Coordinates are CSS pixels of the viewport; ids are those that `tree` and `elements` show. Events: `tab`, `tab_refused`,
+`dialog`, `download`, `filechooser`, `blocked` (a host that is not allowed), `crash`, `hang`, `still_loading`, `more`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from agentrl.types.errors import InfraError, ToolError
+
+GRACE_S = 20.0
+"""Time beyond that of an operation within which the driver answers, or is taken for dead."""
+
+
+class BrowserLost(InfraError):
+    """The driver or Chromium is gone, or does not start. The next episode gets a new one."""
+
+
+class PageFailure(ToolError):
+    """A page could not do what was asked.
+
+    Attributes:
+        kind: `refused`: what was asked is wrong; `page`: the page or its server fails; `timeout`; `crashed`.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind, self.message = kind, message
+
+
+class Driver:
+    """A driver that runs.
+
+    Args:
+        send: writes a line to it.
+        kill: ends it.
+        said: what it last wrote on its stderr.
+
+    Attributes:
+        contexts: that are open.
+    """
+
+    def __init__(
+        self, send: Callable[[bytes], Awaitable[None]], kill: Callable[[], None], said: Callable[[], str]
+    ) -> None:
+        self._send, self._kill, self._said = send, kill, said
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._numbers = itertools.count(1)
+        self.contexts: set[BrowserContext] = set()
+        self.alive = True
+
+    async def request(self, op: str, *, timeout_s: float = 30.0, **fields: Any) -> dict[str, Any]:
+        """The answer to a request.
+
+        Raises:
+            BrowserLost: the driver is gone, or silent.
+        """
+        if not self.alive:
+            raise self._lost()
+        number = next(self._numbers)
+        answer: asyncio.Future[dict[str, Any]]
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        message = {"id": number, "op": op, "timeout_s": timeout_s, **fields}
+        try:
+            await self._send(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+            async with asyncio.timeout(timeout_s + GRACE_S):
+                return await answer
+        except TimeoutError:
+            self.end()
+            raise BrowserLost(f"the browser driver does not answer: {op} took longer than {timeout_s:g} s") from None
+        except OSError:
+            raise self._lost() from None
+        finally:
+            self._waiting.pop(number, None)
+
+    def received(self, line: bytes) -> None:
+        """Takes a line that the driver wrote."""
+        reply = json.loads(line)
+        if (waiting := self._waiting.get(reply.get("id"))) is not None and not waiting.done():
+            waiting.set_result(reply)
+
+    def end(self) -> None:
+        """Kills it; what waits for answers fails."""
+        self.ended()
+        self._kill()
+
+    def ended(self) -> None:
+        """It is gone."""
+        self.alive = False
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(self._lost())
+                waiting.exception()  # retrieved: whoever waited may have been cancelled
+
+    def _lost(self) -> BrowserLost:
+        said = self._said().strip().splitlines()
+        return BrowserLost("the browser driver is gone" + (f"; it said: {said[-1][:300]}" if said else ""))
+
+    async def context(self, **options: Any) -> BrowserContext:
+        """A new context; the fields of `context`.
+
+        Raises:
+            BrowserLost: there is no browser to make it in.
+        """
+        context = BrowserContext(self, "")
+        self.contexts.add(context)
+        try:
+            value = _value(await self.request("context", timeout_s=60.0, **options))
+        except BaseException:
+            self.contexts.discard(context)
+            raise
+        context.name = value["context"]
+        return context
+
+
+class BrowserContext:
+    """The tabs of one episode. Made by `launching.open_context`; `async with` closes it.
+
+    Attributes:
+        events: what happened since they were last taken, oldest first.
+    """
+
+    def __init__(self, driver: Driver, name: str) -> None:
+        self.driver, self.name = driver, name
+        self.events: list[dict[str, Any]] = []
+
+    async def do(self, op: str, *, timeout_s: float = 30.0, **fields: Any) -> Any:
+        """The value of an operation.
+
+        Raises:
+            PageFailure: the page cannot do it.
+            BrowserLost: the browser is gone.
+        """
+        reply = await self.driver.request(op, timeout_s=timeout_s, context=self.name, **fields)
+        self.events += reply.get("events", ())
+        return _value(reply)
+
+    async def batch(self, *steps: tuple[str, Mapping[str, Any]], timeout_s: float = 30.0) -> list[Any]:
+        """The values of several operations, sent at once; `timeout_s` bounds each. Raises the first failure."""
+        ops = [{"op": op, **fields} for op, fields in steps]
+        values: list[Any] = await self.do("batch", timeout_s=timeout_s, ops=ops)
+        return values
+
+    async def evaluate(self, script: str, arg: Any = None) -> Any:
+        """The value of a JavaScript expression or function."""
+        return await self.do("evaluate", script=script, arg=arg)
+
+    async def screenshot(self, **fields: Any) -> bytes:
+        """The file of a screenshot; the fields of `screenshot`."""
+        return base64.b64decode(await self.do("screenshot", **fields))
+
+    def take_events(self) -> Sequence[dict[str, Any]]:
+        """The events since the last call."""
+        events, self.events = self.events, []
+        return events
+
+    async def close(self) -> None:
+        """Frees it; also one whose browser is gone."""
+        if self not in self.driver.contexts:
+            return
+        try:
+            await self.driver.request("close", context=self.name)
+        except BrowserLost:
+            pass
+        finally:
+            self.driver.contexts.discard(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _value(reply: dict[str, Any]) -> Any:
+    """The value of an answer.
+
+    Raises:
+        PageFailure, BrowserLost: it has none.
+    """
+    if (kind := reply.get("error")) is None:
+        return reply.get("value")
+    if kind in ("launch", "browser", "driver"):
+        raise BrowserLost(reply["message"])
+    raise PageFailure(kind, reply["message"])
