@@ -76,6 +76,7 @@ window[Symbol.for('agentrl')] ??= (() => {
       else if (child.nodeType === 1 && !SKIPPED.has(child.tagName.toUpperCase())) {
         const style = styleOf(child);
         if (hidden(child, style) || unseen(style)) continue;
+        if (child.tagName === 'BR') { text += ' '; continue; }
         const inner = child.getAttribute('aria-label') || (child.tagName === 'IMG' ? child.alt : '')
           || (child.tagName === 'svg' ? child.querySelector('title')?.textContent : '')
           || (child.tagName === 'INPUT' || child.tagName === 'TEXTAREA' ? child.value : '') || contentName(child, depth + 1);
@@ -167,7 +168,8 @@ window[Symbol.for('agentrl')] ??= (() => {
       const inline = INLINE.has(style.display) && !role;
       if (!role) {
         if (tag === 'BR' || !inline) into.push(null);
-        content(el, into, named, depth, unseen(style));
+        // A label's text is the name of its control, and a legend's that of its group.
+        content(el, into, named || tag === 'LABEL' && !!el.control || tag === 'LEGEND', depth, unseen(style));
         if (!inline) into.push(null);
         return;
       }

@@ -2,8 +2,8 @@
 
 A request is a line of JSON, `{"id", "op", "context", "timeout_s", ...fields}`; its answer is
 `{"id", "value" | ("error", "message"), "events"}`. Operations of one context run in the order in which they were
-sent, those of different contexts side by side. An operation that takes longer than `timeout_s` ends with `timeout`, after
-scripts that hang were stopped, or their page was closed.
+sent, those of different contexts side by side. An operation that takes longer than `timeout_s` ends with
+`timeout`, after scripts that hang were stopped, or their page was closed.
 
 | op | fields (`?`: may be left out) | value |
 |---|---|---|

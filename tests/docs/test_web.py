@@ -1,0 +1,64 @@
+"""The page docs/web.md, executed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentrl.store.run_dir import RunDir
+from agentrl.tools.browser.launching import find_chromium
+from agentrl.types.episode import Episode
+from agentrl.types.errors import AgentRLError
+from tests.command import agentrl
+
+PAGE = Path(__file__).parents[2] / "docs" / "web.md"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """The folder that the page describes; its site is served."""
+    try:
+        find_chromium()
+    except AgentRLError as error:
+        pytest.skip(error.message)
+    text = PAGE.read_text()
+    paths = re.findall(r"^`(teas/[\w./]+)`", text, re.MULTILINE)
+    blocks = re.findall(r"```(?:html|python|yaml)\n(.*?)```", text, re.DOTALL)
+    site = tmp_path / "teas" / "site"
+    site.mkdir(parents=True)
+    server = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(site)]
+    with subprocess.Popen(server, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        port = re.findall(r"port (\d+)", process.stdout.readline())[0]
+        for path, block in zip(paths, blocks, strict=True):
+            (tmp_path / path).write_text(block.replace("8012", port))
+        yield tmp_path
+        process.kill()
+
+
+def played(folder: Path, agent: str) -> list[Episode]:
+    agentrl("rollout", "teas", "--n", "4", "--agent", agent, cwd=folder)
+    assert agentrl("check", f"runs/teas-{agent}", cwd=folder).returncode == 0
+    with RunDir.read(folder / f"runs/teas-{agent}") as stored:
+        return list(stored.episodes())
+
+
+def test_the_example(folder: Path) -> None:
+    assert "open" in agentrl("recipe", "check", "teas", cwd=folder).stdout
+    assert [episode.reward for episode in played(folder, "oracle")] == [1.0] * 4
+    shown = agentrl("show", "runs/teas-oracle", "order0#0", cwd=folder).stdout
+    page = re.search(r"```\n(page: Order\n.*?)```", PAGE.read_text(), re.DOTALL)
+    assert page is not None
+    assert all(line in shown for line in page[1].splitlines() if not line.startswith("url"))
+
+
+def test_random_calls(folder: Path) -> None:
+    assert {(episode.status, episode.reward) for episode in played(folder, "random")} <= {
+        ("done", 0.0),
+        ("truncated", 0.0),
+    }
