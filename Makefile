@@ -30,6 +30,9 @@ test: setup
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
 	@command -v chromium-headless-shell >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium-headless-shell >/dev/null; }
+	@test -e /usr/share/doc/python3.11/html/objects.inv -a -e /usr/share/doc/sqlite3/limits.html || [ $$(id -u) -ne 0 ] || \
+		! command -v apt-get >/dev/null || { apt-get update -qq && \
+		apt-get install -y -qq --no-install-recommends python3.11-doc sqlite3-doc >/dev/null; } || true # pages to browse
 	@command -v dockerd >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq docker.io >/dev/null; }
 	@command -v debootstrap >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \

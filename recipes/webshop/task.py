@@ -1,0 +1,227 @@
+"""Buy what is asked for, in a shop with 1,600 products: search, compare, choose options, buy."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import random
+import re
+import zlib
+from collections import Counter
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+from agentrl import Environment, Message, Say, Task, ToolError, ToolResult, tool
+from agentrl.registry.references import load_object
+from agentrl.tools.browser.launching import Launch, find_chromium, open_context
+from agentrl.tools.browser.site import Site
+
+HERE = Path(__file__).parent
+Catalogue = load_object("./catalogue.py:Catalogue", HERE)
+Shop = load_object("./site.py:Shop", HERE)
+terms = load_object("./reward.py:terms", HERE)
+HOST = load_object("./site.py:HOST", HERE)
+
+
+@functools.cache
+def products(seed: int, per_kind: int) -> dict[str, Any]:
+    """The products by id."""
+    found: dict[str, Any] = Catalogue(seed, per_kind).products
+    return found
+
+
+@functools.cache
+def shop(seed: int, per_kind: int) -> tuple[Any, str]:
+    """The shop of this process, which serves all its episodes, and where it is."""
+    open_shop = Shop(Catalogue(seed, per_kind))
+    return open_shop, Site({HOST: open_shop.answer}).flag
+
+
+def goals(
+    n: int = 512, seed: int = 0, held_out: bool = False, catalogue: int = 0, per_kind: int = 40
+) -> Iterator[Task]:
+    """`n` things to buy, each made of a product. A smaller `n` gives the beginning of the same list.
+
+    Args:
+        seed: of the goals: which products, attributes, options and limits.
+        held_out: the one eighth of the products (by a hash of their id) that is for evaluation, not the rest.
+        catalogue: the seed of the products.
+        per_kind: products of each kind.
+    """
+    every = products(catalogue, per_kind).values()
+    titles = Counter(product.title for product in every)
+    chosen = [
+        product
+        for product in every
+        if titles[product.title] == 1 and (zlib.crc32(product.asin.encode()) % 8 == 0) == held_out
+    ]
+    for number in range(n):
+        lap, place = divmod(number, len(chosen))
+        rng = random.Random(f"{seed}/{held_out}/{lap}")
+        product = rng.sample(chosen, len(chosen))[place]
+        yield _goal(product, random.Random(f"{seed}/{product.asin}/{lap}"), lap, catalogue, per_kind)
+
+
+def _goal(product: Any, rng: random.Random, lap: int, catalogue: int, per_kind: int) -> Task:
+    """A goal that the product meets, worded as WebShop's synthetic goals (`get_synthetic_goals` of its goal.py)."""
+    attributes = rng.sample(product.attributes, rng.randint(1, 3))
+    options = {name: rng.choice(values) for name, values in product.options.items()}
+    # The larger of two of the next four multiples of ten dollars, as there.
+    upper = max(rng.sample([10 * (int(product.price // 10) + step) for step in range(1, 5)], 2))
+    with_options = ", and ".join(f"{name}: {value}" for name, value in options.items())
+    return Task.of(
+        f"{product.asin}/{lap}",
+        f"Find me {', '.join(attributes)} {product.kind.query} with {with_options}, "
+        f"and price lower than {upper:.2f} dollars.",
+        shop={"seed": catalogue, "per_kind": per_kind},
+        goal={
+            "asin": product.asin,
+            "title": product.title,
+            "attributes": attributes,
+            "options": options,
+            "price_upper": upper,
+            "query": product.kind.query,
+            "path": list(product.kind.path),
+            "nouns": list(product.kind.nouns),
+        },
+    )
+
+
+# --- the customer ---------------------------------------------------------------------------------------------------
+
+
+class Customer(Environment):
+    """A browser in the shop, with WebShop's two actions. What is shown is the accessibility tree of the page.
+
+    Args:
+        chromium: path of Chromium; default: the one that is installed.
+    """
+
+    def __init__(self, chromium: str | None = None) -> None:
+        find_chromium(chromium)
+        self.chromium = chromium
+
+    async def open(self, task: Task, sandbox: object) -> None:
+        """Comes in."""
+        self.shop, flag = shop(**task.data["shop"])
+        self.key, address = self.shop.enter()
+        self.page = await open_context(Launch(executable=self.chromium, flags=(flag,)), viewport=[1024, 768])
+        await self.page.do("goto", url=address)
+        await self._look()
+
+    async def close(self) -> None:
+        """Leaves."""
+        self.shop.leave(self.key)
+        await self.page.close()
+
+    def opening(self) -> str:
+        return self.seen
+
+    @tool
+    async def search(self, query: str) -> ToolResult:
+        """Search the shop, on a page with a search box.
+
+        Args:
+            query: words that the product should have.
+        """
+        boxes = [one for one in await self.page.do("elements") if one["role"] == "searchbox"]
+        if not boxes:
+            raise ToolError("there is no search box on this page: click on 'Back to Search'")
+        await self.page.do("fill", element=boxes[0]["id"], text=query, submit=True)
+        return await self._after()
+
+    @tool
+    async def click(self, element: int) -> ToolResult:
+        """Click on a link, a button or an option.
+
+        Args:
+            element: its number, which stands in brackets.
+        """
+        await self.page.do("click", element=element)
+        return await self._after()
+
+    async def _after(self) -> ToolResult:
+        await self.page.do("settle", seconds=5)
+        await self._look()
+        bought = self.shop.bought(self.key)
+        if bought is not None:
+            self.info["bought"] = {"asin": bought.asin, "options": bought.options}
+        return ToolResult(self.seen, done=bought is not None, answer=bought.asin if bought else None)
+
+    async def _look(self) -> None:
+        tree = await self.page.do("tree")
+        self.seen = "\n".join([tree["url"], *tree["lines"]])
+
+    def state_key(self) -> str:
+        return hashlib.sha256(self.seen.encode()).hexdigest()[:16]
+
+
+def webshop(task: Task, info: dict[str, Any]) -> float:
+    """WebShop's reward of the purchase; 0 without one."""
+    return _terms(task, info).get("reward", 0.0)
+
+
+def success(task: Task, info: dict[str, Any]) -> float:
+    """WebShop's success: a reward of 1."""
+    return float(webshop(task, info) == 1.0)
+
+
+def term(task: Task, info: dict[str, Any], component: str) -> float:
+    """The term of the component's name: `type`, `attributes`, `options` or `price`."""
+    return _terms(task, info).get(component, 0.0)
+
+
+def _terms(task: Task, info: dict[str, Any]) -> dict[str, float]:
+    if not (bought := info.get("bought")):
+        return {}
+    found: dict[str, float] = terms(products(**task.data["shop"])[bought["asin"]], bought["options"], task.data["goal"])
+    return found
+
+
+# --- scripts --------------------------------------------------------------------------------------------------------
+
+
+def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
+    """Searches for the words of the goal and reads results until the product is there.
+
+    Gives up where a page lacks what comes next.
+    """
+    goal = task.data["goal"]
+    query = " ".join([*goal["attributes"], goal["query"], *goal["options"].values()])
+    seen = yield Say(calls=[("search", {"query": query})])
+    while (product := _number(seen, "link", goal["title"])) is None:
+        if (following := _number(seen, "link", "Next >")) is None:
+            return
+        seen = yield Say(calls=[("click", {"element": following})])
+    seen = yield Say(calls=[("click", {"element": product})])
+    for value in goal["options"].values():
+        if (option := _number(seen, "radio", value)) is None:
+            return
+        seen = yield Say(calls=[("click", {"element": option})])
+    if (button := _number(seen, "button", "Buy Now")) is not None:
+        yield Say(calls=[("click", {"element": button})])
+
+
+def random_agent(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
+    """Searches for one word of the goal, then clicks on anything."""
+    seen = yield Say(calls=[("search", {"query": rng.choice(task.data["goal"]["query"].split())})])
+    while numbers := re.findall(r"\[(\d+)\]", str(seen[-1]["content"])):
+        seen = yield Say(calls=[("click", {"element": int(rng.choice(numbers))})])
+
+
+def hasty(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
+    """Buys the first product that a search for the goal's words finds, without options: what a shortcut is worth."""
+    goal = task.data["goal"]
+    seen = yield Say(calls=[("search", {"query": " ".join([*goal["attributes"], goal["query"]])})])
+    first = re.search(r"\[(\d+)\] link \"(?!Back|<|Next)", str(seen[-1]["content"]))
+    if first is not None:
+        seen = yield Say(calls=[("click", {"element": int(first[1])})])
+        yield Say(calls=[("click", {"element": _number(seen, "button", "Buy Now")})])
+
+
+def _number(seen: list[Message], role: str, name: str) -> int | None:
+    """The number of the only element of that role and name on the page that was shown last."""
+    found = re.findall(rf"\[(\d+)\] {role} {re.escape(json.dumps(name))}", str(seen[-1]["content"]))
+    return int(found[0]) if len(found) == 1 else None
