@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup quickstart test lint clean vllm-cpu test-vllm test-models test-programs
+.PHONY: setup quickstart test lint clean vllm-cpu test-vllm test-models test-programs test-envs
 
 setup: $(VENV)/.installed
 
@@ -71,6 +71,10 @@ $(PROGRAMS)/.installed: constraints.txt Makefile
 
 test-programs: setup $(PROGRAMS)/.installed
 	AGENTRL_TEST_PROGRAMS=$(CURDIR)/$(PROGRAMS)/bin $(BIN)/python -m pytest -q -s tests/programs
+
+# Every solved family of recipes/miniwob, ten seeds each; about ten minutes.
+test-envs: setup
+	AGENTRL_TEST_ENVS=1 $(BIN)/python -m pytest -q -s tests/commands/test_miniwob.py
 
 lint: setup
 	$(BIN)/ruff check .

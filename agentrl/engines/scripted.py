@@ -6,9 +6,9 @@ A script is a generator function. It yields the model's turns and receives the m
         page = yield Say(calls=[("search", {"query": task.data["city"]})])
         yield Say("<answer>Paris</answer>")
 
-The parameter `tools` is optional: it receives the definitions of the available tools, and this list changes with the
-episode. Each context of an episode plays the script from its beginning. The parameter `context`, also optional,
-receives the context's name (`main`, ...).
+More parameters are optional. `tools` receives the definitions of the available tools, and this list changes with the
+episode. `messages` receives the conversation, with what stands before the first turn, and this list grows with it. Each
+context of an episode plays the script from its beginning; `context` receives the context's name (`main`, ...).
 
 The renderer turns the text into tokens, and the episode uses the same runner, tools, rewards and store as any other.
 Log-probabilities are 0: a script's turn has probability 1.
@@ -68,7 +68,7 @@ class ScriptedEngine:
 
     def __init__(self, script: Script, renderer: Renderer, parser: Parser, script_name: str = "") -> None:
         self.script, self.renderer, self.parser, self.script_name = script, renderer, parser, script_name
-        self._takes = inspect.signature(script).parameters.keys() & {"tools", "context"}
+        self._takes = inspect.signature(script).parameters.keys() & {"tools", "messages", "context"}
         self._live: dict[str, _Live] = {}
 
     async def start(self) -> None:
@@ -83,7 +83,7 @@ class ScriptedEngine:
     ) -> None:
         """Starts the script for a context of an episode."""
         tools = definitions_of(self.parser)
-        more = {"tools": tools, "context": name}
+        more = {"tools": tools, "messages": messages, "context": name}
         script = self.script(task, random.Random(seed), **{key: more[key] for key in self._takes})
         self._live[session] = _Live(script, messages, self.renderer, tools)
 

@@ -1,0 +1,264 @@
+"""MiniWoB++: 130 small web pages in Chromium, seen as text or as pixels, with the pages' own reward."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Awaitable, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentrl.engines.scripted import Say
+from agentrl.registry.references import load_object
+from agentrl.tools.base import Environment, ToolResult, tool
+from agentrl.types.errors import RecipeError, ToolError
+from agentrl.types.task import Message, Task
+
+HERE = Path(__file__).parent
+pages = load_object("./pages.py:pages", HERE)
+folder = load_object("./pages.py:folder", HERE)
+broken_is_infra = load_object("./pages.py:broken_is_infra", HERE)
+full = load_object("./listing.py:full", HERE)
+compact = load_object("./listing.py:compact", HERE)
+key = load_object("./listing.py:key", HERE)
+FAMILIES: dict[str, Any] = load_object("./families.py:FAMILIES", HERE)
+
+SEEDS = {"train": 0, "held-out": 1_000_000}
+"""The first seed of a split: train and held-out seeds never meet."""
+
+HELD_OUT = ("click-tab", "enter-text", "use-slider-2", "drag-shapes", "email-inbox-star-reply", "find-word")
+
+
+def tasks(
+    families: str | Sequence[str] = "solved", split: str = "train", seeds: int = 16, first: int = 0
+) -> Iterator[Task]:
+    """Page families x seeds, a seed of every family in turn.
+
+    Args:
+        families: names of pages, or `solved` (those that the oracle solves), `held-in` and `held-out` (of these, all
+            but the families of HELD_OUT, and these), or `all`.
+        split: `train` or `held-out`: which seeds.
+        seeds: of each family.
+        first: number of the first seed within the split.
+
+    Raises:
+        RecipeError: there is no such page or split.
+    """
+    if split not in SEEDS:
+        raise RecipeError(f"there is no split {split!r}", remedy=f"there are: {', '.join(SEEDS)}")
+    for seed in range(SEEDS[split] + first, SEEDS[split] + first + seeds):
+        for family in named(families):
+            yield Task.of(f"{family}/{seed}", [], family=family, seed=seed)
+
+
+def named(families: str | Sequence[str]) -> list[str]:
+    """The names of a choice of families."""
+    solved = [name for name, family in FAMILIES.items() if family.solver]
+    choices: dict[str, list[str]] = {
+        "all": list(FAMILIES),
+        "solved": solved,
+        "held-in": [name for name in solved if name not in HELD_OUT],
+        "held-out": [name for name in solved if name in HELD_OUT],
+    }
+    if isinstance(families, str):
+        return choices[families] if families in choices else named([families])
+    for name in families:
+        if name not in FAMILIES:
+            raise RecipeError(f"MiniWoB++ has no page {name!r}", remedy=f"see {folder()}")
+    return list(families)
+
+
+class MiniWob(Environment):
+    """One page. Elements are clicked by number, points by coordinates.
+
+    Args:
+        observe: `dom` (every visible element with its place), `compact` (a short line for each element that shows a
+            text or takes input) or `pixels` (a screenshot).
+    """
+
+    forkable = False
+    timeout_s = 30.0
+    info = {"raw": -1.0, "done": False}
+
+    def __init__(self, observe: str = "dom") -> None:
+        if observe not in TOOLS:
+            raise RecipeError(f"observe is {observe!r}", remedy=f"there are: {', '.join(TOOLS)}")
+        self.observe, self.page, self.state, self.sound = observe, None, {}, True
+
+    async def open(self, task: Task, sandbox: Any) -> None:
+        self.family = task.data["family"]
+        async with broken_is_infra():
+            self.page = await pages().take(self.family)
+            await self.page.start(str(task.data["seed"]), FAMILIES[self.family].in_place)
+        self.mouse, self.keyboard = self.page.tab.mouse, self.page.tab.keyboard
+        await self._look()
+
+    def tools(self) -> Sequence[Any]:
+        return [getattr(self, name) for name in TOOLS[self.observe]]
+
+    async def opening(self) -> Any:
+        if self.observe != "pixels":
+            return await self._shown()
+        image = {"type": "image", "image": await self._do(self.page.tab.screenshot())}
+        return {"role": "user", "content": [self.state["utterance"], image]}
+
+    @tool
+    async def click(self, ref: int) -> ToolResult:
+        """Click an element, by its number."""
+        return await self._after(self.mouse.click(*await self._point(ref)))
+
+    @tool
+    async def type(self, text: str, ref: int | None = None) -> ToolResult:
+        """Type a text: in place of what is in the element of this number, or, without one, where the cursor is."""
+        if ref is not None:
+            await self._do(self.mouse.click(*await self._point(ref)))
+            await self._do(self.keyboard.press("Control+a"))
+        return await self._after(self.keyboard.type(text))
+
+    @tool
+    async def select(self, ref: int, options: list[str]) -> ToolResult:
+        """Choose these options of a list, by their texts."""
+        missing = await self._evaluate("([ref, wanted]) => agentrl.select(ref, wanted)", [ref, options])
+        if missing:
+            raise ToolError(f"element {ref} has no option {missing[0]!r}")
+        return await self._after(None)
+
+    @tool
+    async def key(self, keys: str) -> ToolResult:
+        """Press a key or several together, such as Enter, ArrowDown or Control+c."""
+        return await self._after(self.keyboard.press(keys))
+
+    @tool
+    async def left_click(self, x: int, y: int) -> ToolResult:
+        """Click at a pixel."""
+        return await self._after(self.mouse.click(x, y))
+
+    @tool
+    async def double_click(self, x: int, y: int) -> ToolResult:
+        """Click twice at a pixel."""
+        return await self._after(self.mouse.dblclick(x, y))
+
+    @tool
+    async def mouse_move(self, x: int, y: int) -> ToolResult:
+        """Move the mouse to a pixel."""
+        return await self._after(self.mouse.move(x, y, steps=4))
+
+    @tool
+    async def left_click_drag(self, path: list[tuple[int, int]]) -> ToolResult:
+        """Press the mouse at the first point of a path, move along it, and release at the last."""
+        if not path:
+            raise ToolError("the path has no points")
+        await self._do(self.mouse.move(*path[0]))
+        await self._do(self.mouse.down())
+        for x, y in path[1:]:
+            await self._do(self.mouse.move(x, y, steps=5))
+        return await self._after(self.mouse.up())
+
+    @tool
+    async def scroll(self, x: int, y: int, down: int) -> ToolResult:
+        """Turn the mouse's wheel at a pixel: so many pixels down, or up if negative."""
+        await self._do(self.mouse.move(x, y))
+        return await self._after(self.mouse.wheel(0, down), settle=0.1)
+
+    @tool
+    async def wait(self, seconds: float) -> ToolResult:
+        """Wait, at most 10 seconds."""
+        await asyncio.sleep(min(max(seconds, 0), 10))
+        return await self._after(None)
+
+    async def _point(self, ref: int) -> tuple[float, float]:
+        point = await self._evaluate("ref => agentrl.point(ref)", ref)
+        if point is None:
+            raise ToolError(f"there is no element {ref}")
+        return point
+
+    async def _after(self, action: Any, settle: float = 0.0) -> ToolResult:
+        """What the page shows after an action."""
+        if action is not None:
+            await self._do(action)
+        if settle:
+            await asyncio.sleep(settle)
+        await self._look()
+        if self.state["done"]:
+            self.info = {"raw": float(self.state["raw"]), "done": True}
+            return ToolResult("The episode has ended.", done=True)
+        if self.observe == "pixels":
+            return ToolResult("", images=[await self._do(self.page.tab.screenshot())])
+        return ToolResult(await self._shown())
+
+    async def _look(self) -> None:
+        self.state = await self._evaluate("agentrl.state()")
+
+    async def _shown(self) -> str:
+        shown: str = full(self.state) if self.observe == "dom" else compact(self.state)
+        return shown
+
+    async def _evaluate(self, script: str, argument: Any = None) -> Any:
+        return await self._do(self.page.tab.evaluate(script, argument))
+
+    async def _do(self, action: Awaitable[Any]) -> Any:
+        """An action in the browser. One that fails is no fault of the policy: the page is not used again."""
+        async with broken_is_infra():
+            try:
+                return await action
+            except BaseException:
+                self.sound = False
+                raise
+
+    def state_key(self) -> str:
+        return f"{self.family} {key(self.state)}"
+
+    async def close(self) -> None:
+        if self.page is not None and self.sound:
+            pages().give_back(self.page)
+        elif self.page is not None:
+            await self.page.discard()
+
+
+ELEMENTS = ("click", "type", "select", "key")
+POINTS = ("left_click", "double_click", "mouse_move", "left_click_drag", "scroll", "wait")
+TOOLS = {"dom": (*ELEMENTS, *POINTS), "compact": ELEMENTS, "pixels": ("type", "key", *POINTS)}
+"""What the policy may call, by what it observes."""
+
+
+def raw(info: dict[str, Any]) -> float:
+    """The page's own reward, from -1 to 1, without its discount for time; -1 if the page was not done, as when its time
+    runs out."""
+    return float(info["raw"])
+
+
+def oracle(task: Task, rng: random.Random, messages: list[Message]) -> Generator[Say, list[Message], None]:
+    """Solves the page by what it shows."""
+    family = FAMILIES[task.data["family"]]
+    if not family.solver:
+        return
+    yield from family.play(messages, rng)
+
+
+def wild(task: Task, rng: random.Random, messages: list[Message]) -> Generator[Say, list[Message], None]:
+    """Clicks anywhere, or any element that is shown."""
+    for _ in range(10):
+        refs = re.findall(r"^ *\[?(\d+)\b", text_of(messages[-1]), re.MULTILINE)
+        if refs:
+            yield Say(calls=[("click", {"ref": int(rng.choice(refs))})])
+        else:
+            yield Say(calls=[("left_click", {"x": rng.randrange(160), "y": rng.randrange(50, 210)})])
+
+
+def empty(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
+    """Says that it is done without having done anything."""
+    yield Say("Done.")
+
+
+def junk(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
+    """Types where no cursor is and clicks beside the task: on the page's frame, which belongs to no element."""
+    yield Say(calls=[("type", {"text": "".join(rng.choice("abcdefgh 0123") for _ in range(12))})])
+    yield Say(calls=[("left_click", {"x": 1, "y": 1}), ("key", {"keys": "Enter"})])
+    yield Say("Done.")
+
+
+def text_of(message: Message) -> str:
+    """The text of a message: images have none."""
+    content = message["content"]
+    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)

@@ -1,0 +1,153 @@
+"""recipes/miniwob in a real Chromium: solvers, what is not solved, splits, in-place starts, both ways to observe."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import shutil
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.registry.references import load_object
+from agentrl.store.run_dir import RunDir
+from agentrl.types.errors import InfraError, RecipeError
+from agentrl.types.paths import data_path
+from agentrl.types.task import Task
+from tests.command import agentrl
+
+RECIPE = data_path("recipes", "miniwob")
+tasks = load_object("./task.py:tasks", RECIPE)
+MiniWob = load_object("./task.py:MiniWob", RECIPE)
+FAMILIES = load_object("./families.py:FAMILIES", RECIPE)
+HELD_OUT = load_object("./task.py:HELD_OUT", RECIPE)
+pages = load_object("./pages.py:pages", RECIPE)
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("miniwob") is None or shutil.which("chromium-headless-shell") is None,
+    reason="miniwob==1.1.0 or chromium-headless-shell is not installed: make setup, make test",
+)
+SLICE = [
+    "click-button", "click-checkboxes", "click-color", "click-test-2", "choose-list", "drag-box", "email-inbox-reply",
+    "enter-text", "find-word", "focus-text-2", "form-sequence-2", "login-user", "read-table", "use-spinner",
+]  # fmt: skip
+"""A family or two of each kind; `make test-envs` plays all."""
+
+
+@pytest.mark.parametrize("agent", ["oracle", "empty", "junk"])
+def test_the_oracle_solves_all_and_who_does_nothing_solves_none(tmp_path: Path, agent: str) -> None:
+    chosen = ["--set", f"tasks.args={json.dumps({'families': SLICE, 'seeds': 2})}"]
+    agentrl("rollout", "miniwob", "--n", str(2 * len(SLICE)), "--agent", agent, "--out", "run", *chosen, cwd=tmp_path)
+    with RunDir.read(tmp_path / "run") as run:
+        rewards: dict[str, set[float | None]] = defaultdict(set)
+        for row in run.rows():
+            rewards[row.task_id.split("/")[0]].add(row.reward)
+    assert rewards == {family: {1.0 if agent == "oracle" else -1.0} for family in SLICE}
+    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.skipif("AGENTRL_TEST_ENVS" not in os.environ, reason="ten minutes: make test-envs")
+def test_the_oracle_solves_ten_seeds_of_every_solved_family(tmp_path: Path) -> None:
+    chosen = ["--set", "tasks.args.seeds=10"]
+    agentrl(
+        "rollout", "miniwob", "--n", "950", "--agent", "oracle", "--out", "run", *chosen, cwd=tmp_path, timeout=1800
+    )
+    with RunDir.read(tmp_path / "run") as run:
+        missed = [row.task_id for row in run.rows() if row.reward != 1.0]
+    assert missed == []
+
+
+def test_every_page_of_the_package_is_in_the_table_with_a_solver_or_a_reason() -> None:
+    there = {path.stem for path in load_object("./pages.py:folder", RECIPE)().glob("*.html")}
+    assert set(FAMILIES) == there
+    assert sum(bool(family.solver) for family in FAMILIES.values()) >= 60
+    assert all(bool(family.solver) != bool(family.why) for family in FAMILIES.values())
+    for family in FAMILIES.values():
+        if family.solver:
+            file, function = family.solver.split(".")
+            assert callable(load_object(f"./oracle/{file}.py:{function}", RECIPE))
+
+
+def test_splits_share_no_seed_and_no_family() -> None:
+    train = {task.id for task in tasks("click-test", "train", 512)}
+    held_out = {task.id for task in tasks("click-test", "held-out", 512)}
+    assert len(train) == len(held_out) == 512
+    assert not train & held_out
+    families = {task.data["family"] for task in tasks("held-in", seeds=1)}
+    assert families.isdisjoint(HELD_OUT)
+    assert {task.data["family"] for task in tasks("held-out", seeds=1)} == set(HELD_OUT)
+    with pytest.raises(RecipeError, match="no page"):
+        list(tasks(["click-nothing"]))
+
+
+async def opened(family: str, seed: int, observe: str = "dom") -> Any:
+    env = MiniWob(observe)
+    await env.open(Task.of("t", [], family=family, seed=seed), None)
+    return env
+
+
+def alone(coroutine: Any) -> Any:
+    """Runs it in a loop of its own, and closes the browser of that loop."""
+
+    async def run() -> Any:
+        try:
+            return await coroutine
+        finally:
+            if pages().browser is not None:
+                await pages().browser.close()
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("family", ["click-button", "use-slider"])
+def test_a_page_that_was_used_starts_like_a_fresh_one(family: str) -> None:
+    async def keys() -> list[str]:
+        fresh = await opened(family, 7)
+        found = [fresh.state_key()]
+        await fresh.left_click(20, 60)
+        await fresh.left_click(60, 90)
+        await fresh.close()
+        again = await opened(family, 7)
+        assert again.page is fresh.page
+        found.append(again.state_key())
+        await again.close()
+        other = await opened(family, 8)
+        return [*found, other.state_key()]
+
+    fresh, again, other = alone(keys())
+    assert fresh == again != other
+
+
+def test_pixels_are_clicked_by_coordinates() -> None:
+    async def play() -> Any:
+        env = await opened("click-test-2", 3, "pixels")
+        shown = await env.opening()
+        button = next(line for line in env.state["lines"] if line[5] == "ONE")
+        x, y, width, height = button[6]
+        names = [function.__name__ for function in env.tools()]
+        return shown, names, await env.left_click(x + width // 2, y + height // 2), env.info
+
+    shown, names, result, info = alone(play())
+    assert shown["content"][0] == "Click button ONE."
+    assert shown["content"][1]["image"][:4] == b"\x89PNG"
+    assert "left_click" in names
+    assert "click" not in names
+    assert result.done
+    assert info == {"raw": 1.0, "done": True}
+
+
+def test_a_browser_that_is_killed_is_no_answer_of_the_policy() -> None:
+    async def play() -> Any:
+        env = await opened("click-test-2", 3)
+        await pages().browser.close()
+        with pytest.raises(InfraError):
+            await env.left_click(10, 60)
+        await env.close()
+        again = await opened("click-test-2", 3)  # in a new browser
+        return again.state["utterance"]
+
+    assert alone(play()) == "Click button ONE."
