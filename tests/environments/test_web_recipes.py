@@ -1,0 +1,35 @@
+"""Every task of the recipes in a browser is solved by its oracle: minutes each (`make test-envs`)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from agentrl.store.run_dir import RunDir
+from tests.command import agentrl
+
+pytestmark = pytest.mark.skipif(not os.environ.get("AGENTRL_TEST_ENVS"), reason="takes long: make test-envs")
+
+HELD_OUT = ("--set", "tasks.args.held_out=true")
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("recipe", "n", "more"),
+    [
+        ("webshop", 512, ()),
+        ("webshop", 128, HELD_OUT),
+        ("docs-browse", 512, ()),
+        ("docs-browse", 128, HELD_OUT),
+        ("grounding", 512, ()),
+        ("grounding", 128, HELD_OUT),
+    ],
+)
+def test_the_oracle_solves_every_task(tmp_path: Path, recipe: str, n: int, more: tuple[str, ...]) -> None:
+    agentrl("rollout", recipe, "--n", str(n), "--agent", "oracle", "--out", "run", *more, cwd=tmp_path, timeout=3500)
+    with RunDir.read(tmp_path / "run") as run:
+        rows = run.rows()
+    assert len(rows) == n
+    assert [row.id for row in rows if row.reward != 1.0] == []
