@@ -115,12 +115,12 @@ def named_engine(parts: Parts, agent: str | None, engine: str | None) -> tuple[E
 
 def _tokenizer_of(run: RunDir) -> Tokenizer:
     """The tokenizer of a stored run's prompts."""
-    from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
-    from agentrl.models.load import load_tokenizer
+    from agentrl.chat.tokenizer import ByteTokenizer
+    from agentrl.models.load import chat_tokenizer
 
     if run.info.get("agent") is not None:
         return ByteTokenizer()
     model = recipe_from_run(run.info).required_model
     if run.info["command"] == "train":
         model = model.at(newest_checkpoint(run.path))
-    return HFTokenizer(load_tokenizer(model))
+    return chat_tokenizer(model)

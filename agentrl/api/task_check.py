@@ -8,8 +8,10 @@ from typing import Any
 
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.config.recipe import Recipe
 from agentrl.curriculum.curriculum import Curriculum, load_parts
 from agentrl.curriculum.task_source import TaskSource, load_tasks
+from agentrl.models.load import sees
 from agentrl.rollout.builder import Parts
 from agentrl.sandbox.registry import BACKENDS
 from agentrl.sandbox.task_specs import TaskSpecs
@@ -72,8 +74,12 @@ def _check_images(parts: Parts, source: TaskSource) -> None:
     for task in source.tasks:
         with _named(task):
             shown = any(image_parts(_with_images(parts, task).instruction))
-        if shown and recipe.model is not None and recipe.engine.use in BLIND:
+        if shown and recipe.model is not None and recipe.engine.use in BLIND and not _sees(recipe):
             raise cannot_see(recipe.engine.use, f"engine.use (task {task.id!r})")
+
+
+def _sees(recipe: Recipe) -> bool:
+    return recipe.engine.use == "torch" and sees(recipe.required_model)
 
 
 def _with_images(parts: Parts, task: Task) -> Task:

@@ -22,9 +22,14 @@ class Processor(Protocol):
         settings: all that decides how many tokens an image is, as JSON; a run continues with the same only.
     """
 
-    name: str
-    placeholder: str
-    settings: Mapping[str, Any]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def placeholder(self) -> str: ...
+
+    @property
+    def settings(self) -> Mapping[str, Any]: ...
 
     def layout(self, width: int, height: int) -> Sequence[int | None]:
         """The tokens that stand where the template has one placeholder: ids of the vocabulary (borders, rows), and None

@@ -142,12 +142,13 @@ class HFTokenizer:
 
     Args:
         tokenizer: a `PreTrainedTokenizer` (fast ones are encoded with directly, four times quicker).
+        processor: of a model that sees.
 
     Raises:
         RenderError: it has no chat template.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, processor: Processor | None = None) -> None:
         self.name = str(getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__)
         if not tokenizer.chat_template:
             raise RenderError(
@@ -155,7 +156,7 @@ class HFTokenizer:
                 place=self.name,
                 remedy="use an instruct model, or save a template as chat_template.jinja in the model's folder",
             )
-        self.hf = tokenizer
+        self.hf, self.processor = tokenizer, processor
         self.vocab_size = len(tokenizer)
         added = tokenizer.added_tokens_decoder
         self.controls = {str(token): int(index) for index, token in added.items()}
@@ -166,6 +167,7 @@ class HFTokenizer:
         eos = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
         self.stop_ids = tuple(dict.fromkeys([*eos, *ends, *_generation_ends(self.name, self.vocab_size)]))
         self._backend = getattr(tokenizer, "backend_tokenizer", None)
+        self._in_parts = processor is not None and self._drops_strings()
 
     @classmethod
     def load(cls, folder: str) -> HFTokenizer:
@@ -191,13 +193,18 @@ class HFTokenizer:
         return list(self._backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text, control tokens included, spaces as they are."""
+        """The text, control tokens included, spaces as they are; placeholders of images as the control token."""
+        if self.processor is not None and min(ids, default=0) < 0:
+            placeholder = self.controls[self.processor.placeholder]
+            ids = [token if token >= 0 else placeholder for token in ids]
         if self._backend is None:
             return str(self.hf.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
         return str(self._backend.decode(list(ids), skip_special_tokens=False))
 
     def render(self, messages: list[Message], tools: list[dict[str, Any]] | None, add_generation_prompt: bool) -> str:
         """The model's own template."""
+        if self._in_parts:
+            messages = [message | {"content": _in_parts(message["content"])} for message in messages]
         try:
             return str(
                 self.hf.apply_chat_template(
@@ -210,3 +217,17 @@ class HFTokenizer:
                 place=self.name,
                 remedy=f"roles in the conversation: {', '.join(str(m.get('role')) for m in messages)}",
             ) from error
+
+    def _drops_strings(self) -> bool:
+        """Whether the template writes contents that are lists of parts, and drops strings (Idefics3's)."""
+        probe = "stand-in"
+        try:
+            shown = self.hf.apply_chat_template([{"role": "user", "content": probe}], tokenize=False)
+            in_parts = self.hf.apply_chat_template([{"role": "user", "content": _in_parts(probe)}], tokenize=False)
+        except Exception:  # a template is a program; the proof of rendering says what is wrong with it
+            return False
+        return probe not in shown and probe in in_parts
+
+
+def _in_parts(content: Any) -> Any:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content

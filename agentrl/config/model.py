@@ -10,8 +10,25 @@ from pydantic import Field, model_validator
 from agentrl.config.sections import MAY_CHANGE, Section
 
 
+class ScratchVision(Section):
+    """The vision tower of a scratch model (Qwen2-VL's). A token is `patch * merge` pixels each way."""
+
+    patch: int = Field(14, ge=2, description="Pixels of a patch, each way.")
+    merge: int = Field(1, ge=1, description="Patches of a token, each way.")
+    hidden: int = Field(64, ge=8, description="Width of the tower.")
+    layers: int = Field(1, ge=1)
+    heads: int = Field(2, ge=1)
+    max_tokens: int = Field(64, ge=1, description="Tokens of an image, at most: larger images are made smaller.")
+
+    @model_validator(mode="after")
+    def _divides(self) -> ScratchVision:
+        if self.hidden % (4 * self.heads):
+            raise ValueError(f"hidden ({self.hidden}) must be a multiple of 4 * heads ({4 * self.heads})")
+        return self
+
+
 class ScratchModel(Section):
-    """A small Llama with random weights, and a tokenizer trained on the demonstrations."""
+    """A small Llama (Qwen2-VL, if it sees) with random weights, and a tokenizer trained on the demonstrations."""
 
     hidden: int = Field(64, ge=8, description="Width of the residual stream.")
     layers: int = Field(2, ge=1)
@@ -24,6 +41,8 @@ class ScratchModel(Section):
     init_range: float = Field(
         0.06, gt=0, description="Standard deviation of the initial weights. With 0.02 copying is learned far slower."
     )
+
+    vision: ScratchVision | None = Field(None, description="A vision tower: the model sees. null: it takes text only.")
 
     @model_validator(mode="after")
     def _divides(self) -> ScratchModel:

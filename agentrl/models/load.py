@@ -20,19 +20,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentrl.chat.template import template_text, with_arguments
-from agentrl.config.model import ModelSettings, ScratchModel
+from agentrl.chat.tokenizer import HFTokenizer
+from agentrl.config.model import ModelSettings
+from agentrl.models.scratch import build
+from agentrl.models.vision.families import FAMILIES, family_of
+from agentrl.models.vision.processor import ImageProcessor, load_processor
 from agentrl.types.errors import MissingExtra, RecipeError
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-SPECIAL_TOKENS = ("<|pad|>", "<|im_start|>", "<|im_end|>")
-ROLES = ("system", "user", "assistant", "tool")
-CHATML = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
@@ -49,11 +47,23 @@ class LoadedModel:
             model's own does.
         tokenizer: has a chat template.
         max_context: tokens that the model's positions allow.
+        processor: of a model that sees.
     """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
     max_context: int
+    processor: ImageProcessor | None = None
+
+    def chat(self) -> HFTokenizer:
+        """The tokenizer as the renderer takes it."""
+        return HFTokenizer(self.tokenizer, self.processor)
+
+    def save_described(self, folder: str) -> None:
+        """Writes all of the model but its weights: tokenizer and processor."""
+        self.tokenizer.save_pretrained(folder)
+        if self.processor is not None:
+            self.processor.save_pretrained(folder)
 
 
 def load_model(settings: ModelSettings, *, texts: Iterable[str] | None = None, seed: int) -> LoadedModel:
@@ -70,19 +80,23 @@ def load_model(settings: ModelSettings, *, texts: Iterable[str] | None = None, s
     _need("torch", "train")
     _need("transformers", "train")
     if settings.scratch is not None:
-        loaded = _build(settings.scratch, texts, seed)
+        loaded = LoadedModel(*build(settings.scratch, texts, seed))
         model = cast_weights(loaded.model, _dtype(settings)).to(_device(settings))
-        return LoadedModel(model, loaded.tokenizer, loaded.max_context)
+        return LoadedModel(model, loaded.tokenizer, loaded.max_context, loaded.processor)
     folder = model_folder(settings)
     if not any(True for pattern in WEIGHTS for _ in folder.glob(pattern)):
         raise _error(f"{folder} has no weights", f"it needs one of {', '.join(WEIGHTS)}")
     tokenizer = load_tokenizer(settings)
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
+    with _explained(folder):
+        config = AutoConfig.from_pretrained(folder)
+    processor = load_processor(folder, config, tokenizer)
+    kind = AutoModelForCausalLM if processor is None else AutoModelForImageTextToText
     with no_progress_bars(), _explained(folder):
-        attention = attention_for(AutoConfig.from_pretrained(folder))
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=_dtype(settings), attn_implementation=attention)
-    return LoadedModel(model.eval().to(_device(settings)), tokenizer, int(model.config.max_position_embeddings))
+        model = kind.from_pretrained(folder, dtype=_dtype(settings), attn_implementation=attention_for(config))
+    longest = int(model.config.get_text_config().max_position_embeddings)
+    return LoadedModel(model.eval().to(_device(settings)), tokenizer, longest, processor)
 
 
 def cast_weights(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
@@ -97,9 +111,10 @@ def cast_weights(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
 def attention_for(config: Any) -> Literal["sdpa", "eager"]:
     """transformers' attention for a model: SDPA, unless the model has none, or SDPA would drop its score caps (Gemma-2)
     without a word."""
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
-    kind = AutoModelForCausalLM._model_mapping.get(type(config), None)
+    sees = AutoModelForImageTextToText if family_of(config) else AutoModelForCausalLM
+    kind = sees._model_mapping.get(type(config), None)
     capped = getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
     return "sdpa" if getattr(kind, "_supports_sdpa", False) and not capped else "eager"
 
@@ -131,6 +146,36 @@ def load_tokenizer(settings: ModelSettings) -> PreTrainedTokenizerFast:
         settled = {name: with_arguments(text, settings.template_args) for name, text in several.items()}
         tokenizer.chat_template = settled if isinstance(own, dict) else settled[""]
     return tokenizer
+
+
+def chat_tokenizer(settings: ModelSettings) -> HFTokenizer:
+    """The tokenizer of a model that lies in a folder as the renderer takes it, with its processor if it sees.
+
+    Raises:
+        RecipeError: as `load_tokenizer`, or the folder lacks the processor.
+    """
+    tokenizer, folder = load_tokenizer(settings), model_folder(settings)
+    if not sees(settings):
+        return HFTokenizer(tokenizer)
+    from transformers import AutoConfig
+
+    with _explained(folder):
+        config = AutoConfig.from_pretrained(folder)
+    return HFTokenizer(tokenizer, load_processor(folder, config, tokenizer))
+
+
+def sees(settings: ModelSettings) -> bool:
+    """Whether a model takes images, without loading it.
+
+    Raises:
+        RecipeError: there is no such model.
+    """
+    if settings.path is None:
+        return settings.scratch is not None and settings.scratch.vision is not None
+    place = find_model(settings.path)
+    if place.suffix == ".gguf":
+        return False
+    return json.loads((place / "config.json").read_bytes()).get("model_type") in FAMILIES
 
 
 def find_model(name: str) -> Path:
@@ -204,66 +249,6 @@ def model_folder(settings: ModelSettings) -> Path:
         raise _error("a scratch model lies in no folder until it was trained", "point model.path at a checkpoint")
     place = find_model(settings.path)
     return _converted(place) if place.suffix == ".gguf" else place
-
-
-def _build(scratch: ScratchModel, texts: Iterable[str] | None, seed: int) -> LoadedModel:
-    if texts is None:
-        raise _error(
-            "a scratch model needs texts to train its tokenizer on", "add a warm_start to the recipe, or use model.path"
-        )
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    tokenizer = _train_tokenizer(texts, scratch.vocab_size)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=scratch.hidden,
-        intermediate_size=4 * scratch.hidden,
-        num_hidden_layers=scratch.layers,
-        num_attention_heads=scratch.heads,
-        num_key_value_heads=scratch.kv_heads or scratch.heads,
-        max_position_embeddings=scratch.max_context,
-        initializer_range=scratch.init_range,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        attn_implementation="sdpa",
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = LlamaForCausalLM(config)
-    return LoadedModel(model.eval(), tokenizer, scratch.max_context)
-
-
-def _train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Byte-level BPE whose merges may cross spaces, so that a frequent phrase becomes one token."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
-    special = re.compile("|".join(map(re.escape, SPECIAL_TOKENS)))
-    pieces: list[str] = []
-    for text in texts:
-        # Every message comes with a header of the template, which is to cost few tokens too.
-        pieces += [piece for piece in special.split(text) if piece] + [f"{role}\n" for role in ROLES]
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    bpe.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        min_frequency=2,
-        special_tokens=list(SPECIAL_TOKENS),
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    bpe.train_from_iterator(pieces, trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
-        pad_token=SPECIAL_TOKENS[0],
-        eos_token=SPECIAL_TOKENS[2],
-        chat_template=CHATML,
-        clean_up_tokenization_spaces=False,
-    )
 
 
 def _converted(gguf: Path) -> Path:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from agentrl.chat.renderer import Renderer
-from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
+from agentrl.chat.tokenizer import ByteTokenizer, Tokenizer
 from agentrl.config.engine import EngineSettings
 from agentrl.config.model import ModelSettings
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.engines.registry import ENGINES
-from agentrl.models.load import LoadedModel, load_model, load_tokenizer, model_folder, on_cuda
+from agentrl.models.load import LoadedModel, chat_tokenizer, load_model, model_folder, on_cuda
 from agentrl.registry.references import is_reference
 from agentrl.rollout.builder import Parts, build
 from agentrl.types.engine import Engine
@@ -50,7 +50,7 @@ def engine_of(recipe: Recipe, loaded: LoadedModel, launch_servers: LaunchServers
     Args:
         launch_servers: see `open_engine`.
     """
-    tokenizer = HFTokenizer(loaded.tokenizer)
+    tokenizer = loaded.chat()
     if is_reference(recipe.engine.use):
         parts = build(recipe)
         return _own(recipe, parts.renderer(tokenizer), parts.definitions, loaded)
@@ -63,7 +63,7 @@ def engine_of(recipe: Recipe, loaded: LoadedModel, launch_servers: LaunchServers
     from agentrl.models.load import cast_weights
 
     model = cast_weights(copy.deepcopy(loaded.model), getattr(torch, recipe.required_model.dtype))
-    return _torch(recipe, model, loaded.max_context, tokenizer)
+    return _torch(recipe, model, loaded, tokenizer)
 
 
 async def start_to_sample(engine: Engine, note: Callable[[str], None] = lambda line: None) -> None:
@@ -186,12 +186,12 @@ def named_model(recipe: Recipe) -> ModelSettings:
 def _open_torch(parts: Parts, _: LaunchServers | None) -> tuple[Engine, Renderer]:
     with needs("train"):
         loaded = load_model(named_model(parts.recipe), seed=parts.recipe.seed)
-    renderer = parts.renderer(HFTokenizer(loaded.tokenizer))
-    return _torch(parts.recipe, loaded.model, loaded.max_context, renderer.tokenizer), renderer
+    renderer = parts.renderer(loaded.chat())
+    return _torch(parts.recipe, loaded.model, loaded, renderer.tokenizer), renderer
 
 
 def _open_vllm(parts: Parts, launch_servers: LaunchServers | None) -> tuple[Engine, Renderer]:
-    renderer = parts.renderer(HFTokenizer(load_tokenizer(named_model(parts.recipe))))
+    renderer = parts.renderer(chat_tokenizer(named_model(parts.recipe)))
     return _vllm(parts.recipe, None, renderer.tokenizer, launch_servers), renderer
 
 
@@ -205,7 +205,7 @@ def _open_openai(parts: Parts, _: LaunchServers | None) -> tuple[Engine, Rendere
 def _open_own(parts: Parts, _: LaunchServers | None) -> tuple[Engine, Renderer]:
     recipe = parts.recipe
     known = recipe.model is not None
-    tokenizer = HFTokenizer(load_tokenizer(named_model(recipe))) if known else ByteTokenizer()
+    tokenizer = chat_tokenizer(named_model(recipe)) if known else ByteTokenizer()
     renderer = parts.renderer(tokenizer)
     return _own(recipe, renderer, parts.definitions, None), renderer
 
@@ -249,18 +249,19 @@ def not_trainable(settings: EngineSettings) -> RecipeError:
     )
 
 
-def _torch(recipe: Recipe, model: object, max_context: int, tokenizer: Tokenizer) -> Engine:
+def _torch(recipe: Recipe, model: object, loaded: LoadedModel, tokenizer: Tokenizer) -> Engine:
     from agentrl.engines.embedded.engine import TorchEngine
 
     settings = recipe.engine
     return TorchEngine(
         model,
-        max_context=max_context,
+        max_context=loaded.max_context,
         decode=tokenizer.decode,
         max_batch=settings.max_batch,
         parked_mb=settings.parked_mb,
         threads=settings.threads,
         batch_invariant=settings.batch_invariant,
+        processor=loaded.processor,
     )
 
 

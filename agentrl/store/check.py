@@ -15,7 +15,7 @@ import msgspec
 
 from agentrl.store.codec import decode_credit, decode_episode
 from agentrl.store.group_scores import decode_group_scores
-from agentrl.store.index import blobs_of, images_of, row_of
+from agentrl.store.index import blobs_of, row_of
 from agentrl.store.lock import is_held
 from agentrl.store.run_dir import RunDir
 from agentrl.store.shards import Shards
@@ -166,7 +166,7 @@ def _check_episodes(
         invariants["exactly_once"].passed()
         turns[episode.id] = len(episode.turns)
         blobs.update(dict.fromkeys(blobs_of(episode), episode.id))
-        images.update({_said_of(part): episode.id for part in images_of(episode)})
+        images.update({_said_of(part): episode.id for part in episode.shown_images()})
         scores = run.group_scores(episode.id)
         if scores is not None:
             with suppress(ValueError):  # of another number of turns: `_check_scores` tells of that
@@ -425,7 +425,7 @@ def _rewards(episode: Episode) -> str | None:
 
 
 def _placeholders(episode: Episode) -> str | None:
-    blobs, counts = {part["blob"] for part in images_of(episode)}, dict[str, int]()
+    blobs, counts = {part["blob"] for part in episode.shown_images()}, dict[str, int]()
     for index, node in enumerate(episode.nodes):
         if node.kind in ("sampled", "spoken") and min(node.token_ids, default=0) < 0:
             return f"node {index} is sampled, and holds placeholders of an image"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -18,7 +18,6 @@ from agentrl.store.codec import StoredCredit
 from agentrl.store.group_scores import GroupScores
 from agentrl.store.shards import Location
 from agentrl.types.episode import Episode
-from agentrl.types.parts.content import image_parts
 
 FORMAT = 5
 """Increased when a column changes; an index of another format is rebuilt."""
@@ -195,29 +194,15 @@ def _score_rows(scores: GroupScores, location: Location) -> list[ScoreRow]:
 def blobs_of(episode: Episode) -> set[str]:
     """Hashes of the blobs that an episode refers to: outputs of calls, and images."""
     named = {call.blob for turn in episode.turns for call in turn.calls if call.blob}
-    return named | {part["blob"] for part in images_of(episode)}
+    return named | {part["blob"] for part in episode.shown_images()}
 
 
 def with_images(episode: Episode, taken: Mapping[str, dict[str, Any]]) -> Episode:
     """The episode with those images, by hash, that none of its messages holds."""
     if not taken:
         return episode
-    named = {part["blob"] for part in images_of(episode)}
+    named = {part["blob"] for part in episode.shown_images()}
     return msgspec.structs.replace(episode, images=[part for blob, part in taken.items() if blob not in named])
-
-
-def images_of(episode: Episode) -> Iterator[dict[str, Any]]:
-    """The images of an episode, as parts of its messages and calls."""
-    yield from episode.images
-    yield from image_parts([*episode.task.instruction, *episode.prompt])
-    for context in episode.contexts.values():
-        yield from image_parts(context.prompt)
-    for branch in episode.branches:
-        yield from image_parts(branch.messages or [])
-    for turn in episode.turns:
-        yield from image_parts(turn.observations)
-        for call in turn.calls:
-            yield from call.images
 
 
 class Index:

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TypeVar
 
 from agentrl.chat.renderer import Renderer
-from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.config.agent import PolicySettings
 from agentrl.config.recipe import TrainingRecipe, TrainSection
 from agentrl.credit.registry import load_credit
@@ -39,6 +38,7 @@ from agentrl.train.compute_thread import compute_of
 from agentrl.train.evaluator import BackgroundEvaluator, BlockingEvaluator, Evaluations, Evaluator
 from agentrl.train.imitation import Imitation
 from agentrl.train.loop import TrainingLoop
+from agentrl.train.model.sight import eyes_of
 from agentrl.train.parallel.ranks import Ranks
 from agentrl.train.preflight.checks import check_training
 from agentrl.train.publisher import Follower, WeightPublisher
@@ -131,7 +131,7 @@ class _Assembly:
         refers = self.recipe.train.kl is not None or "ref_logprob" in self.credit.needs
         beside = {name: each for name, each in self.recipe.policies.items() if each.train}
         state = RunState(self.stage, self.recipe, self.run, refers=refers or bool(beside))
-        renderer = self.parts.renderer(HFTokenizer(state.loaded.tokenizer))
+        renderer = self.parts.renderer(state.loaded.chat())
         self.parts.check_prompts(renderer, self.tasks.tasks, state.loaded.max_context)
         reference = state.reference() if refers else None
         starts = {name: state.reference() for name in beside}  # before adapters are added to the loaded model
@@ -225,6 +225,7 @@ class _Assembly:
             base=self.recipe.base,
             ranks=self.ranks,
             auxiliary=required_models(settings, self.credit.needs),
+            eyes=eyes_of(loaded, self.run.get_blob),
         )
         trainer = await self.compute.call(make)
         if trainer.unpacked is not None:
@@ -235,7 +236,8 @@ class _Assembly:
         """The canary; None if it is turned off, and for a replay, which takes no weights."""
         if not self.recipe.train.canary or isinstance(engine, ReplayEngine):
             return None
-        prompts = [renderer.start(self.parts.opening(task)) for task in self.tasks.tasks[:ROWS]]
+        whole = [renderer.start(self.parts.opening(task)) for task in self.tasks.tasks[:ROWS]]
+        prompts = [[token for token in prompt if token >= 0] for prompt in whole]  # without images
         return canary_of(self.recipe, prompts, loaded.max_context)
 
     async def _buffer(self, engine: Engine, renderer: Renderer, state: RunState) -> GroupBuffer:

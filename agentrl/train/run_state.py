@@ -113,7 +113,7 @@ class RunState:
         checkpoint.save(
             folder,
             self.loaded.model,
-            self.loaded.tokenizer.save_pretrained,
+            self.loaded.save_described,
             {
                 **trainer.state_dict(),
                 "critics": columns.state_dict(),

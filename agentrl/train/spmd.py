@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from agentrl.config.train import TrainSettings
 from agentrl.train.auxiliary.models import AuxiliarySettings
+from agentrl.train.model.sight import Eyes
 from agentrl.train.parallel.ranks import Ranks, named_failures
 from agentrl.train.trainer import Trainer
 from agentrl.types.errors import RankFailed, TrainError
@@ -27,19 +28,26 @@ def driver_trainer(
     base: Path,
     ranks: Ranks,
     auxiliary: Mapping[str, AuxiliarySettings] | None = None,
+    eyes: Eyes | None = None,
 ) -> Trainer:
     """Makes the trainer of rank 0, and makes the other ranks create theirs.
 
     Raises:
-        TrainError: as `Trainer`.
+        TrainError: as `Trainer`; or the model sees, and there are several ranks.
         RankFailed: this rank is out of memory, or another rank is gone.
     """
+    if eyes is not None and ranks.size > 1:
+        raise TrainError(
+            "a model that sees is trained by one rank only",
+            place="scale.trainer_ranks",
+            remedy="scale.trainer_ranks: 1, and no torchrun",
+        )
     with named_failures(STARTING):
         if ranks.size > 1:
             ranks.broadcast(("new", "", (settings, reference is not None, base, auxiliary), {}))
             for each in filter(None, (model, reference)):
                 _share(each, ranks)
-        return Trainer(model, settings, reference=reference, base=base, ranks=ranks, auxiliary=auxiliary)
+        return Trainer(model, settings, reference=reference, base=base, ranks=ranks, auxiliary=auxiliary, eyes=eyes)
 
 
 def worker_loop(ranks: Ranks) -> None:

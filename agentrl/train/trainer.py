@@ -27,6 +27,7 @@ from agentrl.train.model.packing import Floats, Pack
 from agentrl.train.model.policy import Policy, choose_layout, train_top_layers
 from agentrl.train.model.routers import router_coefficient
 from agentrl.train.model.scores import Entropy
+from agentrl.train.model.sight import Eyes
 from agentrl.train.parallel.ranks import Ranks, collective
 from agentrl.train.parallel.shards import (
     full_optimizer_state_dict,
@@ -56,6 +57,7 @@ class Trainer:
         base: folder that references to user code in the settings are relative to.
         ranks: the processes that train together; each has its shards of the weights and its packs (FSDP2).
         auxiliary: the auxiliary models, as `required_models` returns them; they start as copies of the model.
+        eyes: for a model that sees, and samples with images.
 
     Attributes:
         unpacked: the reason why `packing: auto` trains one row per branch; None if it packs prefix trees.
@@ -73,7 +75,9 @@ class Trainer:
         base: Path = Path(),
         ranks: Ranks | None = None,
         auxiliary: Mapping[str, AuxiliarySettings] | None = None,
+        eyes: Eyes | None = None,
     ) -> None:
+        self._eyes = eyes
         self.settings, self.base, self.ranks, self.role = settings, base, ranks or Ranks(), "trainer"
         self.objective = Objective.of(settings, base)
         if settings.kl is not None and reference is None:
@@ -123,12 +127,12 @@ class Trainer:
         policy = self.reference if reference else self.policy
         if policy is None:
             raise TrainError("there is no reference policy", place="train", remedy="Trainer(..., reference=model)")
-        return self._measure(samples, lambda packed: policy(packed)[0])
+        return self._measure(samples, policy, lambda packed: policy(packed)[0])
 
     @collective
     def entropies(self, samples: Sequence[TrainingSample]) -> list[Floats]:
         """Entropy (nats) of the policy at the samples' trained tokens; 0 at other tokens."""
-        return self._measure(samples, lambda packed: self.policy(packed, "value")[1])
+        return self._measure(samples, self.policy, lambda packed: self.policy(packed, "value")[1])
 
     @collective
     def weights(
@@ -299,13 +303,15 @@ class Trainer:
             exact_head=own.head_precision == "float32",
             logits_mb=own.logits_mb,
             checkpointing=checkpointing,
+            eyes=self._eyes,
         )
 
-    def _measure(self, samples: Sequence[TrainingSample], of: Callable[[Pack], Tensor]) -> list[Floats]:
+    def _measure(self, samples: Sequence[TrainingSample], policy: Policy, of: Callable[[Pack], Tensor]) -> list[Floats]:
         """One number per trained token, in arrays as long as the samples; without gradient."""
         out = [np.zeros(len(sample.token_ids), np.float32) for sample in samples]
         with torch.no_grad():
-            for packed, own in self.ranks.packs(samples, self.settings.token_budget, self.policy.layout):
+            packs = self.ranks.packs(samples, self.settings.token_budget, self.policy.layout)
+            for packed, own in policy.seeing(samples, packs):
                 found = of(packed)
                 if own:
                     packed.scatter(found.cpu().numpy(), out)
@@ -350,7 +356,7 @@ class Trainer:
         entropy: Entropy = "none" if entropy_bonus is None else "gradient" if entropy_bonus else "value"
         sizes = {"tokens": float(sum(len(packed.token_ids) for packed, own in packs if own))}
         self.policy.balances, tokens = self._router_weight > 0, self.ranks.all_reduce_by_name(sizes)["tokens"]
-        for packed, own in packs:
+        for packed, own in self.policy.seeing(samples, packs):
             logprob, entropies = self.policy(packed, entropy)
             if not own:
                 (logprob.sum() * 0.0).backward()

@@ -6,11 +6,12 @@ Frozen when it leaves the runner. Credit and scores of groups are kept apart (`s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from agentrl.types.parts.content import image_parts
 from agentrl.types.task import Message, Task
 
 Status = Literal["done", "truncated", "infra_error", "user_error"]
@@ -329,6 +330,19 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """The name of the policy that spoke in a turn."""
         context = self.contexts.get(turn.context)
         return POLICY if context is None else context.policy
+
+    def shown_images(self) -> Iterator[dict[str, Any]]:
+        """Its images, as parts of messages and calls; one may come several times."""
+        yield from self.images
+        yield from image_parts([*self.task.instruction, *self.prompt])
+        for context in self.contexts.values():
+            yield from image_parts(context.prompt)
+        for branch in self.branches:
+            yield from image_parts(branch.messages or [])
+        for turn in self.turns:
+            yield from image_parts(turn.observations)
+            for call in turn.calls:
+                yield from call.images
 
     @property
     def own_turns(self) -> list[Turn]:

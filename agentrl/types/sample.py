@@ -27,6 +27,7 @@ class TrainingSample:
         turn_spans: (turn index, start, end) of every trained turn.
         reward: of the whole episode; for losses that read outcomes.
         temperature: the sampling temperature; the trainer's log-probabilities are taken under the same.
+        images: hashes of the images that its tokens may name (`types/parts/placeholders.py`).
     """
 
     token_ids: NDArray[np.int64]
@@ -40,6 +41,7 @@ class TrainingSample:
     turn_spans: list[tuple[int, int, int]] = field(default_factory=list)
     versions: list[VersionSpan] = field(default_factory=list)
     reward: float = 0.0
+    images: tuple[str, ...] = ()
 
 
 def mask_turns(sample: TrainingSample, turns: Collection[int]) -> TrainingSample:
@@ -106,6 +108,7 @@ def untrained_samples(episode: Episode) -> list[TrainingSample]:
         group_id=episode.group_id,
         temperature=episode.temperature,
         reward=episode.reward or 0.0,
+        images=tuple(sorted({part["blob"] for part in episode.shown_images()})),
     )
     return samples_of(episode.nodes, turns, plain)
 

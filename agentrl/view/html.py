@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from agentrl.store import rescored
-from agentrl.store.index import EpisodeRow, images_of
+from agentrl.store.index import EpisodeRow
 from agentrl.store.rescored import Rescore
 from agentrl.store.run_dir import RunDir
 from agentrl.types.episode import Episode
@@ -115,8 +115,8 @@ class Images:
 def _record(run: RunDir, episode: Episode, rescores: dict[str, dict[str, Rescore]], images: Images) -> dict[str, Any]:
     """An episode as the page takes it: as stored, log-probabilities rounded, its credit beside it."""
     record: dict[str, Any] = msgspec.to_builtins(episode)
-    own = {part["blob"]: None for part in images_of(episode)}
-    for part in images_of(episode):
+    own = {part["blob"]: None for part in episode.shown_images()}
+    for part in episode.shown_images():
         images.add(part)
     for node in record.setdefault("nodes", []):  # an episode that failed before its first token has none
         for found in placed(node["token_ids"], own):  # a browser's numbers are too short for them

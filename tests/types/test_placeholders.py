@@ -270,5 +270,5 @@ async def test_engines_and_models_that_take_text_only_refuse_them_by_name(tmp_pa
         await engine.generate(red, Sampling(), "s")
     await engine.close()
     (packed,) = pack(training_samples(episode("a", RED), [1.0]), 10_000)
-    with pytest.raises(TrainError, match="a sample holds an image, and models are trained on text only"):
+    with pytest.raises(TrainError, match="a sample holds an image, and LlamaForCausalLM takes text only"):
         hidden_states(llama(), packed)

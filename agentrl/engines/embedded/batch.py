@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -24,8 +24,14 @@ from agentrl.engines.embedded.native import cached_model
 from agentrl.engines.embedded.request import Request
 from agentrl.engines.embedded.tiles import TiledModel
 from agentrl.engines.embedded.weights import Weights
+from agentrl.models.vision.album import Album
+from agentrl.models.vision.processor import ImageProcessor
+from agentrl.models.vision.sight import KeptSight
 from agentrl.types.engine import Sampling
-from agentrl.types.errors import DeadPolicy
+from agentrl.types.errors import DeadPolicy, EngineError
+
+KEPT_FEATURES = 256 << 20
+"""Bytes of features of images that are kept between passes."""
 
 WORTH_SHARING = 16
 """Minimum number of saved tokens for which a request waits for, or searches, a prefix in another session."""
@@ -39,6 +45,7 @@ class Batch:
 
     Args:
         invariant: compute in tiles (`agentrl.engines.embedded.tiles`).
+        processor: of a model that sees.
 
     Attributes:
         forwarded_tokens: tokens forwarded so far, without padding.
@@ -53,15 +60,25 @@ class Batch:
         max_batch: int,
         parked_bytes: int,
         invariant: bool = False,
+        processor: ImageProcessor | None = None,
     ) -> None:
         self.model, self.max_batch = model, max_batch
         unpack(model)  # an engine before this one may have packed it
         self._cached: RowModel
         self.one_by_one: str | None = None
+        self.sight = None if processor is None else KeptSight(model, Album(processor), KEPT_FEATURES)
+        self._shown: dict[str, set[int]] = {}  # numbers of images by session
+        self._over: set[str] = set()  # sessions that have ended
+        if invariant and processor is not None:
+            raise EngineError(
+                "images are not computed batch-invariantly",
+                place="engine.batch_invariant",
+                remedy="set it to false: sampled tokens do not depend on the batch, log-probabilities by about 1e-6",
+            )
         if invariant:
             self._cached = TiledModel(model)
         else:
-            self._cached, self.one_by_one = cached_model(model)
+            self._cached, self.one_by_one = cached_model(model, self.sight)
         self._weights = Weights(model, self._cached.products)
         self._weights.pack(self._cached.prove)
         self.device = self._cached.device
@@ -86,6 +103,7 @@ class Batch:
     def step(self) -> None:
         """Admits waiting requests, then samples one token for every running request. A prefill may also sample one."""
         self._drop_cancelled()
+        self._forget_ended()
         self._admit()
         self._leave()
         if self.running:
@@ -108,6 +126,30 @@ class Batch:
         for request in (*self.running, *self.waiting):
             if request.session == session:
                 request.keep = False
+        if session in self._shown:
+            self._over.add(session)
+
+    def show(self, session: str, images: Mapping[str, Callable[[str], bytes]]) -> None:
+        """Makes images known, until the session ends.
+
+        Args:
+            images: what reads each, by its hash.
+        """
+        if self.sight is not None:
+            self._over.discard(session)
+            shown = self._shown.setdefault(session, set())
+            shown.update(self.sight.album.add(blob, read) for blob, read in images.items())
+
+    def _forget_ended(self) -> None:
+        """Forgets the images of sessions that have ended and have no request left."""
+        if not self._over or self.sight is None:
+            return
+        busy = {request.session for request in (*self.running, *self.waiting)}
+        for session in self._over - busy:
+            gone = self._shown.pop(session, set())
+            for number in gone - set().union(*self._shown.values()):
+                self.sight.album.remove(number)
+        self._over &= busy
 
     def update(self, weights: Mapping[str, Tensor], version: int, *, whole: bool = True) -> None:
         """Copies new weights into the model. Running requests continue under them; their caches are recomputed.
@@ -119,6 +161,8 @@ class Batch:
             EngineError: names or shapes do not match; the old weights are kept.
         """
         self._weights.take(weights, whole=whole)
+        if self.sight is not None:
+            self.sight.forget()
         self.version = version
         self.arena.clear()
         self.parked.clear()

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -17,6 +18,8 @@ from agentrl.engines.embedded.forward.plain_pass import PlainPass
 from agentrl.engines.embedded.forward.prefill import FORWARD_TOKENS, Fill, Side, passes, sides
 from agentrl.engines.embedded.forward.product import Product
 from agentrl.engines.embedded.kv_cache import Arena, KVArena
+from agentrl.models.vision.album import Places
+from agentrl.models.vision.sight import KeptSight, sample_image
 from agentrl.types.errors import EngineError
 
 Predict = Callable[[Sequence[Fill]], Tensor]
@@ -133,6 +136,7 @@ class CachedModel:
 
     Args:
         own: use transformers' forward pass for every family.
+        sight: of a model that sees.
 
     Attributes:
         tile: maximum number of rows of a decode step; None: no maximum.
@@ -140,11 +144,12 @@ class CachedModel:
 
     tile: int | None = None
 
-    def __init__(self, model: PreTrainedModel, *, own: bool = False) -> None:
-        self.model = model
+    def __init__(self, model: PreTrainedModel, *, own: bool = False, sight: KeptSight | None = None) -> None:
+        self.model, self.sight = model, sight
+        self._in_grid = sight is not None and sight.in_grid
         parameter = next(model.parameters())
         self.device, self.dtype = parameter.device, parameter.dtype
-        self.arena = KVArena(model)
+        self.arena = KVArena(model, positions=self._in_grid)
         self._plain = None if own else PlainPass.of(model)
         self._groups = self._attend()
         config: Any = model.config.get_text_config()
@@ -193,7 +198,35 @@ class CachedModel:
         slots, real, length = self._laid_out(side)
         self.arena.aim(side[0].row, slots, length, real)
         positions = slots.clamp(max=length - 1)
-        self.forward(torch.tensor(ids, device=self.device), positions, causal(slots, length), keep=slots.new_empty(0))
+        tokens, mask = torch.tensor(ids, device=self.device), causal(slots, length)
+        if self.sight is None:
+            self.forward(tokens, positions, mask, keep=slots.new_empty(0))
+        else:
+            rotary, places = self._seen(self.sight, side)
+            self.forward(tokens, positions, mask, keep=slots.new_empty(0), rotary=rotary, places=places)
+
+    def _seen(self, sight: KeptSight, side: Side) -> tuple[Tensor | None, Places]:
+        """Looks at the images of padded rows. Returns the tokens' positions [3, rows, new], if they follow the rows and
+        columns of images, and the placeholders among the padded tokens."""
+        width = len(side[-1].token_ids)
+        padded = np.zeros((len(side), width), np.int64)
+        for row, piece in enumerate(side):
+            padded[row, : len(piece.token_ids)] = piece.token_ids
+        places = sight.places(padded.reshape(-1))
+        sight.look(places.number.tolist())
+        if not self._in_grid:
+            return None, places
+        rotary = np.zeros((3, *padded.shape), np.int64)
+        for row, piece in enumerate(side):
+            count = len(piece.token_ids)
+            own = sight.places(padded[row, :count])
+            # A piece that begins in the middle of an image goes on from where the image began.
+            inside = int(own.place[0]) if len(own.at) and own.at[0] == 0 else 0
+            before = piece.start - inside
+            base = int(self.arena.following[piece.row, before - 1]) if before else 0
+            rotary[:, row, :count], following = sight.positions(padded[row, :count], own, base)
+            self.arena.following[piece.row, piece.start : piece.start + count] = torch.from_numpy(following)
+        return torch.from_numpy(rotary).to(self.device), places
 
     def _laid_out(self, side: Side) -> tuple[Tensor, Tensor, int]:
         """Slots [rows, new] of padded rows, a bool mask of the real ones, and the end of the longest row."""
@@ -240,7 +273,15 @@ class CachedModel:
             first: first row of the arena; the others follow it.
         """
         self.arena.aim(first, slots, length)
-        return self.forward(ids, slots, causal(slots, length))
+        rotary = self._next(first, slots) if self._in_grid else None
+        return self.forward(ids, slots, causal(slots, length), rotary=rotary)
+
+    def _next(self, first: int, slots: Tensor) -> Tensor:
+        """Positions [3, rows, 1] of one more text token in each row."""
+        rows = torch.arange(first, first + len(slots), device=self.device)[:, None]
+        here = torch.where(slots > 0, self.arena.following[rows, slots - 1], 0)
+        self.arena.following[rows, slots] = here + 1
+        return here.expand(3, *here.shape)
 
     def score(self, row: int, prefix: list[int], branches: Sequence[tuple[Sequence[int], int]]) -> list[list[float]]:
         """Log-probabilities (temperature 1) of each continuation after the first `start` tokens of a prefix.
@@ -273,13 +314,27 @@ class CachedModel:
         self.arena.aim(row, slots, held + count)
         ids = torch.tensor([[token for tokens in fed for token in tokens]], device=self.device)
         at = torch.cat([torch.arange(held, device=self.device), before + deep])
-        logprobs = self.forward(ids, at[None, held:], mask, at=at).float().log_softmax(-1)
+        rotary = None
+        if self._in_grid:
+            # The first token of a branch is one of the prefix, which may not be in the cache.
+            follow = self.arena.following[row]
+            base = torch.where(before > 0, follow[(before - 1).clamp(min=0)], 0)
+            rotary = (base + deep)[None, None].expand(3, 1, count)
+        logprobs = self.forward(ids, at[None, held:], mask, at=at, rotary=rotary).float().log_softmax(-1)
         wanted = torch.tensor([token for branch, _ in branches for token in branch], device=self.device)
         found = iter(logprobs.gather(1, wanted[:, None])[:, 0].tolist())
         return [[next(found) for _ in branch] for branch, _ in branches]
 
     def forward(
-        self, ids: Tensor, positions: Tensor, mask: Tensor, *, keep: Tensor | None = None, at: Tensor | None = None
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        mask: Tensor,
+        *,
+        keep: Tensor | None = None,
+        at: Tensor | None = None,
+        rotary: Tensor | None = None,
+        places: Places | None = None,
     ) -> Tensor:
         """Forwards tokens to the slots that `arena.aim` selected. Returns logits [kept, vocab].
 
@@ -289,21 +344,26 @@ class CachedModel:
             keep: int64 [kept], indices of the tokens whose logits are returned, counted row by row; must be empty for
                 models without `predict`. None: all tokens.
             at: int64 [length], positions of the slots. None: their indices.
+            rotary: int64 [3, rows, new], positions that follow the rows and columns of images. None: `positions`.
+            places: the placeholders of images among the tokens. None: there are none.
         """
         additive = self._additive(mask, positions, at)
         if self._plain is not None:
             rows, new = ids.shape
             side = Attending(self.arena.aimed_rows, rows, new, self.arena.aimed_length, additive)
             return self._plain(ids.flatten(), positions.flatten(), partial(self._attended, [side]), keep=keep)
-        output = self.model(
-            input_ids=ids,
-            attention_mask=additive if len(additive) > 1 else next(iter(additive.values())),
-            position_ids=positions,
-            past_key_values=self.arena,
-            use_cache=True,
-            logits_to_keep=0 if keep is None else 1,
-        )
-        logits: Tensor = output.logits.flatten(0, 1)
+        shared = {
+            "attention_mask": additive if len(additive) > 1 else next(iter(additive.values())),
+            "position_ids": positions if rotary is None else rotary,
+            "past_key_values": self.arena,
+            "use_cache": True,
+        }
+        if self.sight is None:
+            output = self.model(input_ids=ids, **shared, logits_to_keep=0 if keep is None else 1).logits
+        else:
+            states = self.sight.decoder(**self.sight.inputs(ids, places), **shared).last_hidden_state
+            output = self.model.get_output_embeddings()(states if keep is None else states[:, -1:])
+        logits: Tensor = output.flatten(0, 1)
         return logits if keep is None else logits[:0]
 
     def _attended(
@@ -349,6 +409,10 @@ class CachedModel:
         # The first two lack different numbers of tokens, and attend side by side; the third by itself.
         rows = [[5, 12, 13], [5, 6, 7, 8, 9, 10, 11], [*range(5, 5 + longest)]]
         rows = [[token % config.vocab_size for token in row] for row in rows]
+        if self.sight is not None:
+            rows, image = [self.sight.plain_text(row) for row in rows], sample_image(self.sight.album)
+            rows[1][1:1], rows[2][5:5] = image, image
+        longest = max(map(len, rows))
         with torch.no_grad():
             self.arena.reserve(3, longest)
             self.fill([Fill(1, 0, rows[1][:3])])
@@ -356,13 +420,19 @@ class CachedModel:
             ids = torch.tensor([row[-1:] for row in rows], device=self.device)
             slots = torch.tensor([[len(row) - 1] for row in rows], device=self.device)
             ours = self.decode(ids, slots, longest, 0).float()
-            own = [self.model(input_ids=torch.tensor([row], device=self.device), use_cache=False) for row in rows]
+            own = [self._own_logits(row) for row in rows]
         self.arena.clear()
-        theirs = torch.stack([output.logits[0, -1] for output in own]).float()
+        theirs = torch.stack([logits[-1] for logits in own]).float()
         difference = (ours - theirs).abs().max().item()
         # Logits that are not finite pass: a dead policy is reported when it samples.
         if difference > self.allowed * max(1.0, theirs.abs().max().item()):
             raise EngineError(f"its cached logits would differ by {difference:.3g} from the model's own")
+
+    def _own_logits(self, row: list[int]) -> Tensor:
+        if self.sight is not None:
+            return self.sight.own_logits(row)
+        logits: Tensor = self.model(input_ids=torch.tensor([row], device=self.device), use_cache=False).logits[0]
+        return logits
 
 
 def _windows(config: Any) -> dict[str, int | None]:

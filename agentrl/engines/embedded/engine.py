@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,9 +24,13 @@ from transformers import PreTrainedModel
 from agentrl.engines.embedded.batch import Batch
 from agentrl.engines.embedded.request import Request
 from agentrl.engines.stops import StopStrings
+from agentrl.models.vision.processor import ImageProcessor
 from agentrl.types.engine import Completion, ContextOverflow, Sampling
 from agentrl.types.errors import AgentRLError, EngineError
+from agentrl.types.parts.content import image_parts
+from agentrl.types.parts.image import ImageRefused
 from agentrl.types.parts.intake import cannot_see
+from agentrl.types.parts.placeholders import placed
 from agentrl.types.task import Message, Task
 
 Reply = Callable[[Any, BaseException | None], None]
@@ -51,8 +56,10 @@ class TorchEngine:
             more, on cores that nothing else uses.
         batch_invariant: log-probabilities are also bit-identical for every batch, with every dtype; slower
             (`agentrl.engines.embedded.tiles`).
+        processor: of a model that sees.
 
     Attributes:
+        sees: whether prompts may hold images.
         complete: whether an update has sent all weights. Later updates may send only changed weights.
 
     Raises:
@@ -73,8 +80,11 @@ class TorchEngine:
         decode: Callable[[Sequence[int]], str] | None = None,
         threads: int = 1,
         batch_invariant: bool = False,
+        processor: ImageProcessor | None = None,
     ) -> None:
-        self.max_context = max_context or int(model.config.max_position_embeddings)
+        self.max_context = max_context or int(model.config.get_text_config().max_position_embeddings)
+        self.sees, self._processor = processor is not None, processor
+        self._sessions: dict[str, _Images] = {}
         self.vocab_size = model.get_input_embeddings().num_embeddings
         self._threads, self._decode = threads, decode
         self.complete = False
@@ -87,6 +97,7 @@ class TorchEngine:
                 max_batch=max_batch,
                 parked_bytes=parked_mb << 20,
                 invariant=batch_invariant,
+                processor=processor,
             )
 
         with ThreadPoolExecutor(1) as apart:  # checks at the start run in a thread, like the worker
@@ -124,7 +135,23 @@ class TorchEngine:
         """Nothing to wait for."""
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
-        """Nothing to prepare: the session's first call makes its cache."""
+        """The session's first call makes its cache."""
+        if self.sees:
+            self._sessions[session] = _Images(messages)
+
+    def use_images(self, session: str, read: Callable[[str], bytes]) -> None:
+        """How the images of the session's messages are read, by their hash."""
+        if session in self._sessions:
+            self._sessions[session].read = read
+
+    def check_image(self, data: bytes) -> None:
+        """Whether the model can be shown an image.
+
+        Raises:
+            ImageRefused: it cannot be decoded, or has a size that the model does not take.
+        """
+        if self._processor is not None:
+            self._processor.check(data)
 
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
         """Samples a completion. `max_tokens` is reduced to the rest of the context.
@@ -136,6 +163,7 @@ class TorchEngine:
         """
         prompt = list(token_ids)
         self._check(prompt, room=1)
+        self._show(session, prompt)
         if sampling.max_tokens < 1:
             raise AgentRLError(f"max_tokens is {sampling.max_tokens}", remedy="ask for at least one token")
         future, reply = self._reply()
@@ -200,8 +228,26 @@ class TorchEngine:
         await self._call(lambda: self._batch.update(state, version, whole=whole))
         self.complete = self.complete or whole
 
+    def _show(self, session: str, prompt: list[int]) -> None:
+        """Tells the worker which images the session has shown since the last prompt.
+
+        Raises:
+            ImageRefused: the prompt names an image that no message of the session holds.
+        """
+        if min(prompt) >= 0:
+            return
+        images = self._sessions.get(session) or _Images([])
+        if new := images.new():
+            self._post(lambda: self._batch.show(session, new), lambda *_: None)
+        if unknown := [place.at for place in placed(prompt, images.told) if place.blob is None]:
+            raise ImageRefused(
+                f"token {unknown[0]} of the prompt names an image that no message of the conversation holds",
+                remedy="put the image into a message",
+            )
+
     def end_session(self, session: str) -> None:
         """Frees the cache of a session."""
+        self._sessions.pop(session, None)
         with contextlib.suppress(EngineError):  # a closed engine has no caches
             self._post(lambda: self._batch.end_session(session), lambda *_: None)
 
@@ -224,7 +270,7 @@ class TorchEngine:
     def _check(self, ids: list[int], *, room: int) -> None:
         if not ids:
             raise AgentRLError("the prompt is empty", remedy="start it with a token, for example that of the template")
-        if min(ids) < 0:
+        if min(ids) < 0 and not self.sees:
             raise cannot_see("torch")
         if max(ids) >= self.vocab_size:
             bad = next(token for token in ids if token >= self.vocab_size)
@@ -319,6 +365,29 @@ class TorchEngine:
             reply(None, self._over)
         self._batch.abort(self._over)
         self._hand_over()
+
+
+@dataclass
+class _Images:
+    """The images of a session.
+
+    Attributes:
+        messages: of the live conversation.
+        read: reads the file of an image.
+        told: the images that the worker knows.
+    """
+
+    messages: list[Message]
+    read: Callable[[str], bytes] | None = None
+    told: set[str] = field(default_factory=set)
+
+    def new(self) -> dict[str, Callable[[str], bytes]]:
+        """What reads each image that the worker does not know yet."""
+        if self.read is None:
+            return {}
+        found = {part["blob"] for part in image_parts(self.messages)} - self.told
+        self.told |= found
+        return dict.fromkeys(found, self.read)
 
 
 def _as_engine_error(error: Exception) -> Exception:

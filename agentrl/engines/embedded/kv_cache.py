@@ -73,11 +73,15 @@ class KVArena(Cache):  # type: ignore[misc]
     Each layer has two tensors [rows, kv_heads, slots, head_dim], keys and values, of which attention reads the first
     slots of some rows without a copy. The arena grows as needed, one layer at a time, to limit the peak memory. It
     starts with zeros: masked values are multiplied by zero, which would not remove NaN.
+
+    Args:
+        positions: keep, beside keys and values, the position of the token that would follow each slot (`following`).
+            It is not the next slot where images have rows and columns.
     """
 
     whole = False
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, *, positions: bool = False) -> None:
         # The parent's layers are not used: a model only calls `update` and `get_seq_length`.
         super().__init__(layers=[])
         shapes = cached_shapes(model)
@@ -86,6 +90,8 @@ class KVArena(Cache):  # type: ignore[misc]
             tuple(parameter.new_zeros((0, heads, 0, width)) for heads, width in shapes[layer])
             for layer in range(len(shapes))
         ]
+        if positions:
+            self._empty.append((parameter.new_zeros((0, 1, 0, 1), dtype=torch.int64),))
         self._layers = list(self._empty)
         self._real: Tensor | None = None
         self.aimed_rows: slice | Tensor = slice(None)
@@ -122,6 +128,12 @@ class KVArena(Cache):  # type: ignore[misc]
         except BaseException:
             self.clear()  # otherwise layers would have different sizes
             raise
+
+    @property
+    def following(self) -> Tensor:
+        """int64 [rows, slots], of an arena with `positions`."""
+        memory: Tensor = self._layers[-1][0]
+        return memory[:, 0, :, 0]
 
     def clear(self) -> None:
         """Frees all caches."""

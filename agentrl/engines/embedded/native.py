@@ -20,13 +20,17 @@ from transformers import PreTrainedModel
 from agentrl.engines.embedded.cached_model import CachedModel, RowModel
 from agentrl.engines.embedded.forward.plain_pass import PlainPass
 from agentrl.engines.embedded.forward.prefill import FORWARD_TOKENS, Fill
+from agentrl.models.vision.sight import KeptSight
 from agentrl.types.errors import EngineError
 
 _log = logging.getLogger(__name__)
 
 
-def cached_model(model: PreTrainedModel) -> tuple[RowModel, str | None]:
+def cached_model(model: PreTrainedModel, sight: KeptSight | None = None) -> tuple[RowModel, str | None]:
     """The model with the fastest cache that reproduces its logits, and, if that is not the arena, the reason.
+
+    Args:
+        sight: of a model that sees.
 
     Raises:
         EngineError: no cache reproduces the model's logits.
@@ -36,7 +40,7 @@ def cached_model(model: PreTrainedModel) -> tuple[RowModel, str | None]:
     refusals: list[str] = []
     for own in (False, True) if PlainPass.of(model) is not None else (True,):
         try:
-            arena = CachedModel(model, own=own)
+            arena = CachedModel(model, own=own, sight=sight)
             arena.prove()
             if refusals:
                 _log.warning("layers are computed by transformers, which is slower, because %s", refusals[0])
@@ -44,6 +48,8 @@ def cached_model(model: PreTrainedModel) -> tuple[RowModel, str | None]:
         except (EngineError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as refusal:
             config._attn_implementation = before
             refusals.append(str(refusal).partition("\n")[0])
+    if sight is not None:
+        raise EngineError(f"{type(model).__name__} is not computed with images: {refusals[-1]}")
     native = NativeModel(model)
     try:
         native.prove()

@@ -295,7 +295,8 @@ REMEDY = "train.packing: rows (or auto) trains the model with its own attention,
 @contextmanager
 def tree_attention(model: nn.Module) -> Iterator[None]:
     """Within the block, forward passes of `model` (of transformers) use tree attention with their argument `tree`."""
-    config: Any = model.config
+    whole: Any = model.config
+    config = whole.get_text_config()  # the tower of a model that sees keeps its attention
     before = config._attn_implementation
     # Not set_attn_implementation, which visits all modules: this runs in every forward pass.
     config._attn_implementation = NAME

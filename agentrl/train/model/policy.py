@@ -6,9 +6,10 @@ Beyond `logits_mb`, predictions are computed in chunks, and the logits of a chun
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -16,12 +17,16 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from agentrl.models.layers import recurrent_layers
+from agentrl.models.vision.families import family_of
 from agentrl.train.model.attention import REMEDY, TreeAttention, tree_attention
-from agentrl.train.model.packing import Layout, Pack, pack
+from agentrl.train.model.packing import Ints, Layout, Pack, pack
 from agentrl.train.model.routers import balance_loss
 from agentrl.train.model.scores import Entropy, token_scores
+from agentrl.train.model.sight import Eyes, TrainedSight
 from agentrl.types.errors import DeadPolicy, TrainError
 from agentrl.types.sample import TrainingSample
+
+Packs = TypeVar("Packs")
 
 EAGER = "load the model with attn_implementation='eager'"
 
@@ -41,6 +46,7 @@ class Policy(nn.Module):
         exact_head: compute the output layer in float32 nevertheless, from hidden states and weights as they are.
         logits_mb: size of the float32 logits of one chunk.
         checkpointing: recompute the activations within decoder layers for the gradient, instead of keeping them.
+        eyes: for a model that sees; None: samples hold text only.
 
     Attributes:
         layout: layout of its packs (`choose_layout`).
@@ -56,9 +62,11 @@ class Policy(nn.Module):
         exact_head: bool = False,
         logits_mb: int = 512,
         checkpointing: bool = False,
+        eyes: Eyes | None = None,
     ) -> None:
         super().__init__()
         self.model = model.eval()
+        self.sight = None if eyes is None else TrainedSight(model, eyes)
         self.layout: Layout = layout
         self.balances = False
         self.imbalance: Tensor | None = None
@@ -91,10 +99,16 @@ class Policy(nn.Module):
             logprob, found = (torch.cat(column) for column in zip(*parts, strict=True))
         return logprob[query], None if entropy == "none" else found[query]
 
+    def seeing(self, samples: Sequence[TrainingSample], packs: Iterable[Packs]) -> Iterator[Packs]:
+        """The packs of samples, one by one. Their images are known meanwhile (`TrainedSight.minibatch`), and the
+        gradient of the packs goes through the tower when all have been taken."""
+        with nullcontext() if self.sight is None else self.sight.minibatch(samples):
+            yield from packs
+
     def hidden(self, packed: Pack) -> Tensor:
         """The last hidden states [Q, H] at the pack's predictions."""
         dtype = torch.bfloat16 if self.bf16 else None
-        states, said = hidden_states(self.model, packed, dtype, routers=self.balances)
+        states, said = hidden_states(self.model, packed, dtype, routers=self.balances, sight=self.sight)
         self.imbalance = balance_loss(said, self.model.config.get_text_config().num_experts_per_tok) if said else None
         return states
 
@@ -175,21 +189,16 @@ def _check_layout(policy: Policy) -> None:
         raise TrainError("the model does not use transformers' attention interface", place=place, remedy=REMEDY)
     config = model.config.get_text_config()
     vocabulary = config.vocab_size
-    branches = [(5, 6, 7, 8, 9, 10), (5, 6, 7, 11, 12), (5, 13, 14, 15)]
-    samples = []
-    for number, branch in enumerate(branches):
-        nothing = np.zeros(len(branch), np.float32)
-        ids = np.array(branch, np.int64) % vocabulary
-        samples.append(TrainingSample(ids, np.arange(len(ids)) > 0, nothing, nothing, "check", "check", number))
-    (packed,) = pack(samples, 64, policy.layout)
     capped = getattr(config, "attn_logit_softcapping", None) is not None
     if policy.layout == "rows" and capped and config._attn_implementation == "sdpa":
         # Both sides of the comparison would silently drop the cap.
         raise TrainError("SDPA drops the model's cap of attention scores", place=place, remedy=EAGER)
-    with torch.no_grad(), policy.autocast():
+    shown = nullcontext(list[int]()) if policy.sight is None else policy.sight.sample()
+    with torch.no_grad(), policy.autocast(), shown as image:
+        samples = _short_branches(vocabulary, image, policy.sight)
+        (packed,) = pack(samples, 1 << 16, policy.layout)
         ours = policy.logits(policy.hidden(packed))[torch.from_numpy(packed.prediction_index).to(model.device)]
-        ids = [torch.from_numpy(samples[sample].token_ids)[None].to(model.device) for sample in packed.samples]
-        theirs = torch.cat([model(input_ids=each, use_cache=False).logits[0, :-1] for each in ids]).float()
+        theirs = torch.cat([_own_logits(policy, samples[sample].token_ids)[:-1] for sample in packed.samples]).float()
     if not theirs.isfinite().all():
         raise DeadPolicy("the policy's logits are not finite", place=place)
     difference = (ours - theirs).abs().max().item()
@@ -202,49 +211,87 @@ def _check_layout(policy: Policy) -> None:
         )
 
 
+def _short_branches(vocabulary: int, image: Sequence[int], sight: TrainedSight | None) -> list[TrainingSample]:
+    """Three branches with common beginnings; if the model sees, two of them hold an image."""
+    text = [(5, 6, 7, *image, 8, 9, 10), (5, 6, 7, *image, 11, 12), (5, 13, 14, 15)]
+    samples = []
+    for number, branch in enumerate(text):
+        nothing = np.zeros(len(branch), np.float32)
+        plain = [token if token < 0 else token % vocabulary for token in branch]
+        ids = np.array(plain if sight is None else sight.plain_text(plain), np.int64)
+        samples.append(TrainingSample(ids, np.arange(len(ids)) > 0, nothing, nothing, "check", "check", number))
+    return samples
+
+
+def _own_logits(policy: Policy, ids: Ints) -> Tensor:
+    """Logits [n, vocab] of transformers' forward pass of a text, or of a text with images."""
+    if policy.sight is not None:
+        return policy.sight.own_logits(ids.tolist())
+    output = policy.model(input_ids=torch.from_numpy(ids)[None].to(policy.model.device), use_cache=False)
+    logits: Tensor = output.logits[0]
+    return logits
+
+
 def hidden_states(
-    model: Any, packed: Pack, dtype: torch.dtype | None = None, *, routers: bool = False
+    model: Any,
+    packed: Pack,
+    dtype: torch.dtype | None = None,
+    *,
+    routers: bool = False,
+    sight: TrainedSight | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
     """The model's last hidden states [Q, H] at the pack's predictions.
 
     Args:
         dtype: type of queries, keys and values; default: the model's.
+        sight: of a model that sees, which knows the images of the pack.
         routers: return also the router logits of a mixture of experts, [T, experts] by layer; else an empty list.
 
     Raises:
-        TrainError: the pack holds placeholders of an image.
+        TrainError: the pack holds placeholders of an image, and the model takes text only.
     """
-    if packed.token_ids.min(initial=0) < 0:  # placeholders of images
+    if packed.token_ids.min(initial=0) < 0 and sight is None:  # placeholders of images
         raise TrainError(
-            "a sample holds an image, and models are trained on text only",
+            f"a sample holds an image, and {type(model).__name__} takes text only",
             place="training samples",
-            remedy="leave the image out, or roll out and evaluate without training (docs/images.md)",
+            remedy="train a model that sees (docs/images.md), or leave the image out",
         )
     asked = {"use_cache": False, **({"output_router_logits": True} if routers else {})}
     if packed.layout == "tree":
-        output, real = _tree_pass(model, packed, dtype or model.dtype, asked)
+        output, real = _tree_pass(model, packed, dtype or model.dtype, asked, sight)
     else:
-        output, real = _row_pass(model, packed, asked)
+        output, real = _row_pass(model, packed, asked, sight)
     states: Tensor = output.last_hidden_state.flatten(0, 1)[real]
     said = [layer.flatten(0, -2)[real] for layer in getattr(output, "router_logits", None) or () if layer is not None]
     return states[torch.from_numpy(packed.logit_positions).to(model.device)], said
 
 
-def _tree_pass(model: Any, packed: Pack, dtype: torch.dtype, asked: dict[str, Any]) -> tuple[Any, Any]:
+def _tree_pass(
+    model: Any, packed: Pack, dtype: torch.dtype, asked: dict[str, Any], sight: TrainedSight | None
+) -> tuple[Any, Any]:
     """The output for a pack with shared prefixes, and the output positions of the pack's tokens."""
-    ids, positions = (torch.from_numpy(index).to(model.device) for index in (packed.token_ids, packed.positions))
+    places = packed.positions if sight is None else sight.pack_positions(packed)
+    ids, positions = (torch.from_numpy(index).to(model.device) for index in (packed.token_ids, places))
+    shown = {"input_ids": ids[None]} if sight is None else sight.inputs(ids[None], sight.places(packed.token_ids))
     with tree_attention(model):
         tree = TreeAttention.of(packed, model.device, dtype)
-        return body(model)(input_ids=ids[None], position_ids=positions[None], tree=tree, **asked), slice(None)
+        return body(model)(**shown, position_ids=positions[..., None, :], tree=tree, **asked), slice(None)
 
 
-def _row_pass(model: Any, packed: Pack, asked: dict[str, Any]) -> tuple[Any, Any]:
+def _row_pass(model: Any, packed: Pack, asked: dict[str, Any], sight: TrainedSight | None) -> tuple[Any, Any]:
     """As `_tree_pass`, with the model's own attention on padded rows. Right padding does not affect a causal model."""
     lengths = np.array([segment.end - segment.start for segment in packed.segments])
     real = np.arange(lengths.max()) < lengths[:, None]
     ids = np.zeros(real.shape, np.int64)
     ids[real] = packed.token_ids
-    output = body(model)(input_ids=torch.from_numpy(ids).to(model.device), **asked)
+    shown: dict[str, Any] = {"input_ids": torch.from_numpy(ids).to(model.device)}
+    if sight is not None:
+        shown = sight.inputs(shown["input_ids"], sight.places(ids.reshape(-1)))
+        if sight.in_grid:
+            positions = np.zeros((3, *real.shape), np.int64)
+            positions[:, real] = sight.pack_positions(packed)
+            shown["position_ids"] = torch.from_numpy(positions).to(model.device)
+    output = body(model)(**shown, **asked)
     return output, torch.from_numpy(real.reshape(-1)).to(model.device)
 
 
@@ -267,8 +314,8 @@ def train_top_layers(model: Any, layers: int) -> None:
 
 
 def body(model: Any) -> Any:
-    """The model without its output layer."""
-    return model.get_decoder() if model.base_model is model else model.base_model
+    """The model without its output layer; of one that sees, without its tower."""
+    return model.get_decoder() if model.base_model is model or family_of(model.config) else model.base_model
 
 
 def decoder_layers(model: Any) -> list[nn.Module]:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from agentrl.chat.formats.parser import Parser
 from agentrl.chat.renderer import Renderer
-from agentrl.chat.tokenizer import ByteTokenizer, HFTokenizer
+from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.stages import PreferenceStage, SftStage
-from agentrl.models.load import load_tokenizer
+from agentrl.models.load import chat_tokenizer
 from agentrl.rollout.builder import Parts
 from agentrl.store.run_dir import RunDir
 from agentrl.train.losses.loss import PreferenceLoss
@@ -153,7 +153,7 @@ def parser_of(parts: Parts) -> Parser:
     model = parts.recipe.model
     if model is None or model.scratch is not None or importlib.util.find_spec("transformers") is None:
         return parts.renderer(ByteTokenizer()).parser
-    return parts.renderer(HFTokenizer(load_tokenizer(model))).parser
+    return parts.renderer(chat_tokenizer(model)).parser
 
 
 def fitting(

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from agentrl.chat.tokenizer import HFTokenizer
 from agentrl.config.stages import OfflineStage, PreferenceStage, SftStage
 from agentrl.config.train import TrainSettings
 from agentrl.curriculum.task_source import TaskSource, load_tasks
@@ -27,6 +26,7 @@ from agentrl.store.checkpoints import about, latest
 from agentrl.store.run_dir import RunDir
 from agentrl.train import checkpoint
 from agentrl.train.compute_thread import compute_of
+from agentrl.train.model.sight import eyes_of
 from agentrl.train.parallel.ranks import Ranks
 from agentrl.train.spmd import driver_trainer
 from agentrl.train.stages.course import CROSS_ENTROPY, Course
@@ -121,7 +121,7 @@ class OfflineTraining:
         examples = await self._examples()
         texts = [text for example in examples for text in example.conversation.texts()]
         start = starting_policy(self.recipe, self.settings.train.lora, self.record.checkpoints, texts)
-        self.loaded, self.tokenizer = start.loaded, HFTokenizer(start.loaded.tokenizer)
+        self.loaded, self.tokenizer = start.loaded, start.loaded.chat()
         saved = None if start.newest is None else checkpoint.load_state(start.newest)
         own = saved.extra if saved is not None and is_of(self.stage, saved.extra) else None
         refers = self.loss is not None and self.loss.reference
@@ -133,7 +133,7 @@ class OfflineTraining:
         reference = self._reference(start) if refers else None
         self.trainer: Trainer = await self._compute.call(
             partial(driver_trainer, start.loaded.model, settings, reference=reference, base=self.recipe.base,
-                    ranks=self.ranks)
+                    ranks=self.ranks, eyes=eyes_of(start.loaded, self.run.get_blob))
         )  # fmt: skip
         if self.trainer.unpacked is not None:
             self.reporter.note(f"packing: rows (no shared prefixes), because {self.trainer.unpacked}")
@@ -226,7 +226,7 @@ class OfflineTraining:
         checkpoint.save(
             self.record.folder(self.step),
             self.loaded.model,
-            self.loaded.tokenizer.save_pretrained,
+            self.loaded.save_described,
             state,
             self.record.state(self.step, ended=ended, since=self._since),
             weights=self.trainer.weights(device="cpu"),

@@ -18,7 +18,7 @@ from agentrl.chat.renderer import Renderer
 from agentrl.chat.thread import Thread
 from agentrl.types.engine import Completion
 from agentrl.types.episode import MAIN, POLICY, Episode
-from agentrl.types.parts.content import text_of
+from agentrl.types.parts.content import image_parts, text_of
 from agentrl.types.sample import TrainingSample, samples_of
 from agentrl.types.task import Message
 from agentrl.types.trajectory import Trajectory
@@ -83,6 +83,12 @@ class Conversation:
             yield turn.text
             yield from (text_of(message["content"]) for message in turn.observations)
 
+    def _messages(self) -> Iterator[Message]:
+        """Those that are shown to the model, the opening of each conversation included."""
+        yield from (*self.instruction, *self.opening)
+        for turn in self.turns:
+            yield from (*(turn.opening or ()), *turn.observations)
+
     def samples(self, renderer: Renderer, reward: float = 0.0) -> list[TrainingSample]:
         """The samples that train the replies with advantage 1: one for each branch.
 
@@ -100,7 +106,8 @@ class Conversation:
                 turns[threads[turn.context].tell(first)] = index
             else:
                 turns[threads[turn.context].tell(turn)] = index
-        plain = partial(TrainingSample, episode_id=self.id, group_id=self.group_id, reward=reward)
+        shown = tuple(sorted({part["blob"] for part in image_parts(self._messages())}))
+        plain = partial(TrainingSample, episode_id=self.id, group_id=self.group_id, reward=reward, images=shown)
         found = samples_of(trajectory.nodes, turns, plain)
         return [replace(sample, advantage=sample.loss_mask.astype(np.float32)) for sample in found]
 

@@ -54,7 +54,15 @@ def _followed_by(sample: TrainingSample, other: TrainingSample) -> TrainingSampl
     nothing = np.zeros(len(mask), np.float32)
     ids = np.concatenate([sample.token_ids[:prompt], other.token_ids[start:]])
     return TrainingSample(
-        ids, mask, nothing, nothing, sample.episode_id, sample.group_id, sample.branch_id, sample.temperature
+        ids,
+        mask,
+        nothing,
+        nothing,
+        sample.episode_id,
+        sample.group_id,
+        sample.branch_id,
+        sample.temperature,
+        images=tuple({*sample.images, *other.images}),
     )
 
 

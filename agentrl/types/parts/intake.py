@@ -16,7 +16,7 @@ TAKES_IMAGES = "engine.use: openai takes images in messages of users and tools; 
 """What is said where an image cannot go."""
 
 BLIND = {
-    "torch": "",
+    "torch": " (its model has no eyes)",
     "vllm": " (its token endpoint does not run the server's processor, which decides how many tokens an image is)",
 }
 """Built-in engines that do not see, and why."""
@@ -72,7 +72,7 @@ class Images:
 
         Raises:
             CannotSee: the engine takes text only.
-            ImageRefused: it is no image, damaged, or larger than the limits.
+            ImageRefused: it is no image, damaged, larger than the limits, or not taken by the engine's model.
         """
         if self._engine is not None:
             check_sees(self._engine)
@@ -90,6 +90,8 @@ class Images:
                 f"an image has {found.width} x {found.height} pixels, and limits.image_pixels is {limits.image_pixels}",
                 remedy="make it smaller, or raise limits.image_pixels",
             )
+        if (check := getattr(self._engine, "check_image", None)) is not None:
+            check(data)
         return {"type": "image", "blob": self._keep(data), "width": found.width, "height": found.height} | {
             "format": found.format
         }

@@ -1,0 +1,200 @@
+"""The processor of a model that sees: how many tokens an image is, and its pixels as the tower takes them.
+
+The arithmetic is transformers' own, of the image processors that need Pillow alone (torchvision is not needed).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import io
+import json
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentrl.models.vision.families import Family, Pixels, family_of
+from agentrl.types.errors import RecipeError, needs
+from agentrl.types.parts.image import ImageRefused, image_info
+from agentrl.types.parts.placeholders import MOST
+
+FILES = ("preprocessor_config.json", "processor_config.json")
+"""Where a model's folder describes its image processor."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImageProcessor:
+    """Reads images for one model. It is the `processor` of the tokenizer (`agentrl.chat.processor.Processor`).
+
+    Attributes:
+        family: of the model.
+        config: of the model.
+        hf: the image processor of transformers.
+        placeholder: the control token that the chat template writes for an image.
+        vision_tokens: tokens of the vocabulary that stand for images and videos; a policy must not sample them.
+        encode: text to token ids, control tokens included.
+    """
+
+    family: Family
+    config: Any
+    hf: Any
+    placeholder: str
+    vision_tokens: frozenset[int]
+    encode: Callable[[str], list[int]]
+
+    @property
+    def name(self) -> str:
+        return f"{type(self.hf).__name__} of {self.config.model_type}"
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """All that decides how many tokens an image is, and its pixels."""
+        own = json.loads(json.dumps(self.hf.to_dict(), default=str))
+        return {"use": self.config.model_type, **{key: own[key] for key in sorted(own)}}
+
+    def layout(self, width: int, height: int) -> Sequence[int | None]:
+        """The tokens of an image: ids of the vocabulary, and None for every placeholder.
+
+        Raises:
+            ImageRefused: the model takes no image of this size.
+        """
+        return _layout(self, width, height)
+
+    def check(self, data: bytes) -> None:
+        """Whether the model can be shown an image: its pixels are decoded.
+
+        Raises:
+            ImageRefused: it cannot be decoded, or has a size that the model does not take.
+        """
+        found = image_info(data)
+        self.layout(found.width, found.height)
+        _decoded(data)
+
+    def pixels(self, data: bytes) -> Pixels:
+        """An image as the tower takes it.
+
+        Raises:
+            ImageRefused: as `check`.
+        """
+        image = _decoded(data)
+        try:
+            return self.family.pixels(self, image)
+        except ValueError as error:
+            raise ImageRefused(
+                f"an image of {image.width} x {image.height} pixels is not taken by {self.name}: {error}",
+                remedy="give one with another shape",
+            ) from None
+
+    def save_pretrained(self, folder: str) -> None:
+        """Writes the description that `load_processor` reads."""
+        self.hf.save_pretrained(folder)
+
+
+@functools.lru_cache(maxsize=1024)
+def _layout(processor: ImageProcessor, width: int, height: int) -> tuple[int | None, ...]:
+    try:
+        found = tuple(processor.family.layout(processor, width, height))
+    except ValueError as error:
+        raise ImageRefused(
+            f"an image of {width} x {height} pixels is not taken by {processor.name}: {error}",
+            remedy="give one with another shape",
+        ) from None
+    if not 0 < sum(token is None for token in found) < MOST:
+        raise ImageRefused(f"an image of {width} x {height} pixels is {len(found)} tokens", remedy="make it smaller")
+    return found
+
+
+def load_processor(folder: Path, config: Any, tokenizer: Any) -> ImageProcessor | None:
+    """The processor of the model in a folder; None if it takes text only.
+
+    Raises:
+        RecipeError: the model sees, and its folder does not say how.
+        MissingExtra: Pillow is not installed.
+    """
+    if family_of(config) is None:
+        return None
+    file = next((folder / name for name in FILES if (folder / name).is_file()), None)
+    if file is None:
+        raise RecipeError(
+            f"{folder} has no image processor, and {config.model_type} sees",
+            place="model",
+            remedy=f"copy {FILES[0]} of the model to the folder",
+        )
+    with needs("vision"):
+        importlib.import_module("PIL")
+    said = json.loads(file.read_bytes())
+    said = said.get("image_processor", said)
+    kind = _class_of(str(said.get("image_processor_type") or said.get("feature_extractor_type")), file)
+    return processor_of(config, kind.from_pretrained(folder), tokenizer)
+
+
+def processor_of(config: Any, hf: Any, tokenizer: Any) -> ImageProcessor | None:
+    """The processor for a model's configuration, an image processor of transformers, and a tokenizer.
+
+    Raises:
+        RecipeError: the tokenizer has no token for images.
+    """
+    if (family := family_of(config)) is None:
+        return None
+    token = tokenizer.convert_ids_to_tokens(config.image_token_id)
+    if token is None or config.image_token_id not in tokenizer.added_tokens_decoder:
+        raise RecipeError(
+            f"the tokenizer has no control token {config.image_token_id} for images",
+            place="model",
+            remedy="use the tokenizer of the same model",
+        )
+    names = ("image_token_id", "video_token_id")
+    seen = {int(own) for name in names if (own := getattr(config, name, None)) is not None}
+    encode = functools.partial(tokenizer.encode, add_special_tokens=False)
+    return ImageProcessor(family, config, hf, str(token), frozenset(seen), encode)
+
+
+def _class_of(name: str, file: Path) -> Any:
+    """The class of an image processor that needs Pillow alone.
+
+    Raises:
+        RecipeError: transformers has none.
+    """
+    base = re.sub("(Fast|Pil)$", "", name)
+    import transformers.models as models
+
+    stem = base.removesuffix("ImageProcessor").removesuffix("FeatureExtractor")
+    for module in _MODULES.get(stem, (stem.lower(),)):
+        try:
+            found = importlib.import_module(f"{models.__name__}.{module}.image_processing_pil_{module}")
+        except ImportError:
+            continue
+        return getattr(found, f"{stem}ImageProcessorPil")
+    raise RecipeError(f"there is no image processor {name!r} without torchvision", place=str(file))
+
+
+_MODULES = {"Qwen2VL": ("qwen2_vl",), "SmolVLM": ("smolvlm",), "CLIP": ("clip",), "Llava": ("llava",)}
+"""Modules of transformers whose names are not those of their classes in small letters."""
+
+
+def _decoded(data: bytes) -> Any:
+    """The image with three channels. What is transparent becomes white.
+
+    Raises:
+        ImageRefused: it cannot be decoded.
+    """
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # limits.image_pixels bounds it
+            image = Image.open(io.BytesIO(data))
+            image.load()
+        if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+            image = image.convert("RGBA")
+            white = Image.new("RGBA", image.size, "white")
+            return Image.alpha_composite(white, image).convert("RGB")
+        return image.convert("RGB")
+    except Exception as error:  # Pillow raises many kinds on broken files
+        raise ImageRefused(
+            f"an image of {len(data)} bytes cannot be decoded: {type(error).__name__}: {error}",
+            remedy="give a whole file",
+        ) from None
