@@ -16,7 +16,7 @@ TAKES_IMAGES = "engine.use: openai takes images in messages of users and tools; 
 """What is said where an image cannot go."""
 
 BLIND = {
-    "torch": " (its model has no eyes)",
+    "torch": "",
     "vllm": " (its token endpoint does not run the server's processor, which decides how many tokens an image is)",
 }
 """Built-in engines that do not see, and why."""
