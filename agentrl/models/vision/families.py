@@ -7,12 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from agentrl.models.vision.processor import ImageProcessor
+
+class Reader(Protocol):
+    """What a family knows of its model: `agentrl.models.vision.processor.ImageProcessor`."""
+
+    @property
+    def config(self) -> Any: ...
+
+    @property
+    def hf(self) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -59,8 +67,8 @@ class Family:
         in_grid: whether placeholders have positions of two dimensions (M-RoPE, arXiv:2409.12191, section 2.1).
     """
 
-    layout: Callable[[ImageProcessor, int, int], Sequence[int | None]]
-    pixels: Callable[[ImageProcessor, Any], Pixels]
+    layout: Callable[[Reader, int, int], Sequence[int | None]]
+    pixels: Callable[[Reader, Any], Pixels]
     tower: Callable[[Any, Sequence[Pixels]], list[Seen]]
     in_grid: bool = False
 
@@ -70,7 +78,7 @@ def family_of(config: Any) -> Family | None:
     return FAMILIES.get(config.model_type)
 
 
-def _qwen_grid(processor: ImageProcessor, width: int, height: int) -> tuple[int, int]:
+def _qwen_grid(processor: Reader, width: int, height: int) -> tuple[int, int]:
     """Rows and columns of placeholders."""
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
@@ -81,12 +89,12 @@ def _qwen_grid(processor: ImageProcessor, width: int, height: int) -> tuple[int,
     return rows // step, columns // step
 
 
-def _qwen_layout(processor: ImageProcessor, width: int, height: int) -> Sequence[None]:
+def _qwen_layout(processor: Reader, width: int, height: int) -> Sequence[None]:
     rows, columns = _qwen_grid(processor, width, height)
     return (None,) * (rows * columns)
 
 
-def _qwen_pixels(processor: ImageProcessor, image: Any) -> Pixels:
+def _qwen_pixels(processor: Reader, image: Any) -> Pixels:
     made = processor.hf(images=[image], return_tensors="pt")
     return Pixels(dict(made), len(made["pixel_values"]))
 
