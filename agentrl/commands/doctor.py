@@ -108,6 +108,18 @@ def _seccomp() -> Finding:
     return Finding(what, found, "installed" if found else "missing", fix)
 
 
+def _chromium() -> Finding:
+    """Whether the web tool has a browser, and what drives it."""
+    from agentrl.tools.browser.launching import find_chromium
+    from agentrl.types.errors import AgentRLError
+
+    what = "Chromium (web tool)"
+    try:
+        return Finding(what, True, find_chromium())
+    except AgentRLError as error:
+        return Finding(what, False, error.message, error.remedy or "")
+
+
 def _threads() -> Finding:
     value = os.environ.get("OMP_NUM_THREADS", "")
     ok = value == "1"
@@ -137,6 +149,7 @@ CHECKS: list[Callable[[], Finding]] = [
     _package("gguf", "GGUF models", "pip install 'agentrl[gguf]'"),
     _package("bm25s", "search tool", "pip install 'agentrl[search]'"),
     _package("trafilatura", "http tool", "pip install 'agentrl[http]'"),
+    _chromium,
     _threads,
     _gpu,
 ]

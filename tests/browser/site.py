@@ -9,6 +9,9 @@ from pathlib import Path
 
 from aiohttp import web
 
+SENT: list[int] = []
+"""Bytes of the big download that went out."""
+
 PAGES = Path(__file__).parent / "pages"
 
 HAZARDS = {
@@ -56,7 +59,7 @@ async def site() -> AsyncIterator[str]:
         await response.prepare(request)
         for _ in range(1 << 14):
             await response.write(bytes(1 << 16))
-            request.app["sent"] = request.app.get("sent", 0) + (1 << 16)
+            SENT.append(1 << 16)
         return response
 
     async def slow(request: web.Request) -> web.StreamResponse:

@@ -145,3 +145,16 @@ async def test_the_text_form_is_fixed(web: Opens, address: str, name: str) -> No
     tree = tool.page.shown(100_000).replace(address, "http://site")
     text = await tool.extract()
     assert tree + "\n\n----\n\n" + text + "\n" == (GOLDEN / f"{name}.txt").read_text()
+
+
+def test_the_doctor_looks_for_chromium(monkeypatch: pytest.MonkeyPatch) -> None:
+    from agentrl.commands.doctor import _chromium
+    from agentrl.tools.browser.launching import find_chromium
+
+    assert _chromium().ok
+    find_chromium.cache_clear()
+    monkeypatch.setenv("PATH", "/nowhere")
+    found = _chromium()
+    find_chromium.cache_clear()
+    assert (found.ok, found.found) == (False, "there is no Chromium on this machine")
+    assert "apt-get install" in found.fix

@@ -79,7 +79,15 @@ class Context:
         if self.context is not None:
             await self.context.close()
 
-    def alive(self) -> bool:
+    async def alive(self) -> bool:
+        """Whether the browser is there, and answers."""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await self.context.cookies("http://localhost")
+        except TimeoutError:
+            return bool(self.browser.is_connected())
+        except Exception:
+            return False
         return bool(self.browser.is_connected())
 
     # What happened
@@ -113,7 +121,7 @@ class Context:
 
     def on_page(self, page: Any) -> None:
         if len(self.pages) >= self.options.get("tabs", 8):
-            self.tell("tab_refused", url=page.url)
+            self.tell("tab_refused")
             self.spawn(page.close())
             return
         if self.pages:

@@ -106,7 +106,7 @@ class Driver:
         except Failed:
             raise
         except Exception as error:
-            if not context.alive():
+            if not await context.alive():
                 raise Failed("browser", f"the browser is gone: {error}") from None
             raise Failed(*context.told(error)) from None
 

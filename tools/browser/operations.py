@@ -45,6 +45,10 @@ async def goto(context: Context, fields: Fields) -> Any:
                 await context.stop_page()
         elif "ERR_ABORTED" not in str(error) and "interrupted by another navigation" not in str(error):
             raise
+        elif not await context.answers(page):
+            await context.stop_page()
+    if page in context.crashed:
+        raise Failed("crashed", "the page crashed")
     return {"url": (await context.current()).url, "status": status}
 
 

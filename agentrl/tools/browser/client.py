@@ -148,7 +148,10 @@ class Driver:
         context = BrowserContext(self, "")
         self.contexts.add(context)
         try:
-            value = _value(await self.request("context", timeout_s=60.0, **options))
+            reply = await self.request("context", timeout_s=60.0, **options)
+            if reply.get("error") in ("launch", "browser"):
+                self.end()  # the next one is started by a new driver
+            value = _value(reply)
         except BaseException:
             self.contexts.discard(context)
             raise

@@ -89,6 +89,7 @@ class Web(Tool):
         self.timeout_s = 3 * self.action_s
         self._context: BrowserContext | None = None
         self.page = Page("about:blank", "", [])
+        self._site = ""  # the last address that was no error of the browser
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
         """Takes a context, and opens the first page."""
@@ -125,7 +126,7 @@ class Web(Tool):
         Args:
             url: Its address; one without a host is taken relative to the current page.
         """
-        address = urljoin(self.page.url, url.strip())
+        address = urljoin(self._site, url.strip())
         if urlsplit(address).scheme not in ("http", "https"):
             raise ToolError(f"{url!r} is no address of a page; give http://... or a path of this site")
         opened = await self._do("goto", url=address, load_s=self.load_s)
@@ -273,6 +274,8 @@ class Web(Tool):
         """Reads the page. `first`: line from which it is shown, if it is still the same page."""
         found = await self._do(self.observation)
         lines = found["lines"] if self.observation == "tree" else found["text"].splitlines()
+        if found["url"].startswith("http"):
+            self._site = found["url"]
         same = found["url"] == self.page.url and first < len(lines)
         self.page = Page(found["url"], found["title"], lines, first if same else 0)
 

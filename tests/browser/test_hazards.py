@@ -1,0 +1,201 @@
+"""Pages that misbehave, and browsers that die: a note for the model, or an infrastructure error; never a hang."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentrl.tools.browser import launching
+from agentrl.tools.browser.client import BrowserLost, PageFailure
+from agentrl.tools.browser.launching import open_context
+from agentrl.tools.browser.tool import Web
+from agentrl.types.task import Task
+from tests.browser.conftest import Opens
+from tests.browser.site import SENT
+from tests.browser.test_web import id_of
+
+
+async def alive(tool: Web) -> bool:
+    """Whether the tool still opens pages."""
+    return "page: Home" in (await tool.visit(tool.url or "")).text or "page:" in tool.page.shown(100)
+
+
+async def test_a_script_that_hangs_is_stopped(web: Opens) -> None:
+    tool = await web("/hang", load_s=2, settle_s=1)
+    tool.action_s = 2
+    with pytest.raises(PageFailure, match="the page hung") as caught:
+        await tool.click(id_of(tool, "Hang"))
+    assert caught.value.ends_reply
+    assert await alive(tool)
+
+
+async def test_a_page_that_crashes(web: Opens) -> None:
+    tool = await web("/")
+    assert tool._context is not None
+    with pytest.raises(PageFailure, match="crashed"):
+        await tool._context.do("goto", url="chrome://crash")
+    assert (await tool.visit("/later")).text.splitlines()[1:2] == ["page: later"]
+
+
+@pytest.mark.parametrize(("path", "note"), [
+    ("/alert", "dialog (alert): 'Sold out'; it was accepted"),
+    ("/confirm", "dialog (confirm): 'Sure?'; it was dismissed"),
+    ("/prompt", "dialog (prompt): 'Name?'; it was dismissed"),
+])  # fmt: skip
+async def test_dialogs(web: Opens, path: str, note: str) -> None:
+    tool = await web(path)
+    assert note in (await tool.click(id_of(tool, "Ask"))).text
+
+
+async def test_a_page_that_does_not_want_to_be_left(web: Opens) -> None:
+    tool = await web("/unload")
+    await tool.click(id_of(tool, "Stay"))
+    left = (await tool.click(id_of(tool, "Leave"))).text
+    assert "beforeunload" in left
+    assert "page: Home" in left
+
+
+async def test_a_page_that_never_ends_loading(web: Opens) -> None:
+    tool = await web("/", load_s=1)
+    shown = (await tool.visit("/endless")).text
+    assert "had not loaded in time" in shown
+    assert "The first line" in shown
+
+
+async def test_redirects_without_end(web: Opens) -> None:
+    tool = await web("/", load_s=1, settle_s=1)
+    with pytest.raises(PageFailure, match="TOO_MANY_REDIRECTS"):
+        await tool.visit("/around")
+    await tool.visit("/reload")
+    assert await alive(tool)
+
+
+async def test_fifty_tabs(web: Opens) -> None:
+    tool = await web("/popups", max_tabs=4)
+    try:
+        shown = (await tool.click(id_of(tool, "Flood"))).text
+    except PageFailure as failure:  # a slow machine takes longer for fifty tabs than a click may take
+        shown = failure.message
+    assert "too many are open" in shown
+    assert len((await tool.tabs()).text.splitlines()) <= 5
+
+
+async def test_downloads_and_files(web: Opens) -> None:
+    tool = await web("/file")
+    assert "'big.zip' was cancelled" in (await tool.click(id_of(tool, "Download"))).text
+    assert sum(SENT) < 1 << 28  # of 1 << 30
+    assert "asked for a file" in (await tool.click(id_of(tool, "Photo"))).text
+
+
+async def test_a_password(web: Opens) -> None:
+    tool = await web("/")
+    shown = (await tool.visit("/password")).text
+    assert "status 401" in shown or "INVALID_AUTH" in shown
+
+
+async def test_hosts_that_are_not_allowed(web: Opens) -> None:
+    tool = await web("/away")
+    assert "tracker.example.org:80 may not be reached" in (await tool.visit("/away")).text
+    for path, link in (("/away", "Away"), ("/redirected", "Away")):
+        await tool.visit(path)
+        assert "example.org:80 may not be reached" in (await tool.click(id_of(tool, link))).text
+
+
+async def test_a_browser_that_was_killed(web: Opens, address: str) -> None:
+    tool = await web("/")
+    key = next(key for key in launching._drivers if key[0] is asyncio.get_running_loop())
+    driver = launching._drivers[key][1].pid
+    subprocess.run(["pkill", "-9", "-P", str(driver)], check=True)  # the node process, whose end is Chromium's
+    with pytest.raises(BrowserLost):
+        for _ in range(20):
+            await tool.visit("/later")
+            await asyncio.sleep(0.1)
+    fresh = Web(url=address + "/")
+    await fresh_open(fresh)
+
+
+async def test_a_driver_that_was_killed(web: Opens, address: str) -> None:
+    tool = await web("/")
+    key = next(key for key in launching._drivers if key[0] is asyncio.get_running_loop())
+    os.kill(launching._drivers[key][1].pid, signal.SIGKILL)
+    with pytest.raises(BrowserLost, match="driver is gone"):
+        await tool.visit("/later")
+    await fresh_open(Web(url=address + "/"))
+
+
+async def fresh_open(tool: Web) -> None:
+    """The next episode gets a browser."""
+    for _ in range(3):
+        try:
+            await tool.open(Task.of("t", "Look."), None)
+            break
+        except BrowserLost:
+            await asyncio.sleep(0.2)
+    assert tool.page.title == "Home"
+    await tool.close()
+
+
+async def test_a_first_page_that_cannot_be_opened_is_no_failure_of_the_model() -> None:
+    tool = Web(url="http://127.0.0.1:9999/")
+    with pytest.raises(BrowserLost, match="cannot be opened"):
+        await tool.open(Task.of("t", "Look."), None)
+    await tool.close()
+
+
+async def test_contexts_are_freed(address: str) -> None:
+    context = await open_context()
+    for _ in range(5):
+        async with await open_context() as other:
+            await other.do("goto", url=address)
+    stats = (await context.driver.request("stats"))["value"]
+    assert (stats["contexts"], stats["made"]) == (1, 6)
+    await context.close()
+
+
+async def test_an_old_browser_is_replaced(address: str) -> None:
+    launch = launching.Launch(browser_contexts=2)
+    first, second, third = [await open_context(launch) for _ in range(3)]
+    assert len((await third.driver.request("stats"))["value"]["browsers"]) == 2
+    await first.close()
+    await second.close()
+    assert len((await third.driver.request("stats"))["value"]["browsers"]) == 1
+    await third.do("goto", url=address)
+    await third.close()
+
+
+HOST = """
+import asyncio, sys
+from agentrl.tools.browser import launching
+async def main():
+    await launching.open_context()
+    print(next(iter(launching._drivers.values()))[1].pid, flush=True)
+    await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+def test_the_driver_and_chromium_end_with_a_host_that_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOST], stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout is not None
+        driver = int(host.stdout.readline())
+        family = {driver, *descendants(driver)}
+        assert len(family) > 3
+        host.kill()
+    for _ in range(100):
+        if not any(Path(f"/proc/{pid}/exe").exists() for pid in family):
+            return
+        subprocess.run(["sleep", "0.1"], check=True)
+    raise AssertionError("processes are left")
+
+
+def descendants(pid: int) -> set[int]:
+    """All processes below one."""
+    said = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout
+    children = {int(word) for word in said.split()}
+    return children.union(*map(descendants, children))
