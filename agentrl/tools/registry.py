@@ -34,6 +34,7 @@ TOOLS: Registry[Callable[..., Tool]] = Registry(
         "search": "agentrl.tools.search:Search",
         "http": "agentrl.tools.http.tool:Http",
         "web": "agentrl.tools.browser.tool:Web",
+        "mcp": "agentrl.tools.mcp.tool:Mcp",
         "answer": "agentrl.tools.answer:Answer",
     },
     wanted="a Tool or Environment subclass, a @tool function or tool.from_schema(...)",

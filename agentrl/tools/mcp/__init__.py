@@ -1,0 +1,1 @@
+"""The `mcp` tool: what any MCP server offers, as tools (docs/mcp.md)."""

@@ -1,0 +1,254 @@
+"""A connection to an MCP server: one an episode, or one for all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from agentrl.tools.mcp.settings import McpSettings, filled
+from agentrl.tools.mcp.stdio import Server, messages
+from agentrl.types.errors import InfraError, ToolError
+
+PAGES = 100
+"""Pages of a server's list of tools that are read."""
+
+CLOSED = -32000
+"""JSON-RPC error of the SDK itself: the connection is closed."""
+
+T = TypeVar("T")
+
+
+class ServerLost(InfraError):
+    """An MCP server did not start, or is gone."""
+
+
+class Connection:
+    """A session with a server.
+
+    Attributes:
+        tools: what the server offers now, as the SDK's records. Another list whenever it was read again.
+    """
+
+    def __init__(self, settings: McpSettings) -> None:
+        self._settings = settings
+        self.tools: list[Any] = []
+        self._session: Any = None
+        self._server: Server | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._stop, self._opening = asyncio.Event(), asyncio.Lock()
+        self._why = ""
+        self._listing: asyncio.Task[None] | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was open, or was to be, and is not."""
+        return self._keeper is not None and (self._keeper.done() or self._stop.is_set())
+
+    async def open(self) -> None:
+        """Connects, unless it is connected.
+
+        Raises:
+            ServerLost: the server does not start, or does not answer within `timeout_s`.
+        """
+        async with self._opening:
+            if self._session is not None and not self.lost:
+                return
+            ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            # A task of its own: the scopes of the SDK must be left where they were entered.
+            self._keeper = asyncio.create_task(self._keep(ready))
+            try:
+                async with asyncio.timeout(self._settings.timeout_s):
+                    await ready
+            except TimeoutError:
+                self._why = f"no answer within {self._settings.timeout_s:g} s"
+                error = self._lost()
+                await self.close()
+                raise error from None
+            except BaseException:
+                await self.close()
+                raise
+
+    async def close(self) -> None:
+        """Ends the session, and the server if it is a child of ours."""
+        if self._keeper is not None:
+            self._stop.set()
+            if self._session is None:
+                self._keeper.cancel()
+            await asyncio.wait([self._keeper])
+
+    async def call(self, name: str, arguments: dict[str, Any]) -> Any:
+        """Calls a tool, and reads the list of tools again if it may have changed.
+
+        Raises:
+            ToolError: the server answers that it cannot, or what is no result.
+            ServerLost: it is gone.
+        """
+        result = await self._asked(self._session.call_tool(name, arguments))
+        if self._changes:
+            await self._asked(self._list())
+        return result
+
+    async def _asked(self, question: Awaitable[T]) -> T:
+        """The answer to a question, unless the connection ends before."""
+        from anyio import BrokenResourceError, ClosedResourceError
+        from mcp import MCPError
+        from pydantic import ValidationError
+
+        assert self._keeper is not None
+        asked = asyncio.ensure_future(question)
+        try:
+            await asyncio.wait([asked, self._keeper], return_when=asyncio.FIRST_COMPLETED)
+            if not asked.done():
+                raise self._lost()
+            return await asked
+        except MCPError as error:
+            said = error.error.message
+            too_long = "byte limit" in said  # what the SDK says of an event above max_sse_event_size
+            if (error.error.code == CLOSED and not too_long) or said == "Session terminated":
+                self._why = self._why or said
+                self._stop.set()
+                raise self._lost() from None
+            raise ToolError(said) from None
+        except (ClosedResourceError, BrokenResourceError):
+            raise self._lost() from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ToolError(f"the server's answer is no result of MCP: {first['loc']}: {first['msg']}") from None
+        finally:
+            asked.cancel()
+
+    async def _keep(self, ready: asyncio.Future[None]) -> None:
+        from mcp import ClientSession
+
+        try:
+            async with (
+                self._transport() as (reading, writing),
+                ClientSession(reading, writing, message_handler=self._heard) as session,
+            ):
+                await session.initialize()
+                self._session = session
+                await self._list()
+                if not ready.done():
+                    ready.set_result(None)
+                await self._stop.wait()
+        except Exception as error:
+            self._why = self._why or _said(error)
+            if not ready.done():
+                ready.set_exception(self._lost())
+
+    @asynccontextmanager
+    async def _transport(self) -> AsyncIterator[tuple[Any, Any]]:
+        settings = self._settings
+        if settings.command is not None:
+            self._server = await Server.start(settings)
+            async with messages(self._server) as streams:
+                yield streams
+            return
+        import httpx2
+        from mcp.client.streamable_http import streamable_http_client
+
+        assert settings.url is not None
+        client = httpx2.AsyncClient(
+            headers=filled(settings.headers, "headers"),
+            timeout=httpx2.Timeout(settings.timeout_s, read=None),
+            event_hooks={"response": [_Bound(settings.max_bytes)]},
+        )
+        async with (
+            client,
+            streamable_http_client(settings.url, http_client=client, max_sse_event_size=settings.max_bytes) as streams,
+        ):
+            yield streams
+
+    async def _heard(self, message: Any) -> None:
+        """Notifications of the server. What follows one is a task: the SDK reads no answer while this runs."""
+        if getattr(message, "method", "") == "notifications/tools/list_changed" and self._session is not None:
+            self._listing = asyncio.create_task(self._list_again())
+
+    async def _list_again(self) -> None:
+        with suppress(ToolError, ServerLost):  # the next call says it
+            await self._asked(self._list())
+
+    @property
+    def _changes(self) -> bool:
+        tools = self._session.server_capabilities.tools if self._session.server_capabilities else None
+        return bool(tools and tools.list_changed)
+
+    async def _list(self) -> None:
+        from mcp import types
+
+        found, cursor = list[Any](), None
+        for _ in range(PAGES):
+            page = await self._session.list_tools(
+                params=types.PaginatedRequestParams(cursor=cursor) if cursor else None
+            )
+            found += page.tools
+            if not (cursor := page.next_cursor):
+                break
+        if found != self.tools:
+            self.tools = found
+
+    def _lost(self) -> ServerLost:
+        state = self._server.state() if self._server is not None else ""
+        return ServerLost(
+            f"{self._settings.server}: {'; '.join(filter(None, [self._why, state])) or 'the connection ended'}",
+            remedy="start it by hand to see what it says" if self._server is not None else "see its own log",
+        )
+
+
+class _Bound:
+    """Bounds bodies that are one message. Of streams of events, the SDK bounds each."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    async def __call__(self, response: Any) -> None:
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            response.stream = _bounded(response.stream, self._most)
+
+
+def _bounded(stream: Any, most: int) -> Any:
+    import httpx2
+
+    class Bounded(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            got = 0
+            async for part in stream:
+                got += len(part)
+                if got > most:
+                    raise httpx2.StreamError(f"its answer has more than {most / 1e6:.3g} MB (max_bytes)")
+                yield part
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    return Bounded()
+
+
+# Shared connections, by event loop and settings. They end with their loop, which cancels their keepers.
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Connection]] = WeakKeyDictionary()
+
+
+async def connect(settings: McpSettings) -> Connection:
+    """An open connection: a new one, or the one of all episodes of this event loop.
+
+    Raises:
+        ServerLost: the server does not start, or does not answer.
+    """
+    connection = Connection(settings)
+    if settings.shared:
+        known = _shared.setdefault(asyncio.get_running_loop(), {})
+        key = settings.model_dump_json()
+        if (found := known.get(key)) is None or found.lost:
+            known[key] = found = connection
+        connection = found
+    await connection.open()
+    return connection
+
+
+def _said(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return " ".join((str(error) or type(error).__name__).split())[:300]

@@ -1,0 +1,254 @@
+"""The `mcp` tool against servers of the SDK, and against programs that are none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp")
+
+from agentrl.engines.scripted import Say
+from agentrl.tools.base import ToolResult
+from agentrl.tools.mcp.connection import ServerLost
+from agentrl.tools.mcp.settings import McpSettings
+from agentrl.tools.mcp.tool import Mcp
+from agentrl.tools.methods import method
+from agentrl.types.errors import MissingExtra, RecipeError, ToolError
+from agentrl.types.task import Task
+from tests.rollout.world import collect, make_context, make_parts, play_one, specs
+
+SERVER = str(Path(__file__).parent / "server.py")
+STDIO = {"command": [sys.executable, SERVER]}
+
+
+class Opened:
+    """An open tool, called as a model calls it."""
+
+    def __init__(self, tool: Mcp) -> None:
+        self.tool = tool
+
+    def names(self) -> list[str]:
+        return [each.name for each in self.tool.tools()]
+
+    def schema(self, name: str) -> dict[str, Any]:
+        return next(each.schema for each in self.tool.tools() if each.name == name)
+
+    async def call(self, name: str, **arguments: Any) -> ToolResult:
+        offered = next(each for each in self.tool.tools() if each.name == name)
+        return await method(self.tool, offered).call(arguments)
+
+    async def text(self, name: str, **arguments: Any) -> str:
+        return (await self.call(name, **arguments)).text
+
+
+@asynccontextmanager
+async def opened(**settings: Any) -> AsyncIterator[Opened]:
+    tool = Mcp(McpSettings.model_validate(settings))
+    await tool.open(Task.of("t", "?"), None)
+    try:
+        yield Opened(tool)
+    finally:
+        await tool.close()
+
+
+def script(code: str, **more: Any) -> dict[str, Any]:
+    return {"command": [sys.executable, "-c", code], "timeout_s": 3, **more}
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, SERVER, str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        for _ in range(200):
+            with socket.socket() as probe:
+                if not probe.connect_ex(("127.0.0.1", port)):
+                    break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/mcp"
+        process.kill()
+
+
+@pytest.fixture(params=["stdio", "http"])
+def where(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return STDIO if request.param == "stdio" else {"url": request.getfixturevalue("url")}
+
+
+async def test_results_become_texts_and_images(where: dict[str, Any]) -> None:
+    async with opened(**where) as server:
+        assert await server.text("add", a=2, b=3) == "5"
+        assert await server.text("add", a=2) == "3"
+        picture = await server.call("picture")
+        assert (picture.text, [image[:4] for image in picture.images]) == ("red", [b"\x89PNG"])
+        assert await server.text("other") == "[report: file:///report]\ninside\neA=="
+        assert json.loads(await server.text("table")) == {"tea": 3}
+        with pytest.raises(ToolError, match="the shop is closed"):
+            await server.call("fail")
+        with pytest.raises(ToolError, match="argument 'a': field required"):
+            await server.call("add")
+        with pytest.raises(ToolError, match="should be integer"):
+            await server.call("add", a="x")
+
+
+async def test_names_are_chosen_and_prefixed() -> None:
+    async with opened(**STDIO, include=["add", "tally", "fail"], exclude=["fail"], prefix="shop_") as server:
+        assert server.names() == ["shop_add", "shop_tally"]
+        assert await server.text("shop_add", a=1, b=1) == "2"
+
+
+async def test_a_process_for_each_episode_or_one_for_all() -> None:
+    async with opened(**STDIO) as one, opened(**STDIO) as two:
+        assert (await one.text("tally"))[:2] == (await two.text("tally"))[:2] == "1 "
+    async with opened(**STDIO, shared=True) as one, opened(**STDIO, shared=True) as two:
+        assert (await one.text("tally"))[:2] == "1 "
+        assert (await two.text("tally"))[:2] == "2 "
+    async with opened(**STDIO, shared=True) as three:
+        assert (await three.text("tally"))[:2] == "3 ", "it outlives an episode"
+
+
+async def test_the_environment_is_what_the_recipe_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_TESTS", "42")
+    async with opened(**STDIO, env={"TEA": "Assam", "KEY": "$SECRET_OF_TESTS"}) as server:
+        assert await server.text("variable", which="TEA") == "Assam"
+        assert await server.text("variable", which="KEY") == "42"
+        assert await server.text("variable", which="SECRET_OF_TESTS") == "unset"
+    with pytest.raises(RecipeError, match="NO_SUCH_VARIABLE is not set"):
+        Mcp(McpSettings.model_validate({**STDIO, "env": {"KEY": "$NO_SUCH_VARIABLE"}}))
+
+
+@pytest.mark.parametrize("env", [{"CHANGES": "1"}, {"TELLS": "1"}, {"CHANGES": "1", "TELLS": "1"}])
+async def test_a_list_that_changes_is_read_again(env: dict[str, str]) -> None:
+    async with opened(**STDIO, env=env) as server:
+        assert "treasure" not in server.names()
+        await server.text("unlock")
+        if "CHANGES" not in env:  # told, but not promised: it follows as soon as it is read
+            for _ in range(100):
+                await asyncio.sleep(0.02)
+                if "treasure" in server.names():
+                    break
+        assert "treasure" in server.names()
+        assert await server.text("treasure") == "gold"
+
+
+async def test_an_answer_that_is_too_long_is_an_observation(where: dict[str, Any]) -> None:
+    async with opened(**where, max_bytes=1_000_000) as server:
+        with pytest.raises(ToolError, match="MB|byte limit"):
+            await server.call("flood", mb=100 if "command" in where else 5)
+        assert await server.text("add", a=1, b=1) == "2", "the session goes on"
+
+
+async def test_noise_on_both_outputs_stops_nobody() -> None:
+    async with opened(**STDIO) as server:
+        assert await server.text("chatter", mb=20) == "done"
+        assert await server.text("add", a=1, b=1) == "2"
+
+
+async def test_a_server_that_dies_is_a_failure_that_says_how(where: dict[str, Any]) -> None:
+    if "url" in where:
+        pytest.skip("the server is of all tests")
+    async with opened(**STDIO) as server:
+        with pytest.raises(ServerLost, match="exit code 3; its stderr ends: out of tea"):
+            await server.call("die")
+        with pytest.raises(ServerLost):
+            await server.call("add", a=1)
+
+
+async def test_a_shared_server_that_died_is_started_again() -> None:
+    async with opened(**STDIO, env={"A": "again"}, shared=True) as server:
+        with pytest.raises(ServerLost):
+            await server.call("die")
+    async with opened(**STDIO, env={"A": "again"}, shared=True) as server:
+        assert await server.text("add", a=1, b=1) == "2"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (script("raise SystemExit(7)"), "exit code 7"),
+        (script("import time; time.sleep(60)"), "no answer within 3 s; it runs"),
+        (script("while True: print('tea ' * 1000)"), "lines of its output were no messages, the first b'tea tea"),
+        (script("while True: print('x' * 10_000, end='')"), "no answer within 3 s"),
+        (script("import sys; [sys.stderr.write('e' * 1000) for _ in iter(int, 1)]"), "its stderr ends: eeee"),
+        (script("while True: print('{}')"), "no messages"),
+        (script("print('[' * 1000000); import time; time.sleep(60)"), "no answer within 3 s"),
+        ({"url": "http://127.0.0.1:9/mcp", "timeout_s": 3}, "127.0.0.1:9"),
+    ],
+)
+async def test_what_is_no_server_is_a_failure(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ServerLost) as error:
+        async with opened(**settings):
+            pass
+    assert said in str(error.value)
+
+
+async def test_in_an_episode(tmp_path: Path) -> None:
+    def plays(task: Any, rng: Any) -> Any:
+        yield Say(calls=[("add", {"a": 1, "b": 1}), ("fail", {}), ("hang", {})])
+        yield Say(calls=[("picture", {})])
+        yield Say("bye")
+
+    def breaks(task: Any, rng: Any) -> Any:
+        yield Say(calls=[("die", {})])
+
+    tools = [{"use": "mcp", **STDIO, "timeout_s": 20}]
+    parts = make_parts(tmp_path, tools=tools, limits={"backoff_s": 0.0, "retries": 1})
+    episode = await play_one(make_context(parts, plays))
+    outcomes = [call.outcome for turn in episode.turns for call in turn.calls]
+    assert (episode.status, outcomes[:3]) == ("done", ["ok", "error", "timeout"])
+    assert {tool["function"]["name"] for tool in episode.tools or []} >= {"add", "picture"}
+    (broken,) = await collect(make_context(parts, breaks), specs(1))
+    assert (broken.status, broken.reward) == ("infra_error", None)
+    assert broken.error is not None
+    assert "exit code 3" in broken.error.message
+
+
+def test_settings_are_checked_with_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = {"command": ["true"], "url": "http://x.test"}
+    for wrong in ({}, both, {"command": []}, {"url": "x.test"}, {**STDIO, "headers": {"a": "b"}}, {"tools": 1}):
+        with pytest.raises(RecipeError):
+            make_parts(tmp_path, tools=[{"use": "mcp", **wrong}])
+    with pytest.raises(RecipeError, match="there is no program 'no-such-program'"):
+        make_parts(tmp_path, tools=[{"use": "mcp", "command": ["no-such-program"]}])
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'agentrl\[mcp\]'"):
+        make_parts(tmp_path, tools=[{"use": "mcp", **STDIO}])
+
+
+HOST = """
+import asyncio, os, sys
+from agentrl.tools.mcp.connection import connect
+from agentrl.tools.mcp.settings import McpSettings
+async def main():
+    connection = await connect(McpSettings(command=(sys.executable, sys.argv[1])))
+    print((await connection.call("tally", {})).content[0].text, flush=True)
+    await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_children_end_with_the_host(how: signal.Signals) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOST, SERVER], stdout=subprocess.PIPE, text=True) as host:
+        assert host.stdout is not None
+        child = int(host.stdout.readline().split()[-1])
+        os.kill(child, signal.SIGSTOP)  # it cannot end by itself
+        host.send_signal(how)
+    for _ in range(200):
+        if not Path(f"/proc/{child}").exists():
+            return
+        time.sleep(0.05)
+    raise AssertionError("the server outlives the program that started it")
