@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
+from agentrl.chat.formats.parser import ParseFault
 from agentrl.types.errors import RenderError
 from agentrl.types.parts.content import Content, Part, text_of
 from agentrl.types.parts.intake import TAKES_IMAGES
@@ -15,6 +16,8 @@ _KEY_OF = {"text": "text", "image": "blob"}
 
 class Processor(Protocol):
     """Stands beside the tokenizer of a model that sees.
+
+    One may have `vision_tokens`, too: ids of the vocabulary that stand for images, which a reply must not hold.
 
     Attributes:
         name: for messages to people.
@@ -35,6 +38,20 @@ class Processor(Protocol):
         """The tokens that stand where the template has one placeholder: ids of the vocabulary (borders, rows), and None
         for every placeholder that the model replaces with what it sees."""
         ...
+
+
+def sampled_image(
+    processor: Processor, sampled_ids: Sequence[int], decode: Callable[[Sequence[int]], str]
+) -> ParseFault | None:
+    """The fault of a reply that holds a token of images, which stands for nothing there; None if it holds none.
+
+    A model's forward pass would look for an image of which it is to be the placeholder.
+    """
+    known: Collection[int] = getattr(processor, "vision_tokens", ())
+    if not (found := set(sampled_ids).intersection(known)):
+        return None
+    name = decode([min(found)])
+    return ParseFault(name, f"the reply holds {name}, which stands for an image: write text only")
 
 
 class OneToken:

@@ -11,7 +11,7 @@ import re
 
 from agentrl.chat.recognise import called_message, writes_unknown_calls
 from agentrl.chat.renderer import Renderer
-from agentrl.chat.samples import sample_conversations
+from agentrl.chat.samples import conversation_with_images, sample_conversations
 from agentrl.chat.stand_ins import MARK, STAND_IN, USER
 from agentrl.chat.template import KEEP_TURNS
 from agentrl.chat.tokenizer import Tokenizer
@@ -71,7 +71,10 @@ def prove(renderer: Renderer) -> None:
     Raises:
         RenderError: something differs.
     """
-    for conversation in sample_conversations(renderer.parser, sorted(renderer.tokenizer.special)):
+    conversations = sample_conversations(renderer.parser, sorted(renderer.tokenizer.special))
+    if renderer.processor is not None:
+        conversations.append(conversation_with_images())
+    for conversation in conversations:
         replies = [index for index, message in enumerate(conversation) if message["role"] == "assistant"]
         for count, index in enumerate(replies):
             _prove_prompt(renderer, conversation[:index], replies[:count])
@@ -108,8 +111,12 @@ def _prove_prompt(renderer: Renderer, messages: list[Message], replies: list[int
             piece = piece[: len(expected)]
         if piece != expected:
             _refuse(renderer, new, begin, expected, piece, first=not count, called=called)
-    last = renderer.start(messages) if not replies else renderer._encode(pieces[-1], after=renderer._end_text)
-    tokens = renderer._encode(whole, after="") if not replies else renderer.extend((), messages[replies[-1] + 1 :])
+    new = messages[replies[-1] + 1 :] if replies else messages
+    if replies:
+        last, tokens = renderer._encode(pieces[-1], after=renderer._end_text), renderer.extend((), new)
+        last = renderer._with_images(last, new)
+    else:
+        last, tokens = renderer.start(new), renderer._with_images(renderer._encode(whole, after=""), new)
     if not (replies and replies[-1] in calls) and last != tokens:
         _refuse(renderer, messages, 0, str(tokens), str(last), first=True, called=False)
 

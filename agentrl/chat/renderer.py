@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from agentrl.chat.encoder import TextEncoder
 from agentrl.chat.formats.parser import Parser, Reply
-from agentrl.chat.processor import Processor, as_template_content, expanded
+from agentrl.chat.processor import Processor, as_template_content, expanded, sampled_image
 from agentrl.chat.recognise import called_message, writes_calls_of
 from agentrl.chat.stand_ins import MARK, PROBE, REPLY, STAND_IN, USER, result
 from agentrl.chat.template import KEEP_TURNS
@@ -199,6 +199,8 @@ class Renderer:
         """
         ended = bool(sampled_ids) and sampled_ids[-1] in self.stop_token_ids
         text = self.tokenizer.decode(sampled_ids[:-1] if ended else sampled_ids)
+        if self.processor is not None and (fault := sampled_image(self.processor, sampled_ids, self.tokenizer.decode)):
+            return text, Reply("", errors=[fault])
         return text, self.meaning(prompt, text, tools)
 
     def meaning(self, prompt: Sequence[int], text: str, tools: Collection[str]) -> Reply:

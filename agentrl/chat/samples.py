@@ -52,6 +52,25 @@ def sample_conversations(parser: Parser, controls: Sequence[str]) -> list[list[M
     return [[system, *tools], tools, [system, *thinking]]
 
 
+def conversation_with_images() -> list[Message]:
+    """Images in messages of the user and in a result, for models that see."""
+
+    def seen(blob: str, width: int) -> dict[str, object]:
+        return {"type": "image", "blob": blob * 64, "width": width, "height": 40, "format": "png"}
+
+    def text(said: str) -> dict[str, object]:
+        return {"type": "text", "text": said}
+
+    return [
+        {"role": "user", "content": [text("What is it?"), seen("a", 40)]},
+        _said("A house."),
+        {**_result(0, ""), "content": [text("room 7\n"), seen("b", 90), seen("a", 40)]},
+        _said("A room."),
+        {"role": "user", "content": [seen("b", 90), text("And this one?")]},
+        _said("Done."),
+    ]
+
+
 def _user(text: str) -> Message:
     return {"role": "user", "content": text}
 

@@ -98,7 +98,8 @@ class Parts:
         return renderer if definitions is self.definitions else renderer.for_tools(self.definitions)
 
     def opening(self, task: Task) -> list[Message]:
-        """The opening messages of an episode. A user-defined agent may open it with others."""
+        """The opening messages of an episode, its images as parts. A user-defined agent may open it with others."""
+        task = task.with_images(Images(None, self.recipe.limits).take)
         system = self.recipe.agent.system
         return [*([{"role": "system", "content": system}] if system else []), *task.instruction]
 
@@ -112,7 +113,6 @@ class Parts:
             return
         lengths = []
         for task in tasks[:PROMPTS]:
-            task = task.with_images(Images(None, self.recipe.limits).take)
             shown = renderer if task.tools is None else renderer.for_tools(self.tools.check(task))
             lengths.append(len(shown.start(self.opening(task))))
             if lengths[-1] < max_context:

@@ -179,7 +179,7 @@ def start_servers(
         loaded, model = model, servers.folder / "model"
         with no_progress_bars():
             loaded.model.save_pretrained(model)
-            loaded.tokenizer.save_pretrained(model)
+            loaded.save_described(str(model))
     for index in range(settings.replicas):
         port = ports[index] if index < len(ports) else _free_port()
         command = [python, *arguments(settings, model, serving, port, host, cpu=cpu)]

@@ -62,7 +62,8 @@ class Critic:
         """The values of all trained tokens, 0 at the others; one array per sample, with the sample's length."""
         out = [np.zeros(len(sample.token_ids), np.float32) for sample in samples]
         with torch.no_grad():
-            for packed, own in self.ranks.packs(samples, self.token_budget, self.body.layout):
+            packs = self.ranks.packs(samples, self.token_budget, self.body.layout)
+            for packed, own in self.body.seeing(samples, packs):
                 said = self._say(self._hidden(packed), packed)
                 if own:
                     packed.scatter(said.cpu().numpy(), out)
@@ -86,7 +87,7 @@ class Critic:
             held = target.isfinite()
             return value_loss(values[held], target[held], old[held], self.settings.clip).sum() / max(asked, 1)
 
-        return {"value_loss": self._fit(self.ranks.packs(samples, self.token_budget, self.body.layout), loss)}
+        return {"value_loss": self._fit(samples, loss)}
 
     @collective
     def fit_progress(self, samples: Sequence[TrainingSample]) -> dict[str, float]:
@@ -109,7 +110,7 @@ class Critic:
             """The current sum over the turns of each episode. The branches of an episode may be in several packs."""
             found = torch.zeros(len(names))
             with torch.no_grad():
-                for (packed, _), who, end in zip(packs, owner, ends, strict=True):
+                for (packed, _), who, end in zip(self.body.seeing(samples, packs), owner, ends, strict=True):
                     found.index_add_(0, who, self._say(self._hidden(packed), packed).cpu() * end)
             self.ranks.all_reduce([found.numpy()])
             return found
@@ -117,7 +118,7 @@ class Critic:
         for _ in range(self.settings.steps):
             error = sums() - torch.from_numpy(reward)
             errors.append(float((error**2).mean()))
-            for (packed, _), who, end in zip(packs, owner, ends, strict=True):
+            for (packed, _), who, end in zip(self.body.seeing(samples, packs), owner, ends, strict=True):
                 values = self._say(self._hidden(packed), packed)
                 # The gradient of the mean squared error with respect to each turn's value.
                 grad = (2 * error[who] * end / len(names)).to(values.device)
@@ -139,13 +140,14 @@ class Critic:
         if not self.frozen:
             load_full_state_dict(self.body.model, state["body"], self.ranks)
 
-    def _fit(self, packs: list[tuple[Pack, bool]], loss: Callable[[Tensor, Pack], Tensor]) -> float:
+    def _fit(self, samples: Sequence[TrainingSample], loss: Callable[[Tensor, Pack], Tensor]) -> float:
         """Takes `steps` steps on the sum of `loss(values, pack)` over the packs of all ranks. Returns the last sum."""
-        held = [self._hidden(packed) for packed, _ in packs] if self.frozen else None
+        packs = self.ranks.packs(samples, self.token_budget, self.body.layout)
+        held = [self._hidden(packed) for packed, _ in self.body.seeing(samples, packs)] if self.frozen else None
         total = 0.0
         for _ in range(self.settings.steps):
             total = 0.0
-            for number, (packed, own) in enumerate(packs):
+            for number, (packed, own) in enumerate(self.body.seeing(samples, packs) if held is None else packs):
                 said = self._say(self._hidden(packed) if held is None else held[number], packed)
                 value = loss(said, packed) if own else said.sum() * 0.0
                 value.backward()  # type: ignore[no-untyped-call]

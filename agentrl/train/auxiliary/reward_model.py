@@ -50,7 +50,8 @@ class ImplicitRewardModel:
         """Log-probabilities of the trained tokens, 0 at the others; one array per sample, with the sample's length."""
         out = [np.zeros(len(sample.token_ids), np.float32) for sample in samples]
         with torch.no_grad():
-            for packed, own in self.ranks.packs(samples, self.token_budget, self.policy.layout):
+            packs = self.ranks.packs(samples, self.token_budget, self.policy.layout)
+            for packed, own in self.policy.seeing(samples, packs):
                 found = self.policy(packed)[0]
                 if own:
                     packed.scatter(found.cpu().numpy(), out)
@@ -81,7 +82,7 @@ class ImplicitRewardModel:
             loss, accuracy = float(-np.log(np.maximum(chosen, 1e-12)).mean()), float((chosen > 0.5).mean())
             # The gradient of the mean cross-entropy with respect to each log-probability, one value per episode.
             grad = settings.beta * (likely - good) / len(names)
-            for packed, own in packs:
+            for packed, own in self.policy.seeing(samples, packs):
                 said = self.policy(packed)[0]
                 weights = torch.from_numpy(grad[owner[packed.sample]]).to(said) if own else 0.0
                 (said * weights).sum().backward()
