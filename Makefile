@@ -72,9 +72,9 @@ $(PROGRAMS)/.installed: constraints.txt Makefile
 test-programs: setup $(PROGRAMS)/.installed
 	AGENTRL_TEST_PROGRAMS=$(CURDIR)/$(PROGRAMS)/bin $(BIN)/python -m pytest -q -s tests/programs
 
-# Every solved family of recipes/miniwob, ten seeds each; about ten minutes.
+# The oracles of all environments on all their tasks; recipes/miniwob alone takes about ten minutes.
 test-envs: setup
-	AGENTRL_TEST_ENVS=1 $(BIN)/python -m pytest -q -s tests/commands/test_miniwob.py
+	AGENTRL_TEST_ENVS=1 $(BIN)/python -m pytest -q -s tests/commands/test_miniwob.py tests/environments
 
 # A browser through MCP: @playwright/mcp from npm in a folder of its own, with Debian's Chromium (docs/mcp.md).
 PLAYWRIGHT_MCP := .mcp

@@ -12,7 +12,7 @@
     Math.seedrandom(seed);
     core.startEpisodeReal();
     if (document.activeElement && document.activeElement !== document.body) document.activeElement.blur();
-    return true;
+    return !!WOB_TASK_READY;
   };
 
   const number = (element) => {

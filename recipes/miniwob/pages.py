@@ -58,8 +58,8 @@ class Page:
             await self.tab.evaluate(PAINTED)
         await self.tab.mouse.move(0, 0)
         self.used = True
-        await self.tab.evaluate("([seed, millis]) => agentrl.start(seed, millis)", [seed, MILLIS])
-        await self.tab.wait_for_function("WOB_TASK_READY")
+        if not await self.tab.evaluate("([seed, millis]) => agentrl.start(seed, millis)", [seed, MILLIS]):
+            await self.tab.wait_for_function("WOB_TASK_READY")
 
     async def discard(self) -> None:
         """Closes it, also if its browser is gone."""

@@ -50,6 +50,7 @@ def test_the_oracle_solves_all_and_who_does_nothing_solves_none(tmp_path: Path, 
     assert agentrl("check", "run", cwd=tmp_path).returncode == 0
 
 
+@pytest.mark.timeout(3600)
 @pytest.mark.skipif("AGENTRL_TEST_ENVS" not in os.environ, reason="ten minutes: make test-envs")
 def test_the_oracle_solves_ten_seeds_of_every_solved_family(tmp_path: Path) -> None:
     chosen = ["--set", "tasks.args.seeds=10"]
@@ -151,3 +152,18 @@ def test_a_browser_that_is_killed_is_no_answer_of_the_policy() -> None:
         return again.state["utterance"]
 
     assert alone(play()) == "Click button ONE."
+
+
+def test_a_tiny_policy_trains_on_clicks_by_text(tmp_path: Path) -> None:
+    small = ["train.iterations=1", "train.groups=2", "train.group_size=2", "warm_start.episodes=8",
+             "warm_start.steps=4", "eval.episodes=4", "model.scratch.hidden=16"]  # fmt: skip
+    overrides = [part for each in small for part in ("--set", each)]
+    agentrl("train", str(RECIPE / "click.yaml"), "--out", "run", *overrides, cwd=tmp_path)
+    with RunDir.read(tmp_path / "run") as run:
+        episodes = list(run.episodes(split="train"))
+        held_out = list(run.episodes(split="eval"))
+    assert len(episodes) == 4
+    assert {episode.task.data["seed"] < 1_000_000 for episode in episodes} == {True}
+    assert {episode.task.data["seed"] >= 1_000_000 for episode in held_out} == {True}
+    assert str(episodes[0].prompt[-1]["content"]).split("\n")[1:] == ["3 text", "4 text", "5 text"]
+    assert agentrl("check", "run", cwd=tmp_path).returncode == 0

@@ -1,0 +1,71 @@
+"""Episodes a second of MiniWoB++'s click-test-2, ours beside BrowserGym's: `python -m benchmarks.miniwob`.
+
+Ours is a whole rollout of recipes/miniwob: scheduler, eight episodes at a time, environment, oracle, record. BrowserGym
+plays the same page, without a record, in as many processes as there are cores, one episode at a time each; it is
+installed into an environment of its own. The two take turns: what else the machine does meets both. The last line is
+JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from agentrl.api.rollout import rollout
+from agentrl.store.run_dir import RunDir
+from benchmarks.peers.venv import Missing, python_with
+
+PEER = "browsergym-miniwob==0.14.3"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--episodes", type=int, default=400, help="of ours")
+    parser.add_argument("--peer-episodes", type=int, default=8, help="of each process of BrowserGym")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--venvs", type=Path, default=Path("runs/venvs"), help="where BrowserGym is installed")
+    given = parser.parse_args()
+    try:
+        peer: str | None = python_with(PEER, given.venvs)
+    except Missing as why:
+        print(f"BrowserGym is left out: {why}")
+        peer = None
+    mine, theirs = [], []
+    for _ in range(given.repeats):
+        mine.append(ours(given.episodes))
+        theirs += [browsergym(peer, given.peer_episodes)] if peer else []
+        print(f"agentrl {mine[-1]:.1f} episodes/s", f"BrowserGym {theirs[-1]:.2f}" if peer else "")
+    best = {"agentrl": statistics.median(mine), "browsergym": statistics.median(theirs) if theirs else None}
+    times = best["agentrl"] / best["browsergym"] if best["browsergym"] else None
+    print(json.dumps({"episodes_per_s": best, "times": times, "load": os.getloadavg()[0]}))
+
+
+def ours(episodes: int) -> float:
+    """Episodes a second, with the start of the browser. Nearly all are solved, or the number is worth nothing."""
+    overrides = [f"tasks.args={{families: click-test-2, seeds: {episodes}}}", "concurrency=8"]
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        rollout("miniwob", episodes, agent="oracle", overrides=overrides, out=Path(folder) / "run", reporters=())
+        seconds = time.perf_counter() - began
+        with RunDir.read(Path(folder) / "run") as run:
+            solved = sum(row.reward == 1.0 for row in run.rows())
+    assert solved >= 0.97 * episodes, f"{solved} of {episodes} are solved"  # a button may lie all under the other
+    return episodes / seconds
+
+
+def browsergym(python: str, episodes: int) -> float:
+    """Episodes a second of one process for each core, without the start of the browsers."""
+    argv = [python, str(Path(__file__).parent / "browsergym_arm.py"), str(episodes)]
+    running = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(os.cpu_count() or 1)]
+    told = [json.loads(each.communicate()[0].strip().splitlines()[-1]) for each in running]
+    return sum(episodes / each["seconds"] for each in told)
+
+
+if __name__ == "__main__":
+    main()
