@@ -153,15 +153,33 @@ async def in_page(page: Any, name: str, argument: Any = None) -> Any:
 # Acting on elements
 
 
+MARK = "data-agentrl"
+
+
 async def element(context: Context, fields: Fields) -> Any:
-    """The handle of the element `element`."""
+    """The element `element`, for Playwright: by an attribute that it bears from now on, until another one is asked for.
+
+    A handle would do without, but has Playwright put all of its scripts into the page's own world, too: the first click
+    on a page would take three times as long. One inside a frame is a handle.
+    """
     number = need(fields, "element")
     page = await context.current()
-    script = "number => (window[Symbol.for('agentrl')]?.element(number)) ?? null"
-    handle = (await page.evaluate_handle(script, number)).as_element()
-    if handle is None:
+    if not (found := await page.evaluate(MARKED, [number, MARK])):
         raise gone(number)
-    return handle
+    if found == "here":
+        return page.locator(f"css=[{MARK}]")
+    return (await page.evaluate_handle("number => window[Symbol.for('agentrl')].element(number)", number)).as_element()
+
+
+MARKED = """([number, mark]) => {
+  const own = window[Symbol.for('agentrl')], found = own?.element(number);
+  if (!found) return null;
+  own.marked?.removeAttribute(mark);
+  if (found.ownerDocument !== document) return 'in a frame';
+  found.setAttribute(mark, '');
+  own.marked = found;
+  return 'here';
+}"""
 
 
 def gone(number: Any) -> Failed:
