@@ -24,6 +24,7 @@ from agentrl.types.episode import Episode
 HERE = Path(__file__).parent
 HOST = "docs.test"
 START = f"http://{HOST}/"
+SETTLE_S = 20.0  # a page of 10,000 lines, on a machine with much to do
 Library = load_object("./library.py:Library", HERE)
 
 QUESTIONS = {
@@ -233,7 +234,7 @@ class Reader(Environment):
         try:
             await self.page.do(op, **fields)
         finally:  # what failed may have happened all the same: a click that took too long
-            await self.page.do("settle", seconds=5)
+            await self.page.do("settle", seconds=SETTLE_S)
             tree = await self.page.do("tree")
             self.url, self.tree = tree["url"], tree["lines"]
         return self.read(0)

@@ -24,6 +24,7 @@ Catalogue = load_object("./catalogue.py:Catalogue", HERE)
 Shop = load_object("./site.py:Shop", HERE)
 terms = load_object("./reward.py:terms", HERE)
 HOST = load_object("./site.py:HOST", HERE)
+SETTLE_S = 20.0  # on a machine with much to do
 
 
 @functools.cache
@@ -151,7 +152,7 @@ class Customer(Environment):
         return await self._after()
 
     async def _after(self) -> ToolResult:
-        await self.page.do("settle", seconds=5)
+        await self.page.do("settle", seconds=SETTLE_S)
         await self._look()
         bought = self.shop.bought(self.key)
         if bought is not None:
