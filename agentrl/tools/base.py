@@ -140,7 +140,7 @@ class Tool:
         timeout_s: bound on one call; a call that runs longer is cancelled and the model is told.
     """
 
-    needs_sandbox: ClassVar[bool] = False
+    needs_sandbox: bool = False
     stateless: ClassVar[bool] = False
     forkable: ClassVar[bool] = True
     keeps_files_alone: ClassVar[bool] = False

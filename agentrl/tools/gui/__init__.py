@@ -1,0 +1,1 @@
+"""The `gui` tool: a screen, mouse and keyboard (docs/gui.md)."""

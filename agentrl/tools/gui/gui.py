@@ -1,0 +1,263 @@
+"""The `gui` tool: screenshots, mouse and keyboard on a desktop program."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import shlex
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from agentrl.tools.base import Environment, ToolResult
+from agentrl.tools.gui.desktop import Desktop, DesktopSettings, must_have
+from agentrl.tools.gui.scale import Scale, Unit
+from agentrl.tools.gui.screen import Element, Point, Screen
+from agentrl.tools.gui.styles import STYLES, WAIT_S
+from agentrl.tools.gui.warm import WARM, Recycling
+from agentrl.types.errors import RecipeError, TaskError, ToolError, nearest, needs
+from agentrl.types.sandbox import Sandbox
+from agentrl.types.task import Message, Task
+
+Shows = Literal["image", "elements", "both"]
+
+LARGEST = 16_384
+"""Longest side of a screen, pixels."""
+_CLICKS: dict[str, dict[str, Any]] = {
+    "left_click": {},
+    "double_click": {"times": 2},
+    "triple_click": {"times": 3},
+    "right_click": {"button": "right"},
+    "middle_click": {"button": "middle"},
+}
+
+
+class Gui(Environment):
+    """A program with windows, which the model sees and uses as people do.
+
+    Args:
+        app: the command of the program; `{name}` is a field of the task's data.
+        actions: form of the calls: `computer`, `computer_use` or `functions` (docs/gui.md).
+        shows: what follows every action: the screen as an image, a list of what is on it, or both.
+        where: in the episode's `sandbox`, or on this machine (`host`), for programs that are trusted.
+        size: of the screen, pixels.
+        shown: size of the image that the model sees; default: that of the screen.
+        coordinates: `pixels` of that image, `thousandths` (0 to 1000) or `fractions` (0 to 1).
+        settle_s: how long an action may take to have its effect, before the screen is shown as it is.
+        start_s: how long the program may take to show its first window.
+        recycle: `{age_s, episodes, step_s}`: when a screen of the host is replaced (docs/gui.md).
+
+    Attributes:
+        folder: where the program runs, on the host; None in a sandbox, where it is the workdir.
+    """
+
+    actions: str = "computer"
+    shows: Shows = "image"
+
+    def __init__(
+        self,
+        app: str,
+        actions: str = "computer",
+        shows: Shows = "image",
+        where: Literal["sandbox", "host"] = "sandbox",
+        size: Sequence[int] = (1024, 768),
+        shown: Sequence[int] | None = None,
+        coordinates: Unit = "pixels",
+        settle_s: float = 2.0,
+        start_s: float = 20.0,
+        recycle: Mapping[str, float] | None = None,
+    ) -> None:
+        self.app, self.actions, self.shows, self.where = app, actions, shows, where
+        _one_of("actions", actions, STYLES)
+        _one_of("shows", shows, ("image", "elements", "both"))
+        _one_of("where", where, ("sandbox", "host"))
+        _one_of("coordinates", coordinates, ("pixels", "thousandths", "fractions"))
+        screen = _size("size", size)
+        self._scale = Scale(screen, _size("shown", shown) if shown else screen, coordinates)
+        self._settings = DesktopSettings(screen, shows != "image", settle_s, start_s)
+        try:
+            self._recycling = Recycling(**dict(recycle or {}))  # type: ignore[arg-type]
+        except TypeError:
+            raise RecipeError(f"gui: recycle is {recycle!r}", remedy="its keys: age_s, episodes, step_s") from None
+        self.needs_sandbox = where == "sandbox"
+        self.timeout_s = 90.0 + settle_s + WAIT_S
+        self.folder: str | None = None
+        self._listed: list[Element] = []
+        self._screen: Screen | None = None
+        if where == "host":
+            must_have(self._settings.elements)
+        if self._scale.shown != screen:
+            with needs("vision"):
+                import PIL  # noqa: F401
+
+    def tools(self) -> Sequence[Any]:
+        """The actions, in the form that `actions` names."""
+        return STYLES[self.actions](self._act, self._scale.words, self.shows != "image")
+
+    # The episode
+
+    async def open(self, task: Task, sandbox: Sandbox | None) -> None:
+        """Starts the program."""
+        command = self.command(task)
+        if sandbox is not None and self.where == "sandbox":
+            desktop = await Desktop.open_in_sandbox(sandbox, self._settings)
+            self._screen = desktop
+            await desktop.start(command, sandbox.spec.workdir)
+        else:
+            self._temporary = tempfile.TemporaryDirectory(prefix="agentrl-gui-", ignore_cleanup_errors=True)
+            self.folder = self._temporary.name
+            self.prepare(task)
+            self._screen = await WARM.take(self._settings, self._recycling, command, self.folder)
+        self._pointer: Point = (0, 0)
+        self._key = ""
+
+    def command(self, task: Task) -> list[str]:
+        """The program and its arguments, of `app`.
+
+        Raises:
+            TaskError: the task's data has no such field.
+        """
+        try:
+            return [word.format(**task.data) for word in shlex.split(self.app)]
+        except (KeyError, IndexError, ValueError) as error:
+            remedy = f"app is {self.app!r}; the task's data has {', '.join(task.data) or 'nothing'}"
+            raise TaskError(f"no field for app: {error}", place=f"task {task.id!r}", remedy=remedy) from None
+
+    def prepare(self, task: Task) -> None:
+        """Puts what the program needs into `folder`, on the host. In a sandbox, the task's `files` do that."""
+
+    async def opening(self) -> Sequence[Message]:
+        """The screen as it is at first."""
+        text, images = await self._look()
+        width, height = self._scale.shown
+        parts: list[Any] = [f"The screen ({width} x {height}):{f'{chr(10)}{text}' if text else ''}"]
+        return [{"role": "user", "content": [*parts, *({"type": "image", "image": image} for image in images)]}]
+
+    async def close(self) -> None:
+        """Ends the program; on the host the screen may serve another episode."""
+        screen, self._screen = self._screen, None
+        try:
+            if isinstance(screen, Desktop) and self.where == "host":
+                await WARM.give_back(screen, self._recycling)
+            elif screen is not None:
+                await screen.close()
+        finally:
+            if self.folder is not None:
+                self._temporary.cleanup()
+
+    def state_key(self) -> str:
+        """What was shown last: equal screens are the same state."""
+        return self._key
+
+    # Actions
+
+    async def _act(self, name: str, given: Mapping[str, Any]) -> ToolResult:
+        """Does one action and shows what came of it."""
+        if name == "done":
+            return ToolResult("", done=True, answer=given.get("text", ""))
+        screen = self._on
+        points = await self._do(screen, name, given)
+        note = await screen.settle()
+        text, images = await self._look()
+        said = "\n".join(part for part in (note, text) if part)
+        return ToolResult(said, images=images, points=[self._scale.in_image(point) for point in points])
+
+    async def _do(self, screen: Screen, name: str, given: Mapping[str, Any]) -> list[Point]:
+        """Does it. Returns the points where, in pixels of the screen."""
+        at = self._point(given) if "coordinate" in given or "element" in given else self._pointer
+        acted = [at]
+        if name == "mouse_move":
+            await screen.move(at)
+        elif name in _CLICKS:
+            await screen.click(at, **_CLICKS[name])
+        elif name == "left_click_drag":
+            start = self._scale.to_screen(given["start_coordinate"]) if "start_coordinate" in given else self._pointer
+            await screen.drag(start, at)
+            acted = [start, at]
+        elif name == "scroll":
+            await screen.scroll(at, given["scroll_direction"], given.get("scroll_amount", 3))
+        else:
+            await self._without_mouse(screen, name, given)
+            return []
+        self._pointer = at
+        return acted
+
+    async def _without_mouse(self, screen: Screen, name: str, given: Mapping[str, Any]) -> None:
+        if name == "type":
+            await screen.type(given["text"])
+        elif name == "key":
+            for chord in given["text"].split():  # several, one after another, as xdotool takes them
+                await screen.press(_keys(chord))
+        elif name == "wait":
+            await asyncio.sleep(min(given.get("duration", 1.0), WAIT_S))
+
+    def _point(self, given: Mapping[str, Any]) -> Point:
+        if "coordinate" in given:
+            return self._scale.to_screen(given["coordinate"])
+        number = given["element"]
+        if not 1 <= number <= len(self._listed):
+            raise ToolError(f"there is no element {number}; the last list ends at {len(self._listed)}")
+        left, top, right, bottom = self._listed[number - 1].box
+        middle, (width, height) = ((left + right) // 2, (top + bottom) // 2), self._scale.screen
+        if not (0 <= middle[0] < width and 0 <= middle[1] < height):
+            raise ToolError(f"element {number} is outside the screen")
+        return middle
+
+    async def _look(self) -> tuple[str, list[bytes]]:
+        """What the model is shown: a text, and an image."""
+        text, images = "", list[bytes]()
+        if self.shows != "image":
+            self._listed = await self._on.elements()
+            text = listing(self._listed, self._scale)
+        if self.shows != "elements":
+            image = await self._on.screenshot()
+            images = [image if self._scale.shown == self._scale.screen else _resized(image, self._scale.shown)]
+        self._key = hashlib.sha256(b"".join([text.encode(), *images])).hexdigest()[:16]
+        return text, images
+
+    @property
+    def _on(self) -> Screen:
+        assert self._screen is not None, "open() first"
+        return self._screen
+
+
+def listing(elements: Sequence[Element], scale: Scale) -> str:
+    """A line an element: number, role, name, states, box in the model's coordinates, text."""
+    lines = []
+    for number, each in enumerate(elements, 1):
+        box = [*scale.to_model(each.box[:2]), *scale.to_model(each.box[2:])]
+        words = [f"[{number}] {each.role}", *([f'"{each.name}"'] if each.name else []), *each.states, str(box)]
+        written = f": {each.text!r}" if each.text and each.text != each.name else ""
+        lines.append(" ".join(words) + written)
+    return "\n".join(lines) or "(no element)"
+
+
+def _keys(chord: str) -> list[str]:
+    """The keys of `ctrl+s`; `+` alone, and at the end, is the key of that name."""
+    if chord.endswith("+"):
+        return [*_keys(chord[:-1].removesuffix("+")), "+"] if len(chord) > 1 else ["+"]
+    return chord.split("+")
+
+
+def _resized(image: bytes, size: tuple[int, int]) -> bytes:
+    import io
+
+    from PIL import Image
+
+    out = io.BytesIO()
+    with Image.open(io.BytesIO(image)) as picture:
+        picture.convert("RGB").resize(size, Image.Resampling.BOX).save(out, "PNG", compress_level=1)
+    return out.getvalue()
+
+
+def _one_of(setting: str, value: Any, known: Mapping[str, Any] | Sequence[str] | Callable[..., Any]) -> None:
+    if value not in known:  # type: ignore[operator]
+        raise RecipeError(f"gui: {setting} is {value!r}", remedy=nearest(str(value), known))  # type: ignore[arg-type]
+
+
+def _size(setting: str, given: Sequence[int]) -> tuple[int, int]:
+    if len(given) != 2 or not all(isinstance(side, int) and 1 <= side <= LARGEST for side in given):
+        raise RecipeError(
+            f"gui: {setting} is {given!r}", remedy=f"give [width, height] in pixels, each from 1 to {LARGEST}"
+        )
+    return given[0], given[1]

@@ -1,0 +1,41 @@
+"""The page docs/gui.md, executed: in a namespace sandbox with this machine's programs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from agentrl.store.run_dir import RunDir
+from tests.command import agentrl
+from tests.gui.desks import needs_desktop
+
+PAGE = Path(__file__).parents[2] / "docs" / "gui.md"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder that the page describes."""
+    code, recipe = (text for _, text in re.findall(r"```(python|yaml)\n(.*?)```", PAGE.read_text(), re.DOTALL))
+    (tmp_path / "note").mkdir()
+    (tmp_path / "note" / "task.py").write_text(code)
+    (tmp_path / "note" / "recipe.yaml").write_text(recipe)
+    return tmp_path
+
+
+@needs_desktop
+def test_the_oracle_writes_the_note(folder: Path) -> None:
+    agentrl("rollout", "note", "--n", "4", "--agent", "oracle", cwd=folder)
+    with RunDir.read(folder / "runs" / "note-oracle") as run:
+        episodes = list(run.episodes())
+    assert [episode.reward for episode in episodes] == [1.0] * 4
+    for episode in episodes:
+        (click,) = episode.turns[0].calls
+        assert (click.points, len(click.images)) == ([(500.0, 400.0)], 1)
+        assert {branch.reason for branch in episode.branches} == {"images"}, "older screenshots became a line"
+    assert "[image 1024x768 png" in agentrl("show", "runs/note-oracle", "note0#0", cwd=folder).stdout
+    assert agentrl("check", "runs/note-oracle", cwd=folder).returncode == 0
+    agentrl("rollout", "note", "--n", "2", "--agent", "random", cwd=folder)
+    with RunDir.read(folder / "runs" / "note-random") as run:
+        assert {episode.reward for episode in run.episodes()} == {0.0}

@@ -1,0 +1,262 @@
+"""An X display by libX11 and libXtst: mouse, keyboard, pixels, and whether the program in front answers.
+
+Without packages: the program runs in sandbox images that have a plain Python. If the server goes away, Xlib ends this
+process, which is what the other side takes for a lost screen.
+"""
+
+import ctypes as c
+import select
+import time
+
+LIBRARIES = ("libX11.so.6", "libXtst.so.6")
+
+_CLIENT_MESSAGE, _SUBSTRUCTURE_NOTIFY, _Z_PIXMAP = 33, 1 << 19, 2
+_SHIFT_CODE_NAME = "Shift_L"
+
+
+class _Image(c.Structure):
+    """The beginning of Xlib's XImage."""
+
+    _fields_ = [(name, c.c_int) for name in ("width", "height", "xoffset", "format")] + [("data", c.c_void_p)]
+    _fields_ += [(name, c.c_int) for name in ("byte_order", "unit", "bit_order", "pad", "depth", "bytes_per_line")]
+
+
+class _ClientMessage(c.Structure):
+    _fields_ = [("type", c.c_int), ("serial", c.c_ulong), ("send_event", c.c_int), ("display", c.c_void_p)]
+    _fields_ += [("window", c.c_ulong), ("message_type", c.c_ulong), ("format", c.c_int), ("data", c.c_long * 5)]
+
+
+class _Event(c.Union):
+    _fields_ = [("message", _ClientMessage), ("pad", c.c_long * 24)]
+
+
+_Handler = c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p)
+
+
+@_Handler
+def _pass_over(_display, _error):  # a window that went away between two calls
+    return 0
+
+
+class Display:
+    """A connection to a display.
+
+    Attributes:
+        size: width and height, pixels.
+
+    Raises:
+        OSError: the libraries are missing, or nothing answers under that name.
+    """
+
+    def __init__(self, name):
+        self._x, self._test = (c.CDLL(library) for library in LIBRARIES)
+        self._declare()
+        self._x.XSetErrorHandler(_pass_over)
+        self._display = self._x.XOpenDisplay(name.encode())
+        if not self._display:
+            raise OSError(f"no X server answers on display {name}")
+        self._root = self._x.XDefaultRootWindow(self._display)
+        self._x.XSelectInput(self._display, self._root, _SUBSTRUCTURE_NOTIFY)
+        screen = self._x.XDefaultScreen(self._display)
+        self.size = self._x.XDisplayWidth(self._display, screen), self._x.XDisplayHeight(self._display, screen)
+        self._stamp = 0
+        self._read_keyboard()
+
+    def _declare(self):
+        """Result and argument types; ints without one are C ints."""
+        x, pointer, word = self._x, c.c_void_p, c.c_ulong
+        types = {
+            "XOpenDisplay": (pointer, [c.c_char_p]),
+            "XCloseDisplay": (c.c_int, [pointer]),
+            "XDefaultRootWindow": (word, [pointer]),
+            "XDefaultScreen": (c.c_int, [pointer]),
+            "XDisplayWidth": (c.c_int, [pointer, c.c_int]),
+            "XDisplayHeight": (c.c_int, [pointer, c.c_int]),
+            "XConnectionNumber": (c.c_int, [pointer]),
+            "XSelectInput": (c.c_int, [pointer, word, c.c_long]),
+            "XSync": (c.c_int, [pointer, c.c_int]),
+            "XInternAtom": (word, [pointer, c.c_char_p, c.c_int]),
+            "XStringToKeysym": (word, [c.c_char_p]),
+            "XkbKeycodeToKeysym": (word, [pointer, c.c_ubyte, c.c_uint, c.c_uint]),
+            "XDisplayKeycodes": (c.c_int, [pointer, pointer, pointer]),
+            "XChangeKeyboardMapping": (c.c_int, [pointer, c.c_int, c.c_int, pointer, c.c_int]),
+            "XGetImage": (c.POINTER(_Image), [pointer, word, c.c_int, c.c_int, c.c_uint, c.c_uint, word, c.c_int]),
+            "XDestroyImage": (c.c_int, [pointer]),
+            "XGetWindowProperty": (
+                c.c_int, [pointer, word, word, c.c_long, c.c_long, c.c_int, word, *[pointer] * 5],
+            ),
+            "XFree": (c.c_int, [pointer]),
+            "XSendEvent": (c.c_int, [pointer, word, c.c_int, c.c_long, pointer]),
+            "XCheckTypedEvent": (c.c_int, [pointer, c.c_int, pointer]),
+            "XNextEvent": (c.c_int, [pointer, pointer]),
+            "XPending": (c.c_int, [pointer]),
+            "XSetErrorHandler": (pointer, [_Handler]),
+        }  # fmt: skip
+        for name, (result, arguments) in types.items():
+            function = getattr(x, name)
+            function.restype, function.argtypes = result, arguments
+        self._test.XTestFakeKeyEvent.argtypes = [pointer, c.c_uint, c.c_int, word]
+        self._test.XTestFakeButtonEvent.argtypes = [pointer, c.c_uint, c.c_int, word]
+        self._test.XTestFakeMotionEvent.argtypes = [pointer, c.c_int, c.c_int, c.c_int, word]
+
+    def close(self):
+        """Leaves the server, which forgets everything if nobody else is there."""
+        self._x.XCloseDisplay(self._display)
+
+    def sync(self):
+        """Returns when the server has done everything so far."""
+        self._x.XSync(self._display, 0)
+
+    # Mouse
+
+    def move(self, x, y):
+        """Puts the pointer on a pixel."""
+        self._test.XTestFakeMotionEvent(self._display, -1, int(x), int(y), 0)
+        self.sync()
+
+    def button(self, number, down):
+        """Presses or releases a button: 1 left, 2 middle, 3 right, 4 to 7 the wheel up, down, left, right."""
+        self._test.XTestFakeButtonEvent(self._display, number, int(down), 0)
+        self.sync()
+
+    # Keyboard
+
+    def _read_keyboard(self):
+        """Which key and level gives which symbol, and which keys are free."""
+        low, high = c.c_int(), c.c_int()
+        self._x.XDisplayKeycodes(self._display, c.byref(low), c.byref(high))
+        self._keys, self._spare = {}, []
+        for code in range(low.value, high.value + 1):
+            plain, shifted = (self._x.XkbKeycodeToKeysym(self._display, code, 0, level) for level in (0, 1))
+            if not plain and not shifted:
+                self._spare.append(code)
+            for symbol, shift in ((plain, False), (shifted, True)):
+                if symbol and (symbol not in self._keys or (self._keys[symbol][1] and not shift)):
+                    self._keys[symbol] = code, shift
+
+    def symbol(self, name):
+        """The symbol of a key's name (`Return`, `Control_L`, `a`); 0: there is none."""
+        found = self._x.XStringToKeysym(name.encode("utf-8", "replace"))
+        return found or (symbol_of(name) if len(name) == 1 else 0)
+
+    def learn(self, symbols):
+        """Gives symbols that no key has a free key each; the oldest go when none is free."""
+        for symbol in symbols:
+            if symbol not in self._keys:
+                code = self._spare.pop(0)
+                self._spare.append(code)
+                for old in [each for each, (at, _) in self._keys.items() if at == code]:
+                    del self._keys[old]
+                self._x.XChangeKeyboardMapping(self._display, code, 2, (c.c_ulong * 2)(symbol, symbol), 1)
+                self._keys[symbol] = code, False
+        self.sync()
+
+    @property
+    def room(self):
+        """How many new symbols can be learnt before the first of them is forgotten."""
+        return len(self._spare)
+
+    def knows(self, symbol):
+        """Whether a key has it."""
+        return symbol in self._keys
+
+    def key(self, symbol, down):
+        """Presses or releases the key that has a symbol. Returns whether it takes Shift."""
+        code, shift = self._keys[symbol]
+        self._test.XTestFakeKeyEvent(self._display, code, int(down), 0)
+        return shift
+
+    def stroke(self, symbol):
+        """Presses and releases a key, with Shift if the symbol takes it."""
+        shift = self._keys[symbol][1]
+        held = self.symbol(_SHIFT_CODE_NAME)
+        if shift:
+            self.key(held, True)
+        self.key(symbol, True)
+        self.key(symbol, False)
+        if shift:
+            self.key(held, False)
+
+    # Pixels
+
+    def pixels(self):
+        """The screen as it is, without the pointer: 4 bytes a pixel (blue, green, red, unused), rows without gaps."""
+        width, height = self.size
+        image = self._x.XGetImage(self._display, self._root, 0, 0, width, height, c.c_ulong(-1).value, _Z_PIXMAP)
+        if not image:
+            raise OSError("the X server gave no image")
+        try:
+            return c.string_at(image.contents.data, image.contents.bytes_per_line * height)
+        finally:
+            self._x.XDestroyImage(image)
+
+    # Windows
+
+    def _atom(self, name):
+        return self._x.XInternAtom(self._display, name.encode(), 0)
+
+    def _property(self, window, name):
+        """A property's 32-bit values."""
+        kind, form, count, left = c.c_ulong(), c.c_int(), c.c_ulong(), c.c_ulong()
+        data = c.c_void_p()
+        self._x.XGetWindowProperty(
+            self._display, window, self._atom(name), 0, 1024, 0, 0,
+            c.byref(kind), c.byref(form), c.byref(count), c.byref(left), c.byref(data),
+        )  # fmt: skip
+        if not data:
+            return []
+        try:
+            return list(c.cast(data, c.POINTER(c.c_ulong))[: count.value]) if form.value == 32 else []
+        finally:
+            self._x.XFree(data)
+
+    def windows(self):
+        """The windows of programs, as the window manager lists them."""
+        return self._property(self._root, "_NET_CLIENT_LIST")
+
+    def managed(self):
+        """Whether a window manager is there."""
+        return bool(self._property(self._root, "_NET_SUPPORTING_WM_CHECK"))
+
+    def active(self):
+        """The window that has the keyboard; 0: none."""
+        return next(iter(self._property(self._root, "_NET_ACTIVE_WINDOW")), 0)
+
+    def answers(self, window, limit_s):
+        """Whether the program of a window has taken everything that was sent to it before, waiting so long at most.
+
+        By _NET_WM_PING; a window that does not take part in that counts as one that answers.
+        """
+        ping, protocols = self._atom("_NET_WM_PING"), self._atom("WM_PROTOCOLS")
+        if not window or ping not in self._property(window, "WM_PROTOCOLS"):
+            return True
+        self._stamp += 1
+        event = _Event()
+        event.message = _ClientMessage(
+            _CLIENT_MESSAGE, 0, 1, self._display, window, protocols, 32, (c.c_long * 5)(ping, self._stamp, window, 0, 0)
+        )
+        self._x.XSendEvent(self._display, window, 0, 0, c.byref(event))
+        end = time.monotonic() + limit_s
+        while (left := end - time.monotonic()) > 0:
+            while self._x.XPending(self._display):
+                self._x.XNextEvent(self._display, c.byref(event))
+                message = event.message
+                reply = message.type == _CLIENT_MESSAGE and message.message_type == protocols
+                if reply and [*message.data[:2]] == [ping, self._stamp]:
+                    return True
+            select.select([self._x.XConnectionNumber(self._display)], [], [], min(left, 0.1))
+            if window not in self.windows():  # it was closed
+                return True
+        return False
+
+
+def symbol_of(character):
+    """The symbol of a character: Latin-1 as it is, control characters by their key, else its Unicode symbol."""
+    code = ord(character)
+    if character in "\n\r":
+        return 0xFF0D
+    if character == "\t":
+        return 0xFF09
+    if 0x20 <= code <= 0x7E or 0xA0 <= code <= 0xFF:
+        return code
+    return 0x01000000 + code
