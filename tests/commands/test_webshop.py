@@ -80,7 +80,7 @@ def test_nothing_bought_is_nothing() -> None:
 
 def test_the_reward_is_that_of_webshops_own_code() -> None:
     """Purchases scored by `get_reward` of WebShop's goal.py, with thefuzz, and the kinds' words for spaCy's nouns."""
-    cases = json.loads((Path(__file__).parents[1] / "golden" / "webshop.json").read_text())["cases"]
+    cases = json.loads((Path(__file__).parent / "data" / "webshop.json").read_text())["cases"]
     by_id = {task.id: task for task in tasks()}
     assert len(cases) >= 100
     for case in cases:
