@@ -135,7 +135,8 @@ async def test_what_is_recorded_is_what_the_model_saw_and_said(tmp_path: Path) -
     for row in rows:
         plain = plain_logprobs(loaded.model, row.token_ids.tolist(), 0.8)
         trained = torch.from_numpy(row.loss_mask)
-        assert_close(torch.from_numpy(row.behaviour_logprob)[trained], plain[trained[1:]], atol=1e-5, rtol=0)
+        # Float32: kernels differ by batch.
+        assert_close(torch.from_numpy(row.behaviour_logprob)[trained], plain[trained[1:]], atol=3e-5, rtol=0)
     with RunDir.create(tmp_path / "run", {"command": "proxy", "recipe": {}, "base": "."}) as run:
         run.add(episode)
     assert check(tmp_path / "run").ok

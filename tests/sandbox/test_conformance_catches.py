@@ -121,8 +121,8 @@ def opens_the_network_where_some_is_allowed(monkeypatch: pytest.MonkeyPatch, fol
 
 @broken("only_what_is_allowed")
 def forgets_the_list_of_hosts(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[NamespaceBackend]:
-    old = "            port in ports and "
-    other_program(monkeypatch, egress, folder, "egress/proxy.py", old, "            True or ")
+    old = "        port in ports and "
+    other_program(monkeypatch, egress, folder, "egress/proxy.py", old, "        True or ")
     return NamespaceBackend
 
 
