@@ -17,7 +17,7 @@ from agentrl.sandbox.registry import BACKENDS
 from agentrl.sandbox.task_specs import TaskSpecs
 from agentrl.types.errors import AgentRLError, TaskError
 from agentrl.types.parts.content import image_parts
-from agentrl.types.parts.intake import BLIND, Images, cannot_see
+from agentrl.types.parts.intake import BLIND, cannot_see
 from agentrl.types.sandbox import Backend
 from agentrl.types.task import Task
 
@@ -49,7 +49,7 @@ def check_tasks(parts: Parts) -> list[str]:
     renderer = parts.renderer(ByteTokenizer())
     for source in sources:
         _check_images(parts, source)
-    renderer.start(_with_images(parts, tasks.at(0)).instruction)
+    renderer.start(parts.shown(tasks.at(0)).instruction)
     names = dict.fromkeys(definition["function"]["name"] for definition in parts.definitions)
     for source in sources:
         names |= dict.fromkeys(_check_tools(parts, renderer, source))
@@ -64,7 +64,7 @@ def _check_tools(parts: Parts, renderer: Renderer, source: TaskSource) -> Iterat
             definitions = parts.tools.check(task)
         if task.tools is not None:
             with _named(task):
-                renderer.for_tools(definitions).start(_with_images(parts, task).instruction)
+                renderer.for_tools(definitions).start(parts.shown(task).instruction)
         yield from (definition["function"]["name"] for definition in definitions)
 
 
@@ -73,17 +73,13 @@ def _check_images(parts: Parts, source: TaskSource) -> None:
     recipe = parts.recipe
     for task in source.tasks:
         with _named(task):
-            shown = any(image_parts(_with_images(parts, task).instruction))
+            shown = any(image_parts(parts.shown(task).instruction))
         if shown and recipe.model is not None and recipe.engine.use in BLIND and not _sees(recipe):
             raise cannot_see(recipe.engine.use, f"engine.use (task {task.id!r})")
 
 
 def _sees(recipe: Recipe) -> bool:
     return recipe.engine.use == "torch" and sees(recipe.required_model)
-
-
-def _with_images(parts: Parts, task: Task) -> Task:
-    return task.with_images(Images(None, parts.recipe.limits).take)
 
 
 def _check_sandboxes(parts: Parts, tasks: Sequence[Task]) -> None:

@@ -17,11 +17,10 @@ _KEY_OF = {"text": "text", "image": "blob"}
 class Processor(Protocol):
     """Stands beside the tokenizer of a model that sees.
 
-    One may have `vision_tokens`, too: ids of the vocabulary that stand for images, which a reply must not hold.
-
     Attributes:
         name: for messages to people.
         placeholder: the control token that the chat template writes for an image.
+        vision_tokens: ids of the vocabulary that stand for images, which a reply must not hold.
         settings: all that decides how many tokens an image is, as JSON; a run continues with the same only.
     """
 
@@ -30,6 +29,9 @@ class Processor(Protocol):
 
     @property
     def placeholder(self) -> str: ...
+
+    @property
+    def vision_tokens(self) -> Collection[int]: ...
 
     @property
     def settings(self) -> Mapping[str, Any]: ...
@@ -47,8 +49,7 @@ def sampled_image(
 
     A model's forward pass would look for an image of which it is to be the placeholder.
     """
-    known: Collection[int] = getattr(processor, "vision_tokens", ())
-    if not (found := set(sampled_ids).intersection(known)):
+    if not (found := set(sampled_ids).intersection(processor.vision_tokens)):
         return None
     name = decode([min(found)])
     return ParseFault(name, f"the reply holds {name}, which stands for an image: write text only")
@@ -59,6 +60,7 @@ class OneToken:
 
     name = "one token an image"
     placeholder = "<|image|>"
+    vision_tokens: Collection[int] = ()
     settings: Mapping[str, Any] = {"use": "one_token"}
 
     def layout(self, width: int, height: int) -> Sequence[int | None]:

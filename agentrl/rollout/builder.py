@@ -10,7 +10,7 @@ import logging
 import math
 import random
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -67,6 +67,7 @@ class Parts:
     rewards: RewardSet
     needs_sandbox: bool
     own_tools: bool = False
+    _shown: dict[int, tuple[Task, Task]] = field(default_factory=dict, repr=False, compare=False)
 
     def make_tools(self) -> list[Tool]:
         """An instance of each tool, not opened."""
@@ -97,9 +98,20 @@ class Parts:
             _note_once(f"{tokenizer.name}: {note}")
         return renderer if definitions is self.definitions else renderer.for_tools(self.definitions)
 
+    def shown(self, task: Task) -> Task:
+        """A task with its images as parts. They are read once, and checked against the limits.
+
+        Raises:
+            ImageRefused: one is no image, cannot be read, or is too large.
+        """
+        # By identity: the tasks of an evaluation may have the same ids. The given task is kept, so that its id() stays.
+        if id(task) not in self._shown:
+            self._shown[id(task)] = task, task.with_images(Images(None, self.recipe.limits).take)
+        return self._shown[id(task)][1]
+
     def opening(self, task: Task) -> list[Message]:
         """The opening messages of an episode, its images as parts. A user-defined agent may open it with others."""
-        task = task.with_images(Images(None, self.recipe.limits).take)
+        task = self.shown(task)
         system = self.recipe.agent.system
         return [*([{"role": "system", "content": system}] if system else []), *task.instruction]
 

@@ -58,7 +58,9 @@ class Engine(Protocol):
 
     An engine that takes images has an attribute `sees = True`. If it does not read them off the negative ids in the
     prompt (`types/parts/placeholders.py`), it has a method `use_images(session, read)`, called after `begin_session`:
-    `read(blob)` gives the file of an image part of the live conversation.
+    `read(blob)` gives the file of an image part of the live conversation. If its model does not take every image, it
+    has a method `check_image(data)`, which raises `ImageRefused` (`types/parts/intake.py`): every image is checked
+    where it is handed in.
 
     One whose sessions have a state may have `skip(token_ids, session)`: the reply to this prompt was taken from another
     episode's record.

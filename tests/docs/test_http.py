@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.tools.http.fetch import HttpSettings
 from agentrl.types.episode import Episode
 from tests.command import agentrl
+from tests.docs.site import served
 
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
 
@@ -21,19 +20,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "http.md"
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     """The folder that the page describes; its site is served."""
-    text = PAGE.read_text()
-    paths = re.findall(r"`(hours/[\w./]+)`", text)
-    blocks = re.findall(r"```(?:html|python|yaml)\n(.*?)```", text, re.DOTALL)
-    site = tmp_path / "hours" / "site"
-    site.mkdir(parents=True)
-    server = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(site)]
-    with subprocess.Popen(server, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdout is not None
-        port = re.findall(r"port (\d+)", process.stdout.readline())[0]
-        for path, block in zip(paths, blocks, strict=True):
-            (tmp_path / path).write_text(block.replace("8011", port))
-        yield tmp_path
-        process.kill()
+    with served(PAGE, "hours", tmp_path) as folder:
+        yield folder
 
 
 def played(folder: Path, agent: str) -> list[Episode]:

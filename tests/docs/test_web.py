@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from agentrl.tools.browser.launching import find_chromium
 from agentrl.types.episode import Episode
 from agentrl.types.errors import AgentRLError
 from tests.command import agentrl
+from tests.docs.site import served
 
 PAGE = Path(__file__).parents[2] / "docs" / "web.md"
 
@@ -26,19 +25,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         find_chromium()
     except AgentRLError as error:
         pytest.skip(error.message)
-    text = PAGE.read_text()
-    paths = re.findall(r"^`(teas/[\w./]+)`", text, re.MULTILINE)
-    blocks = re.findall(r"```(?:html|python|yaml)\n(.*?)```", text, re.DOTALL)
-    site = tmp_path / "teas" / "site"
-    site.mkdir(parents=True)
-    server = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(site)]
-    with subprocess.Popen(server, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdout is not None
-        port = re.findall(r"port (\d+)", process.stdout.readline())[0]
-        for path, block in zip(paths, blocks, strict=True):
-            (tmp_path / path).write_text(block.replace("8012", port))
-        yield tmp_path
-        process.kill()
+    with served(PAGE, "teas", tmp_path) as folder:
+        yield folder
 
 
 def played(folder: Path, agent: str) -> list[Episode]:

@@ -358,7 +358,7 @@ async def test_calls_behind_one_that_ends_the_reply_are_skipped(tmp_path: Path, 
     ]  # fmt: skip
     assert [message["content"] for message in first.observations] == [call.result for call in first.calls]
     assert first.rewards == ({"rode": 1.0} if by else {})
-    # The next reply begins anew; nothing of the calls that were skipped has happened.
+    # The calls of the next reply run again. None of the skipped calls had an effect.
     assert [call.result for call in second.calls] == [f"floor {by}", "y", ""]
 
 

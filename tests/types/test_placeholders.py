@@ -40,6 +40,7 @@ class Grid:
 
     name = "grid"
     placeholder = "<|image_pad|>"
+    vision_tokens = ()
     settings: dict[str, Any] = field(default_factory=lambda: {"patch": [4, 3]})
     border: int = 7
 

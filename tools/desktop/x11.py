@@ -223,9 +223,9 @@ class Display:
         return next(iter(self._property(self._root, "_NET_ACTIVE_WINDOW")), 0)
 
     def answers(self, window, limit_s):
-        """Whether the program of a window has taken everything that was sent to it before, waiting so long at most.
+        """Whether the program of a window has processed everything that was sent to it before. Waits at most `limit_s`.
 
-        By _NET_WM_PING; a window that does not take part in that counts as one that answers.
+        Asks by _NET_WM_PING. A window that does not support it counts as one that answers.
         """
         ping, protocols = self._atom("_NET_WM_PING"), self._atom("WM_PROTOCOLS")
         if not window or ping not in self._property(window, "WM_PROTOCOLS"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from agentrl.types.errors import AgentRLError
 from agentrl.types.parts.content import Part
@@ -32,6 +32,18 @@ class Limits(Protocol):
     @property
     def image_pixels(self) -> int:
         """Width times height."""
+
+
+@runtime_checkable
+class ChecksImages(Protocol):
+    """An engine whose model does not take every image."""
+
+    def check_image(self, data: bytes) -> None:
+        """Whether the model can be shown an image file.
+
+        Raises:
+            ImageRefused: it cannot.
+        """
 
 
 class CannotSee(ImageRefused):
@@ -90,8 +102,8 @@ class Images:
                 f"an image has {found.width} x {found.height} pixels, and limits.image_pixels is {limits.image_pixels}",
                 remedy="make it smaller, or raise limits.image_pixels",
             )
-        if (check := getattr(self._engine, "check_image", None)) is not None:
-            check(data)
+        if isinstance(self._engine, ChecksImages):
+            self._engine.check_image(data)
         return {"type": "image", "blob": self._keep(data), "width": found.width, "height": found.height} | {
             "format": found.format
         }
