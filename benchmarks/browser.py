@@ -1,9 +1,10 @@
-"""The browser of the web tool beside bare Playwright, and whether it leaks: `python -m benchmarks.browser`.
+"""The browser driver beside BrowserGym and bare Playwright, and whether it leaks: `python -m benchmarks.browser`.
 
-Page-open, click, tree and screenshot run alternately through the driver and with Playwright alone, on the same pages;
-printed is the median of each, and their ratio. Then episodes with random actions run on pages that behave and pages
-that do not; the browser is killed once. Every episode is accounted for, and processes and memory are
-compared between the first and the last tenth. The last line is JSON.
+First MiniWoB++'s click-test-2, in episodes a second (`benchmarks/miniwob.py`). Then page-open, click, tree and
+screenshot run alternately through the driver and with Playwright alone, on the same pages; printed is the median of
+each, and their ratio. Then episodes with random actions run on pages that behave and pages that do not; the browser is
+killed once. Every episode is accounted for, and processes and memory are compared between the first and the last tenth.
+The last line is JSON.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from agentrl.tools.browser.launching import Launch, open_context
 from agentrl.tools.browser.tool import Web
 from agentrl.types.errors import ToolError
 from agentrl.types.task import Task
+from benchmarks import miniwob
 from tests.browser.site import site
 
 PAGES = ["article", "forms", "list", "shop", "widgets"]
@@ -185,19 +187,24 @@ async def soak(address: str, episodes: int, contexts: int) -> dict[str, Any]:
     }
 
 
-async def main() -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--episodes", type=int, default=500)
     parser.add_argument("--contexts", type=int, default=4)
     given = parser.parse_args()
-    async with site() as address:
-        result = {"latency": await latencies(address, given.rounds)}
-        for name, row in result["latency"].items():
-            print(f"{name:10} ours {row['ours_ms']:7.1f} ms   bare {row['bare_ms']:7.1f} ms   ratio {row['ratio']}")
-        result["soak"] = await soak(address, given.episodes, given.contexts)
+    result = {"miniwob": miniwob.compare(), **asyncio.run(driver(given.rounds, given.episodes, given.contexts))}
     print(json.dumps(result))
 
 
+async def driver(rounds: int, episodes: int, contexts: int) -> dict[str, Any]:
+    async with site() as address:
+        result = {"latency": await latencies(address, rounds)}
+        for name, row in result["latency"].items():
+            print(f"{name:10} ours {row['ours_ms']:7.1f} ms   bare {row['bare_ms']:7.1f} ms   ratio {row['ratio']}")
+        result["soak"] = await soak(address, episodes, contexts)
+    return result
+
+
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

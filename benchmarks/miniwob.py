@@ -16,12 +16,14 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from agentrl.api.rollout import rollout
 from agentrl.store.run_dir import RunDir
 from benchmarks.peers.venv import Missing, python_with
 
 PEER = "browsergym-miniwob==0.14.3"
+VENVS = Path("runs/venvs")
 
 
 def main() -> None:
@@ -29,21 +31,26 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=400, help="of ours")
     parser.add_argument("--peer-episodes", type=int, default=8, help="of each process of BrowserGym")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--venvs", type=Path, default=Path("runs/venvs"), help="where BrowserGym is installed")
+    parser.add_argument("--venvs", type=Path, default=VENVS, help="where BrowserGym is installed")
     given = parser.parse_args()
+    print(json.dumps(compare(given.episodes, given.peer_episodes, given.repeats, given.venvs)))
+
+
+def compare(episodes: int = 400, peer_episodes: int = 8, repeats: int = 3, venvs: Path = VENVS) -> dict[str, Any]:
+    """Medians of episodes a second of both, and their ratio."""
     try:
-        peer: str | None = python_with(PEER, given.venvs)
+        peer: str | None = python_with(PEER, venvs)
     except Missing as why:
         print(f"BrowserGym is left out: {why}")
         peer = None
     mine, theirs = [], []
-    for _ in range(given.repeats):
-        mine.append(ours(given.episodes))
-        theirs += [browsergym(peer, given.peer_episodes)] if peer else []
-        print(f"agentrl {mine[-1]:.1f} episodes/s", f"BrowserGym {theirs[-1]:.2f}" if peer else "")
-    best = {"agentrl": statistics.median(mine), "browsergym": statistics.median(theirs) if theirs else None}
-    times = best["agentrl"] / best["browsergym"] if best["browsergym"] else None
-    print(json.dumps({"episodes_per_s": best, "times": times, "load": os.getloadavg()[0]}))
+    for _ in range(repeats):
+        mine.append(ours(episodes))
+        theirs += [browsergym(peer, peer_episodes)] if peer else []
+        print(f"click-test-2: agentrl {mine[-1]:.1f} episodes/s", f"BrowserGym {theirs[-1]:.2f}" if peer else "")
+    rates = {"agentrl": statistics.median(mine), "browsergym": statistics.median(theirs) if theirs else None}
+    times = rates["agentrl"] / rates["browsergym"] if rates["browsergym"] else None
+    return {"episodes_per_s": rates, "times": times, "load": os.getloadavg()[0]}
 
 
 def ours(episodes: int) -> float:

@@ -5,14 +5,16 @@
   const TAGS = new Set(['SCRIPT', 'STYLE', 'BR', 'NOSCRIPT', 'OPTION']);
   let numbers = new Map(), elements = [null];
 
-  const start = (seed, millis) => {
+  // The state of the page at the start of an episode.
+  const start = async (seed, millis) => {
     numbers = new Map(); elements = [null];
     clearTimeout(core.EP_TIMER); core.EP_TIMER = null;
     core.EPISODE_MAX_TIME = millis;
     Math.seedrandom(seed);
     core.startEpisodeReal();
     if (document.activeElement && document.activeElement !== document.body) document.activeElement.blur();
-    return !!WOB_TASK_READY;
+    while (!WOB_TASK_READY) await new Promise((done) => setTimeout(done, 5));
+    return shown();
   };
 
   const number = (element) => {
@@ -104,6 +106,23 @@
             utterance: WOB_DONE_GLOBAL ? '' : utterance(), lines};
   };
 
+  // As state, once every image has its size.
+  const shown = async () => {
+    await Promise.all(Array.from(document.images, (image) => image.decode().catch(() => null)));
+    return state();
+  };
+
+  let scrolls = 0;
+  document.addEventListener('scroll', () => { scrolls += 1; }, true);
+
+  // Waits until nothing has scrolled for eight frames: frames are late on a busy machine, as is the wheel.
+  const still = async () => {
+    for (let frames = 0, seen = scrolls; frames < 8; frames += 1) {
+      await new Promise((done) => requestAnimationFrame(done));
+      if (scrolls !== seen) { seen = scrolls; frames = 0; }
+    }
+  };
+
   const hits = (element, x, y) => {
     if (x < 0 || y < 0 || x >= innerWidth || y >= innerHeight) return false;
     const hit = document.elementFromPoint(x, y);
@@ -146,5 +165,5 @@
     return [];
   };
 
-  window.agentrl = {start, state, point, select};
+  window.agentrl = {start, shown, still, point, select};
 })();

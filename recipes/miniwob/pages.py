@@ -1,19 +1,16 @@
-"""Pages of MiniWoB++ in a browser that episodes share: a page that one gives back starts the next in place."""
+"""Pages of MiniWoB++ in the browser driver, shared by episodes: a page that one gives back starts the next in place."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib.util
-import shutil
-from collections import defaultdict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from agentrl.types.errors import InfraError, RecipeError
+from agentrl.tools.browser.client import BrowserContext, PageFailure
+from agentrl.tools.browser.launching import open_context
+from agentrl.types.errors import InfraError, RecipeError, ToolError
 
 WIDTH, HEIGHT = 160, 210
 """The size of a page, in pixels."""
@@ -21,14 +18,14 @@ WIDTH, HEIGHT = 160, 210
 MILLIS = 1_000_000_000
 """Time until the page ends the episode by itself (its default, 10 s, is not enough for a model): eleven days."""
 
+KEPT = 8
+"""Pages that wait for their next episode. With more, the one that has waited longest loads another family."""
+
 SCRIPT = (Path(__file__).parent / "page.js").read_text(encoding="utf-8")
 PAINTED = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-"""A page that has just been loaded does not take the mouse before it is painted."""
 
-FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--no-first-run",
-]  # fmt: skip
+Step = tuple[str, dict[str, Any]]
+"""An operation of the browser driver, and its fields."""
 
 
 def folder() -> Path:
@@ -44,84 +41,83 @@ def folder() -> Path:
 
 
 class Page:
-    """One tab of 160 x 210 pixels in a context of its own."""
+    """One tab of 160 x 210 pixels in a context of its own.
 
-    def __init__(self, family: str, page: Any) -> None:
-        self.family, self.tab, self.used = family, page, False
+    Attributes:
+        family: whose page is loaded; empty: none.
+        sound: whether it can serve another episode.
+    """
 
-    async def start(self, seed: str, in_place: bool) -> None:
-        """Begins an episode: in place, or after the page has been loaded again."""
-        if not (self.used and in_place):
-            await self.tab.goto((folder() / f"{self.family}.html").as_uri())
-            await self.tab.bring_to_front()  # else it is laid out anew in the middle of its first action
-            await self.tab.evaluate(SCRIPT)
-            await self.tab.evaluate(PAINTED)
-        await self.tab.mouse.move(0, 0)
-        self.used = True
-        if not await self.tab.evaluate("([seed, millis]) => agentrl.start(seed, millis)", [seed, MILLIS]):
-            await self.tab.wait_for_function("WOB_TASK_READY")
+    def __init__(self, context: BrowserContext) -> None:
+        self.context, self.family, self.sound = context, "", True
 
-    async def discard(self) -> None:
-        """Closes it, also if its browser is gone."""
-        with contextlib.suppress(Exception):
-            await self.tab.context.close()
+    async def start(self, family: str, seed: str, in_place: bool) -> Any:
+        """Begins an episode, in place or after the page has been loaded: the state of the page."""
+        steps: list[Step] = []
+        if not (in_place and self.family == family):
+            # Only a page in front that has drawn two frames is ready. On any other one, the first action makes the
+            # browser lay it out again, and a click misses.
+            steps += [
+                ("goto", {"url": (folder() / f"{family}.html").as_uri()}),
+                ("tabs", {"to": 0}),
+                ("evaluate", {"script": SCRIPT}),
+                ("evaluate", {"script": PAINTED}),
+            ]
+        steps += [
+            ("mouse_move", {"x": 0, "y": 0}),
+            ("evaluate", {"script": "([seed, millis]) => agentrl.start(seed, millis)", "arg": [seed, MILLIS]}),
+        ]
+        self.family = family
+        return (await self.do(*steps))[-1]
+
+    async def do(self, *steps: Step) -> list[Any]:
+        """The values of operations of the browser driver, in one request.
+
+        Raises:
+            ToolError: an operation is asked for what does not exist, such as a key.
+            InfraError: the page or the browser failed. The pages are trusted: the policy is not to blame.
+        """
+        try:
+            return await self.context.batch(*steps)
+        except PageFailure as failure:
+            if failure.kind == "refused":
+                raise ToolError(failure.message) from None
+            self.sound = False
+            raise InfraError(f"the page {self.family} failed: {failure}") from failure
+        except BaseException:
+            self.sound = False
+            raise
 
 
 class Pages:
-    """The browser of an event loop, and the pages that wait for their next episode, by family."""
+    """The pages of an event loop that wait for their next episode, the one that has waited longest first."""
 
     def __init__(self) -> None:
-        self.idle: dict[str, list[Page]] = defaultdict(list)
-        self.browser: Any = None
-        self.opening = asyncio.Lock()
+        self.idle: list[Page] = []
 
     async def take(self, family: str) -> Page:
-        """A page of the family that no other episode has."""
-        async with self.opening:
-            if self.browser is None or not self.browser.is_connected():
-                self.idle.clear()
-                self.browser = await launch()
-        if self.idle[family]:
-            return self.idle[family].pop()
-        context = await self.browser.new_context(
-            viewport={"width": WIDTH, "height": HEIGHT}, timezone_id="UTC", locale="en-US"
-        )
-        page = await context.new_page()
-        return Page(family, page)
+        """A page that no other episode has; one of the family, if one waits."""
+        for page in self.idle:
+            if page.family == family:
+                self.idle.remove(page)
+                return page
+        if len(self.idle) >= KEPT:
+            return self.idle.pop(0)
+        return Page(await open_context(viewport=[WIDTH, HEIGHT], dialogs="accept"))
 
-    def give_back(self, page: Page) -> None:
-        """The page waits for the next episode of its family."""
-        self.idle[page.family].append(page)
+    async def give_back(self, page: Page) -> None:
+        """A sound page waits for the next episode. After one that is not, all are closed: they share its browser."""
+        if page.sound:
+            self.idle.append(page)
+            return
+        await page.context.close()
+        await self.close()
 
-
-async def launch() -> Any:
-    """A browser, which ends with this process.
-
-    Raises:
-        RecipeError: Playwright or Chromium is not installed.
-    """
-    try:
-        from playwright.async_api import async_playwright
-    except ImportError:
-        raise RecipeError("the browser needs Playwright", remedy="pip install 'agentrl[web]'") from None
-    program = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium"))), None)
-    if program is None:
-        raise RecipeError("there is no Chromium on the PATH", remedy="apt-get install chromium-headless-shell")
-    driver = await async_playwright().start()
-    return await driver.chromium.launch(executable_path=program, args=FLAGS)
-
-
-@asynccontextmanager
-async def broken_is_infra() -> AsyncIterator[None]:
-    """What Playwright raises is a failure of the browser."""
-    try:
-        yield
-    except (RecipeError, asyncio.CancelledError):
-        raise
-    except Exception as error:
-        if not type(error).__module__.startswith("playwright"):
-            raise
-        raise InfraError(f"the browser failed: {error}") from error
+    async def close(self) -> None:
+        """Closes the pages that wait."""
+        idle, self.idle = self.idle, []
+        for page in idle:
+            await page.context.close()
 
 
 _OF_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, Pages] = WeakKeyDictionary()

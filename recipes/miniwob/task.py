@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import random
 import re
-from collections.abc import Awaitable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentrl.engines.scripted import Say
 from agentrl.registry.references import load_object
 from agentrl.tools.base import Environment, ToolResult, tool
+from agentrl.tools.browser.launching import find_chromium
 from agentrl.types.errors import RecipeError, ToolError
 from agentrl.types.task import Message, Task
 
 HERE = Path(__file__).parent
 pages = load_object("./pages.py:pages", HERE)
 folder = load_object("./pages.py:folder", HERE)
-broken_is_infra = load_object("./pages.py:broken_is_infra", HERE)
 full = load_object("./listing.py:full", HERE)
 compact = load_object("./listing.py:compact", HERE)
 key = load_object("./listing.py:key", HERE)
@@ -84,37 +85,34 @@ class MiniWob(Environment):
     def __init__(self, observe: str = "dom") -> None:
         if observe not in TOOLS:
             raise RecipeError(f"observe is {observe!r}", remedy=f"there are: {', '.join(TOOLS)}")
-        self.observe, self.page, self.state, self.sound = observe, None, {}, True
+        self.observe, self.page, self.state = observe, None, {}
+        folder()
+        find_chromium()
 
     async def open(self, task: Task, sandbox: Any) -> None:
         self.family = task.data["family"]
-        async with broken_is_infra():
-            self.page = await pages().take(self.family)
-            await self.page.start(str(task.data["seed"]), FAMILIES[self.family].in_place)
-        self.mouse, self.keyboard = self.page.tab.mouse, self.page.tab.keyboard
-        await self._look()
+        self.page = await pages().take(self.family)
+        self.state = await self.page.start(self.family, str(task.data["seed"]), FAMILIES[self.family].in_place)
 
     def tools(self) -> Sequence[Any]:
         return [getattr(self, name) for name in TOOLS[self.observe]]
 
     async def opening(self) -> Any:
         if self.observe != "pixels":
-            return await self._shown()
-        image = {"type": "image", "image": await self._do(self.page.tab.screenshot())}
+            return self._shown()
+        image = {"type": "image", "image": base64.b64decode((await self.page.do(SCREENSHOT))[0])}
         return {"role": "user", "content": [self.state["utterance"], image]}
 
     @tool
     async def click(self, ref: int) -> ToolResult:
         """Click an element, by its number."""
-        return await self._after(self.mouse.click(*await self._point(ref)))
+        return await self._after(await self._on(ref))
 
     @tool
     async def type(self, text: str, ref: int | None = None) -> ToolResult:
         """Type a text: in place of what is in the element of this number, or, without one, where the cursor is."""
-        if ref is not None:
-            await self._do(self.mouse.click(*await self._point(ref)))
-            await self._do(self.keyboard.press("Control+a"))
-        return await self._after(self.keyboard.type(text))
+        before = [] if ref is None else [await self._on(ref), ("key", {"keys": "Control+a"})]
+        return await self._after(*before, ("write", {"text": text, "keys": True}))
 
     @tool
     async def select(self, ref: int, options: list[str]) -> ToolResult:
@@ -122,99 +120,79 @@ class MiniWob(Environment):
         missing = await self._evaluate("([ref, wanted]) => agentrl.select(ref, wanted)", [ref, options])
         if missing:
             raise ToolError(f"element {ref} has no option {missing[0]!r}")
-        return await self._after(None)
+        return await self._after()
 
     @tool
     async def key(self, keys: str) -> ToolResult:
         """Press a key or several together, such as Enter, ArrowDown or Control+c."""
-        return await self._after(self.keyboard.press(keys))
+        return await self._after(("key", {"keys": keys}))
 
     @tool
     async def left_click(self, x: int, y: int) -> ToolResult:
         """Click at a pixel."""
-        return await self._after(self.mouse.click(x, y))
+        return await self._after(("mouse_click", {"x": x, "y": y}))
 
     @tool
     async def double_click(self, x: int, y: int) -> ToolResult:
         """Click twice at a pixel."""
-        return await self._after(self.mouse.dblclick(x, y))
+        return await self._after(("mouse_click", {"x": x, "y": y, "count": 2}))
 
     @tool
     async def mouse_move(self, x: int, y: int) -> ToolResult:
         """Move the mouse to a pixel."""
-        return await self._after(self.mouse.move(x, y, steps=4))
+        return await self._after(("mouse_move", {"x": x, "y": y, "steps": 4}))
 
     @tool
     async def left_click_drag(self, path: list[tuple[int, int]]) -> ToolResult:
         """Press the mouse at the first point of a path, move along it, and release at the last."""
         if not path:
             raise ToolError("the path has no points")
-        await self._do(self.mouse.move(*path[0]))
-        await self._do(self.mouse.down())
-        for x, y in path[1:]:
-            await self._do(self.mouse.move(x, y, steps=5))
-        return await self._after(self.mouse.up())
+        return await self._after(("mouse_drag", {"path": path}))
 
     @tool
     async def scroll(self, x: int, y: int, down: int) -> ToolResult:
         """Turn the mouse's wheel at a pixel: so many pixels down, or up if negative."""
-        await self._do(self.mouse.move(x, y))
-        return await self._after(self.mouse.wheel(0, down), settle=0.1)
+        return await self._after(("wheel", {"x": x, "y": y, "dy": down}), ("evaluate", {"script": "agentrl.still()"}))
 
     @tool
     async def wait(self, seconds: float) -> ToolResult:
         """Wait, at most 10 seconds."""
         await asyncio.sleep(min(max(seconds, 0), 10))
-        return await self._after(None)
+        return await self._after()
 
-    async def _point(self, ref: int) -> tuple[float, float]:
+    async def _on(self, ref: int) -> tuple[str, dict[str, Any]]:
+        """The click on an element."""
         point = await self._evaluate("ref => agentrl.point(ref)", ref)
         if point is None:
             raise ToolError(f"there is no element {ref}")
-        return point
+        return "mouse_click", {"x": point[0], "y": point[1]}
 
-    async def _after(self, action: Any, settle: float = 0.0) -> ToolResult:
-        """What the page shows after an action."""
-        if action is not None:
-            await self._do(action)
-        if settle:
-            await asyncio.sleep(settle)
-        await self._look()
+    async def _after(self, *steps: tuple[str, dict[str, Any]]) -> ToolResult:
+        """What the page shows after these operations of the browser driver."""
+        self.state = await self._evaluate("agentrl.shown()", before=steps)
         if self.state["done"]:
             self.info = {"raw": float(self.state["raw"]), "done": True}
             return ToolResult("The episode has ended.", done=True)
         if self.observe == "pixels":
-            return ToolResult("", images=[await self._do(self.page.tab.screenshot())])
-        return ToolResult(await self._shown())
+            return ToolResult("", images=[base64.b64decode((await self.page.do(SCREENSHOT))[0])])
+        return ToolResult(self._shown())
 
-    async def _look(self) -> None:
-        self.state = await self._evaluate("agentrl.state()")
-
-    async def _shown(self) -> str:
+    def _shown(self) -> str:
         shown: str = full(self.state) if self.observe == "dom" else compact(self.state)
         return shown
 
-    async def _evaluate(self, script: str, argument: Any = None) -> Any:
-        return await self._do(self.page.tab.evaluate(script, argument))
-
-    async def _do(self, action: Awaitable[Any]) -> Any:
-        """An action in the browser. One that fails is no fault of the policy: the page is not used again."""
-        async with broken_is_infra():
-            try:
-                return await action
-            except BaseException:
-                self.sound = False
-                raise
+    async def _evaluate(self, script: str, argument: Any = None, before: Sequence[Any] = ()) -> Any:
+        return (await self.page.do(*before, ("evaluate", {"script": script, "arg": argument})))[-1]
 
     def state_key(self) -> str:
         return f"{self.family} {key(self.state)}"
 
     async def close(self) -> None:
-        if self.page is not None and self.sound:
-            pages().give_back(self.page)
-        elif self.page is not None:
-            await self.page.discard()
+        if self.page is not None:
+            await pages().give_back(self.page)
 
+
+SCREENSHOT = ("screenshot", {"fast": True})
 
 ELEMENTS = ("click", "type", "select", "key")
 POINTS = ("left_click", "double_click", "mouse_move", "left_click_drag", "scroll", "wait")

@@ -7,7 +7,9 @@ import importlib.util
 import json
 import os
 import shutil
+import subprocess
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ import pytest
 
 from agentrl.registry.references import load_object
 from agentrl.store.run_dir import RunDir
-from agentrl.types.errors import InfraError, RecipeError
+from agentrl.tools.browser import launching
+from agentrl.types.errors import InfraError, RecipeError, ToolError
 from agentrl.types.paths import data_path
 from agentrl.types.task import Task
 from tests.command import agentrl
@@ -92,16 +95,18 @@ async def opened(family: str, seed: int, observe: str = "dom") -> Any:
 
 
 def alone(coroutine: Any) -> Any:
-    """Runs it in a loop of its own, and closes the browser of that loop."""
+    """Runs it in a loop of its own, and ends the browser of that loop."""
 
     async def run() -> Any:
         try:
             return await coroutine
         finally:
-            if pages().browser is not None:
-                await pages().browser.close()
+            await pages().close()
 
-    return asyncio.run(run())
+    try:
+        return asyncio.run(run())
+    finally:
+        launching._drop_closed_loops()
 
 
 @pytest.mark.parametrize("family", ["click-button", "use-slider"])
@@ -144,14 +149,53 @@ def test_pixels_are_clicked_by_coordinates() -> None:
 def test_a_browser_that_is_killed_is_no_answer_of_the_policy() -> None:
     async def play() -> Any:
         env = await opened("click-test-2", 3)
-        await pages().browser.close()
+        idle = await opened("click-test-2", 4)
+        await idle.close()
+        (driver,) = [process.pid for _, process in launching._drivers.values()]
+        subprocess.run(["pkill", "-9", "-P", str(driver)], check=True)  # Playwright's, whose end is Chromium's
         with pytest.raises(InfraError):
             await env.left_click(10, 60)
         await env.close()
-        again = await opened("click-test-2", 3)  # in a new browser
-        return again.state["utterance"]
+        for _ in range(10):  # as the rollout tries again; the end of a browser is not known at once
+            with suppress(InfraError):
+                return (await opened("click-test-2", 3)).state["utterance"]
+            await asyncio.sleep(0.2)
+        return "no new browser"
 
     assert alone(play()) == "Click button ONE."
+
+
+def test_what_does_not_exist_is_an_observation() -> None:
+    async def play() -> Any:
+        env = await opened("click-test-2", 3)
+        for wrong in (env.key("Nonsense"), env.click(99), env.select(2, ["x"]), env.left_click_drag([])):
+            with pytest.raises(ToolError):
+                await wrong
+        await env.left_click(10_000, -5)  # outside: nothing is hit
+        return await env.click(next(line[1] for line in env.state["lines"] if line[5] == "ONE")), env.info
+
+    result, info = alone(play())
+    assert result.done
+    assert info["raw"] == 1.0
+
+
+def test_pages_that_wait_are_few_and_one_loads_another_family() -> None:
+    async def play() -> Any:
+        envs = [await opened(family, 1) for family in SLICE[1:9]]
+        for env in envs:
+            await env.close()
+        first = envs[0].page
+        again = await opened("click-button", 7)  # none of the family waits
+        key = again.state_key()
+        taken = again.page is first
+        await again.close()
+        assert len(pages().idle) == 8
+        await pages().close()
+        return taken, key, (await opened("click-button", 7)).state_key()
+
+    taken, key, fresh = alone(play())
+    assert taken
+    assert key == fresh
 
 
 def test_a_tiny_policy_trains_on_clicks_by_text(tmp_path: Path) -> None:
