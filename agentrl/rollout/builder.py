@@ -126,7 +126,10 @@ class Parts:
         lengths = []
         for task in tasks[:PROMPTS]:
             shown = renderer if task.tools is None else renderer.for_tools(self.tools.check(task))
-            lengths.append(len(shown.start(self.opening(task))))
+            opening = self.opening(task)
+            if not opening:  # the environment says everything, and does not run yet
+                return
+            lengths.append(len(shown.start(opening)))
             if lengths[-1] < max_context:
                 return
         if lengths:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from agentrl.chat.processor import OneToken
 from agentrl.chat.renderer import Renderer
 from agentrl.config.recipe import EvalSettings
 from agentrl.curriculum.task_source import TaskSource
@@ -64,13 +65,16 @@ class Collector:
         )
 
     def _note_processor(self, renderer: Renderer) -> None:
-        """Notes in the run how images become tokens there: all of its episodes have the same."""
+        """Notes in the run how images become tokens there: the same in all episodes of its policy.
+
+        Demonstrations of scripts are of no policy: their images are one token each, beside any processor.
+        """
         if renderer.processor is None:
             return
         mine, noted = dict(renderer.processor.settings), self.run.info.get("processor")
-        if noted is None:
+        if noted in (None, OneToken.settings):
             self.run.update_info(processor=mine)
-        elif noted != mine:
+        elif mine not in (noted, OneToken.settings):
             raise StoreError(
                 f"the images of this run are tokens by {noted}, now they would be by {mine}",
                 place=str(self.run.path),

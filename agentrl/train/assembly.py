@@ -236,7 +236,9 @@ class _Assembly:
         """The canary; None if it is turned off, and for a replay, which takes no weights."""
         if not self.recipe.train.canary or isinstance(engine, ReplayEngine):
             return None
-        whole = [renderer.start(self.parts.opening(task)) for task in self.tasks.tasks[:ROWS]]
+        # Where the environment says everything, the prompt is not known yet: any text will do.
+        openings = [self.parts.opening(t) or [{"role": "user", "content": t.id}] for t in self.tasks.tasks[:ROWS]]
+        whole = [renderer.start(opening) for opening in openings]
         prompts = [[token for token in prompt if token >= 0] for prompt in whole]  # without images
         return canary_of(self.recipe, prompts, loaded.max_context)
 

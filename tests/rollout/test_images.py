@@ -194,7 +194,11 @@ async def test_a_run_continues_with_images_of_as_many_tokens_only(tmp_path: Path
         )
         collector.scheduler(engine, renderer)
         assert run.info["processor"] == {"use": "one_token"}
+        scripts, renderer.processor = renderer.processor, cast(Any, SimpleNamespace(settings={"patch": 14}))
         collector.scheduler(engine, renderer)
-        renderer.processor = cast(Any, SimpleNamespace(settings={"patch": 14}))
-        with pytest.raises(StoreError, match="the images of this run are tokens by {'use': 'one_token'}, now"):
+        renderer.processor = scripts  # demonstrations of scripts are beside any policy
+        collector.scheduler(engine, renderer)
+        assert run.info["processor"] == {"patch": 14}
+        renderer.processor = cast(Any, SimpleNamespace(settings={"patch": 16}))
+        with pytest.raises(StoreError, match="the images of this run are tokens by {'patch': 14}, now"):
             collector.scheduler(engine, renderer)

@@ -1,0 +1,83 @@
+"""recipes/picture-maze: a picture says everything, who does not walk is paid nothing, a policy that sees trains."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.registry.references import load_object
+from agentrl.store.run_dir import RunDir
+from agentrl.types.task import Task
+from tests.command import agentrl
+
+pytest.importorskip("PIL")
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "picture-maze"
+load: Callable[[str], Any] = functools.partial(load_object, base=RECIPE)
+
+
+@functools.cache
+def tasks(held_out: bool = False) -> list[Task]:
+    return list(load("./task.py:mazes")(n=200, held_out=held_out))
+
+
+@pytest.mark.parametrize(
+    ("agent", "least", "most"), [("oracle", 1, 1), ("random", 0, 0.4), ("empty", 0, 0), ("junk", 0, 0)]
+)
+def test_who_walks_the_way_is_paid(tmp_path: Path, agent: str, least: float, most: float) -> None:
+    agentrl("rollout", "picture-maze", "--n", "64", "--agent", agent, "--out", "run", cwd=tmp_path)
+    with RunDir.read(tmp_path / "run") as run:
+        episodes = list(run.episodes())
+    assert least <= sum(episode.reward or 0.0 for episode in episodes) / 64 <= most
+    for episode in episodes if agent == "oracle" else []:
+        assert 3 <= len(episode.turns) <= 5
+        for turn, following in itertools.pairwise(episode.turns):
+            assert turn.calls[0].arguments["way"] in episode.task.data["doors"][int(turn.state)]
+            assert turn.state != following.state
+            assert len(turn.calls[0].images) == 1
+    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
+
+
+def test_held_out_mazes_are_others() -> None:
+    doors = [{repr(task.data["doors"]) for task in tasks(held_out)} for held_out in (False, True)]
+    assert not doors[0] & doors[1]
+    assert list(load("./task.py:mazes")(n=20)) == tasks()[:20]
+    assert list(load("./task.py:mazes")(n=20, seed=1)) != tasks()[:20]
+
+
+def test_a_room_s_pixels_say_its_walls_the_player_and_the_goal() -> None:
+    """What a token of the tower sees: the same rooms look the same, others differ."""
+    looks: dict[bytes, set[tuple[str, bool, bool]]] = {}
+    for task in tasks()[:50]:
+        env = load("./task.py:Maze")()
+        env.open(task, None)
+        picture = env.picture()
+        for at, doors in enumerate(task.data["doors"]):
+            left, top = at % 4 * 16, at // 4 * 16
+            seen = picture.crop((left, top, left + 16, top + 16)).tobytes()
+            looks.setdefault(seen, set()).add((" ".join(doors), at == env.at, at == task.data["goal"]))
+    assert {len(meanings) for meanings in looks.values()} == {1}
+    assert len({repr(meanings) for meanings in looks.values()}) == len(looks)
+
+
+def test_a_policy_that_sees_is_warm_started_and_trained(tmp_path: Path) -> None:
+    """Demonstrations, whose images are one token each, and the policy's episodes are in one run."""
+    small = ["warm_start.episodes=16", "warm_start.steps=60", "warm_start.lr=5e-3", "train.iterations=2",
+             "train.groups=2", "train.group_size=4", "eval.episodes=8", "model.scratch.vocab_size=300",
+             "agent.max_turns=4"]  # fmt: skip
+    sets = [part for text in small for part in ("--set", text)]
+    agentrl("train", "picture-maze", "--out", "run", *sets, cwd=tmp_path)
+    with RunDir.read(tmp_path / "run") as run:
+        calls = [call for episode in run.episodes(split="train") for turn in episode.turns for call in turn.calls]
+        lines = [line for line in run.metrics() if line["split"] == "train"]
+        assert run.info["processor"]["use"] == "qwen2_vl"
+        assert run.info["finished"]
+    assert sum(call.outcome == "ok" for call in calls) > 0.5 * len(calls) > 0
+    assert len(lines) == 2
+    assert max(line["mismatch_max"] for line in lines) < 1e-4
+    assert agentrl("check", "run", cwd=tmp_path).returncode == 0
