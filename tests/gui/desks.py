@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from typing import Any
 
@@ -14,10 +13,8 @@ from agentrl.tools.gui.gui import Gui
 from agentrl.types.task import Task
 
 needs_desktop = pytest.mark.skipif(
-    not os.environ.get("AGENTRL_TEST_GUI")
-    or missing_program(elements=True) is not None
-    or not shutil.which("mousepad"),
-    reason="runs by make test-gui, with Xvfb and mousepad",
+    missing_program(elements=True) is not None or shutil.which("mousepad") is None,
+    reason="needs Xvfb, openbox, dbus-daemon and mousepad (sandboxes/desktop/packages.txt)",
 )
 
 

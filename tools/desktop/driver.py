@@ -98,10 +98,9 @@ class Desktop:
             self._start_server(width, height)
         for name in ("home/.config/gtk-3.0", "run", "services"):
             os.makedirs(f"{folder}/{name}", mode=0o700)
-        self._display = Display(self._name)
+        self._until(self._connected, 10, "Xvfb")
         self._env = self._environment()
-        self._spawn("openbox", ["openbox", "--config-file", self._write("openbox.xml", _OPENBOX)])
-        self._until(self._display.managed, 10, "openbox")
+        self._start_manager()
         if elements:
             self._start_bus()
         if command:
@@ -134,6 +133,23 @@ class Desktop:
             self._name = f":{number.read().strip()}"  # ends without a number if the server does
         if self._name == ":":
             raise Refused("lost", f"Xvfb {screen} did not start: {self._told()}")
+
+    def _connected(self):
+        """Connects, unless the server still knows the last episode: it forgets when its last client has left."""
+        display = Display(self._name)
+        if display.managed():
+            display.close()
+            return False
+        self._display = display
+        return True
+
+    def _start_manager(self):
+        """The window manager, up to the point where it takes windows: it says that it is there a while earlier, and a
+        window that is shown in between is never managed."""
+        ready = f"{self._folder}/openbox.ready"
+        config = self._write("openbox.xml", _OPENBOX)
+        self._spawn("openbox", ["openbox", "--config-file", config, "--startup", f"touch {ready}"])
+        self._until(lambda: os.path.exists(ready), 10, "openbox")
 
     def _key(self):
         """A file with a new key to the server, whatever its name; the server reads it again when it is reset."""
