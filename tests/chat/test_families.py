@@ -387,7 +387,7 @@ class TestArguments:
 
 
 def test_template_names_and_files(tmp_path: Path) -> None:
-    assert set(SHIPPED) == {"apertus", "chatml", "deepseek-v3"}
+    assert set(SHIPPED) == {"apertus", "chatml", "deepseek-v3", "llava"}
     mine = tmp_path / "mine.jinja"
     mine.write_text("{{ messages }}")
     assert template_text(str(mine)) == "{{ messages }}"

@@ -52,6 +52,8 @@ FOOT = """
 
 Not in the table:
 
+- **Models that see** (Qwen2-VL, Qwen2.5-VL, Qwen3-VL, LLaVA, Idefics3, SmolVLM): docs/images.md. `tests/vision` tests them with the
+  embedded engine and the trainer; all of them batch and train on trees.
 - **Kimi K3** is not in transformers. **MiniMax-M3** is there only as a vision-language model, which agentrl does not train. No format
   parses their tool calls (`<|open|>call tool="NAME"...`, `]<]minimax[>[<invoke name="NAME">...`): `auto` selects `hermes`, the system
   message teaches it to the model, and a note at the start says so. You can use these models through an API (`engine: openai`, text

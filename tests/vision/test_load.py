@@ -19,16 +19,20 @@ from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.models.load import LoadedModel, chat_tokenizer, load_model, sees
 from agentrl.types.errors import EngineError, RecipeError, RenderError
 from agentrl.types.parts.image import ImageRefused
-from tests.vision.families import picture, qwen
+from tests.vision.families import FAMILIES, picture
+
+
+def saved(kind: str, place: Path) -> Path:
+    """The folder of a tiny model."""
+    loaded = FAMILIES[kind]()
+    loaded.model.save_pretrained(place)
+    loaded.save_described(str(place))
+    return place
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("tiny")
-    loaded = qwen("qwen2_vl")
-    loaded.model.save_pretrained(place)
-    loaded.save_described(str(place))
-    return place
+    return saved("qwen2_vl", tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture(scope="module")
@@ -50,16 +54,6 @@ def test_a_folder_that_sees_is_loaded_with_its_processor(folder: Path, loaded: L
     assert tokenizer.processor.settings == loaded.processor.settings
     assert loaded.processor.settings["patch_size"] == 4
     assert loaded.processor.placeholder == "<|image_pad|>"
-
-
-@pytest.mark.parametrize("size", [(1, 1), (40, 24), (24, 40), (3, 200), (1000, 700), (17, 33)])
-def test_the_layout_has_a_placeholder_for_each_feature(loaded: LoadedModel, size: tuple[int, int]) -> None:
-    assert loaded.processor is not None
-    pixels = loaded.processor.pixels(png(*size))
-    (seen,) = loaded.processor.family.tower(loaded.model, [pixels])
-    assert len(seen.features) == len(loaded.processor.layout(*size))
-    assert seen.grid is not None
-    assert len(seen.features) == seen.grid[0] * seen.grid[1]
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "RGBA", "I;16"])
@@ -114,6 +108,28 @@ def test_rendering_with_images_is_proven(loaded: LoadedModel) -> None:
             proof.check(Renderer(tokenizer, parser_of(FormatSettings(use="hermes"), []), []))
     finally:
         tokenizer.hf.chat_template = own
+
+
+OWN_LLAVA = (
+    "{% for message in messages %}{% if message['role'] != 'system' %}{{ message['role'].upper() + ': '}}{% endif %}"
+    "{% for content in message['content'] | selectattr('type', 'equalto', 'image') %}{{ '<image>\n' }}{% endfor %}"
+    "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}{{ content['text'] + ' '}}"
+    "{% endfor %}{% endfor %}{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"
+)
+"""LLaVA-1.5-hf's template."""
+
+
+def test_llavas_own_template_is_refused_and_the_shipped_one_taken() -> None:
+    loaded = FAMILIES["llava"]()
+    renderer = Renderer(loaded.chat(), parser_of(FormatSettings(use="hermes"), []), [])
+    proof.check(renderer)
+    part = {"type": "image", "blob": "a" * 64, "width": 40, "height": 24, "format": "png"}
+    prompt = renderer.start([{"role": "user", "content": [part, {"type": "text", "text": "What is it?"}]}])
+    said = loaded.tokenizer.decode([token for token in prompt if token >= 0])
+    assert said == "USER: \nWhat is it? ASSISTANT:"
+    loaded.tokenizer.chat_template = OWN_LLAVA
+    with pytest.raises(RenderError, match="ends a reply with text, not with a control token"):
+        proof.check(Renderer(loaded.chat(), parser_of(FormatSettings(use="hermes"), []), []))
 
 
 def test_a_sampled_token_of_images_is_a_fault(loaded: LoadedModel) -> None:
@@ -176,12 +192,18 @@ def test_recipe_check_knows_which_engines_see(folder: Path, tmp_path: Path, engi
         check(str(tmp_path), [])
 
 
-def test_a_model_that_sees_trains(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["qwen2_vl", "llava", "smolvlm"])
+def test_a_model_that_sees_trains(kind: str, tmp_path: Path) -> None:
     from agentrl import train
 
+    folder = saved(kind, tmp_path / "model")
     (tmp_path / "task.py").write_text(TASK)
     (tmp_path / "recipe.yaml").write_text(RECIPE.replace("MODEL", str(folder)))
     run: Any = train(str(tmp_path), out=str(tmp_path / "run"))
-    assert run.path.joinpath("checkpoints", "it-00001", "preprocessor_config.json").is_file()
-    again = load_model(ModelSettings(path=str(run.path / "checkpoints" / "it-00001"), device="cpu"), seed=0)
+    kept = run.path / "checkpoints" / "it-00001"
+    assert kept.joinpath("preprocessor_config.json").is_file()
+    again = load_model(ModelSettings(path=str(kept), device="cpu"), seed=0)
     assert again.processor is not None
+    assert again.processor.settings == FAMILIES[kind]().processor.settings
+    before, after = (load_model(ModelSettings(path=str(f), device="cpu"), seed=0).model for f in (folder, kept))
+    assert before.state_dict().keys() == after.state_dict().keys()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agentrl.models.vision.families import Pixels
+from agentrl.models.vision.family import Pixels
 from agentrl.models.vision.processor import ImageProcessor
 from agentrl.types.parts.image import ImageRefused
 from agentrl.types.parts.placeholders import MOST, number_of

@@ -12,11 +12,12 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agentrl.models.vision.families import Family, Pixels, family_of
+from agentrl.models.vision.families import family_of
+from agentrl.models.vision.family import Family, Pixels
 from agentrl.types.errors import RecipeError, needs
 from agentrl.types.parts.image import ImageRefused, image_info
 from agentrl.types.parts.placeholders import MOST
@@ -53,7 +54,8 @@ class ImageProcessor:
     def settings(self) -> Mapping[str, Any]:
         """All that decides how many tokens an image is, and its pixels."""
         own = json.loads(json.dumps(self.hf.to_dict(), default=str))
-        return {"use": self.config.model_type, **{key: own[key] for key in sorted(own)}}
+        decided = self.family.settings(self.config)
+        return {"use": self.config.model_type, **{key: own[key] for key in sorted(own)}, **decided}
 
     def layout(self, width: int, height: int) -> Sequence[int | None]:
         """The tokens of an image: ids of the vocabulary, and None for every placeholder.
@@ -80,8 +82,9 @@ class ImageProcessor:
             ImageRefused: as `check`.
         """
         image = _decoded(data)
+        placeholders = sum(token is None for token in self.layout(image.width, image.height))
         try:
-            return self.family.pixels(self, image)
+            return replace(self.family.pixels(self, image), placeholders=placeholders)
         except ValueError as error:
             raise ImageRefused(
                 f"an image of {image.width} x {image.height} pixels is not taken by {self.name}: {error}",
@@ -135,10 +138,17 @@ def processor_of(config: Any, hf: Any, tokenizer: Any) -> ImageProcessor | None:
     """The processor for a model's configuration, an image processor of transformers, and a tokenizer.
 
     Raises:
-        RecipeError: the tokenizer has no token for images.
+        RecipeError: the tokenizer has no token for images, or the family's tower is another one.
     """
     if (family := family_of(config)) is None:
         return None
+    tower = config.vision_config.model_type
+    if family.towers and tower not in family.towers:
+        raise RecipeError(
+            f"a {config.model_type} whose tower is a {tower} is not supported",
+            place="model",
+            remedy=f"use one whose tower is a {' or a '.join(family.towers)}",
+        )
     token = tokenizer.convert_ids_to_tokens(config.image_token_id)
     if token is None or config.image_token_id not in tokenizer.added_tokens_decoder:
         raise RecipeError(

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from agentrl.models.vision.album import Album, Ints, Places
-from agentrl.models.vision.families import Pixels, Seen, family_of
+from agentrl.models.vision.families import family_of
+from agentrl.models.vision.family import Pixels, Seen
 from agentrl.models.vision.positions import grid_positions
 from agentrl.types.errors import AgentRLError
 from agentrl.types.parts.placeholders import ids_of
@@ -45,7 +46,17 @@ class Sight:
         Raises:
             AgentRLError: it makes another number of features of an image than the processor says.
         """
-        return dict(zip(images, self._family.tower(self.model, list(images.values())), strict=True))
+        if not images:
+            return {}
+        found = dict(zip(images, self._family.tower(self.model, list(images.values())), strict=True))
+        for number, seen in found.items():
+            if len(seen.features) != images[number].placeholders:
+                raise AgentRLError(
+                    f"an image has {images[number].placeholders} placeholders and {len(seen.features)} features",
+                    place=self.album.processor.name,
+                    remedy="the image processor in the model's folder must be that of the model",
+                )
+        return found
 
     def places(self, token_ids: Ints) -> Places:
         """The placeholders among token ids [n].
@@ -72,7 +83,6 @@ class Sight:
             return {"inputs_embeds": embedded}
         numbers, order = np.unique(places.number, return_inverse=True)
         images = [self.seen[number] for number in numbers.tolist()]
-        self._check(numbers, images, places)
         starts = np.cumsum([0, *(len(image.features) for image in images)])
         index = torch.from_numpy(starts[order] + places.place).to(ids.device)
         at = torch.from_numpy(places.at).to(ids.device)
@@ -88,16 +98,6 @@ class Sight:
             found["deepstack_visual_embeds"] = [rows(layer) for layer in zip(*(i.deep for i in images), strict=True)]
         return found
 
-    def _check(self, numbers: Ints, images: Sequence[Seen], places: Places) -> None:
-        for number, image in zip(numbers.tolist(), images, strict=True):
-            most = int(places.place[places.number == number].max()) + 1
-            if most > len(image.features):
-                raise AgentRLError(
-                    f"an image has {most} placeholders in the prompt, and {len(image.features)} features",
-                    place=self.album.processor.name,
-                    remedy="the image processor in the model's folder must be that of the model",
-                )
-
     def plain_text(self, token_ids: Sequence[int]) -> list[int]:
         """Token ids without those that stand for images, which transformers' own forward pass would take for some."""
         size, vision = self.model.config.get_text_config().vocab_size, self.album.processor.vision_tokens
@@ -109,8 +109,7 @@ class Sight:
         ids = np.array(token_ids, np.int64)
         places, config = self.places(ids), self.model.config
         shown = [self.album.pixels(number) for number in places.number[places.place == 0].tolist()]
-        names = shown[0].inputs if shown else ()
-        joined = {name: torch.cat([image.inputs[name] for image in shown]) for name in names}
+        joined = self._family.joined(shown)
         plain = torch.from_numpy(np.where(ids < 0, config.image_token_id, ids))[None].to(self.model.device)
         if self.in_grid and shown:
             joined["mm_token_type_ids"] = torch.from_numpy((ids < 0).astype(np.int64))[None]

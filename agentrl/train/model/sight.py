@@ -13,7 +13,7 @@ from torch import Tensor
 
 from agentrl.models.load import LoadedModel
 from agentrl.models.vision.album import Album
-from agentrl.models.vision.families import Pixels, Seen
+from agentrl.models.vision.family import Pixels, Seen
 from agentrl.models.vision.processor import ImageProcessor
 from agentrl.models.vision.sight import Sight, in_micro_batches, sample_image
 from agentrl.train.model.packing import Ints, Pack
