@@ -42,12 +42,12 @@ def main() -> None:
     print(json.dumps({**machine, "seeds": results}))
 
 
-def train(seed: int, out: Path, threads: int, overrides: list[str]) -> Line:
-    """One run: success on held-out questions before and after, seconds, and the lines of its metrics."""
+def train(seed: int, out: Path, threads: int, overrides: list[str], recipe: str = "lookup-llm") -> Line:
+    """One run: success on held-out tasks before and after, seconds, and the lines of its metrics."""
     sets = [f"seed={seed}", f"engine.threads={threads}", *overrides]
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(
-        [sys.executable, "-m", "agentrl.cli", "train", "lookup-llm", "--out", str(out)]
+        [sys.executable, "-m", "agentrl.cli", "train", recipe, "--out", str(out)]
         + [part for text in sets for part in ("--set", text)],
         check=True, stdout=sys.stderr, env={**os.environ, "OMP_NUM_THREADS": str(threads)},
     )  # fmt: skip
@@ -77,11 +77,11 @@ def table(runs: list[Line]) -> Table:
     return out
 
 
-def draw(runs: list[list[Line]], path: Path) -> None:
-    """Success by iteration: lines in training, dots on held-out questions."""
+def draw(runs: list[list[Line]], path: Path, title: str = "lines: training; dots: held-out names") -> None:
+    """Success by iteration: lines in training, dots on held-out tasks."""
     from matplotlib.ticker import MaxNLocator
 
-    with curves(path, "iteration", "success", "lines: training; dots: held-out names") as axes:
+    with curves(path, "iteration", "success", title) as axes:
         for seed, metrics in enumerate(runs):
             found = {
                 split: [(line["iteration"], line["success"]) for line in metrics if line["split"] == split]

@@ -14,6 +14,7 @@ from agentrl.types.task import Message
 
 HERE = Path(__file__).parent
 View = load_object("./oracle/view.py:View", HERE)
+text_of = load_object("./oracle/view.py:text_of", HERE)
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,12 @@ class Family:
         """The solver as a script: its calls are turns, and it sees what follows them."""
         file, function = self.solver.split(".")
         solve: Callable[[Any], Generator[Any, None, None]] = load_object(f"./oracle/{file}.py:{function}", HERE)
-        view = View(messages[-1]["content"], rng)
+        view = View(text_of(messages[-1]), rng)
         for calls in solve(view):
             seen = yield Say(calls=calls if isinstance(calls, list) else [calls])
             view.turn.clear()
             for message in seen:
-                view.read(message["content"])
+                view.read(text_of(message))
 
 
 SOLVED = {

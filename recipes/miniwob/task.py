@@ -23,6 +23,7 @@ folder = load_object("./pages.py:folder", HERE)
 full = load_object("./listing.py:full", HERE)
 compact = load_object("./listing.py:compact", HERE)
 key = load_object("./listing.py:key", HERE)
+text_of = load_object("./oracle/view.py:text_of", HERE)
 FAMILIES: dict[str, Any] = load_object("./families.py:FAMILIES", HERE)
 
 SEEDS = {"train": 0, "held-out": 1_000_000}
@@ -75,7 +76,7 @@ class MiniWob(Environment):
 
     Args:
         observe: `dom` (every visible element with its place), `compact` (a short line for each element that shows a
-            text or takes input) or `pixels` (a screenshot).
+            text or takes input), `pixels` (a screenshot) or `both` (`dom` and a screenshot).
     """
 
     forkable = False
@@ -98,21 +99,23 @@ class MiniWob(Environment):
         return [getattr(self, name) for name in TOOLS[self.observe]]
 
     async def opening(self) -> Any:
-        if self.observe != "pixels":
-            return self._shown()
-        image = {"type": "image", "image": base64.b64decode((await self.page.do(SCREENSHOT))[0])}
-        return {"role": "user", "content": [self.state["utterance"], image]}
+        pictures = [{"type": "image", "image": each} for each in await self._pictures()]
+        return {"role": "user", "content": [self._shown(), *pictures]} if pictures else self._shown()
 
     @tool
     async def click(self, ref: int) -> ToolResult:
         """Click an element, by its number."""
-        return await self._after(await self._on(ref))
+        x, y = await self._point(ref)
+        return await self._after(_click(x, y), at=[(x, y)])
 
     @tool
     async def type(self, text: str, ref: int | None = None) -> ToolResult:
         """Type a text: in place of what is in the element of this number, or, without one, where the cursor is."""
-        before = [] if ref is None else [await self._on(ref), ("key", {"keys": "Control+a"})]
-        return await self._after(*before, ("write", {"text": text, "keys": True}))
+        write = ("write", {"text": text, "keys": True})
+        if ref is None:
+            return await self._after(write)
+        x, y = await self._point(ref)
+        return await self._after(_click(x, y), ("key", {"keys": "Control+a"}), write, at=[(x, y)])
 
     @tool
     async def select(self, ref: int, options: list[str]) -> ToolResult:
@@ -130,29 +133,30 @@ class MiniWob(Environment):
     @tool
     async def left_click(self, x: int, y: int) -> ToolResult:
         """Click at a pixel."""
-        return await self._after(("mouse_click", {"x": x, "y": y}))
+        return await self._after(_click(x, y), at=[(x, y)])
 
     @tool
     async def double_click(self, x: int, y: int) -> ToolResult:
         """Click twice at a pixel."""
-        return await self._after(("mouse_click", {"x": x, "y": y, "count": 2}))
+        return await self._after(_click(x, y, count=2), at=[(x, y)])
 
     @tool
     async def mouse_move(self, x: int, y: int) -> ToolResult:
         """Move the mouse to a pixel."""
-        return await self._after(("mouse_move", {"x": x, "y": y, "steps": 4}))
+        return await self._after(("mouse_move", {"x": x, "y": y, "steps": 4}), at=[(x, y)])
 
     @tool
     async def left_click_drag(self, path: list[tuple[int, int]]) -> ToolResult:
         """Press the mouse at the first point of a path, move along it, and release at the last."""
         if not path:
             raise ToolError("the path has no points")
-        return await self._after(("mouse_drag", {"path": path}))
+        return await self._after(("mouse_drag", {"path": path}), at=path)
 
     @tool
     async def scroll(self, x: int, y: int, down: int) -> ToolResult:
         """Turn the mouse's wheel at a pixel: so many pixels down, or up if negative."""
-        return await self._after(("wheel", {"x": x, "y": y, "dy": down}), ("evaluate", {"script": "agentrl.still()"}))
+        wheel = ("wheel", {"x": x, "y": y, "dy": down})
+        return await self._after(wheel, ("evaluate", {"script": "agentrl.still()"}), at=[(x, y)])
 
     @tool
     async def wait(self, seconds: float) -> ToolResult:
@@ -160,26 +164,36 @@ class MiniWob(Environment):
         await asyncio.sleep(min(max(seconds, 0), 10))
         return await self._after()
 
-    async def _on(self, ref: int) -> tuple[str, dict[str, Any]]:
-        """The click on an element."""
+    async def _point(self, ref: int) -> tuple[float, float]:
+        """Where to click on an element."""
         point = await self._evaluate("ref => agentrl.point(ref)", ref)
         if point is None:
             raise ToolError(f"there is no element {ref}")
-        return "mouse_click", {"x": point[0], "y": point[1]}
+        return point[0], point[1]
 
-    async def _after(self, *steps: tuple[str, dict[str, Any]]) -> ToolResult:
-        """What the page shows after these operations of the browser driver."""
+    async def _after(self, *steps: tuple[str, dict[str, Any]], at: Sequence[tuple[float, float]] = ()) -> ToolResult:
+        """What the page shows after these operations of the browser driver, which act at these points."""
+        at = at if self.observe in SEEN else ()
         self.state = await self._evaluate("agentrl.shown()", before=steps)
         if self.state["done"]:
             self.info = {"raw": float(self.state["raw"]), "done": True}
-            return ToolResult("The episode has ended.", done=True)
-        if self.observe == "pixels":
-            return ToolResult("", images=[base64.b64decode((await self.page.do(SCREENSHOT))[0])])
-        return ToolResult(self._shown())
+            return ToolResult("The episode has ended.", done=True, points=at)
+        text = "" if self.observe == "pixels" else self._shown()
+        return ToolResult(text, images=await self._pictures(), points=at)
 
     def _shown(self) -> str:
-        shown: str = full(self.state) if self.observe == "dom" else compact(self.state)
+        """The page as text: of a page that is seen as pixels, only the instruction."""
+        if self.observe == "pixels":
+            return str(self.state["utterance"])
+        shown: str = compact(self.state) if self.observe == "compact" else full(self.state)
         return shown
+
+    async def _pictures(self) -> list[bytes]:
+        """The screenshot, if there is to be one."""
+        if self.observe not in SEEN:
+            return []
+        (picture,) = await self.page.do(("screenshot", {"fast": True}))
+        return [base64.b64decode(picture)]
 
     async def _evaluate(self, script: str, argument: Any = None, before: Sequence[Any] = ()) -> Any:
         return (await self.page.do(*before, ("evaluate", {"script": script, "arg": argument})))[-1]
@@ -192,12 +206,22 @@ class MiniWob(Environment):
             await pages().give_back(self.page)
 
 
-SCREENSHOT = ("screenshot", {"fast": True})
+def _click(x: float, y: float, count: int = 1) -> tuple[str, dict[str, Any]]:
+    return "mouse_click", {"x": x, "y": y, "count": count}
+
 
 ELEMENTS = ("click", "type", "select", "key")
 POINTS = ("left_click", "double_click", "mouse_move", "left_click_drag", "scroll", "wait")
-TOOLS = {"dom": (*ELEMENTS, *POINTS), "compact": ELEMENTS, "pixels": ("type", "key", *POINTS)}
+TOOLS = {
+    "dom": (*ELEMENTS, *POINTS),
+    "compact": ELEMENTS,
+    "pixels": ("type", "key", *POINTS),
+    "both": (*ELEMENTS, *POINTS),
+}
 """What the policy may call, by what it observes."""
+
+SEEN = ("pixels", "both")
+"""What shows a screenshot."""
 
 
 def raw(info: dict[str, Any]) -> float:
@@ -234,9 +258,3 @@ def junk(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
     yield Say(calls=[("type", {"text": "".join(rng.choice("abcdefgh 0123") for _ in range(12))})])
     yield Say(calls=[("left_click", {"x": 1, "y": 1}), ("key", {"keys": "Enter"})])
     yield Say("Done.")
-
-
-def text_of(message: Message) -> str:
-    """The text of a message: images have none."""
-    content = message["content"]
-    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)

@@ -116,6 +116,20 @@ async def test_screenshots(web: Opens) -> None:
         assert shown.images[0][:4] == b"\x89PNG"
 
 
+async def test_where_an_action_was_is_told_if_the_page_was_shown_as_an_image(web: Opens) -> None:
+    tool = await web("/pages/forms.html", screenshots=True)
+    await tool.visit("/pages/forms.html")
+    box = next(each for each in await tool._do("elements") if each["role"] == "textbox")
+    left, top, width, height = box["box"]
+    (point,) = (await tool.type(box["id"], "tea")).points
+    assert point == pytest.approx((left + width / 2, top + height / 2), abs=1)
+    await tool.find("e")  # the page as text: its last image is no longer what the model saw last
+    assert (await tool.type(box["id"], "milk")).points == ()
+    last = [each["id"] for each in await tool._do("elements") if not each["visible"]]
+    if last:
+        assert (await tool.click(last[-1])).points == ()
+
+
 def test_settings_are_checked() -> None:
     for wrong in (
         {"actions": ["clik"]},

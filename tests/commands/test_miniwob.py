@@ -12,6 +12,7 @@ from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -138,12 +139,37 @@ def test_pixels_are_clicked_by_coordinates() -> None:
         return shown, names, await env.left_click(x + width // 2, y + height // 2), env.info
 
     shown, names, result, info = alone(play())
+    assert len(result.points) == 1
     assert shown["content"][0] == "Click button ONE."
     assert shown["content"][1]["image"][:4] == b"\x89PNG"
     assert "left_click" in names
     assert "click" not in names
     assert result.done
     assert info == {"raw": 1.0, "done": True}
+
+
+def test_an_episode_with_screenshots_can_be_looked_at(tmp_path: Path) -> None:
+    """The oracle types twice and clicks: `show` names images and points, the page marks each on its screenshot."""
+    chosen = ["--set", "tasks.args={families: login-user, seeds: 1}", "--set", "tools.0.observe=both"]
+    agentrl("rollout", "miniwob", "--n", "1", "--agent", "oracle", "--out", "run", *chosen, cwd=tmp_path)
+    with RunDir.read(tmp_path / "run") as run:
+        (episode,) = run.episodes()
+    assert episode.reward == 1.0
+    points = [call.points for turn in episode.turns for call in turn.calls]
+    assert [len(each) for each in points] == [1, 1, 1]
+    shown = agentrl("show", "run", episode.id, cwd=tmp_path).stdout
+    assert shown.count("[image 160x210 png") == 3
+    x, y = points[0][0]
+    assert f"at {x:g}, {y:g}" in shown
+    agentrl("view", "run", "--export", "page.html", cwd=tmp_path)
+    script = "[...document.querySelectorAll('.image')].map(each => each.querySelectorAll('.mark').length)"
+
+    async def marks() -> Any:
+        async with await launching.open_context() as page:
+            await page.do("goto", url=f"{(tmp_path / 'page.html').as_uri()}#/{quote(episode.id, safe='')}")
+            return await page.evaluate(script)
+
+    assert alone(marks()) == [1, 1, 1]
 
 
 def test_a_browser_that_is_killed_is_no_answer_of_the_policy() -> None:

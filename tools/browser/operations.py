@@ -156,8 +156,10 @@ async def in_page(page: Any, name: str, argument: Any = None) -> Any:
 MARK = "data-agentrl"
 
 
-async def element(context: Context, fields: Fields) -> Any:
-    """The element `element`, for Playwright: by an attribute that it bears from now on, until another one is asked for.
+async def element(context: Context, fields: Fields) -> tuple[Any, Fields]:
+    """The element `element`, for Playwright, and its `point`: its middle; None outside of the viewport or in a frame.
+
+    It is found by an attribute that it bears from now on, until another one is asked for.
 
     A handle would do without, but has Playwright put all of its scripts into the page's own world, too: the first click
     on a page would take three times as long. One inside a frame is a handle.
@@ -166,19 +168,21 @@ async def element(context: Context, fields: Fields) -> Any:
     page = await context.current()
     if not (found := await page.evaluate(MARKED, [number, MARK])):
         raise gone(number)
-    if found == "here":
-        return page.locator(f"css=[{MARK}]")
-    return (await page.evaluate_handle("number => window[Symbol.for('agentrl')].element(number)", number)).as_element()
+    if found["here"]:
+        return page.locator(f"css=[{MARK}]"), {"point": found["point"]}
+    handle = await page.evaluate_handle("number => window[Symbol.for('agentrl')].element(number)", number)
+    return handle.as_element(), {"point": None}
 
 
 MARKED = """([number, mark]) => {
   const own = window[Symbol.for('agentrl')], found = own?.element(number);
   if (!found) return null;
   own.marked?.removeAttribute(mark);
-  if (found.ownerDocument !== document) return 'in a frame';
+  if (found.ownerDocument !== document) return {here: false};
   found.setAttribute(mark, '');
   own.marked = found;
-  return 'here';
+  const box = found.getBoundingClientRect(), x = box.left + box.width / 2, y = box.top + box.height / 2;
+  return {here: true, point: x >= 0 && y >= 0 && x < innerWidth && y < innerHeight ? [x, y] : null};
 }"""
 
 
@@ -189,16 +193,17 @@ def gone(number: Any) -> Failed:
 @operation
 async def click(context: Context, fields: Fields) -> Any:
     """Clicks on `element` with `button` left (default), right or middle, `count` times."""
-    handle = await element(context, fields)
+    handle, at = await element(context, fields)
     await handle.click(
         button=fields.get("button") or "left", click_count=fields.get("count") or 1, timeout=ACTION_S * 1000
     )
+    return at
 
 
 @operation
 async def fill(context: Context, fields: Fields) -> Any:
     """Replaces what is in the field `element` by `text`, or adds to it with `add`; `submit` then presses Enter."""
-    handle = await element(context, fields)
+    handle, at = await element(context, fields)
     if fields.get("add"):
         await handle.focus()
         await (await context.current()).keyboard.press("End")
@@ -207,25 +212,28 @@ async def fill(context: Context, fields: Fields) -> Any:
         await handle.fill(need(fields, "text"), timeout=ACTION_S * 1000)
     if fields.get("submit"):
         await handle.press("Enter", timeout=ACTION_S * 1000)
+    return at
 
 
 @operation
 async def choose(context: Context, fields: Fields) -> Any:
     """Selects the `options`, by label or value, of the list `element`."""
-    handle = await element(context, fields)
+    handle, at = await element(context, fields)
     found = await (await context.current()).evaluate(
         "([number, options]) => window[Symbol.for('agentrl')].choice(number, options)",
         [fields["element"], need(fields, "options")],
     )
     if "refused" in found:
         raise Failed("refused", found["refused"])
-    return await handle.select_option(index=found["indexes"], timeout=ACTION_S * 1000)
+    await handle.select_option(index=found["indexes"], timeout=ACTION_S * 1000)
+    return at
 
 
 @operation
 async def scroll_to(context: Context, fields: Fields) -> Any:
     """Scrolls `element` into the viewport."""
-    await (await element(context, fields)).scroll_into_view_if_needed(timeout=ACTION_S * 1000)
+    handle, _ = await element(context, fields)
+    await handle.scroll_into_view_if_needed(timeout=ACTION_S * 1000)
 
 
 @operation

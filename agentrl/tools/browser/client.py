@@ -19,9 +19,9 @@ sent, those of different contexts side by side. An operation that takes longer t
 | `elements` | | list of `id`, `role`, `name`, `state`, `box` [left, top, w, h], `visible` |
 | `text` | `element?` | as `where`, and `text` |
 | `screenshot` | `format?` png, jpeg, webp; `quality?`, `clip?` [x, y, w, h], `fast?` | base64 |
-| `click` | `element`, `button?`, `count?` | |
-| `fill` | `element`, `text`, `add?`, `submit?` | |
-| `choose` | `element`, `options` | |
+| `click` | `element`, `button?`, `count?` | `point` [x, y] of the element before, null if it is not in view |
+| `fill` | `element`, `text`, `add?`, `submit?` | `point` |
+| `choose` | `element`, `options` | `point` |
 | `scroll_to` | `element` | |
 | `scroll` | `dx?`, `dy?` | `moved`, as `where` |
 | `mouse_move` | `x`, `y`, `steps?` | |

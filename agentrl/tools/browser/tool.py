@@ -89,6 +89,7 @@ class Web(Tool):
         self.timeout_s = 3 * self.action_s
         self._context: BrowserContext | None = None
         self.page = Page("about:blank", "", [])
+        self._pictured = False  # the page is as the model saw it in an image
         self._site = ""  # the last address that was no error of the browser
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
@@ -253,9 +254,9 @@ class Web(Tool):
 
     async def _act(self, op: str, **fields: Any) -> ToolResult:
         """An action on the page, and what the page is once that is over. If nothing changed, the reply goes on."""
-        before = self.page.key()
+        before, pictured = self.page.key(), self._pictured
         try:
-            await self._do(op, **fields)
+            at = await self._do(op, **fields)
         except PageFailure as failure:
             failure.ends_reply = failure.kind != "refused"
             raise
@@ -263,7 +264,8 @@ class Web(Tool):
         await self._look(self.page.first)
         events = self._events()
         changed = self.page.key() != before or any(each["event"] not in ("blocked", "download") for each in events)
-        return await self._result("", events, ends=changed)
+        points = [at["point"]] if pictured and at and at["point"] else []
+        return await self._result("", events, ends=changed, points=points)
 
     async def _shown(self, note: str = "") -> ToolResult:
         await self._do("settle", seconds=self.settle_s)
@@ -273,6 +275,7 @@ class Web(Tool):
     async def _look(self, first: int = 0) -> None:
         """Reads the page. `first`: line from which it is shown, if it is still the same page."""
         found = await self._do(self.observation)
+        self._pictured = False
         lines = found["lines"] if self.observation == "tree" else found["text"].splitlines()
         if found["url"].startswith("http"):
             self._site = found["url"]
@@ -280,14 +283,22 @@ class Web(Tool):
         self.page = Page(found["url"], found["title"], lines, first if same else 0)
 
     async def _result(
-        self, note: str = "", events: Sequence[dict[str, Any]] | None = None, *, ends: bool = True
+        self,
+        note: str = "",
+        events: Sequence[dict[str, Any]] | None = None,
+        *,
+        ends: bool = True,
+        points: Sequence[tuple[float, float]] = (),
     ) -> ToolResult:
         notes = [*told(self._events() if events is None else events), *([f"note: {note}"] if note else [])]
         images = [await self._picture()] if self.screenshots else []
-        return ToolResult("\n".join([*notes, self.page.shown(self.max_chars)]), images=images, ends_reply=ends)
+        text = "\n".join([*notes, self.page.shown(self.max_chars)])
+        return ToolResult(text, images=images, points=points, ends_reply=ends)
 
     async def _picture(self) -> bytes:
-        return base64.b64decode(await self._do("screenshot"))
+        picture = base64.b64decode(await self._do("screenshot"))
+        self._pictured = True
+        return picture
 
     def _events(self) -> Sequence[dict[str, Any]]:
         return self._context.take_events() if self._context is not None else ()

@@ -10,6 +10,13 @@ from typing import Any
 
 Call = tuple[str, dict[str, Any]]
 
+
+def text_of(message: Any) -> str:
+    """The text of a message: images have none."""
+    content = message["content"]
+    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
+
+
 _LINE = re.compile(
     r'^(?P<depth> *)(?:\[(?P<ref>\d+)\] )?(?P<what>\S+)(?: (?P<text>"(?:[^"\\]|\\.)*"))? '
     r"@(?P<x>-?\d+),(?P<y>-?\d+) (?P<w>\d+)x(?P<h>\d+)(?P<traits>.*)$"
