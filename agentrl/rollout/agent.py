@@ -78,6 +78,7 @@ AGENTS: Registry[type[Agent]] = Registry(
         "tool_agent": "agentrl.rollout.agent:ToolAgent",
         "compacting_agent": "agentrl.rollout.agents.compacting:CompactingAgent",
         "delegating_agent": "agentrl.rollout.agents.delegating:DelegatingAgent",
+        "reading_agent": "agentrl.rollout.agents.reading:ReadingAgent",
         "tree_agent": "agentrl.rollout.agents.tree:TreeAgent",
         "program": "agentrl.rollout.programs.agent:ProgramAgent",
         "dialogue": "agentrl.rollout.voices.dialogue:DialogueAgent",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from agentrl.engines.scripted import Say
 from agentrl.types.errors import RecipeError
 from agentrl.types.sample import training_samples
+from tests.http.servers import answer, saying, talking
 from tests.rollout.world import make_context, make_parts, play_one
 
 
@@ -39,6 +41,48 @@ async def test_helpers_share_the_turns_of_the_episode(tmp_path: Path) -> None:
     assert "the episode has no turn left" in episode.turns[0].calls[0].result
 
 
+LONG = "\n".join(f"<p>Line {k}: {'nothing of interest is written here, ' * 6}.</p>" for k in range(60))
+PAGE = f"<html><head><title>Prices</title></head><body>{LONG}<p>Green tea costs 7 crowns.</p>{LONG}</body></html>"
+
+
+async def test_a_reader_notes_what_a_page_says_part_by_part(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def script(task: Any, rng: Any, messages: Any, context: str) -> Any:
+        if context == "main":
+            (read,) = yield Say(calls=[("read", {"url": url, "question": "What does green tea cost?"})])
+            seen.append(read["content"])
+            yield Say("7")
+        part = messages[-1]["content"]
+        seen.append(part)
+        yield Say("It costs 7 crowns." if "7 crowns." in part else "Nothing yet.\nMORE")
+
+    async with talking(saying(answer(PAGE.encode(), "Content-Type: text/html"))) as port:
+        url = f"http://127.0.0.1:{port}/prices"
+        http = {"allow": [f"127.0.0.1:{port}"], "chars": 6000}
+        episode = await play_one(
+            make_context(make_parts(tmp_path, agent={"use": "reading_agent", "parts": 9, "http": http}), script)
+        )
+    assert (episode.status, episode.answer) == ("done", "7")
+    *parts, notes = seen
+    assert notes == f"[{url} Prices]\nNothing yet.\nNothing yet.\nIt costs 7 crowns."
+    assert [re.search("Notes so far: (.*)", part)[1] for part in parts[:2]] == ["none", "Nothing yet."]  # type: ignore[index]
+    assert [turn.context for turn in episode.turns] == ["main", "reader-1.1", "reader-1.2", "reader-1.3", "main"]
+    assert {each.role for each in episode.contexts.values()} == {"reader"}
+    assert episode.contexts["reader-1.1"].tools == []
+    assert len(training_samples(episode, [1.0] * 5)) == 4
+
+
+async def test_a_page_that_cannot_be_had_is_an_error_for_the_model(tmp_path: Path) -> None:
+    def script(task: Any, rng: Any) -> Any:
+        yield Say(calls=[("read", {"url": "http://127.0.0.1:9/", "question": "What?"})])
+
+    parts = make_parts(tmp_path, agent={"use": "reading_agent", "http": {"allow": ["127.0.0.1:9"]}})
+    (call,) = (await play_one(make_context(parts, script))).turns[0].calls
+    assert call.outcome == "error"
+    assert call.result.startswith("Error: 127.0.0.1: ")
+
+
 async def test_a_summary_is_trained_under_the_prompt_that_it_was_sampled_under(tmp_path: Path) -> None:
     def script(task: Any, rng: Any) -> Any:
         seen = yield Say(calls=[("echo", {"text": "x" * 400})])
@@ -62,6 +106,7 @@ async def test_a_summary_is_trained_under_the_prompt_that_it_was_sampled_under(t
         ({"use": "compacting_agent", "at_fraction": 2}, "at_fraction"),
         ({"use": "delegating_agent", "helper_turns": 0}, "helper_turns"),
         ({"use": "delegating_agent", "helpers": 3}, "helpers"),
+        ({"use": "reading_agent", "http": {"chars": 0}}, "chars"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, agent: dict[str, Any], said: str) -> None:
