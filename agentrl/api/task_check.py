@@ -11,7 +11,9 @@ from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.curriculum import Curriculum, load_parts
 from agentrl.curriculum.task_source import TaskSource, load_tasks
+from agentrl.engines.vllm.images import FAMILIES as ON_VLLM
 from agentrl.models.load import sees
+from agentrl.models.vision.families import FAMILIES
 from agentrl.rollout.builder import Parts
 from agentrl.sandbox.registry import BACKENDS
 from agentrl.sandbox.task_specs import TaskSpecs
@@ -79,7 +81,7 @@ def _check_images(parts: Parts, source: TaskSource) -> None:
 
 
 def _sees(recipe: Recipe) -> bool:
-    return recipe.engine.use == "torch" and sees(recipe.required_model)
+    return sees(recipe.required_model, ON_VLLM if recipe.engine.use == "vllm" else FAMILIES)
 
 
 def _check_sandboxes(parts: Parts, tasks: Sequence[Task]) -> None:

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,8 +164,11 @@ def chat_tokenizer(settings: ModelSettings) -> HFTokenizer:
     return HFTokenizer(tokenizer, load_processor(folder, config, tokenizer))
 
 
-def sees(settings: ModelSettings) -> bool:
+def sees(settings: ModelSettings, families: Container[str] = FAMILIES) -> bool:
     """Whether a model takes images, without loading it.
+
+    Args:
+        families: the types of models that count.
 
     Raises:
         RecipeError: there is no such model.
@@ -175,7 +178,7 @@ def sees(settings: ModelSettings) -> bool:
     place = find_model(settings.path)
     if place.suffix == ".gguf":
         return False
-    return json.loads((place / "config.json").read_bytes()).get("model_type") in FAMILIES
+    return json.loads((place / "config.json").read_bytes()).get("model_type") in families
 
 
 def find_model(name: str) -> Path:

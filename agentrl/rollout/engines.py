@@ -18,7 +18,7 @@ from agentrl.config.model import ModelSettings
 from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.engines.registry import ENGINES
-from agentrl.models.load import LoadedModel, chat_tokenizer, load_model, model_folder, on_cuda
+from agentrl.models.load import LoadedModel, chat_tokenizer, load_model, model_folder, on_cuda, sees
 from agentrl.registry.references import is_reference
 from agentrl.rollout.builder import Parts, build
 from agentrl.types.engine import Engine
@@ -115,7 +115,7 @@ def serving(recipe: Recipe, *, trains: bool = False) -> Serving:
     context = needed if needed is not None and allowed is not None and needed < allowed else None
     gpus = _trainer_gpus(recipe) if trains else 0
     transfer = backend_of(recipe.engine, recipe.base)
-    return Serving(model.dtype, context, None if lora is None else lora.rank, gpus, transfer)
+    return Serving(model.dtype, context, None if lora is None else lora.rank, gpus, transfer, sees(model))
 
 
 def check_servers(recipe: Recipe) -> None:
@@ -136,9 +136,9 @@ def needed_context(recipe: Recipe) -> int | None:
     for several calls per turn, and one token per byte of a prompt.
 
     Returns:
-        None if user code decides: a user-defined agent or environment, or a curriculum.
+        None if user code decides: a user-defined agent or environment, or a curriculum; or if the model sees.
     """
-    if is_reference(recipe.agent.use) or recipe.curriculum:
+    if is_reference(recipe.agent.use) or recipe.curriculum or (recipe.model is not None and sees(recipe.model)):
         return None
     sources = [recipe.tasks, recipe.eval.tasks if recipe.eval is not None else None]
     tasks = [task for each in sources if each is not None for task in load_tasks(each, recipe.base, recipe.seed).tasks]

@@ -267,7 +267,7 @@ async def test_engines_and_models_that_take_text_only_refuse_them_by_name(tmp_pa
 
     red = renderer_of("bytes").start(opening(RED))
     engine = VLLMEngine(EngineSettings(use="vllm"), ["http://127.0.0.1:9"], tokenizer=ByteTokenizer())
-    with pytest.raises(CannotSee, match="the engine vllm takes text only .its token endpoint"):
+    with pytest.raises(CannotSee, match="the engine vllm takes text only"):
         await engine.generate(red, Sampling(), "s")
     await engine.close()
     (packed,) = pack(training_samples(episode("a", RED), [1.0]), 10_000)

@@ -19,6 +19,7 @@ from agentrl.engines.embedded.engine import TorchEngine
 from agentrl.models.load import LoadedModel, chat_tokenizer, load_model, sees
 from agentrl.types.errors import EngineError, RecipeError, RenderError
 from agentrl.types.parts.image import ImageRefused
+from agentrl.types.parts.intake import CannotSee
 from tests.vision.families import FAMILIES, picture
 
 
@@ -181,15 +182,13 @@ def nothing(episode):
 """
 
 
-@pytest.mark.parametrize(("engine", "refused"), [("torch", False), ("vllm", True)])
-def test_recipe_check_knows_which_engines_see(folder: Path, tmp_path: Path, engine: str, refused: bool) -> None:
+@pytest.mark.parametrize("engine", ["torch", "vllm"])
+def test_recipe_check_knows_which_models_an_engine_shows_images(folder: Path, tmp_path: Path, engine: str) -> None:
     (tmp_path / "task.py").write_text(TASK)
     (tmp_path / "recipe.yaml").write_text(RECIPE.replace("MODEL", str(folder)) + f"engine: {{use: {engine}}}\n")
-    if refused:
-        with pytest.raises(Exception, match="the engine vllm takes text only"):
-            check(str(tmp_path), [])
-    else:
-        check(str(tmp_path), [])
+    check(str(tmp_path), [])
+    with pytest.raises(CannotSee, match=f"the engine {engine} takes text only"):
+        check(str(tmp_path), ["model={scratch: {hidden: 32}}"])
 
 
 @pytest.mark.parametrize("kind", ["qwen2_vl", "llava", "smolvlm"])

@@ -50,8 +50,29 @@ class _WorldSize(msgspec.Struct):
     world_size: int
 
 
-async def check_server(url: str, client: HttpClient, tokenizer: Tokenizer, *, retries: int) -> ServerFacts:
+class _Sight(msgspec.Struct):
+    mm_device_do_normalize: bool | None = None
+
+
+class _ModelConfig(msgspec.Struct):
+    multimodal_config: _Sight | None = None
+
+
+class _Config(msgspec.Struct):
+    model_config: _ModelConfig
+
+
+class _ServerInfo(msgspec.Struct):
+    vllm_config: _Config
+
+
+async def check_server(
+    url: str, client: HttpClient, tokenizer: Tokenizer, *, retries: int, sees: bool = False
+) -> ServerFacts:
     """Reads a server's properties, and compares its tokenizer and log-probabilities with what the recipe needs.
+
+    Args:
+        sees: the server will be shown images.
 
     Raises:
         EngineError: it is unreachable, not a vLLM server, or incompatible; the message names the difference.
@@ -64,6 +85,8 @@ async def check_server(url: str, client: HttpClient, tokenizer: Tokenizer, *, re
         )
     await _compare_tokenizers(url, client, model.id, tokenizer)
     await _check_logprobs(url, client, model.id, tokenizer)
+    if sees:
+        await _check_sight(url, client)
     return ServerFacts(
         model.id, model.max_model_len, await _has_native(url, client, model.id), await _world(url, client)
     )
@@ -141,6 +164,35 @@ async def _check_logprobs(url: str, client: HttpClient, model: str, tokenizer: T
             "the server's log-probabilities ignore temperature and top_p: training on them would be biased",
             place=url,
             remedy="start it with --logprobs-mode processed_logprobs, as agentrl serve does",
+        )
+
+
+async def _check_sight(url: str, client: HttpClient) -> None:
+    """Checks that the server's model sees, and that its tower takes pixels as the trainer's does.
+
+    With `mm_device_do_normalize`, vLLM's default, the tower normalises the pixels itself: those that were normalised
+    give other log-probabilities, and no error.
+    """
+    try:
+        said = await client.get(f"{url}/server_info?config_format=json", _ServerInfo)
+    except Refused as refused:
+        raise EngineError(
+            f"the server does not say how it takes images: {refused.message}",
+            place=url,
+            remedy="start it with VLLM_SERVER_DEV_MODE=1, as agentrl serve does",
+        ) from None
+    sight = said.vllm_config.model_config.multimodal_config
+    if sight is None:
+        raise EngineError(
+            "the server's model takes text only, and the recipe's sees",
+            place=url,
+            remedy="engine.urls and model.path must name the same model",
+        )
+    if sight.mm_device_do_normalize:
+        raise EngineError(
+            "the server normalises pixels that are normalised already: the model would see other images",
+            place=url,
+            remedy="start it with --no-mm-device-do-normalize, as agentrl serve does",
         )
 
 

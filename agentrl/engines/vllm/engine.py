@@ -21,8 +21,9 @@ from agentrl.engines.http import HttpClient, Refused, back_off
 from agentrl.engines.replicas import Replica, Replicas
 from agentrl.engines.stops import StopStrings, cut
 from agentrl.engines.vllm.adapters import Adapter, NoAdapters
-from agentrl.engines.vllm.check import check_server
+from agentrl.engines.vllm.check import ServerFacts, check_server
 from agentrl.engines.vllm.control import UNTRAINED, ServerControl
+from agentrl.engines.vllm.images import shown_images
 from agentrl.engines.vllm.launch import ServerGroup
 from agentrl.engines.vllm.replies import CompletionsResponse, NativeResponse, from_completions, from_native, joined
 from agentrl.types.engine import Completion, ContextOverflow, Sampling
@@ -85,9 +86,10 @@ class VLLMEngine:
         self.version = 0
         self._client = HttpClient(timeout_s=settings.timeout_s)
         self.replicas = Replicas(urls, self._client, retries=settings.retries)
-        self.takes_adapters = not settings.merge_lora
         self._settings, self._tokenizer, self._room, self._servers = settings, tokenizer, room, servers
-        self._sees = getattr(tokenizer, "processor", None) is not None
+        self._images = shown_images(tokenizer)
+        self.sees = self._images is not None
+        self.takes_adapters = not settings.merge_lora and not self.sees  # vLLM's towers take none
         self._control = ServerControl(self.replicas, self._client, settings, base or Path())
         self._model, self._policy = "", _Policy("")
         self._under_way: Counter[str] = Counter()  # requests in flight by model or adapter
@@ -118,7 +120,23 @@ class VLLMEngine:
                 await self._meet()
 
     def begin_session(self, session: str, task: Task, messages: list[Message], seed: int) -> None:
-        """Nothing to prepare: the session's first request chooses its server."""
+        """The session's first request chooses its server."""
+        if self._images is not None:
+            self._images.begin(session, messages)
+
+    def use_images(self, session: str, read: Callable[[str], bytes]) -> None:
+        """How the images of the session's messages are read, by their hash."""
+        if self._images is not None:
+            self._images.use(session, read)
+
+    def check_image(self, data: bytes) -> None:
+        """Whether the model can be shown an image.
+
+        Raises:
+            ImageRefused: it cannot be decoded, or has a size that the model does not take.
+        """
+        if self._images is not None:
+            self._images.check(data)
 
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
         """Samples a completion. `max_tokens` is reduced to the rest of the context.
@@ -130,7 +148,7 @@ class VLLMEngine:
             EngineError: all attempts failed.
             Refused: the server rejected the request, for example a token that the model does not have.
         """
-        if self._sees and min(token_ids, default=0) < 0:  # placeholders of images
+        if not self.sees and min(token_ids, default=0) < 0:  # placeholders of images
             raise cannot_see("vllm")
         room = self.max_context - len(token_ids)
         if room < 1:
@@ -173,6 +191,8 @@ class VLLMEngine:
             AgentRLError: a continuation starts outside the prefix.
             EngineError: all attempts failed.
         """
+        if min(prefix, default=0) < 0:
+            raise cannot_see("vllm, which scores text only,")
         await self.start()
         starts = [len(prefix)] * len(continuations) if at is None else list(at)
         for start, branch in zip(starts, continuations, strict=True):
@@ -234,6 +254,8 @@ class VLLMEngine:
 
     def end_session(self, session: str) -> None:
         """Drops the assignment of the session to a server."""
+        if self._images is not None:
+            self._images.end(session)
         self.replicas.end_session(session)
 
     async def close(self) -> None:
@@ -290,7 +312,7 @@ class VLLMEngine:
             if url not in known:
                 known[url] = Replica(url, unavailable_reason="started after the last update" if self._updated else "")
                 try:
-                    server = await check_server(url, self._client, self._tokenizer, retries=self._settings.retries)
+                    server = await self._check(url)
                     known[url].world_size = server.world_size
                 except EngineError as error:
                     known[url].unavailable_reason = error.message
@@ -303,10 +325,7 @@ class VLLMEngine:
         if self._servers is not None:
             await self._servers.ready()
             self.replicas.all = [Replica(url) for url in self._servers.urls]
-        found = [
-            await check_server(replica.url, self._client, self._tokenizer, retries=self._settings.retries)
-            for replica in self.replicas.all
-        ]
+        found = [await self._check(replica.url) for replica in self.replicas.all]
         if len({server.model for server in found}) > 1:
             raise EngineError(f"the servers serve different models: {', '.join(server.model for server in found)}")
         context = min(server.max_context for server in found)
@@ -320,6 +339,10 @@ class VLLMEngine:
         self._native = all(server.native for server in found)
         for replica, server in zip(self.replicas.all, found, strict=True):
             replica.world_size = server.world_size
+
+    async def _check(self, url: str) -> ServerFacts:
+        retries = self._settings.retries
+        return await check_server(url, self._client, self._tokenizer, retries=retries, sees=self.sees)
 
     async def _sample(self, prompt: Sequence[int], sampling: Sampling, limit: int, session: str) -> Completion:
         if self._changed:
@@ -344,9 +367,13 @@ class VLLMEngine:
             if self._native:
                 params = {**settings, "detokenize": bool(sampling.stop)}
                 body: dict[str, Any] = {"token_ids": prompt, "sampling_params": params}
+                if self._images is not None and min(prompt, default=0) < 0:
+                    body |= await asyncio.to_thread(self._images.shown, prompt, session)
                 native = await self._ask(policy, NATIVE, body, NativeResponse, session, self._restarted)
                 completion = from_native(native.choices[0], version)
             else:
+                if min(prompt, default=0) < 0:
+                    raise cannot_see("vllm without --enable-scale-out")
                 body = {"prompt": prompt, "return_token_ids": True, **settings}
                 reply = await self._ask(policy, COMPLETIONS, body, CompletionsResponse, session)
                 completion = from_completions(reply.choices[0], version)

@@ -66,6 +66,7 @@ class Serving:
         lora_rank: rank of the adapters that the trainer will send; None: no adapters.
         trainer_gpus: number of this machine's GPUs that the trainer uses, counted from the first.
         transfer: vLLM's name of the weight transfer backend.
+        sees: the model takes images.
     """
 
     dtype: str
@@ -73,6 +74,7 @@ class Serving:
     lora_rank: int | None = None
     trainer_gpus: int = 0
     transfer: str = "file"
+    sees: bool = False
 
 
 class ServerGroup(Protocol):
@@ -241,11 +243,15 @@ def arguments(settings: EngineSettings, model: Path, serving: Serving, port: int
         found += ["--enable-sleep-mode"]
     if settings.tensor_parallel > 1:
         found += ["--tensor-parallel-size", str(settings.tensor_parallel)]
-    if serving.lora_rank is not None and serving.lora_rank <= LORA_RANKS[-1] and not settings.merge_lora:
+    adapters = not settings.merge_lora and not serving.sees
+    if serving.lora_rank is not None and serving.lora_rank <= LORA_RANKS[-1] and adapters:
         rank = min(each for each in LORA_RANKS if each >= serving.lora_rank)
         # Two adapters on the GPU: requests in flight keep the adapter that they began with. Requests of a third wait.
         # Eight on the CPU: an adapter that is needed again is not read from its folder.
         found += ["--enable-lora", "--max-lora-rank", str(rank), "--max-loras", "2", "--max-cpu-loras", "8"]
+    if serving.sees:
+        # Images come with the tensors that the trainer computes, normalised already.
+        found += ["--no-mm-device-do-normalize", "--limit-mm-per-prompt", '{"video": 0}']
     if cpu:
         found += ["--enforce-eager"]
     return [*found, *settings.args]

@@ -15,11 +15,8 @@ MB = 1_000_000
 TAKES_IMAGES = "engine.use: openai takes images in messages of users and tools; or leave the image out (docs/images.md)"
 """What is said where an image cannot go."""
 
-BLIND = {
-    "torch": "",
-    "vllm": " (its token endpoint does not run the server's processor, which decides how many tokens an image is)",
-}
-"""Built-in engines that do not see, and why."""
+BLIND = ("torch", "vllm")
+"""Built-in engines that see only if their model does."""
 
 
 class Limits(Protocol):
@@ -145,7 +142,4 @@ def check_sees(engine: Any) -> None:
 
 def cannot_see(engine: str, place: str | None = None) -> CannotSee:
     """What is said where an engine of this name is to be shown an image."""
-    why = BLIND.get(engine, "")
-    return CannotSee(
-        f"the engine {engine} takes text only{why}: it is shown an image", place=place, remedy=TAKES_IMAGES
-    )
+    return CannotSee(f"the engine {engine} takes text only: it is shown an image", place=place, remedy=TAKES_IMAGES)

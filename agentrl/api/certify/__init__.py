@@ -1,1 +1,0 @@
-"""`agentrl env check`: whether an environment can be trained on."""
