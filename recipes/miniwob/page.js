@@ -5,12 +5,30 @@
   const TAGS = new Set(['SCRIPT', 'STYLE', 'BR', 'NOSCRIPT', 'OPTION']);
   let numbers = new Map(), elements = [null];
 
+  // The images of its styles, which an element without any other content is as large as. They are loaded before an
+  // element shows one: an icon that loads another image when the mouse is over it is gone for that time.
+  const images = [];
+  for (const sheet of document.styleSheets) {
+    let rules = [];
+    try { rules = sheet.cssRules; } catch { /* of a file, which scripts may not read */ }
+    for (const rule of rules) {
+      for (const [, url] of rule.cssText.matchAll(/url\("([^"]+)"\)/g)) {
+        images.push(new Image());
+        images.at(-1).src = url;
+      }
+    }
+  }
+  const sized = (image) => image.decode().catch(() => null);
+
   // The state of the page at the start of an episode.
   const start = async (seed, millis) => {
+    await Promise.all(images.map(sized));
     numbers = new Map(); elements = [null];
     clearTimeout(core.EP_TIMER); core.EP_TIMER = null;
     core.EPISODE_MAX_TIME = millis;
     Math.seedrandom(seed);
+    scrollTo(0, 0);
+    getSelection().removeAllRanges();
     core.startEpisodeReal();
     if (document.activeElement && document.activeElement !== document.body) document.activeElement.blur();
     while (!WOB_TASK_READY) await new Promise((done) => setTimeout(done, 5));
@@ -108,7 +126,7 @@
 
   // As state, once every image has its size.
   const shown = async () => {
-    await Promise.all(Array.from(document.images, (image) => image.decode().catch(() => null)));
+    await Promise.all(Array.from(document.images, sized));
     return state();
   };
 

@@ -59,7 +59,7 @@ def test_the_oracle_solves_all_and_who_does_nothing_solves_none(tmp_path: Path, 
 def test_the_oracle_solves_ten_seeds_of_every_solved_family(tmp_path: Path) -> None:
     chosen = ["--set", "tasks.args.seeds=10"]
     agentrl(
-        "rollout", "miniwob", "--n", "950", "--agent", "oracle", "--out", "run", *chosen, cwd=tmp_path, timeout=1800
+        "rollout", "miniwob", "--n", "1010", "--agent", "oracle", "--out", "run", *chosen, cwd=tmp_path, timeout=1800
     )
     with RunDir.read(tmp_path / "run") as run:
         missed = [row.task_id for row in run.rows() if row.reward != 1.0]
@@ -127,6 +127,19 @@ def test_a_page_that_was_used_starts_like_a_fresh_one(family: str) -> None:
 
     fresh, again, other = alone(keys())
     assert fresh == again != other
+
+
+def test_an_episode_in_place_is_scrolled_back() -> None:
+    async def scrolled() -> list[Any]:
+        env = await opened("highlight-text", 7)
+        before = env.state_key()
+        await env._evaluate("document.body.style.width = '400px'; scrollTo(40, 0)")
+        found = [await env._evaluate("scrollX")]
+        await env.close()
+        again = await opened("highlight-text", 7)
+        return [*found, again.page is env.page, again.state_key() == before]
+
+    assert alone(scrolled()) == [40, True, True]
 
 
 def test_pixels_are_clicked_by_coordinates() -> None:

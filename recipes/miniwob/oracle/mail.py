@@ -34,6 +34,19 @@ def inbox(page: Any) -> Calls:
         yield click(page.one("span", cls="trash" if "trash" in page.goal else "star"))
 
 
+def forward(page: Any) -> Calls:
+    """The instruction says in one of many ways which sender's mail goes to which other sender."""
+    threads = {_part(each, "email-sender"): each for each in page.all(cls="email-thread")}
+    found = re.search(r"(?:by|from) ([A-Z]\w+)|([A-Z]\w+) (?:sent|wants his)", page.goal)
+    assert found is not None, page.goal
+    sender = found[1] or found[2]
+    (to,) = {name for name in threads if name != sender and re.search(rf"\b{name}\b", page.goal)}
+    yield click(next(each for each in threads[sender].all() if "email-sender" in each.classes))
+    yield click(page.one(cls="email-forward"))
+    yield fill(page.one("input", cls="forward-sender"), to)
+    yield click(page.one(id="send-forward"))
+
+
 def _part(element: Any, cls: str) -> str:
     return next((each.words for each in element.all() if cls in each.classes), "")
 
@@ -59,6 +72,16 @@ def phone_book(page: Any) -> Calls:
 
 
 SOCIAL = {"Reply": "reply", "Retweet": "retweet", "Like": "like", "Share": "share"}
+
+
+def social(page: Any) -> Calls:
+    user, action = page.goal_like(r'For the user (\S+), click on the "(.*?)" button')
+    post = next(each for each in page.all("div", cls="media") if _part(each, "username") == user)
+    if action in SOCIAL:
+        yield click(next(each for each in post.all() if SOCIAL[action] in each.classes))
+        return
+    yield click(next(each for each in post.all() if "more" in each.classes))
+    yield click(next(each for each in page.all("li") if each.text.startswith(action)))
 
 
 def social_several(page: Any) -> Calls:

@@ -221,3 +221,30 @@ def editor(page: Any) -> Calls:
         yield click(page.one("span", cls="ql-picker-label"))
         yield click(next(each for each in page.all("span", cls="ql-picker-item") if each["bg"] == shade))
     yield click(page.one(id="subbtn"))
+
+
+def copy(page: Any) -> Calls:
+    yield fill(page.one("input"), page.one("textarea")["value"])
+    yield click(page.one("button"))
+
+
+def copy_nth(page: Any) -> Calls:
+    (number,) = page.goal_like(r"from the (\d)")
+    yield fill(page.one("input"), page.all("textarea")[int(number) - 1]["value"])
+    yield click(page.one("button"))
+
+
+def highlight(page: Any) -> Calls:
+    yield _across(page.one("div", id="randomText"))
+    yield click(page.one("button"))
+
+
+def highlight_nth(page: Any) -> Calls:
+    (number,) = page.goal_like(r"in the (\d)")
+    yield _across(page.all("p")[int(number) - 1])
+    yield click(page.one("button"))
+
+
+def _across(text: Any) -> Any:
+    """Drags from behind the last letter to before the first: the other way, the page may scroll to the right."""
+    return drag((text.x + text.w - 1, text.y + text.h - 5), (text.x, text.y + 5))
