@@ -297,17 +297,22 @@ class Desktop:
     def settle(self, limit_s):
         """Waits until the program in front has taken its input and the screen is still.
 
+        A dialog that comes or goes puts another window in front: that one is waited for as well.
+
         Returns:
             answers: whether the program did; still: whether the screen is; windows: how many there are.
         """
         end = time.monotonic() + limit_s
-        answers = self._display.answers(self._display.active(), limit_s)
-        last, same = self._display.pixels(), 1
-        while same < QUIET and time.monotonic() < end:
-            time.sleep(PAUSE_S)
+        front, answers, last, same = None, True, None, 0
+        while (front != self._display.active() or same < QUIET) and time.monotonic() < end:
+            if front != self._display.active():
+                front = self._display.active()
+                answers, same = self._display.answers(front, end - time.monotonic()), 0
             now = self._display.pixels()
             same = same + 1 if now == last else 1
             last = now
+            if same < QUIET:
+                time.sleep(PAUSE_S)
         windows = len(self._display.windows())
         return {"answers": answers, "still": same >= QUIET, "windows": windows, "ended": self._ended()}
 

@@ -1,4 +1,4 @@
-"""Every task of the recipes in a browser is solved by its oracle: minutes each (`make test-envs`)."""
+"""Every task of the recipes in a browser or on a desktop is solved by its oracle: minutes each (`make test-envs`)."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ HELD_OUT = ("--set", "tasks.args.held_out=true")
         ("docs-browse", 128, HELD_OUT),
         ("grounding", 512, ()),
         ("grounding", 128, HELD_OUT),
+        ("desktop-notes", 60, ()),
+        ("desktop-notes", 30, HELD_OUT),
     ],
 )
 def test_the_oracle_solves_every_task(tmp_path: Path, recipe: str, n: int, more: tuple[str, ...]) -> None:
