@@ -89,7 +89,7 @@ def _task(id: str, step: tuple[str, dict[str, Any]], view: Any, folder: Path, ey
         lines = (f'{one["role"]} "{one["name"]}" at {one["box"]}' for one in view.elements)
         shown[0] += "".join(f"\n{line}" for line in lines) + ("\nThe page goes on below." if view.down else "")
     content = [*shown, said] if eyes else f"{shown[0]}\n\n{said}"
-    return Task.of(id, [{"role": "user", "content": content}], action=action, size=[width, height])
+    return Task.of(id, [{"role": "user", "content": content}], actions=[action], size=[width, height])
 
 
 Point = Annotated[list[float], Field(min_length=2, max_length=2, description="[x, y] in pixels of the screen")]
@@ -125,7 +125,8 @@ class Step(Environment):
 
 def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
     """Acts on the middle of the box."""
-    yield _say(task.data["action"], *_middle(task.data["action"]))
+    (action,) = task.data["actions"]
+    yield _say(action, *_middle(action))
 
 
 def random_agent(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:

@@ -12,7 +12,7 @@ from agentrl.curriculum.methods.zero_variance import value_of
 from agentrl.rewards.functions.calibration import brier
 from agentrl.rewards.functions.cost import frugal_search, router_cost, search_planning, spent
 from agentrl.rewards.functions.feedback import unary_feedback
-from agentrl.rewards.functions.gui import gui_action
+from agentrl.rewards.functions.gui import gui_action, gui_format, gui_point, gui_success, gui_text, gui_type
 from agentrl.rewards.functions.length import laser, overlong
 from agentrl.rewards.functions.maths import maths
 from agentrl.rewards.functions.patch import changes, patch_similarity
@@ -291,6 +291,46 @@ def test_gui_actions():
     assert gui_action(task, episode, radius=5.0, text_f1=0.9, type_weight=0.25)[:3] == [1.0, 1.0, 0.25]
     with pytest.raises(TaskError, match="task t: no gold actions"):
         gui_action(Task.of("t", ""), episode)
+
+
+CLICK = {"type": "left_click", "box": [10, 10, 20, 20]}
+TYPE = {"type": "type", "box": [0, 0, 9, 9], "text": "hello big world"}
+SCROLL = {"type": "scroll", "direction": "down"}
+
+
+# By hand, from the papers (sections 3.2) and the authors' code: type, point, UI-R1's point, text, success.
+@pytest.mark.parametrize(("gold", "done", "scores"), [
+    (CLICK, call("left_click", coordinate=[10, 20]), (1, 1, 1, 1, 1)),
+    (CLICK, call("left_click", coordinate=[21, 20]), (1, 0, 0, 1, 0)),
+    (CLICK, call("right_click", coordinate=[15, 15]), (0, 1, 0, 0, 0)),  # the right point earns its part, not in UI-R1
+    (CLICK, call("left_click"), (1, 0, 0, 1, 0)),
+    (CLICK, call("computer", action="left_click", coordinate=[15, 15]), (1, 1, 1, 1, 1)),
+    (CLICK, call("computer_use", action="mouse_move", coordinate=[15, 15]), (0, 1, 0, 0, 0)),
+    (TYPE, call("type", coordinate=[5, 5], text="hello world"), (1, 1, 1, 1, 1)),  # F1 2 * 2 / 5 = 0.8
+    (TYPE, call("type", coordinate=[50, 5], text="hello you and me"), (1, 0, 0, 0, 0)),  # 2 * 1 / 7
+    (TYPE, call("left_click", coordinate=[5, 5], text="hello big world"), (0, 1, 0, 1, 0)),
+    (SCROLL, call("scroll", scroll_direction="down"), (1, 1, 1, 1, 1)),  # without point and text: by the type
+    (SCROLL, call("scroll", scroll_direction="up"), (0, 0, 0, 0, 0)),
+    (SCROLL, call("left_click", coordinate=[5, 5]), (0, 0, 0, 0, 0)),
+])  # fmt: skip
+def test_the_terms_of_gui_r1_and_ui_r1(gold, done, scores):
+    task = Task.of("t", "", actions=[gold])
+    episode = make_episode(task, turn(done))
+    as_in_ui_r1 = gui_point(task, episode, with_type=True)
+    terms = (gui_type(task, episode), gui_point(task, episode), as_in_ui_r1, gui_text(task, episode))
+    assert (*terms, gui_success(task, episode)) == scores
+    assert gui_format(task, episode) == 1.0
+
+
+def test_gui_terms_are_shares_of_the_gold_actions():
+    task = Task.of("t", "", actions=[CLICK, None, SCROLL, SCROLL])
+    right = call("left_click", coordinate=[15, 15])
+    episode = make_episode(task, turn(right), turn(), turn(right, right))
+    assert gui_type(task, episode) == gui_success(task, episode) == gui_format(task, episode) == 1 / 3
+    for term in (gui_type, gui_point, gui_text, gui_format, gui_success):
+        assert term(task, make_episode(task)) == 0.0
+        with pytest.raises(TaskError, match="task t: no gold actions"):
+            term(Task.of("t", ""), episode)
 
 
 @pytest.mark.parametrize("point", [["nan", "nan"], [float("nan"), 5], [1e200, 5], [10**400, 5], ["-inf", 5]], ids=repr)

@@ -66,7 +66,9 @@ SETTINGS: dict[str, dict] = {
 EXPECTED: dict[str, float | list[float | None]] = {
     "exact_match": 1.0, "f1": 1.0, "numeric": 1.0, "maths": 1.0, "code_tests": 0.0, "state_check": 1.0,
     "sql_execution": 0.0, "sql_partial": 0.0, "patch_similarity": -1.0, "format": 1.0, "turn_format": [1.0, 1.0],
-    "tool_success": 1.0, "tool_reward": [None, None], "gui_action": [1.0, None], "evidence_judgement": [None, None],
+    "tool_success": 1.0, "tool_reward": [None, None], "gui_action": [1.0, None],
+    "gui_type": 1.0, "gui_point": 1.0, "gui_text": 1.0, "gui_format": 1.0, "gui_success": 1.0,
+    "evidence_judgement": [None, None],
     "retrieval_recall": 1.0, "retrieval_utility": [1.0, 0.0], "brier": 0.0, "router_cost": 0.55, "frugal_search": 2.0,
     "search_planning": 0.98, "laser": 0.5, "overlong": 0.0, "unary_feedback": [0.0, 1.0], "rubric_judge": 0.7,
     "pairwise_judge": 0.5, "majority_vote": 1.0, "relative_length": 0.0, "diversity": 0.0, "win_rate": 0.5,
