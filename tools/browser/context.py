@@ -5,7 +5,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from gate import Gate
+from gate import Gate, proxy
 
 PAGE_JS = Path(__file__).with_name("page.js").read_text()
 EVENTS = 20  # told at once; further ones are counted
@@ -31,7 +31,8 @@ class Context:
 
     Args:
         options: `viewport` [width, height] in CSS pixels; `scale` device pixels per CSS pixel; `allow` hosts (None:
-            all); `dialogs` "accept" or "dismiss" for confirm and prompt; `tabs` at most; `locale`, `timezone`.
+            all); `proxied`: whether other machines are beyond the environment's proxy; `dialogs` "accept" or "dismiss"
+            for confirm and prompt; `tabs` at most; `locale`, `timezone`.
     """
 
     def __init__(self, name: str, options: dict[str, Any]) -> None:
@@ -60,8 +61,10 @@ class Context:
             "locale": options.get("locale") or "en-US",
             "timezone_id": options.get("timezone") or "UTC",
         }
-        if options.get("allow") is not None:
-            self.gate = Gate(options["allow"], lambda host: self.tell("blocked", host=host))
+        through = proxy() if options.get("proxied") else None
+        if options.get("allow") is not None or through is not None:
+            allow = ["*"] if options.get("allow") is None else options["allow"]
+            self.gate = Gate(allow, lambda host: self.tell("blocked", host=host), through)
             settings["proxy"] = {"server": f"socks5://127.0.0.1:{await self.gate.open()}", "bypass": "<-loopback>"}
         self.browser = browser
         self.context = await browser.new_context(**settings)

@@ -7,7 +7,9 @@ be looked at one by one. RFC 1928, command CONNECT, without authentication.
 import asyncio
 import contextlib
 import ipaddress
+import os
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 CHUNK = 1 << 16
 CONNECT_S = 10.0
@@ -21,10 +23,13 @@ class Gate:
     Args:
         allow: `host`, `*.domain` or an address, each for ports 80 and 443, or with `:port`; `*`: every host and port.
         refused: told `host:port` of every connection that is not made.
+        through: host and port of an HTTP proxy that is the only way to other machines; None: there is none.
     """
 
-    def __init__(self, allow: list[str], refused: Callable[[str], None]) -> None:
-        self.allow, self.refused = [entry.lower() for entry in allow], refused
+    def __init__(
+        self, allow: list[str], refused: Callable[[str], None], through: tuple[str, int] | None = None
+    ) -> None:
+        self.allow, self.refused, self.through = [entry.lower() for entry in allow], refused, through
         self.server: asyncio.Server | None = None
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -63,8 +68,12 @@ class Gate:
             return
         try:
             async with asyncio.timeout(CONNECT_S):
-                there, to_there = await asyncio.open_connection(host, port)
-        except (OSError, TimeoutError):
+                there, to_there = await reach(host, port, self.through)
+        except Denied:
+            self.refused(f"{host}:{port}")
+            writer.write(REFUSED + REST)
+            return
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             writer.write(UNREACHABLE + REST)
             return
         writer.write(b"\x05\x00" + REST)
@@ -92,6 +101,38 @@ def allowed(entries: list[str], host: str, port: int) -> bool:
         if same and str(port) in ports:
             return True
     return False
+
+
+class Denied(Exception):
+    """The proxy of the sandbox does not let a host be reached."""
+
+
+def proxy() -> tuple[str, int] | None:
+    """The proxy that the environment names, as a sandbox with a list of hosts does."""
+    found = urlsplit(os.environ.get("HTTPS_PROXY") or "")
+    return (found.hostname, found.port or 80) if found.hostname else None
+
+
+async def reach(
+    host: str, port: int, through: tuple[str, int] | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to a host; the loopback is never beyond the proxy.
+
+    Raises:
+        Denied: the proxy refuses.
+        OSError: there is no connection.
+    """
+    if through is None or host in ("localhost", "::1") or host.startswith("127."):
+        return await asyncio.open_connection(host, port)
+    reader, writer = await asyncio.open_connection(*through)
+    writer.write(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
+    status = (await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)[1]
+    if status == b"200":
+        return reader, writer
+    writer.close()
+    if status == b"403":
+        raise Denied
+    raise ConnectionError(f"the proxy answered {status.decode('ascii', 'replace')}")
 
 
 async def pipe(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

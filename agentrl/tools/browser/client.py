@@ -7,7 +7,7 @@ sent, those of different contexts side by side. An operation that takes longer t
 
 | op | fields (`?`: may be left out) | value |
 |---|---|---|
-| `context` | `viewport?` [w, h], `scale?`, `allow?` hosts, `dialogs?`, `tabs?`, `locale?`, `timezone?` | `context` |
+| `context` | `viewport?` [w, h], `scale?`, `allow?` hosts, `proxied?`, `dialogs?`, `tabs?`, `locale?`, `timezone?` | |
 | `close` | | |
 | `goto` | `url`, `wait?` load, domcontentloaded, commit; `load_s?` | `url`, `status` |
 | `back` | `load_s?` | `moved`, `url` |

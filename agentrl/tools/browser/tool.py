@@ -9,6 +9,7 @@ from urllib.parse import urljoin, urlsplit
 
 from agentrl.tools.base import Tool, ToolResult, name_of, own_methods, tool
 from agentrl.tools.browser.client import BrowserContext, BrowserLost, PageFailure
+from agentrl.tools.browser.inside import InsideDriver
 from agentrl.tools.browser.launching import Launch, open_context
 from agentrl.tools.browser.page import Page, told
 from agentrl.tools.words import Word
@@ -38,7 +39,10 @@ class Web(Tool):
         dialogs: what is answered to `confirm` and `prompt`: `accept` or `dismiss`.
         max_tabs: how many may be open.
         actions: names of the functions that are offered; None: all.
-        chromium: path of the browser. None: chromium-headless-shell, or another Chromium that is installed.
+        where: on this machine (`host`), for pages that are trusted, in one Chromium for all episodes; or in the
+            episode's `sandbox`, in a Chromium of its own, which reaches what the sandbox does.
+        chromium: path of the browser. None: chromium-headless-shell, or another Chromium that is installed; in a
+            sandbox /usr/bin/chromium.
         flags: command line flags of the browser, beside ours.
     """
 
@@ -58,6 +62,7 @@ class Web(Tool):
         dialogs: Literal["accept", "dismiss"] = "dismiss",
         max_tabs: int = 8,
         actions: Sequence[str] | None = None,
+        where: Literal["host", "sandbox"] = "host",
         chromium: str | None = None,
         flags: Sequence[str] = (),
     ) -> None:
@@ -81,7 +86,12 @@ class Web(Tool):
         if unknown := next((name for name in actions or () if name not in known), None):
             raise RecipeError(f"web: there is no action {unknown!r}", place="actions", remedy=nearest(unknown, known))
         self.launch = Launch(chromium, tuple(flags))
-        self.launch.settings()  # so that a recipe check says what is missing
+        if where not in ("host", "sandbox"):
+            raise RecipeError(f"web: where is host or sandbox, found {where!r}", place="where")
+        self.needs_sandbox = where == "sandbox"
+        if not self.needs_sandbox:
+            self.launch.settings()  # so that a recipe check says what is missing
+        self._inside: InsideDriver | None = None
         self.url, self.allow, self.viewport, self.max_chars = url, allow, viewport, max_chars
         self.observation, self.screenshots = observation, screenshots
         self.load_s, self.settle_s, self.dialogs, self.max_tabs = load_s, settle_s, dialogs, max_tabs
@@ -101,13 +111,18 @@ class Web(Tool):
         allow = self.allow
         if allow is None:
             allow = [first.netloc.rpartition("@")[2]] if url else []
-        self._context = await open_context(
-            self.launch,
-            viewport=list(self.viewport),
-            allow=None if "*" in allow else list(allow),
-            dialogs=self.dialogs,
-            tabs=self.max_tabs,
-        )
+        options = {
+            "viewport": list(self.viewport),
+            "allow": None if "*" in allow else list(allow),
+            "dialogs": self.dialogs,
+            "tabs": self.max_tabs,
+            "proxied": self.needs_sandbox,
+        }
+        if self.needs_sandbox and sandbox is not None:
+            self._inside = await InsideDriver.start(sandbox, self.launch)
+            self._context = await self._inside.context(**options)
+        else:
+            self._context = await open_context(self.launch, **options)
         if url:
             try:
                 await self._do("goto", url=url, load_s=self.load_s)
@@ -117,7 +132,9 @@ class Web(Tool):
 
     async def close(self) -> None:
         """Closes the context."""
-        if self._context is not None:
+        if self._inside is not None:
+            await self._inside.close()
+        elif self._context is not None:
             await self._context.close()
 
     @tool.named("open")
