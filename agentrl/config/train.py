@@ -162,6 +162,17 @@ class OptimiserSettings(Section):
         None, description="Train low-rank adapters; vLLM servers get the adapters, the torch engine merged weights."
     )
     trainable: Trainable | None = Field(None, description="Train only a part of the model; null: all of it.")
+    freeze_vision_tower: bool = Field(
+        False,
+        description="Do not train what makes features of images (tower and connector): no activations of it are kept, "
+        "and no gradient is computed. lora and trainable freeze it, too.",
+    )
+    patch_budget: Annotated[int, MAY_CHANGE] = Field(
+        16384,
+        gt=0,
+        description="Maximum number of image patches in one pass of the vision tower (micro-batch); bounds memory. A "
+        "larger image has a pass of its own.",
+    )
     logits_mb: Annotated[int, MAY_CHANGE] = Field(
         512, gt=0, description="MiB of logits at a time; larger logits are split into chunks and computed twice."
     )
@@ -175,6 +186,8 @@ class OptimiserSettings(Section):
             raise ValueError("'head_precision' needs precision: bfloat16; with float32 the head is float32 already")
         if self.lora is not None and self.trainable is not None:
             raise ValueError("'lora' and 'trainable' both select what trains: set only one of them")
+        if self.freeze_vision_tower and (self.lora is not None or self.trainable is not None):
+            raise ValueError("'lora' and 'trainable' freeze the vision tower already: leave 'freeze_vision_tower' out")
         return self
 
 

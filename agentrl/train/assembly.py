@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from agentrl.chat.renderer import Renderer
 from agentrl.config.agent import PolicySettings
@@ -202,7 +202,8 @@ class _Assembly:
                 place=f"policies.{name}",
                 remedy="async with open_players(parts, trains=True) as players (agentrl.distributed.worker_pool)",
             )
-        train = self.recipe.train.model_copy(update={"lora": lora, "trainable": None})
+        own: dict[str, Any] = {"lora": lora, "trainable": None, "freeze_vision_tower": False}
+        train = self.recipe.train.model_copy(update=own)
         recipe = self.recipe.with_sections(train=train)
         engine = self._closed(engine_of(recipe, start))
         reference = copy.deepcopy(start.model) if refers else None
@@ -225,7 +226,7 @@ class _Assembly:
             base=self.recipe.base,
             ranks=self.ranks,
             auxiliary=required_models(settings, self.credit.needs),
-            eyes=eyes_of(loaded, self.run.get_blob),
+            eyes=eyes_of(loaded, self.run.get_blob, settings),
         )
         trainer = await self.compute.call(make)
         if trainer.unpacked is not None:

@@ -27,7 +27,7 @@ from agentrl.train.model.packing import Floats, Pack
 from agentrl.train.model.policy import Policy, choose_layout, train_top_layers
 from agentrl.train.model.routers import router_coefficient
 from agentrl.train.model.scores import Entropy
-from agentrl.train.model.sight import Eyes
+from agentrl.train.model.sight import Eyes, freeze_vision_tower
 from agentrl.train.parallel.ranks import Ranks, collective
 from agentrl.train.parallel.shards import (
     full_optimizer_state_dict,
@@ -86,6 +86,8 @@ class Trainer:
             add_adapters(model, settings.lora)
         if settings.trainable is not None:
             train_top_layers(model, settings.trainable.top_layers)
+        if settings.freeze_vision_tower:
+            freeze_vision_tower(model)
         auxiliary = auxiliary or {}
         bodies = {name: make_backbone(each, model) for name, each in auxiliary.items()}
         self.policy = self._policy(model, settings.activation_checkpointing)

@@ -37,8 +37,8 @@ from agentrl.types.parts.image import ImageRefused
 from agentrl.types.parts.placeholders import ids_of
 from agentrl.types.sample import TrainingSample
 from agentrl.types.task import Task
+from tests.vision.episodes import FILES, episode, part
 from tests.vision.families import TEXTS
-from tests.vision.test_families import FILES, episode, part
 
 from .fake_vllm import FakeVLLM
 from .http_server import serving

@@ -72,7 +72,7 @@ class Family:
         layout: tokens of an image of a width and height (`Processor.layout`). Raises ValueError for a refused size.
         pixels: a decoded image as the tower takes it. Raises ValueError for a refused size.
         features: of each image, given the model and the output of `get_image_features` for all of them.
-        modules: names of the model's modules that make features of pixels.
+        modules: names of the modules of the model's body that make features of pixels.
         along: dimension along which the inputs of several images are joined.
         in_grid: whether placeholders have positions of two dimensions (M-RoPE, arXiv:2409.12191, section 2.1).
         towers: model types of towers that are supported; empty: there is one only.
@@ -99,6 +99,10 @@ class Family:
         """Runs the tower on images (at least one). The features of each."""
         inputs = {name: tensor.to(model.device) for name, tensor in self.joined(images).items()}
         return self.features(model, model.get_image_features(**inputs), images)
+
+    def eyes(self, model: Any) -> list[Any]:
+        """The modules of a model that make features of pixels: the tower and its connector."""
+        return [getattr(model.model, name) for name in self.modules]
 
     def settings(self, config: Any) -> Mapping[str, Any]:
         """The values of `decides`."""

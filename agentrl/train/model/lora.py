@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from agentrl.config.train import LoraSettings
+from agentrl.models.vision.families import family_of
 from agentrl.types.errors import TrainError, needs
 
 ADAPTER = "default"
@@ -22,7 +23,7 @@ _BASE, _DOWN, _UP = ".base_layer.", f".lora_A.{ADAPTER}.", f".lora_B.{ADAPTER}."
 
 
 def add_adapters(model: Any, settings: LoraSettings, seed: int = 0) -> None:
-    """Injects adapters into linear layers, in place, and freezes all other parameters.
+    """Injects adapters into linear layers, in place, and freezes all other parameters. A vision tower gets none.
 
     Args:
         seed: seed of the random weights of A. B starts at 0: the initial adapters change nothing.
@@ -33,8 +34,12 @@ def add_adapters(model: Any, settings: LoraSettings, seed: int = 0) -> None:
     """
     with needs("lora"):
         from peft import inject_adapter_in_model
-    linear = {name.rsplit(".", 1)[-1] for name, module in model.named_modules() if isinstance(module, nn.Linear)}
-    body = {name.rsplit(".", 1)[-1] for name, module in model.base_model.named_modules() if type(module) is nn.Linear}
+    family = family_of(model.config)
+    eyes = {id(each) for part in (family.eyes(model) if family else ()) for each in part.modules()}
+    text = {name: module for name, module in model.named_modules() if id(module) not in eyes}
+    linear = {_short(name) for name, module in text.items() if isinstance(module, nn.Linear)}
+    head = model.get_output_embeddings()
+    body = {_short(name) for name, each in text.items() if type(each) is nn.Linear and each is not head}
     if settings.targets is None and any(".experts." in name for name, _ in model.named_parameters()):
         raise TrainError(
             "the model's experts are not linear layers: adapters on all layers would leave them out",
@@ -50,7 +55,9 @@ def add_adapters(model: Any, settings: LoraSettings, seed: int = 0) -> None:
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        inject_adapter_in_model(_config(settings, targets), model, adapter_name=ADAPTER)
+        # Names are given in full: the tower may have layers of the same short names.
+        inside = {name for name, each in text.items() if isinstance(each, nn.Linear) and _short(name) in targets}
+        inject_adapter_in_model(_config(settings, inside), model, adapter_name=ADAPTER)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(".lora_" in name)
     model.eval()
@@ -86,6 +93,10 @@ def save_adapters(folder: Path, weights: Mapping[str, Tensor], settings: LoraSet
     plain = {f"base_model.model.{name.replace(f'.{ADAPTER}', '')}": t.contiguous() for name, t in own.items()}
     save_file(plain, folder / "adapter_model.safetensors", metadata={"format": "pt"})
     _config(settings, targets, task="CAUSAL_LM").save_pretrained(str(folder))
+
+
+def _short(name: str) -> str:
+    return name.rsplit(".", 1)[-1]
 
 
 def _config(settings: LoraSettings, targets: set[str], task: str | None = None) -> Any:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from agentrl.config.train import OptimiserSettings
 from agentrl.models.load import LoadedModel
 from agentrl.models.vision.album import Album
+from agentrl.models.vision.families import family_of
 from agentrl.models.vision.family import Pixels, Seen
 from agentrl.models.vision.processor import ImageProcessor
 from agentrl.models.vision.sight import Sight, in_micro_batches, sample_image
@@ -34,12 +37,26 @@ class Eyes:
 
     processor: ImageProcessor
     read: Callable[[str], bytes]
-    budget: int = 16384
+    budget: int
 
 
-def eyes_of(loaded: LoadedModel, read: Callable[[str], bytes]) -> Eyes | None:
+def eyes_of(loaded: LoadedModel, read: Callable[[str], bytes], settings: OptimiserSettings) -> Eyes | None:
     """The eyes of a loaded model; None if it takes text only."""
-    return None if loaded.processor is None else Eyes(loaded.processor, read)
+    return None if loaded.processor is None else Eyes(loaded.processor, read, settings.patch_budget)
+
+
+def freeze_vision_tower(model: Any) -> None:
+    """Freezes what makes features of images.
+
+    Raises:
+        TrainError: the model takes text only.
+    """
+    if (family := family_of(model.config)) is None:
+        raise TrainError(
+            f"a {model.config.model_type} has no vision tower", place="train.freeze_vision_tower", remedy="leave it out"
+        )
+    for module in family.eyes(model):
+        module.requires_grad_(False)
 
 
 class TrainedSight(Sight):
@@ -48,6 +65,11 @@ class TrainedSight(Sight):
     def __init__(self, model: Any, eyes: Eyes) -> None:
         super().__init__(model, Album(eyes.processor))
         self._eyes = eyes
+
+    @property
+    def trains(self) -> bool:
+        """Whether the tower trains. Else its features are constants: no gradient is computed for them."""
+        return any(p.requires_grad for module in self._family.eyes(self.model) for p in module.parameters())
 
     @contextmanager
     def minibatch(self, samples: Sequence[TrainingSample]) -> Iterator[None]:
@@ -66,11 +88,15 @@ class TrainedSight(Sight):
             album.add(blob, self._eyes.read)
         try:
             numbers = self._numbers(samples)
-            batches = list(self._batches(numbers)) if len(numbers) else []
-            graph = [self._look(batch, keeps_graph=len(batches) == 1) for batch in batches]
+            batches = in_micro_batches(self.album, numbers, self._eyes.budget)
+            begun = list(
+                islice(batches, 2)
+            )  # images are decoded once: it takes a second batch to know of more than one
+            keeps = self.trains and len(begun) == 1
+            made = [(list(pixels), self._look(pixels, keeps_graph=keeps)) for pixels in chain(begun, batches)]
             yield
-            for batch, made in zip(batches, graph, strict=True):
-                self._backward(batch, made)
+            for batch, graph in made:
+                self._backward(batch, graph)
         except ImageRefused as error:
             raise TrainError(error.message, place="training samples", remedy=error.remedy) from error
         finally:
@@ -93,18 +119,14 @@ class TrainedSight(Sight):
         found = [self.places(sample.token_ids).number for sample in samples if sample.token_ids.min(initial=0) < 0]
         return np.unique(np.concatenate(found)).tolist() if found else []
 
-    def _batches(self, numbers: Sequence[int]) -> Iterator[list[int]]:
-        for batch in in_micro_batches(self.album, numbers, self._eyes.budget):
-            yield list(batch)
-
     def _pixels(self, numbers: Sequence[int]) -> dict[int, Pixels]:
         return {number: self.album.pixels(number) for number in numbers}
 
-    def _look(self, numbers: Sequence[int], *, keeps_graph: bool) -> dict[int, Seen] | None:
+    def _look(self, pixels: Mapping[int, Pixels], *, keeps_graph: bool) -> dict[int, Seen] | None:
         """Makes leaves of the features of images. Returns the features with their graph, if that is kept."""
         with torch.set_grad_enabled(keeps_graph and torch.is_grad_enabled()):
-            made = self.tower(self._pixels(numbers))
-        trains = torch.is_grad_enabled()
+            made = self.tower(pixels)
+        trains = self.trains and torch.is_grad_enabled()
         for number, seen in made.items():
             self.seen[number] = Seen(_leaf(seen.features, trains), seen.grid, [_leaf(x, trains) for x in seen.deep])
         return made if keeps_graph else None
@@ -118,8 +140,7 @@ class TrainedSight(Sight):
             made = self.tower(self._pixels(numbers)) if made is None else made
         outputs = [tensor for number in numbers for tensor in _tensors(made[number])]
         pairs = [(o, leaf.grad) for o, leaf in zip(outputs, leaves, strict=True) if leaf.grad is not None]
-        if pairs and pairs[0][0].requires_grad:  # else the tower is frozen
-            torch.autograd.backward([output for output, _ in pairs], [grad for _, grad in pairs])
+        torch.autograd.backward([output for output, _ in pairs], [grad for _, grad in pairs])
 
     def pack_positions(self, packed: Pack) -> Ints:
         """Positions of a pack's tokens: int64 [T], or [3, T] where they follow the rows and columns of images."""

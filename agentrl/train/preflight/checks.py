@@ -9,7 +9,7 @@ from agentrl.config.train import OptimiserSettings
 from agentrl.credit.registry import load_credit
 from agentrl.curriculum.curriculum import load_parts
 from agentrl.engines.registry import samples_tokens
-from agentrl.models.load import count_layers
+from agentrl.models.load import count_layers, sees
 from agentrl.rollout.agent import Agent
 from agentrl.rollout.builder import Parts
 from agentrl.rollout.engines import not_trainable
@@ -107,7 +107,7 @@ def check_model(recipe: Recipe, optimiser: OptimiserSettings, begins: bool) -> N
     """Checks the model that is to be trained.
 
     Raises:
-        RecipeError: the model is missing, has too few layers, or is a scratch model with adapters.
+        RecipeError: the model is missing, has too few layers, does not see, or is a scratch model with adapters.
     """
     if recipe.model is None:
         raise RecipeError("the recipe has no section 'model'", remedy="training needs it")
@@ -117,6 +117,8 @@ def check_model(recipe: Recipe, optimiser: OptimiserSettings, begins: bool) -> N
             place="train.lora",
             remedy="set model.path, or train without lora",
         )
+    if optimiser.freeze_vision_tower and not sees(recipe.model):
+        raise RecipeError("the model has no vision tower", place="train.freeze_vision_tower", remedy="leave it out")
     if optimiser.trainable is not None:
         top, layers = optimiser.trainable.top_layers, count_layers(recipe.model)
         if layers is not None and top > layers:

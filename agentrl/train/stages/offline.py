@@ -133,7 +133,7 @@ class OfflineTraining:
         reference = self._reference(start) if refers else None
         self.trainer: Trainer = await self._compute.call(
             partial(driver_trainer, start.loaded.model, settings, reference=reference, base=self.recipe.base,
-                    ranks=self.ranks, eyes=eyes_of(start.loaded, self.run.get_blob))
+                    ranks=self.ranks, eyes=eyes_of(start.loaded, self.run.get_blob, settings))
         )  # fmt: skip
         if self.trainer.unpacked is not None:
             self.reporter.note(f"packing: rows (no shared prefixes), because {self.trainer.unpacked}")
