@@ -78,4 +78,4 @@ class Album:
             ImageRefused: it cannot be read or decoded.
         """
         blob, read = self._read[number]
-        return self.processor.pixels(read(blob))
+        return self.processor.kept.get(blob, lambda: self.processor.pixels(read(blob)))

@@ -12,12 +12,13 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from agentrl.models.vision.families import family_of
 from agentrl.models.vision.family import Family, Pixels
+from agentrl.models.vision.kept import KeptPixels
 from agentrl.types.errors import RecipeError, needs
 from agentrl.types.parts.image import ImageRefused, image_info
 from agentrl.types.parts.placeholders import MOST
@@ -37,6 +38,7 @@ class ImageProcessor:
         placeholder: the control token that the chat template writes for an image.
         vision_tokens: tokens of the vocabulary that stand for images and videos; a policy must not sample them.
         encode: text to token ids, control tokens included.
+        kept: pixels of the images that were used last.
     """
 
     family: Family
@@ -45,6 +47,7 @@ class ImageProcessor:
     placeholder: str
     vision_tokens: frozenset[int]
     encode: Callable[[str], list[int]]
+    kept: KeptPixels = field(default_factory=KeptPixels)
 
     @property
     def name(self) -> str:
