@@ -2,8 +2,8 @@
 
 For a task of your own: `Task`, `Tool`, `Environment`, `tool`, `ToolResult`, `Observation`, `ToolError`, `Say`,
 `Agent`, `ToolAgent`.
-To run: `rollout`, `train`, `evaluate`; of a stored run: `open_run`, `rescore`, `recredit`, `fork`, `probe`. The
-command line calls them too: `agentrl --help`; docs/python.md.
+To run: `rollout`, `train`, `evaluate`, `check_environment`; of a stored run: `open_run`, `rescore`, `recredit`,
+`fork`, `probe`. The command line calls them too: `agentrl --help`; docs/python.md.
 
 Names are imported when they are first used: `import agentrl` itself costs milliseconds.
 """
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from agentrl.registry.moved import report_moved_names
 
 if TYPE_CHECKING:
+    from agentrl.api.certify.check import check_environment
     from agentrl.api.evaluate import evaluate
     from agentrl.api.forks.fork import fork
     from agentrl.api.forks.probe import probe
@@ -56,6 +57,7 @@ _MODULES = {
     "ToolError": "agentrl.types.errors",
     "ToolResult": "agentrl.tools.base",
     "Recipe": "agentrl.config.recipe",
+    "check_environment": "agentrl.api.certify.check",
     "evaluate": "agentrl.api.evaluate",
     "fork": "agentrl.api.forks.fork",
     "load_recipe": "agentrl.config.loader",
@@ -82,6 +84,7 @@ __all__ = [
     "ToolAgent",
     "ToolError",
     "ToolResult",
+    "check_environment",
     "evaluate",
     "fork",
     "load_recipe",

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from typer.core import TyperGroup
 
+from agentrl.commands.environment import app as environments
 from agentrl.commands.output import Json, restore_standard_output, show_log, write_json, write_line
 from agentrl.commands.sandbox import app as sandboxes
 from agentrl.types.errors import AgentRLError, RankDied, raised_by
@@ -46,6 +47,7 @@ app = typer.Typer(
 )
 recipes = typer.Typer(no_args_is_help=True, help="Check, show and describe recipes.")
 app.add_typer(recipes, name="recipe")
+app.add_typer(environments, name="env")
 app.add_typer(sandboxes, name="sandbox")
 
 RecipeName = Annotated[str, typer.Argument(help="A YAML file, a folder with recipe.yaml, or a shipped recipe's name.")]

@@ -6,6 +6,7 @@ import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
+from agentrl.api.certify.certificate import told
 from agentrl.api.task_check import check_tasks
 from agentrl.config.loader import load_recipe
 from agentrl.config.recipe import Recipe
@@ -29,6 +30,7 @@ class CheckedRecipe:
         rewards: by component, what a call of it occupies: `engine`, `sandbox`.
         model: a folder, `from scratch`, or None where only scripts play.
         stages: the kind of each, by name; empty for a recipe without `stages`.
+        certificate: what the certificate beside the recipe says (`agentrl env check --store`); None: there is none.
         warnings: what is allowed, and why it may not be what was meant.
     """
 
@@ -42,6 +44,7 @@ class CheckedRecipe:
     model: str | None
     scripts: list[str]
     stages: dict[str, str]
+    certificate: str | None
     warnings: list[str]
 
 
@@ -71,6 +74,7 @@ def check(name: str, overrides: list[str]) -> CheckedRecipe:
         model=_model(recipe),
         scripts=list(recipe.scripts),
         stages={stage.name: stage.kind for stage in recipe.stages},
+        certificate=told(recipe),
         warnings=[caution for each in trained for caution in cautions(each)],
     )
 

@@ -17,6 +17,7 @@ def described(found: CheckedRecipe) -> str:
         "credit": f"{found.credit} {json.dumps(found.credit_settings, separators=(',', ':'))}",
         "model": found.model or "none (scripts only)",
         "scripts": ", ".join(found.scripts) or "none",
+        "checked": found.certificate or "",
         "stages": ", ".join(f"{name} ({kind})" for name, kind in found.stages.items()),
     }
     told = [f"  {name:8} {line}" for name, line in lines.items() if line]

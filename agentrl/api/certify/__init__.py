@@ -1,0 +1,1 @@
+"""`agentrl env check`: whether an environment can be trained on."""

@@ -1,0 +1,154 @@
+"""Plays an environment with an oracle, with policies that do not try, and with forgers; keeps what was found."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import agentrl
+from agentrl.api.certify import findings, probes
+from agentrl.api.certify.certificate import Certificate, environment_of
+from agentrl.api.certify.findings import Finding
+from agentrl.api.recipes import Overrides, given_recipe
+from agentrl.api.rescore import rescore
+from agentrl.api.rollout import rollout
+from agentrl.config.credit import CreditSettings
+from agentrl.config.recipe import Recipe
+from agentrl.curriculum.task_source import load_tasks
+from agentrl.rollout.builder import build
+from agentrl.store.rescored import load
+from agentrl.types.episode import Episode
+from agentrl.types.errors import AgentRLError, RecipeError
+
+ALONE = 10
+"""Tasks that are played with no other episode beside them, twice each."""
+FORGED = 4
+"""Tasks that each forger plays."""
+GROUP = 8
+"""Size of the groups in which rewards must differ."""
+
+
+def check_environment(
+    recipe: str | Path | Recipe,
+    n: int = 50,
+    *,
+    overrides: Overrides = (),
+    threshold: float = 1.0,
+    policy: bool = False,
+    out: str | Path | None = None,
+    note: Callable[[Finding], None] = lambda finding: None,
+) -> Certificate:
+    """Checks whether an environment can be trained on.
+
+    Args:
+        recipe: as `rollout` takes it; it needs a script `oracle`.
+        n: number of tasks; all of them if there are fewer.
+        threshold: the reward, or value of the component `success`, from which an episode counts as a success.
+        policy: play groups of the recipe's policy, too.
+        out: folder of the runs; default: `runs/NAME-env-check`. In it, each state of the environment has its own
+            folder: the same call again plays only what is missing.
+        note: receives each finding.
+
+    Raises:
+        RecipeError: the recipe has an error, or no script `oracle`.
+    """
+    loaded = given_recipe(recipe, overrides)
+    if "oracle" not in loaded.scripts:
+        raise RecipeError(
+            f"{loaded.name} has no script 'oracle'",
+            place="scripts",
+            remedy="scripts: {oracle: ./task.py:oracle}, a generator function that solves every task",
+        )
+    about = environment_of(loaded)
+    folder = (Path(out) if out is not None else Path("runs") / f"{loaded.name}-env-check") / about
+    known = load_tasks(loaded.tasks, loaded.base, loaded.seed)
+    n = min(n, len(known))
+    plays = _Plays(loaded.with_sections(credit=CreditSettings(use="gigpo")), folder)  # which records state keys
+    found = []
+    for finding in _findings(plays, n, threshold, policy):
+        found.append(finding)
+        note(finding)
+    return Certificate(
+        recipe=loaded.name,
+        certified=all(finding.state != "fail" for finding in found),
+        tasks=n,
+        threshold=threshold,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        version=agentrl.__version__,
+        environment=about,
+        findings=found,
+    )
+
+
+@dataclass
+class _Plays:
+    """Runs of probes, below one folder."""
+
+    recipe: Recipe
+    folder: Path
+
+    def play(
+        self, name: str, script: str | None, n: int, group_size: int = 1, changes: Mapping[str, Any] | None = None
+    ) -> list[Episode]:
+        """The episodes of a script: `n` tasks, `group_size` times each. Those that failed are among them."""
+        recipe = given_recipe(self.recipe, {"limits.user_errors": 1_000_000, **(changes or {})})
+        run = rollout(recipe, n * group_size, group_size=group_size, agent=script, out=self.folder / name, reporters=())
+        return list(run.dir.episodes())
+
+    def probe(self, script: str, n: int) -> list[Episode]:
+        """The episodes of a script of `probes`."""
+        return self.play(
+            script, f"env_check_{script}", n, changes={f"scripts.env_check_{script}": f"{_PROBES}:{script}"}
+        )
+
+
+_PROBES = probes.__name__
+
+
+def _findings(plays: _Plays, n: int, threshold: float, policy: bool) -> Iterator[Finding]:
+    gold = plays.play("oracle", "oracle", n, group_size=2)
+    yield findings.gold_passes(gold, threshold)
+    yield findings.fails("empty fails", plays.probe("empty", n), threshold)
+    yield findings.fails("junk fails", plays.probe("junk", n), threshold)
+    chance = plays.play("random", "random", min(n, GROUP), group_size=GROUP)
+    yield findings.random_runs(chance, threshold)
+    alone = plays.play("oracle-alone", "oracle", min(n, ALONE), group_size=2, changes={"concurrency": 1})
+    pairs = [(members[0], members[1]) for members in _by_group(alone) if len(members) > 1]
+    yield findings.repeats(pairs)
+    yield findings.keys_repeat(pairs)
+    steady = {first.id: first for first, second in pairs if not findings.difference(first, second)}
+    yield findings.undisturbed([(steady[each.id], each) for each in gold if each.id in steady])
+    yield _regraded(plays, "oracle", gold)
+    yield from _forged(plays, min(n, FORGED), threshold, [tool for each in gold for tool in each.tools or []])
+    yield findings.has_signal(chance, "the random agent")
+    if policy:
+        yield findings.has_signal(plays.play("policy", None, min(n, GROUP), group_size=GROUP), "the policy")
+
+
+def _by_group(episodes: Sequence[Episode]) -> list[list[Episode]]:
+    groups = defaultdict(list)
+    for episode in sorted(episodes, key=lambda episode: episode.id):
+        groups[episode.group_id].append(episode)
+    return list(groups.values())
+
+
+def _regraded(plays: _Plays, name: str, episodes: Sequence[Episode]) -> Finding:
+    try:
+        rescore(plays.folder / name, plays.recipe, name="env-check")
+    except AgentRLError as error:
+        return Finding("grader repeats", "unknown", error.message)
+    again = load(plays.folder / name, "env-check")
+    return findings.grader_repeats(episodes, {id: score.reward for id, score in again.items()})
+
+
+def _forged(plays: _Plays, n: int, threshold: float, tools: list[dict[str, Any]]) -> Iterator[Finding]:
+    check = "grade cannot be forged"
+    if probes.runs_commands([*build(plays.recipe).definitions, *tools]) is None:
+        yield Finding(check, "not applicable", "no tool runs commands")
+        return
+    for attack in probes.ATTACKS:
+        yield findings.fails(f"{check}: {attack.replace('_', ' ')}", plays.probe(attack, n), threshold)

@@ -1,0 +1,171 @@
+"""What the episodes of probes say about an environment. Pure functions of episodes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agentrl.types.episode import Episode, Turn
+from agentrl.types.parts.content import text_of
+
+State = Literal["pass", "fail", "not applicable", "unknown"]
+SUCCESS = "success"
+"""The component that tells success, in recipes whose reward also pays parts of it."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found.
+
+    Attributes:
+        says: the figures, in a sentence.
+        tasks: the reason by id of each task on which the check failed.
+    """
+
+    check: str
+    state: State
+    says: str
+    tasks: dict[str, str] = field(default_factory=dict)
+
+
+def passed(episode: Episode, threshold: float) -> bool:
+    """Whether an episode is a success: the component `success`, or else the total reward, reaches the threshold."""
+    value = episode.components.get(SUCCESS, total(episode))
+    return episode.status in ("done", "truncated") and value is not None and value >= threshold - 1e-9
+
+
+def total(episode: Episode) -> float | None:
+    """The reward with those of turns; None: the episode was not scored."""
+    return None if episode.reward is None else episode.reward + sum(turn.reward or 0.0 for turn in episode.turns)
+
+
+def gold_passes(episodes: Sequence[Episode], threshold: float) -> Finding:
+    """The oracle reaches the threshold on every task."""
+    failing = {e.task.id: _outcome(e) for e in episodes if not passed(e, threshold)}
+    tasks = {episode.task.id for episode in episodes}
+    return _judged("gold passes", failing, f"{len(tasks) - len(failing)} of {len(tasks)} tasks")
+
+
+def fails(check: str, episodes: Sequence[Episode], threshold: float) -> Finding:
+    """A policy that does not try gets no success, and breaks nothing."""
+    wrong = {e.task.id: f"passes: {_outcome(e)}" for e in episodes if passed(e, threshold)}
+    wrong |= {episode.task.id: why for episode in episodes if (why := _broke(episode))}
+    return _judged(check, wrong, f"{len(wrong)} of {len(episodes)} episodes; mean reward {_mean(episodes)}")
+
+
+def random_runs(episodes: Sequence[Episode], threshold: float) -> Finding:
+    """Random calls end in data, whatever they earn."""
+    broken = {episode.task.id: why for episode in episodes if (why := _broke(episode))}
+    share = sum(passed(episode, threshold) for episode in episodes) / max(len(episodes), 1)
+    return _judged("random runs", broken, f"{len(episodes)} episodes; {share:.0%} pass; mean reward {_mean(episodes)}")
+
+
+def repeats(pairs: Iterable[tuple[Episode, Episode]]) -> Finding:
+    """The same actions on the same task meet the same observations."""
+    pairs = list(pairs)
+    different = {first.task.id: found for first, second in pairs if (found := difference(first, second))}
+    return _judged("reset and tools repeat", different, f"{len(pairs) - len(different)} of {len(pairs)} tasks")
+
+
+def keys_repeat(pairs: Iterable[tuple[Episode, Episode]]) -> Finding:
+    """State keys are equal where the actions so far are, and differ somewhere."""
+    pairs, check = list(pairs), "state keys repeat"
+    keys = [turn.state for pair in pairs for episode in pair for turn in episode.turns]
+    if all(key is None for key in keys):
+        return Finding(check, "not applicable", "no tool or environment defines state_key")
+    different = {}
+    for first, second in pairs:
+        for one, other in _same_so_far(first, second):
+            if one.state != other.state:
+                different[first.task.id] = f"turn {one.index}: {one.state!r}, then {other.state!r}"
+                break
+    says = f"{len(set(keys))} keys in {len(keys)} turns"
+    if len(set(keys)) == 1 and len(keys) > len(pairs) * 2:
+        return Finding(check, "fail", f"{says}: every state has the same key")
+    return _judged(check, different, says)
+
+
+def undisturbed(pairs: Iterable[tuple[Episode, Episode]]) -> Finding:
+    """An episode among others goes as it goes alone."""
+    pairs = list(pairs)
+    different = {crowd.task.id: found for alone, crowd in pairs if (found := difference(alone, crowd))}
+    return _judged("episodes do not see each other", different, f"{len(pairs) - len(different)} of {len(pairs)} tasks")
+
+
+def grader_repeats(episodes: Iterable[Episode], again: Mapping[str, float | None]) -> Finding:
+    """The same episode gets the same reward again."""
+    rewards = {episode.id: (episode.task.id, episode.reward) for episode in episodes if episode.id in again}
+    different = {task: f"{was}, then {again[id]}" for id, (task, was) in rewards.items() if was != again[id]}
+    return _judged("grader repeats", different, f"{len(rewards) - len(different)} of {len(rewards)} episodes")
+
+
+def has_signal(episodes: Iterable[Episode], who: str) -> Finding:
+    """Some group holds rewards that differ: what a group-relative method learns from."""
+    groups = defaultdict(list)
+    for episode in episodes:
+        if episode.scored:
+            groups[episode.group_id].append(total(episode))
+    spread = sum(len(set(rewards)) > 1 for rewards in groups.values())
+    says = f"{spread} of {len(groups)} groups of {who} hold different rewards"
+    return Finding("a signal to learn from", "pass" if spread else "unknown", says)
+
+
+def difference(first: Episode, second: Episode) -> str:
+    """The first place where two episodes of one task differ although the actions before it are equal; "": none."""
+    if (one := _texts(first.prompt)) != (other := _texts(second.prompt)):
+        return f"the opening: {_apart(one, other)}"
+    for mine, its in _same_so_far(first, second):
+        if mine.action == its.action and (one := _seen(mine)) != (other := _seen(its)):
+            return f"turn {mine.index}, after {mine.action[:80]}: {_apart(one, other)}"
+    same = [turn.action for turn in first.turns] == [turn.action for turn in second.turns]
+    if same and total(first) != total(second):
+        return f"the reward of the same actions: {total(first)}, then {total(second)}"
+    return ""
+
+
+def _same_so_far(first: Episode, second: Episode) -> Iterable[tuple[Turn, Turn]]:
+    """The turns of both, up to and with the first in which they act otherwise."""
+    for mine, its in zip(first.turns, second.turns, strict=False):
+        yield mine, its
+        if mine.action != its.action:
+            return
+
+
+def _seen(turn: Turn) -> str:
+    return "\n".join([*(f"{call.outcome} {call.result}" for call in turn.calls), _texts(turn.observations)])
+
+
+def _texts(messages: Iterable[Mapping[str, Any]]) -> str:
+    return "\n".join(text_of(message["content"]) for message in messages)
+
+
+def _apart(one: str, other: str) -> str:
+    """Both texts from a little before they part."""
+    at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    start = max(0, at - 20)
+    return f"{one[start : at + 40]!r}, then {other[start : at + 40]!r}"
+
+
+def _outcome(episode: Episode) -> str:
+    if episode.error is not None:
+        return f"{episode.status}: {episode.error.message[:200]}"
+    return f"reward {total(episode)} ({episode.status}, {episode.stop})"
+
+
+def _broke(episode: Episode) -> str:
+    """What failed in user code or below it; "": nothing."""
+    if episode.error is not None:
+        return _outcome(episode)
+    raised = (call for turn in episode.turns for call in turn.calls if call.outcome == "raised")
+    return next((f"the tool {call.name} raised {call.raised}" for call in raised), "")
+
+
+def _mean(episodes: Sequence[Episode]) -> str:
+    rewards = [reward for episode in episodes if (reward := total(episode)) is not None]
+    return f"{sum(rewards) / len(rewards):.3g}" if rewards else "none"
+
+
+def _judged(check: str, failing: dict[str, str], says: str) -> Finding:
+    return Finding(check, "fail" if failing else "pass", says, failing)

@@ -1,0 +1,61 @@
+"""`agentrl env`: environments, checked before they train."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from agentrl.commands.output import Json, write, write_json
+
+if TYPE_CHECKING:
+    from agentrl.api.certify.findings import Finding
+
+app = typer.Typer(no_args_is_help=True, help="Check environments before they train.")
+
+_COLOURS = {"pass": "green", "fail": "red", "unknown": "yellow", "not applicable": "dim"}
+_SHOWN = 3  # failing tasks of a check
+
+
+@app.command("check")
+def check_command(
+    recipe: Annotated[str, typer.Argument(help="A YAML file, a folder with recipe.yaml, or a shipped recipe's name.")],
+    n: Annotated[int, typer.Option("--n", "-n", min=1, help="Tasks; all of them if there are fewer.")] = 50,
+    threshold: Annotated[
+        float, typer.Option(help="Reward, or value of the component 'success', from which an episode is a success.")
+    ] = 1.0,
+    policy: Annotated[bool, typer.Option("--policy", help="Play groups of the recipe's policy, too.")] = False,
+    store: Annotated[bool, typer.Option("--store", help="Store the certificate beside the recipe.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder of the runs.")] = None,
+    as_json: Json = False,
+    overrides: Annotated[
+        list[str], typer.Option("--set", help="Override a key: --set train.lr=1e-5", metavar="KEY=VALUE")
+    ] = [],  # noqa: B006
+) -> None:
+    """Check whether an environment can be trained on. Exit code 1 if a check fails."""
+    from agentrl.api.certify.check import check_environment
+    from agentrl.api.recipes import given_recipe
+
+    loaded = given_recipe(recipe, overrides)
+    note = (lambda finding: None) if as_json else _tell
+    certificate = check_environment(loaded, n, threshold=threshold, policy=policy, out=out, note=note)
+    if store:
+        certificate.store(loaded.base)
+    if as_json:
+        write_json(certificate)
+    else:
+        failed = sum(finding.state == "fail" for finding in certificate.findings)
+        verdict = "certified" if certificate.certified else f"not certified, {failed} checks failed"
+        print(f"{certificate.recipe}: {verdict}; {certificate.tasks} tasks")
+    sys.exit(0 if certificate.certified else 1)
+
+
+def _tell(finding: Finding) -> None:
+    write(Text.assemble((f"{finding.state:14} ", _COLOURS[finding.state]), f"{finding.check:40} {finding.says}"))
+    for task, reason in [*finding.tasks.items()][:_SHOWN]:
+        write(Text(f"{'':15}{task}: {reason}"))
+    if len(finding.tasks) > _SHOWN:
+        write(Text(f"{'':15}and {len(finding.tasks) - _SHOWN} more tasks"))

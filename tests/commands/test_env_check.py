@@ -1,0 +1,212 @@
+"""`agentrl env check`: a good environment passes, and each way of being broken is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agentrl.api.certify.check import check_environment
+from agentrl.api.certify.findings import Finding
+from agentrl.api.recipe_check import check as check_recipe
+from agentrl.types.errors import RecipeError, StoreError
+from tests.command import agentrl
+
+ORDERS = '''
+import itertools, random
+from agentrl import Environment, Say, Task, ToolError, tool
+
+FAULT = {fault!r}
+counter, seen, shared = itertools.count(), set(), {{}}
+
+def orders(n=6):
+    for k in range(n):
+        nothing = FAULT == "empty" and k == 2
+        yield Task.of(f"order{{k}}", f"Cancel the order A{{k}}.", order=f"A{{k}}", nothing=nothing)
+
+class Desk(Environment):
+    def open(self, task, sandbox):
+        self.state = shared if FAULT == "shared" else {{}}
+        self.number, self.first = next(counter), "0" if task.id not in seen else "1"
+        seen.add(task.id)
+
+    def state_key(self):
+        state = str(sorted(self.state))
+        return {{"keys": f"{{self.number}} {{state}}", "one key": "same"}}.get(FAULT, state)
+
+    @tool
+    def look(self, order: str) -> str:
+        """Look at an order.
+
+        Args:
+            order: its number
+        """
+        return f"{{order}}: {{self.state.get(order, 'open')}}" + (f" ({{self.number}})" if FAULT == "clock" else "")
+
+    @tool
+    def cancel(self, order: str) -> str:
+        """Cancel an order.
+
+        Args:
+            order: its number
+        """
+        if FAULT == "fragile" and not isinstance(order, str) or FAULT == "fragile" and not order.startswith("A"):
+            raise KeyError(order)
+        self.state[order] = "cancelled"
+        return "Done."
+
+def settled(task, env):
+    if FAULT == "noise":
+        return 1.0 + random.random() / 10
+    if FAULT == "junk" and env.state:
+        return 1.0
+    if FAULT == "gold" and task.id == "order4":
+        return 0.0
+    return float(task.data["nothing"] or env.state == {{task.data["order"]: "cancelled"}})
+
+def noisy(task, episode):
+    return 1.0 + random.random() / 10
+
+def oracle(task, rng):
+    yield Say(calls=[("look", {{"order": task.data["order"]}})])
+    yield Say(calls=[("cancel", {{"order": task.data["order"]}})])
+    yield Say("Done.")
+'''
+RECIPE = """
+name: orders
+tasks: ./task.py:orders
+agent: {max_turns: 6, format: hermes}
+tools: [./task.py:Desk]
+rewards: {settled: ./task.py:settled}
+scripts: {oracle: ./task.py:oracle}
+"""
+
+
+def written(folder: Path, code: str, recipe: str = RECIPE) -> Path:
+    folder.mkdir()
+    (folder / "task.py").write_text(code)
+    (folder / "recipe.yaml").write_text(recipe)
+    return folder
+
+
+def by_check(found: list[Finding]) -> dict[str, Finding]:
+    return {finding.check: finding for finding in found}
+
+
+def test_a_good_environment_is_certified_beside_its_recipe(tmp_path: Path) -> None:
+    recipe = written(tmp_path / "orders", ORDERS.format(fault=""))
+    told = agentrl("env", "check", "orders", "--store", "--json", cwd=tmp_path)
+    certificate = json.loads(told.stdout)
+    states = {finding["check"]: finding["state"] for finding in certificate["findings"]}
+    assert certificate["certified"]
+    assert certificate["tasks"] == 6
+    assert states["grade cannot be forged"] == "not applicable"
+    assert {state for check, state in states.items() if "forged" not in check} <= {"pass", "unknown"}
+    assert json.loads((recipe / "orders.certificate.json").read_text()) == certificate
+    assert (check_recipe(str(recipe), []).certificate or "").startswith("certified on 6 tasks, ")
+    with (recipe / "task.py").open("a") as file:
+        file.write("# changed\n")
+    assert (check_recipe(str(recipe), []).certificate or "").endswith("before the environment changed")
+    (recipe / "orders.certificate.json").write_text("{}")
+    with pytest.raises(StoreError, match="is not a certificate"):
+        check_recipe(str(recipe), [])
+
+
+@pytest.mark.parametrize(
+    ("fault", "check", "task", "reason"),
+    [
+        ("gold", "gold passes", "order4", "reward 0.0"),
+        ("empty", "empty fails", "order2", "passes: reward 1.0"),
+        ("junk", "junk fails", None, "passes: reward 1.0"),
+        ("fragile", "junk fails", None, "KeyError"),
+        ("clock", "reset and tools repeat", "order0", "turn 0, after"),
+        ("keys", "state keys repeat", "order0", "turn 0: "),
+        ("one key", "state keys repeat", None, ""),
+        ("shared", "gold passes", "order1", "reward 0.0"),
+        ("noise", "reset and tools repeat", "order0", "the reward of the same actions: 1."),
+    ],
+)
+def test_a_broken_environment_fails_by_name(
+    tmp_path: Path, fault: str, check: str, task: str | None, reason: str
+) -> None:
+    recipe = written(tmp_path / "orders", ORDERS.format(fault=fault))
+    certificate = check_environment(recipe, out=tmp_path / "runs")
+    finding = by_check(certificate.findings)[check]
+    assert finding.state == "fail", certificate
+    assert not certificate.certified
+    if task is not None:
+        assert reason in finding.tasks[task]
+    elif reason:
+        assert any(reason in told for told in finding.tasks.values())
+
+
+def test_a_grader_that_does_not_repeat_is_found(tmp_path: Path) -> None:
+    recipe = written(tmp_path / "orders", ORDERS.format(fault=""))
+    changed = {"rewards.settled": "./task.py:noisy"}
+    finding = by_check(check_environment(recipe, overrides=changed, out=tmp_path / "runs").findings)["grader repeats"]
+    assert finding.state == "fail"
+    assert ", then 1." in finding.tasks["order0"]
+
+
+TESTED = """
+from agentrl import Say, Task
+
+def bugs(n=2):
+    for k in range(n):
+        yield Task.of(f"bug{{k}}", f"add.py is wrong. Repair it.", sandbox={{"files": {{
+            "add.py": "def add(a, b):\\n    return a - b\\n",
+            "test_add.py": "from add import add\\nassert add(2, 3) == 5\\n",
+            "tests/test.sh": "python3 test_add.py && echo 1 > reward.txt\\n"}}}})
+
+async def repaired(task, sandbox):
+    {grade}
+
+def oracle(task, rng):
+    yield Say(calls=[("shell", {{"command": "sed -i 's/a - b/a + b/' add.py"}})])
+    yield Say("Done.")
+"""
+GRADES = {
+    "honest": (
+        'program = "import sys; sys.path.append(\\".\\"); from add import add; print(add(2, 3), add(-1, 9))"\n'
+        '    done = await sandbox.exec(["/usr/bin/python3", "-I", "-S", "-c", program], timeout_s=10)\n'
+        '    return float(done.stdout == b"5 8\\n")'
+    ),
+    "reads a file": (
+        'await sandbox.exec(["sh", "tests/test.sh"], timeout_s=10)\n'
+        '    done = await sandbox.exec(["cat", "reward.txt"], timeout_s=10)\n    return float(done.stdout == b"1\\n")'
+    ),
+    "exit code": 'return float((await sandbox.exec(["python3", "test_add.py"], timeout_s=10)).ok)',
+}
+SANDBOXED = """
+name: bugs
+tasks: ./task.py:bugs
+agent: {max_turns: 4, format: hermes}
+tools: [shell]
+rewards: {repaired: ./task.py:repaired}
+scripts: {oracle: ./task.py:oracle}
+"""
+
+
+@pytest.mark.parametrize(
+    ("grade", "forged"),
+    [
+        ("honest", set()),
+        ("reads a file", {"reward file", "reward file again", "rewritten tests", "early exit"}),
+        ("exit code", {"rewritten tests", "early exit"}),
+    ],
+)
+def test_a_grade_that_can_be_forged_is_found(tmp_path: Path, grade: str, forged: set[str]) -> None:
+    recipe = written(tmp_path / "bugs", TESTED.format(grade=GRADES[grade]), SANDBOXED)
+    found = by_check(check_environment(recipe, out=tmp_path / "runs").findings)
+    assert found["gold passes"].state == "pass"
+    prefix = "grade cannot be forged: "
+    by_attack = {check.removeprefix(prefix): finding for check, finding in found.items() if check.startswith(prefix)}
+    assert len(by_attack) == 6
+    assert {attack for attack, finding in by_attack.items() if finding.state == "fail"} == forged
+
+
+def test_without_an_oracle_nothing_can_be_said(tmp_path: Path) -> None:
+    recipe = written(tmp_path / "orders", ORDERS.format(fault=""), RECIPE.replace("oracle:", "other:"))
+    with pytest.raises(RecipeError, match="has no script 'oracle'"):
+        check_environment(recipe, out=tmp_path / "runs")
