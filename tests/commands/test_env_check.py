@@ -10,7 +10,7 @@ import pytest
 from agentrl.api.certify.check import check_environment
 from agentrl.api.certify.findings import Finding
 from agentrl.api.recipe_check import check as check_recipe
-from agentrl.types.errors import RecipeError, StoreError
+from agentrl.types.errors import RecipeError, StoreError, TaskError
 from tests.command import agentrl
 
 ORDERS = '''
@@ -204,6 +204,15 @@ def test_a_grade_that_can_be_forged_is_found(tmp_path: Path, grade: str, forged:
     by_attack = {check.removeprefix(prefix): finding for check, finding in found.items() if check.startswith(prefix)}
     assert len(by_attack) == 6
     assert {attack for attack, finding in by_attack.items() if finding.state == "fail"} == forged
+
+
+def test_a_task_that_fails_is_left_out_by_name(tmp_path: Path) -> None:
+    recipe = written(tmp_path / "orders", ORDERS.format(fault="gold"))
+    without = {"tasks.exclude": {"order4": "the grader gives 0 to its solution"}}
+    certificate = check_environment(recipe, overrides=without, out=tmp_path / "runs")
+    assert (certificate.certified, certificate.tasks) == (True, 5)
+    with pytest.raises(TaskError, match="has no task 'order9'"):
+        check_environment(recipe, overrides={"tasks.exclude": {"order9": "?"}}, out=tmp_path / "runs")
 
 
 def test_without_an_oracle_nothing_can_be_said(tmp_path: Path) -> None:
