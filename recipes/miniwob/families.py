@@ -148,7 +148,8 @@ UNSOLVED = {
 
 RELOADED = frozenset({
     "book-flight", "book-flight-nodelay", "click-pie", "drag-cube", "drag-items", "drag-items-grid",
-    "drag-sort-numbers", "form-sequence", "moving-items", "stock-market", "terminal", "use-slider", "use-slider-2",
+    "drag-sort-numbers", "form-sequence", "moving-items", "stock-market", "terminal", "use-autocomplete",
+    "use-autocomplete-nodelay", "use-slider", "use-slider-2",
 })  # fmt: skip
 """Pages that are loaded again for every episode: in place, something of the episode before stays."""
 

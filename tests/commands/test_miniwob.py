@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import json
 import os
+import random
 import shutil
 import subprocess
 from collections import defaultdict
@@ -127,6 +128,46 @@ def test_a_page_that_was_used_starts_like_a_fresh_one(family: str) -> None:
 
     fresh, again, other = alone(keys())
     assert fresh == again != other
+
+
+async def played(family: str, seed: int) -> None:
+    """An episode that ends: by the oracle, or else after some clicks and a drag."""
+    env, rng = await opened(family, seed), random.Random(seed)
+    if FAMILIES[family].solver:
+        turns = FAMILIES[family].play([{"content": await env.opening()}], rng)
+        with suppress(StopIteration):
+            say = next(turns)
+            while True:
+                seen = [await getattr(env, name)(**given) for name, given in say.calls]
+                if env.info["done"]:
+                    break
+                say = turns.send([{"content": each.text} for each in seen])
+    else:
+        for _ in range(8):
+            if not env.info["done"]:
+                await env.left_click(rng.randrange(160), rng.randrange(50, 210))
+        if not env.info["done"]:
+            await env.left_click_drag([(20, 100), (140, 160)])
+    await env.close()
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif("AGENTRL_TEST_ENVS" not in os.environ, reason="minutes: make test-envs")
+def test_every_family_that_starts_in_place_starts_like_a_fresh_page() -> None:
+    async def different() -> list[str]:
+        found = []
+        for family in (name for name in FAMILIES if FAMILIES[name].in_place):
+            await pages().close()
+            fresh = await opened(family, 5)
+            key = fresh.state_key()
+            await fresh.close()
+            await played(family, 15)
+            again = await opened(family, 5)
+            found += [family] if again.state_key() != key or again.page is not fresh.page else []
+            await again.close()
+        return found
+
+    assert alone(different()) == []
 
 
 def test_an_episode_in_place_is_scrolled_back() -> None:
