@@ -25,6 +25,9 @@ class TaskSettings(Section, Short):
         description="With jsonl: field with the path or paths of images, shown behind the instruction's text.",
     )
     sandbox: str | None = Field(None, description="With jsonl: field with the task's changes of sandbox.spec.")
+    exclude: dict[str, str] = Field(
+        {}, description="Ids of tasks that are left out, each with the reason; counted before `limit`."
+    )
     limit: int | None = Field(None, gt=0, description="Use only this many tasks, from the front.")
     shuffle: bool = Field(False, description="Shuffle the tasks with the recipe's seed.")
 

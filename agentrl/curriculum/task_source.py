@@ -7,7 +7,7 @@ import itertools
 import random
 import string
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +47,8 @@ def load_tasks(settings: TaskSettings, base: Path, seed: int) -> TaskSource:
     """Loads and checks the tasks.
 
     Raises:
-        TaskError: a task is wrong (with the file and line, or the position in the generator), there is no task, or an
-            id occurs twice.
+        TaskError: a task is wrong (with the file and line, or the position in the generator), there is no task, an id
+            occurs twice, or one that is excluded does not occur.
         RecipeError: the source cannot be found or imported.
     """
     if settings.jsonl is None and settings.source is None:
@@ -56,8 +56,12 @@ def load_tasks(settings: TaskSettings, base: Path, seed: int) -> TaskSource:
             "the recipe has no tasks", place="tasks", remedy="tasks: {source: ./task.py:NAME}, or {jsonl: ./file.jsonl}"
         )
     found = _from_jsonl(settings, base) if settings.jsonl is not None else _from_callable(settings, base, seed)
-    tasks = list(itertools.islice(found, settings.limit or MOST + 1))
+    left_out: set[str] = set()
+    tasks = list(itertools.islice(_without(settings.exclude, found, left_out), settings.limit or MOST + 1))
     where = settings.jsonl or settings.source
+    # With a limit, or arguments that choose a split, the tasks of an id may not have come.
+    if settings.limit is None and not settings.args and (stray := [i for i in settings.exclude if i not in left_out]):
+        raise TaskError(f"{where} has no task {stray[0]!r}", place="tasks.exclude", remedy="leave it out")
     if len(tasks) > MOST:
         raise TaskError(f"{where} does not end", remedy="give tasks.limit")
     if not tasks:
@@ -68,6 +72,15 @@ def load_tasks(settings: TaskSettings, base: Path, seed: int) -> TaskSource:
             raise TaskError(f"task id {task.id!r} comes twice", place=where, remedy="episode ids need unique task ids")
         seen.add(task.id)
     return TaskSource(tasks, shuffle=settings.shuffle, seed=seed)
+
+
+def _without(exclude: Mapping[str, str], found: Iterator[Task], left_out: set[str]) -> Iterator[Task]:
+    """The tasks that are not excluded; `left_out` takes the ids of the others."""
+    for task in found:
+        if task.id in exclude:
+            left_out.add(task.id)
+        else:
+            yield task
 
 
 def _from_callable(settings: TaskSettings, base: Path, seed: int) -> Iterator[Task]:
