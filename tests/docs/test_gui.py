@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 from tests.gui.desks import needs_desktop
+from tests.view.test_images import drawn
 
 PAGE = Path(__file__).parents[2] / "docs" / "gui.md"
 
@@ -17,7 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "gui.md"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The folder that the page describes."""
-    code, recipe = (text for _, text in re.findall(r"```(python|yaml)\n(.*?)```", PAGE.read_text(), re.DOTALL))
+    code, recipe = (text for _, text in re.findall(r"```(python|yaml)\n(.*?)```", PAGE.read_text(), re.DOTALL)[:2])
     (tmp_path / "note").mkdir()
     (tmp_path / "note" / "task.py").write_text(code)
     (tmp_path / "note" / "recipe.yaml").write_text(recipe)
@@ -35,7 +37,13 @@ def test_the_oracle_writes_the_note(folder: Path) -> None:
         assert (click.points, len(click.images)) == ([(500.0, 400.0)], 1)
         assert {branch.reason for branch in episode.branches} == {"images"}, "older screenshots became a line"
     assert "[image 1024x768 png" in agentrl("show", "runs/note-oracle", "note0#0", cwd=folder).stdout
+    assert "at 500, 400" in agentrl("show", "runs/note-oracle", "note0#0", cwd=folder).stdout
     assert agentrl("check", "runs/note-oracle", cwd=folder).returncode == 0
+    agentrl("view", "runs/note-oracle", "--export", "note.html", cwd=folder)
+    if shutil.which("chromium"):
+        page = drawn(folder / "note.html", folder, "rollout/000000-note0#0")
+        assert 'cx="500" cy="400"' in page.split("<img")[1], "the click is marked on the screen that was clicked"
+        assert "cx=" not in page.split("<img")[2]
     agentrl("rollout", "note", "--n", "2", "--agent", "random", cwd=folder)
     with RunDir.read(folder / "runs" / "note-random") as run:
         assert {episode.reward for episode in run.episodes()} == {0.0}

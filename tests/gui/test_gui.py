@@ -165,7 +165,7 @@ async def test_a_dead_server_is_infrastructure_and_leaves_nothing(gui: Gui) -> N
 
 async def test_screens_are_used_again_and_replaced_by_age_and_latency() -> None:
     servers = []
-    for recycle in ({}, {}, {"episodes": 2}, {}, {"step_s": 0.0}, {}):
+    for recycle in ({}, {}, {"episodes": 2}, {}, {"step_s": 0.0}, {}, {"age_s": 0.0}, {}):
         gui = await opened(recycle=recycle)
         servers.append(server_of(gui))
         note = Path(gui.folder or "", "note.txt")
@@ -173,11 +173,12 @@ async def test_screens_are_used_again_and_replaced_by_age_and_latency() -> None:
         await act(gui, "type", text="x")
         await gui.close()
     await WARM.close()
-    first, second, third, fourth, fifth, sixth = servers
+    first, second, third, fourth, fifth, sixth, seventh, eighth = servers
     assert first == second, "used again"
     assert third != second, "two episodes are enough for it"
     assert fourth == third
     assert len({fourth, fifth, sixth}) == 3, "every step is too slow for the fifth, before and after it"
+    assert len({sixth, seventh, eighth}) == 3, "every server is too old for the seventh, its own as well"
     alive = [pid for pid in servers if Path(f"/proc/{pid}").exists()]
     assert not alive
 
@@ -226,6 +227,7 @@ def test_the_styles() -> None:
     names = {style: [each.name for each in Gui("x", actions=style).tools()] for style in gui_module.STYLES}
     assert names["computer"] == ["computer"]
     assert names["computer_use"] == ["computer_use"]
+    assert names["gui_r1"] == ["act"]
     assert set(names["functions"]) >= {"screenshot", "left_click", "type", "key", "scroll", "wait", "done"}
     with pytest.raises(RecipeError, match="did you mean 'computer'"):
         Gui("x", actions="computr")

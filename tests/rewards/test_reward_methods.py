@@ -312,6 +312,8 @@ SCROLL = {"type": "scroll", "direction": "down"}
     (SCROLL, call("scroll", scroll_direction="down"), (1, 1, 1, 1, 1)),  # without point and text: by the type
     (SCROLL, call("scroll", scroll_direction="up"), (0, 0, 0, 0, 0)),
     (SCROLL, call("left_click", coordinate=[5, 5]), (0, 0, 0, 0, 0)),
+    (SCROLL, call("act", action="scroll", input_text="down"), (1, 1, 1, 1, 1)),
+    (TYPE, call("act", action="type", point=[5, 5], input_text="hello"), (1, 1, 1, 1, 1)),  # 2 * 1 / 4
 ])  # fmt: skip
 def test_the_terms_of_gui_r1_and_ui_r1(gold, done, scores):
     task = Task.of("t", "", actions=[gold])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -100,11 +101,13 @@ def test_where_a_call_acted_is_shown_and_marked(tmp_path):
     assert 'cx="0" cy="6"' in after
 
 
-def drawn(page, tmp_path) -> str:
-    """The page of episode e, as a browser has it."""
+def drawn(page, tmp_path, episode="e") -> str:
+    """The page of an episode, as a browser has it."""
     command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
     command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=2000", "--dump-dom"]
-    done = subprocess.run([*command, f"{page.as_uri()}#/e"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [*command, f"{page.as_uri()}#/{quote(episode, safe='')}"], capture_output=True, text=True, timeout=120
+    )
     return done.stdout.split("<article")[1].split("</article>")[0]
 
 

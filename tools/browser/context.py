@@ -241,9 +241,11 @@ class Context:
         return False
 
     async def tick(self, page: Any) -> None:
-        """Lets the page do what it has to do now. While it is navigating, there is nobody to ask."""
+        """Lets the page do what it has to do now, then the browser what the page asked of it: a click on a link begins
+        a request only there. While the page is navigating, there is nobody to ask."""
         with contextlib.suppress(Exception):
             await page.evaluate("new Promise(done => setTimeout(() => setTimeout(done)))")
+            await (await self.session(page)).send("Page.getNavigationHistory")
 
     async def stop_loading(self, page: Any) -> None:
         with contextlib.suppress(Exception):

@@ -130,14 +130,22 @@ async def text(context: Context, fields: Fields) -> Any:
 @operation
 async def screenshot(context: Context, fields: Fields) -> Any:
     """The viewport, or its `clip` [x, y, width, height], as base64 of `format` png, jpeg (with `quality`) or webp."""
-    session = await context.session(await context.current())
+    page = await context.current()
+    session = await context.session(page)
     settings: Fields = {"format": fields.get("format") or "png", "optimizeForSpeed": bool(fields.get("fast"))}
     if fields.get("quality") is not None:
         settings["quality"] = fields["quality"]
     if fields.get("clip") is not None:
         x, y, width, height = fields["clip"]
         settings["clip"] = {"x": x, "y": y, "width": width, "height": height, "scale": 1}
-    return (await session.send("Page.captureScreenshot", settings))["data"]
+    for left in (2, 1, 0):
+        try:
+            return (await session.send("Page.captureScreenshot", settings))["data"]
+        except Exception as error:
+            if "Unable to capture screenshot" not in str(error) or not left:
+                raise
+            await context.tick(page)  # under load there is no frame now and then: the next one is there
+    return None
 
 
 async def in_page(page: Any, name: str, argument: Any = None) -> Any:

@@ -13,7 +13,7 @@ from agentrl.types.errors import TaskError
 from agentrl.types.task import Task
 
 SOURCE = "GUI-R1 (arXiv:2504.10458) and UI-R1 (arXiv:2503.21620)"
-CONTAINERS = ("computer", "computer_use")
+CONTAINERS = ("computer", "computer_use", "act")
 """Functions whose argument `action` is the type; of other functions it is the name."""
 
 Wanted = Mapping[str, Any]
@@ -25,9 +25,10 @@ def gui_type(task: Task, episode: Episode, *, key: str = "actions") -> float:
 
     `task.data[key]` is a list with one entry per turn: `{type: left_click, box: [left, top, right, bottom]}` or
     `{type: left_click, point: [x, y]}`, `{type: type, text: ...}`, `{type: scroll, direction: down}`, or null for a
-    turn that is not judged. The type is the call's name, or the argument `action` of `computer` and `computer_use`; a
-    gold `direction` belongs to it. A call has its point as `coordinate` or `point: [x, y]`, or as `x` and `y`, its text
-    as `text`, its direction as `scroll_direction` or `direction`.
+    turn that is not judged. The type is the call's name, or the argument `action` of the `gui` tool's functions
+    `computer`, `computer_use` and `act`; a gold `direction` belongs to it. A call has its point as `coordinate` or
+    `point: [x, y]`, or as `x` and `y`, its text as `text` or `input_text`, its direction as `scroll_direction`,
+    `direction` or `input_text`.
 
     With one action, UI-R1's reward is `gui_type` + `gui_point` (`with_type: true`) + `gui_format`, each with weight 1.
     GUI-R1's paper adds `gui_text`; its code asks for all of them at once: 0.8 `gui_success` + 0.2 `gui_format`.
@@ -168,7 +169,7 @@ def _first(turn: Turn) -> CallRecord | None:
 def _right_type(call: CallRecord, wanted: Wanted) -> bool:
     given = call.arguments
     name = given.get("action") if call.name in CONTAINERS else call.name
-    direction = given.get("scroll_direction") or given.get("direction")
+    direction = given.get("scroll_direction") or given.get("direction") or given.get("input_text")
     return bool(name == wanted["type"] and wanted.get("direction") in (None, direction))
 
 
@@ -185,7 +186,8 @@ def _right_text(call: CallRecord, wanted: Wanted, text_f1: float) -> bool:
     """Whether the text fits, as far as the gold action has one."""
     if "text" not in wanted:
         return True
-    said, text = str(call.arguments.get("text", "")), str(wanted["text"])
+    said = str(call.arguments.get("text") or call.arguments.get("input_text") or "")
+    text = str(wanted["text"])
     return said == text or word_f1(said, text) >= text_f1
 
 

@@ -1,4 +1,4 @@
-"""The `gui` tool: screenshots, mouse and keyboard on a desktop program."""
+"""The `gui` tool: screenshots, mouse and keyboard on a desktop program or a page of a browser."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import hashlib
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from agentrl.tools.base import Environment, ToolResult
 from agentrl.tools.gui.desktop import Desktop, DesktopSettings, must_have
+from agentrl.tools.gui.page import PageScreen, PageSettings
 from agentrl.tools.gui.scale import Scale, Unit
 from agentrl.tools.gui.screen import Element, Point, Screen
 from agentrl.tools.gui.styles import STYLES, WAIT_S
@@ -33,18 +35,20 @@ _CLICKS: dict[str, dict[str, Any]] = {
 
 
 class Gui(Environment):
-    """A program with windows, which the model sees and uses as people do.
+    """A program with windows, or a page in a browser, which the model sees and uses as people do.
 
     Args:
-        app: the command of the program; `{name}` is a field of the task's data.
-        actions: form of the calls: `computer`, `computer_use` or `functions` (docs/gui.md).
+        app: the command of a program; `{name}` is a field of the task's data.
+        page: in place of `app`: a page in Chromium, on this machine. Its address, in which `{name}` is a field of the
+            task's data, or `{url, allow, flags, dialogs}` (docs/gui.md).
+        actions: form of the calls: `computer`, `computer_use`, `gui_r1` or `functions` (docs/gui.md).
         shows: what follows every action: the screen as an image, a list of what is on it, or both.
-        where: in the episode's `sandbox`, or on this machine (`host`), for programs that are trusted.
+        where: a program: in the episode's `sandbox` (default), or on this machine (`host`), if it is trusted.
         size: of the screen, pixels.
         shown: size of the image that the model sees; default: that of the screen.
         coordinates: `pixels` of that image, `thousandths` (0 to 1000) or `fractions` (0 to 1).
         settle_s: how long an action may take to have its effect, before the screen is shown as it is.
-        start_s: how long the program may take to show its first window.
+        start_s: how long the program may take to show its first window, or the page to load.
         recycle: `{age_s, episodes, step_s}`: when a screen of the host is replaced (docs/gui.md).
 
     Attributes:
@@ -56,10 +60,11 @@ class Gui(Environment):
 
     def __init__(
         self,
-        app: str,
+        app: str | None = None,
+        page: str | Mapping[str, Any] | None = None,
         actions: str = "computer",
         shows: Shows = "image",
-        where: Literal["sandbox", "host"] = "sandbox",
+        where: Literal["sandbox", "host"] | None = None,
         size: Sequence[int] = (1024, 768),
         shown: Sequence[int] | None = None,
         coordinates: Unit = "pixels",
@@ -67,10 +72,10 @@ class Gui(Environment):
         start_s: float = 20.0,
         recycle: Mapping[str, float] | None = None,
     ) -> None:
-        self.app, self.actions, self.shows, self.where = app, actions, shows, where
+        self.app, self.actions, self.shows, self.where = app, actions, shows, where or "sandbox"
         _one_of("actions", actions, STYLES)
         _one_of("shows", shows, ("image", "elements", "both"))
-        _one_of("where", where, ("sandbox", "host"))
+        _one_of("where", self.where, ("sandbox", "host"))
         _one_of("coordinates", coordinates, ("pixels", "thousandths", "fractions"))
         screen = _size("size", size)
         self._scale = Scale(screen, _size("shown", shown) if shown else screen, coordinates)
@@ -79,12 +84,18 @@ class Gui(Environment):
             self._recycling = Recycling(**dict(recycle or {}))  # type: ignore[arg-type]
         except TypeError:
             raise RecipeError(f"gui: recycle is {recycle!r}", remedy="its keys: age_s, episodes, step_s") from None
-        self.needs_sandbox = where == "sandbox"
+        if (app is None) == (page is None):
+            raise RecipeError("gui: give either app or page", remedy="app: mousepad {file}, or page: http://...")
+        if page is not None and (where or recycle):
+            raise RecipeError(f"gui: {'where' if where else 'recycle'} is for programs, and this is a page")
+        self._page = PageSettings.of(page) if page is not None else None
+        self.needs_sandbox = page is None and self.where == "sandbox"
         self.timeout_s = 90.0 + settle_s + WAIT_S
+        self._start_s = start_s
         self.folder: str | None = None
         self._listed: list[Element] = []
         self._screen: Screen | None = None
-        if where == "host":
+        if app is not None and where == "host":
             must_have(self._settings.elements)
         if self._scale.shown != screen:
             with needs("vision"):
@@ -97,7 +108,14 @@ class Gui(Environment):
     # The episode
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
-        """Starts the program."""
+        """Starts the program, or opens the page."""
+        self._pointer: Point = (0, 0)
+        self._key = ""
+        if self._page is not None:
+            settings = replace(self._page, url=self._filled(self._page.url, task))
+            size, settle_s = self._scale.screen, self._settings.settle_s
+            self._screen = await PageScreen.open(settings, size, self._start_s, settle_s)
+            return
         command = self.command(task)
         if sandbox is not None and self.where == "sandbox":
             desktop = await Desktop.open_in_sandbox(sandbox, self._settings)
@@ -108,8 +126,6 @@ class Gui(Environment):
             self.folder = self._temporary.name
             self.prepare(task)
             self._screen = await WARM.take(self._settings, self._recycling, command, self.folder)
-        self._pointer: Point = (0, 0)
-        self._key = ""
 
     def command(self, task: Task) -> list[str]:
         """The program and its arguments, of `app`.
@@ -117,11 +133,16 @@ class Gui(Environment):
         Raises:
             TaskError: the task's data has no such field.
         """
+        return [self._filled(word, task) for word in shlex.split(self.app or "")]
+
+    def _filled(self, text: str, task: Task) -> str:
+        """A text of `app` or `page` with the fields of the task's data."""
         try:
-            return [word.format(**task.data) for word in shlex.split(self.app)]
+            return text.format(**task.data)
         except (KeyError, IndexError, ValueError) as error:
-            remedy = f"app is {self.app!r}; the task's data has {', '.join(task.data) or 'nothing'}"
-            raise TaskError(f"no field for app: {error}", place=f"task {task.id!r}", remedy=remedy) from None
+            setting, given = ("app", self.app) if self.app is not None else ("page", text)
+            remedy = f"{setting} is {given!r}; the task's data has {', '.join(task.data) or 'nothing'}"
+            raise TaskError(f"no field for {setting}: {error}", place=f"task {task.id!r}", remedy=remedy) from None
 
     def prepare(self, task: Task) -> None:
         """Puts what the program needs into `folder`, on the host. In a sandbox, the task's `files` do that."""
@@ -134,7 +155,7 @@ class Gui(Environment):
         return [{"role": "user", "content": [*parts, *({"type": "image", "image": image} for image in images)]}]
 
     async def close(self) -> None:
-        """Ends the program; on the host the screen may serve another episode."""
+        """Ends the program, or closes the page; on the host the screen of a program may serve another episode."""
         screen, self._screen = self._screen, None
         try:
             if isinstance(screen, Desktop) and self.where == "host":

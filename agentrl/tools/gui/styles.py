@@ -1,7 +1,8 @@
 """The forms in which a model may call the actions: `actions` of the tool.
 
 Names and arguments are those that models were trained on: `computer` is Anthropic's computer tool (20250124),
-`computer_use` the function of Qwen2.5-VL and Qwen3-VL, `functions` one function an action under the same names.
+`computer_use` the function of Qwen2.5-VL and Qwen3-VL, `gui_r1` the unified action space of GUI-R1, `functions` one
+function an action under the first one's names.
 """
 
 from __future__ import annotations
@@ -73,6 +74,13 @@ _QWEN_KINDS: dict[str, dict[str, Any]] = {
 }
 _QWEN = ("key", "type", "mouse_move", "left_click", "left_click_drag", "right_click", "middle_click", "double_click",
          "triple_click", "scroll", "wait", "answer", "terminate")  # fmt: skip
+_R1_KINDS: dict[str, dict[str, Any]] = {
+    "point": {**_POINT, "description": "[x, y], for click, and for type and scroll if there is one"},
+    "input_text": {"type": "string", "description": "what to type, up, down, left or right for scroll, or the answer"},
+}
+_R1 = {"click": "left_click", "type": "type", "scroll": "scroll", "press_back": "key", "enter": "key",
+       "complete": "done"}  # fmt: skip
+_R1_KEYS = {"press_back": "alt+Left", "enter": "Return"}
 QWEN_PIXELS = 100
 """`pixels` of `computer_use` that are one click of the wheel."""
 
@@ -119,9 +127,25 @@ def computer_use(act: Act, where: str, elements: bool) -> list[SchemaTool]:
     return [tool.from_schema("computer_use", about, _schema(properties, ("action",)), call)]
 
 
+def gui_r1(act: Act, where: str, elements: bool) -> list[SchemaTool]:
+    """The unified action space of GUI-R1 (arXiv:2504.10458) as one function, without what only telephones have."""
+    properties = {"action": {"type": "string", "enum": [*_R1]}, **_arguments(_R1_KINDS, elements)}
+
+    async def call(given: dict[str, Any]) -> Any:
+        there = {key: value for key, value in given.items() if value is not None}
+        name, text = there.pop("action"), there.pop("input_text", "")
+        rest = {"coordinate" if key == "point" else key: value for key, value in there.items()}
+        if name == "type" and rest:
+            await act("left_click", rest)
+        return await act(*_from_r1(name, rest, text))
+
+    return [tool.from_schema("act", f"Act on the screen. Points are {where}.", _schema(properties, ("action",)), call)]
+
+
 STYLES: dict[str, Callable[[Act, str, bool], list[SchemaTool]]] = {
     "computer": computer,
     "computer_use": computer_use,
+    "gui_r1": gui_r1,
     "functions": functions,
 }
 """By the value of `actions`."""
@@ -143,6 +167,24 @@ def _from_qwen(name: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     if name in ("answer", "terminate"):
         return "done", {"text": given.get("text") or given.get("status") or ""}
     return name, _checked(name, rest)
+
+
+def _from_r1(name: str, rest: dict[str, Any], text: str) -> tuple[str, dict[str, Any]]:
+    """An action of `gui_r1` as one of ours; `rest` is where.
+
+    Raises:
+        ToolError: what it needs is missing.
+    """
+    if name == "scroll":
+        directions = ARGUMENTS["scroll_direction"]["enum"]
+        if text not in directions:
+            raise ToolError(f"scroll needs input_text: {', '.join(directions)}; found {text!r}")
+        return "scroll", {**rest, "scroll_direction": text}
+    if name == "click":
+        if not rest:
+            raise ToolError("click needs the argument 'point'")
+        return "left_click", rest
+    return _R1[name], {"text": _R1_KEYS.get(name, text)}
 
 
 def _checked(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
