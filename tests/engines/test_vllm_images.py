@@ -16,6 +16,7 @@ import torch
 from aiohttp import web
 
 from agentrl.chat.formats.registry import parser_of
+from agentrl.chat.processor import expanded
 from agentrl.chat.renderer import Renderer
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.agent import FormatSettings
@@ -29,16 +30,15 @@ from agentrl.engines.vllm.launch import Servers, Serving, start_servers
 from agentrl.models.load import LoadedModel, load_model
 from agentrl.models.vision.album import Album
 from agentrl.models.vision.sight import Sight
-from agentrl.train.model.sight import Eyes
+from agentrl.train.model.sight import eyes_of
 from agentrl.train.trainer import Trainer
 from agentrl.types.engine import Sampling
 from agentrl.types.errors import EngineError
 from agentrl.types.parts.image import ImageRefused
-from agentrl.types.parts.placeholders import ids_of
 from agentrl.types.sample import TrainingSample
 from agentrl.types.task import Task
 from tests.vision.episodes import FILES, episode, part
-from tests.vision.families import TEXTS
+from tests.vision.families import TEXTS, idefics3
 
 from .fake_vllm import FakeVLLM
 from .http_server import serving
@@ -49,13 +49,21 @@ real = pytest.mark.skipif(os.environ.get("AGENTRL_TEST_VLLM") != "1", reason="ma
 SETTINGS = EngineSettings(use="vllm", python=PYTHON, timeout_s=120)
 
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LoadedModel, Servers]]:
-    """A tiny Qwen2-VL. Heads of 32, and 2 x 2 patches a token: vLLM has nothing smaller."""
+def tiny_qwen() -> LoadedModel:
+    """Heads of 32, and 2 x 2 patches a token: vLLM has nothing smaller."""
     sizes = {"hidden": 64, "layers": 2, "heads": 2, "kv_heads": 1, "vocab_size": 400, "max_context": 1024}
     sight = {"patch": 8, "merge": 2, "hidden": 64, "layers": 2, "max_tokens": 64}
     scratch = ScratchModel.model_validate({**sizes, "init_range": 0.15, "vision": sight})
-    loaded = load_model(ModelSettings(scratch=scratch), texts=TEXTS, seed=0)
+    return load_model(ModelSettings(scratch=scratch), texts=TEXTS, seed=0)
+
+
+MODELS = {"qwen2_vl": tiny_qwen, "idefics3": lambda: idefics3("idefics3", hidden=64, tower=64)}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def served(request: pytest.FixtureRequest) -> Iterator[tuple[LoadedModel, Servers]]:
+    """An image is a grid of placeholders in the first, and tiles with tokens between them in the second."""
+    loaded = MODELS[request.param]()
     servers = start_servers(SETTINGS, loaded, Serving("float32", 1024, sees=True))
     try:
         asyncio.run(servers.ready())
@@ -100,13 +108,12 @@ async def test_an_image_may_be_shown_twice_and_a_placeholder_may_be_sampled(serv
     """A reply with a token of images is malformed, and may stay in the conversation: it stands for no image."""
     loaded = served[0]
     tokenizer = loaded.chat()
-    sight = tokenizer.encode("<|vision_start|><|image_pad|><|vision_end|>", special=True)
+    (pad,) = tokenizer.encode(loaded.processor.placeholder, special=True)
     shown = [part(0), part(1, 24, 40), part(0)]
-    layouts = [loaded.processor.layout(p["width"], p["height"]) for p in shown]
     prompt = tokenizer.encode("Look: ", special=False)
-    for one, layout in zip(shown, layouts, strict=True):
-        prompt += [sight[0], *ids_of(one["blob"], len(layout)), sight[2]]
-    prompt += [*tokenizer.encode(" is", special=False), sight[1], *tokenizer.encode(" it", special=False)]
+    for one in shown:
+        prompt += expanded([pad], pad, [one], loaded.processor)
+    prompt += [*tokenizer.encode(" is", special=False), pad, *tokenizer.encode(" it", special=False)]
     engine.begin_session("s", Task.of("t", ""), [{"role": "user", "content": shown}], 0)
     engine.use_images("s", FILES.__getitem__)
     said = [await engine.generate(prompt, Sampling(max_tokens=20, seed=seed), "s") for seed in range(3)]
@@ -155,14 +162,14 @@ def with_another_tower(model: torch.nn.Module) -> torch.nn.Module:
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for name, parameter in other.named_parameters():
-            if "visual" in name and parameter.ndim > 1:
+            if parameter.ndim > 1 and any(part in name for part in ("visual", "vision_model", "connector")):
                 parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
     return other
 
 
 def difference(loaded: LoadedModel, model: torch.nn.Module, samples: list[TrainingSample]) -> float:
     """Largest distance between what the engine and the trainer say of a sampled token."""
-    trainer = Trainer(model, TrainSettings(), eyes=Eyes(loaded.processor, FILES.__getitem__))
+    trainer = Trainer(model, TrainSettings(), eyes=eyes_of(loaded, FILES.__getitem__, TrainSettings()))
     found = trainer.logprobs(samples)
     return max(
         float(np.abs(ours - sample.behaviour_logprob)[sample.loss_mask].max())

@@ -68,12 +68,12 @@ def llava(tower: str = "clip", seed: int = 0) -> LoadedModel:
     return LoadedModel(model, tokenizer, longest, processor_of(model.config, hf, tokenizer))
 
 
-def idefics3(kind: str, seed: int = 0) -> LoadedModel:
+def idefics3(kind: str, seed: int = 0, hidden: int = 32, tower: int = 16) -> LoadedModel:
     """A model of `idefics3` or `smolvlm`, with the tokens and the template of SmolVLM."""
     from transformers.models.idefics3.image_processing_pil_idefics3 import Idefics3ImageProcessorPil
     from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
-    own, tokenizer, longest = written(seed)
+    own, tokenizer, longest = written(seed, hidden)
     places = [f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)]
     tokenizer.add_special_tokens(
         {
@@ -90,7 +90,7 @@ def idefics3(kind: str, seed: int = 0) -> LoadedModel:
         name,
         seed,
         text_config=decoder(own, tokenizer),
-        vision_config=SMALL | {"image_size": 16},
+        vision_config=SMALL | {"hidden_size": tower, "image_size": 16},
         image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
         pad_token_id=tokenizer.pad_token_id,
         scale_factor=2,
@@ -114,10 +114,10 @@ SMOLVLM = (
 """The chat template of SmolVLM-Instruct."""
 
 
-def written(seed: int) -> tuple[Any, Any, int]:
+def written(seed: int, hidden: int = 32) -> tuple[Any, Any, int]:
     """A scratch model, its tokenizer and its longest context."""
     scratch = ScratchModel.model_validate(
-        {"hidden": 32, "layers": 3, "heads": 2, "kv_heads": 1, "vocab_size": 400, "max_context": 2048, "vision": {}}
+        {"hidden": hidden, "layers": 3, "heads": 2, "kv_heads": 1, "vocab_size": 400, "max_context": 2048, "vision": {}}
     )
     own, tokenizer, longest, _ = build(scratch, TEXTS, seed)
     return own, tokenizer, longest
@@ -125,7 +125,11 @@ def written(seed: int) -> tuple[Any, Any, int]:
 
 def decoder(own: Any, tokenizer: Any) -> dict[str, Any]:
     """The decoder of a scratch model as a Llama for all tokens of a tokenizer."""
-    text = own.config.text_config.to_dict() | {"model_type": "llama", "vocab_size": len(tokenizer), "head_dim": 16}
+    text = own.config.text_config.to_dict() | {
+        "model_type": "llama",
+        "vocab_size": len(tokenizer),
+        "head_dim": own.config.text_config.hidden_size // 2,
+    }
     return text | {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "tie_word_embeddings": True}
 
 

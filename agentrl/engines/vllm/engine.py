@@ -89,7 +89,7 @@ class VLLMEngine:
         self._settings, self._tokenizer, self._room, self._servers = settings, tokenizer, room, servers
         self._images = shown_images(tokenizer)
         self.sees = self._images is not None
-        self.takes_adapters = not settings.merge_lora and not self.sees  # vLLM's towers take none
+        self.takes_adapters = not settings.merge_lora and not self.sees  # not tried beside towers
         self._control = ServerControl(self.replicas, self._client, settings, base or Path())
         self._model, self._policy = "", _Policy("")
         self._under_way: Counter[str] = Counter()  # requests in flight by model or adapter

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import msgspec
 from agentrl.chat.tokenizer import Tokenizer
 from agentrl.types.parts.content import image_parts
 from agentrl.types.parts.image import ImageRefused
-from agentrl.types.parts.placeholders import placed
+from agentrl.types.parts.placeholders import Placed, placed
 from agentrl.types.task import Message
 
 if TYPE_CHECKING:
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
     from agentrl.models.vision.processor import ImageProcessor
 
+Field = tuple[str, dict[str, Any]]
+"""How vLLM stacks a tensor of several images (vllm/multimodal/inputs.py)."""
+
+Item = dict[str, tuple["Tensor", Field]]
+"""Arguments of a tower, for one run of placeholders."""
+
 KEPT = 16
 """Encoded images in memory, of up to some 25 MB each; others are encoded again."""
-
-_QWEN = {"pixel_values": ("flat", False), "image_grid_thw": ("batched", True)}
-
-FAMILIES = {"qwen2_vl": _QWEN, "qwen2_5_vl": _QWEN, "qwen3_vl": _QWEN}
-"""By `model_type`: how vLLM stacks each tensor of an image, and whether it stays on the CPU."""
 
 _RAW = 3
 """vLLM's msgpack extension of a tensor's bytes (vllm/v1/serial_utils.py)."""
@@ -46,11 +47,16 @@ class ShownImages:
 
     def __init__(self, processor: ImageProcessor, placeholder: int) -> None:
         self._placeholder, self.check = placeholder, processor.check
-        fields = FAMILIES[processor.config.model_type]
+        items = FAMILIES[processor.config.model_type]
         self._sessions: dict[str, tuple[list[Message], Callable[[str], bytes] | None]] = {}
         # Servers keep images by name. One of another processor has other tensors, and must have another name.
         self._tag = hashlib.sha256(msgspec.json.encode(processor.settings, order="sorted")).hexdigest()[:16]
-        self._encoded = lru_cache(maxsize=KEPT)(lambda blob, read: encoded(processor.pixels(read(blob)).inputs, fields))
+
+        @lru_cache(maxsize=KEPT)
+        def made(blob: str, read: Callable[[str], bytes]) -> list[str]:
+            return [encoded(item) for item in items(processor.pixels(read(blob)).inputs)]
+
+        self._items = made
 
     def begin(self, session: str, messages: list[Message]) -> None:
         """A session with a live conversation."""
@@ -72,19 +78,20 @@ class ShownImages:
             ImageRefused: the prompt names an image that the session does not show, or that cannot be decoded.
         """
         messages, read = self._sessions.get(session, ([], None))
-        blobs: list[str] = []
-        ranges: list[dict[str, int]] = []
+        runs: list[list[Placed]] = []
         for place in placed(token_ids, [part["blob"] for part in image_parts(messages)]):
             if place.blob is None or read is None:
                 raise ImageRefused("a prompt names an image that is not known", remedy="give the image itself")
-            if place.position == 0:
-                blobs.append(place.blob)
-                ranges.append({"offset": place.at, "length": 0})
-            ranges[-1]["length"] += 1
+            if place.position == 0 or place.at != runs[-1][-1].at + 1:
+                runs.append([])
+            runs[-1].append(place)
+        numbers: list[int] = []
+        for run in runs:
+            numbers.append(0 if run[0].position == 0 else numbers[-1] + 1)
         features = {
-            "mm_hashes": {"image": [f"{blob}-{self._tag}" for blob in blobs]},
-            "mm_placeholders": {"image": ranges},
-            "kwargs_data": {"image": [self._encoded(blob, read) for blob in blobs]},
+            "mm_hashes": {"image": [f"{run[0].blob}-{k}-{self._tag}" for run, k in zip(runs, numbers, strict=True)]},
+            "mm_placeholders": {"image": [{"offset": run[0].at, "length": len(run)} for run in runs]},
+            "kwargs_data": {"image": [self._items(run[0].blob, read)[k] for run, k in zip(runs, numbers, strict=True)]},
         }
         return {"token_ids": [self._placeholder if t < 0 else t for t in token_ids], "features": features}
 
@@ -97,24 +104,50 @@ def shown_images(tokenizer: Tokenizer) -> ShownImages | None:
     return ShownImages(processor, tokenizer.controls[processor.placeholder])
 
 
-def encoded(inputs: dict[str, Tensor], fields: Mapping[str, tuple[str, bool]]) -> str:
-    """One image as vLLM's `MultiModalKwargsItem`, in base64.
-
-    Args:
-        inputs: arguments of the tower; each tensor's first dimension is that of patches (`flat`) or images (`batched`).
-        fields: of `FAMILIES`.
-    """
-    item = {}
-    for name, (kind, on_cpu) in fields.items():
-        tensor, how = inputs[name], {"keep_on_cpu": on_cpu}
-        if kind == "flat":
-            field: dict[str, Any] = {**how, "slices": [[0, len(tensor), None]], "dim": 0}
-            item[name] = {"data": _tensor(tensor), "field": (kind, field)}
-        else:
-            item[name] = {"data": _tensor(tensor[0]), "field": (kind, how)}
-    return base64.b64encode(msgspec.msgpack.encode(item)).decode("ascii")
+def encoded(item: Item) -> str:
+    """vLLM's `MultiModalKwargsItem` in base64."""
+    found = {name: {"data": _tensor(tensor), "field": field} for name, (tensor, field) in item.items()}
+    return base64.b64encode(msgspec.msgpack.encode(found)).decode("ascii")
 
 
 def _tensor(tensor: Tensor) -> tuple[str, list[int], msgspec.msgpack.Ext]:
     plain = tensor.detach().cpu().contiguous().numpy()
     return str(tensor.dtype).removeprefix("torch."), list(tensor.shape), msgspec.msgpack.Ext(_RAW, plain.tobytes())
+
+
+def _flat(tensor: Tensor) -> tuple[Tensor, Field]:
+    """Rows of an image, which vLLM joins with those of others."""
+    return tensor, ("flat", {"keep_on_cpu": False, "slices": [[0, len(tensor), None]], "dim": 0})
+
+
+def _one(tensor: Tensor, *, on_cpu: bool = False) -> tuple[Tensor, Field]:
+    """What an image has one of."""
+    return tensor, ("batched", {"keep_on_cpu": on_cpu})
+
+
+def _grid(inputs: dict[str, Tensor]) -> list[Item]:
+    grid = _one(inputs["image_grid_thw"][0], on_cpu=True)
+    return [{"pixel_values": _flat(inputs["pixel_values"]), "image_grid_thw": grid}]
+
+
+def _tiles(inputs: dict[str, Tensor]) -> list[Item]:
+    """Each tile is an item: the tokens of its row and column stand between its placeholders and those of the next."""
+    tiles, masks = inputs["pixel_values"][0], inputs["pixel_attention_mask"][0]
+    return [
+        {
+            "pixel_values": _flat(tile[None]),
+            "pixel_attention_mask": _flat(mask[None]),
+            "num_patches": _one(mask.new_tensor(1), on_cpu=True),
+        }
+        for tile, mask in zip(tiles, masks, strict=True)
+    ]
+
+
+FAMILIES: dict[str, Callable[[dict[str, Tensor]], list[Item]]] = {
+    "qwen2_vl": _grid,
+    "qwen2_5_vl": _grid,
+    "qwen3_vl": _grid,
+    "idefics3": _tiles,
+}
+"""By `model_type`: an image's tensors as items, one for each run of placeholders. LLaVA is absent: vLLM 0.32 does not
+load the names that transformers 5 gives to its tower's weights."""
