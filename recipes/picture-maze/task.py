@@ -17,9 +17,9 @@ FLOOR, WALL, PLAYER, GOAL = (225, 225, 225), (0, 0, 0), (230, 30, 30), (20, 150,
 
 def mazes(
     n: int = 4096,
-    size: int = 4,
-    extra_doors: int = 4,
-    distance: tuple[int, int] = (3, 5),
+    size: int = 3,
+    extra_doors: int = 3,
+    distance: tuple[int, int] = (2, 4),
     seed: int = 0,
     held_out: bool = False,
 ) -> Iterator[Task]:
@@ -48,7 +48,7 @@ class Maze(Environment):
         room: pixels of a room, each way. Where that is a patch of the model's tower, a room is a token.
     """
 
-    def __init__(self, room: int = 16) -> None:
+    def __init__(self, room: int = 8) -> None:
         self.room = room
 
     def open(self, task: Task, sandbox: Any) -> None:
@@ -108,7 +108,7 @@ def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None
     yield from _walk(task, rng, knows_the_way=1.0)
 
 
-def wanderer(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
+def wild(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
     """Walks at random."""
     yield from _walk(task, rng, knows_the_way=0.0)
 
