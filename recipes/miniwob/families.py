@@ -95,7 +95,6 @@ SOLVED = {
     "texts.scroll_to": "scroll-text-2",
     "texts.agreement": "sign-agreement",
     "texts.terminal": "terminal",
-    "texts.editor": "text-editor",
     "forms.choose_list": "choose-list",
     "forms.choose_several": "click-scroll-list",
     "forms.choose_date": "choose-date choose-date-easy choose-date-medium choose-date-nodelay",
@@ -138,7 +137,7 @@ UNSOLVED = {
     "it never ends by itself": "hover-shape",
     "two mails may be of one sender, and the page wants one of them": "email-inbox email-inbox-forward "
     "email-inbox-noscroll",
-    "the script that was written misses some seeds": "draw-circle",
+    "the script that was written misses some seeds": "draw-circle text-editor",
     "the item that is selected at the start takes no click": "click-pie click-pie-nodelay",
     "the instruction may name an icon, which is not in its text": "click-menu-2",
     "not written yet": "book-flight book-flight-nodelay daily-calendar drag-cube drag-shapes-2 "

@@ -198,31 +198,6 @@ def terminal(page: Any) -> Calls:
     yield key("Enter")
 
 
-def editor(page: Any) -> Calls:
-    everything = "everything" in page.goal
-    paragraph = next(each for each in page.one(id="editor").all() if each.tag == "p")
-    yield click(paragraph)
-    if everything:
-        yield key("Control+a")
-    else:
-        (word,) = page.goal_like(r"give the text (\S+) the")
-        words = paragraph.text.split(" ")
-        before = len(" ".join(words[: words.index(word)])) + (words.index(word) > 0)
-        yield [key("Control+Home"), *(key("ArrowRight") for _ in range(before)),
-               *(key("Shift+ArrowRight") for _ in word)]  # fmt: skip
-    style = re.search(r"style (\w+)", page.goal)
-    if style:
-        name = {"bold": "ql-bold", "italics": "ql-italic", "underlined": "ql-underline"}[style[1]]
-        yield click(page.one("button", cls=name))
-    else:
-        (colour,) = page.goal_like(r"color (\w+)")
-        shade = {"red": "#e60000", "orange": "#ff9900", "yellow": "#ffff00", "green": "#008a00", "blue": "#0066cc",
-                 "purple": "#9933ff"}[colour]  # fmt: skip
-        yield click(page.one("span", cls="ql-picker-label"))
-        yield click(next(each for each in page.all("span", cls="ql-picker-item") if each["bg"] == shade))
-    yield click(page.one(id="subbtn"))
-
-
 def copy(page: Any) -> Calls:
     yield fill(page.one("input"), page.one("textarea")["value"])
     yield click(page.one("button"))
