@@ -24,11 +24,13 @@ class FakeVLLM:
         adapters: by name, their folders.
         lora, clears, sleeps: whether it takes adapters, clears its cache, and sleeps.
         open: completions wait until it is set.
+        aborts: how many of the next completions it aborts, as a server does that ends.
     """
 
     def __init__(self, *, lora: bool = True) -> None:
         self.asked: list[tuple[str, Any]] = []
         self.lora, self.clears, self.sleeps = lora, True, True
+        self.aborts = 0
         self.open = asyncio.Event()
         self.open.set()
         self.restart()
@@ -77,12 +79,12 @@ class FakeVLLM:
         if path == "/v1/completions":
             prompts = body["prompt"] if isinstance(body["prompt"][0], list) else [body["prompt"]]
             found = {f"token_id:{token}": -1.0 for token in body.get("logprob_token_ids", [])}
-            return {
-                "choices": [
-                    {"index": k, "token_ids": [0], "logprobs": {"token_logprobs": [0.0], "top_logprobs": [found]}}
-                    for k in range(len(prompts))
-                ]
-            }
+            choice = {"token_ids": [0], "logprobs": {"token_logprobs": [0.0], "top_logprobs": [found]}}
+            whole = {**choice, "finish_reason": "length"}
+            if self.aborts:
+                self.aborts -= 1
+                whole = {"token_ids": [], "logprobs": None, "finish_reason": "abort"}
+            return {"choices": [{"index": k, **whole} for k in range(len(prompts))]}
         span = {"version": self.version, "start": 0, "end": 1}
         token = {"token_id": 0, "logprob": -0.5}
         choice = {"token_ids": [0], "logprobs": {"content": [token]}, "finish_reason": "length"}

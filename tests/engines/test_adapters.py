@@ -93,6 +93,17 @@ async def test_each_version_is_an_adapter_of_its_own_and_no_weights_are_sent(tmp
     assert [*tmp_path.rglob("adapter_config.json")] == []
 
 
+async def test_a_score_that_a_server_aborts_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = FakeVLLM()
+    async with engine_on(tmp_path, server) as engine:
+        server.aborts = 2
+        assert await engine.score([1, 2], [[3, 4]]) == [[-1.0, -1.0]]
+        monkeypatch.setattr("agentrl.engines.vllm.engine.CONTINUATIONS", 2)
+        server.aborts = 2
+        with pytest.raises(EngineError, match="aborted the scoring"):
+            await engine.score([1, 2], [[3, 4]])
+
+
 async def test_requests_under_way_keep_their_adapter_until_they_end(tmp_path: Path) -> None:
     server = FakeVLLM()
     async with engine_on(tmp_path, server) as engine:

@@ -437,7 +437,7 @@ class VLLMEngine:
                 "logprob_token_ids": sorted(set(wanted)),
                 "return_tokens_as_token_ids": True,
             }
-            reply = await self._ask(policy, COMPLETIONS, body, CompletionsResponse, session)
+            reply = await self._unaborted(policy, body, session)
             for choice, token in zip(sorted(reply.choices, key=lambda choice: choice.index), wanted, strict=True):
                 listed = (choice.logprobs.top_logprobs if choice.logprobs else None) or [None]
                 score = (listed[0] or {}).get(f"token_id:{token}")
@@ -445,6 +445,15 @@ class VLLMEngine:
                     raise EngineError("the server does not score tokens by id", remedy="vLLM 0.32 or newer is required")
                 scores.append(score)
         return scores
+
+    async def _unaborted(self, policy: _Policy, body: dict[str, Any], session: str) -> CompletionsResponse:
+        """A reply whose choices are whole. A server that ends, or is updated, aborts what it is asked."""
+        for attempt in range(CONTINUATIONS):
+            reply = await self._ask(policy, COMPLETIONS, body, CompletionsResponse, session)
+            if all(choice.finish_reason in ("stop", "length") for choice in reply.choices):
+                return reply
+            await back_off(attempt, most_s=2.0)
+        raise EngineError(f"the servers aborted the scoring {CONTINUATIONS} times")
 
     async def _send_adapter(self, adapter: Adapter, version: int) -> str:
         try:
