@@ -96,6 +96,7 @@ async def test_each_version_is_an_adapter_of_its_own_and_no_weights_are_sent(tmp
 async def test_a_score_that_a_server_aborts_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = FakeVLLM()
     async with engine_on(tmp_path, server) as engine:
+        await engine.start()
         server.aborts = 2
         assert await engine.score([1, 2], [[3, 4]]) == [[-1.0, -1.0]]
         monkeypatch.setattr("agentrl.engines.vllm.engine.CONTINUATIONS", 2)
