@@ -21,7 +21,7 @@ pytest.importorskip("mcp")
 
 from agentrl.engines.scripted import Say
 from agentrl.tools.base import ToolResult
-from agentrl.tools.mcp.connection import ServerLost
+from agentrl.tools.mcp.connection import ServerLost, connect
 from agentrl.tools.mcp.settings import McpSettings
 from agentrl.tools.mcp.tool import Mcp
 from agentrl.tools.methods import method
@@ -173,6 +173,84 @@ async def test_a_shared_server_that_died_is_started_again() -> None:
             await server.call("die")
     async with opened(**STDIO, env={"A": "again"}, shared=True) as server:
         assert await server.text("add", a=1, b=1) == "2"
+
+
+BEGINS = """
+import json, sys, time
+for line in sys.stdin:
+    asked = json.loads(line)
+    listed[asked.get("method")] = listed.get(asked.get("method"), 0) + 1
+    if asked.get("method") == "initialize":
+        result = {"protocolVersion": asked["params"]["protocolVersion"], "serverInfo": {"name": "s", "version": "1"},
+                  "capabilities": {"tools": {"listChanged": True}}}
+    elif asked.get("method") == "tools/list" and listed["tools/list"] <= LISTS:
+        result = {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]}
+    elif asked.get("method") == "tools/call":
+        result = {"content": [{"type": "text", "text": "2"}]}
+    elif asked.get("method") == "tools/list" and FAILS:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32603, "message": "no"}}), flush=True)
+        continue
+    else:
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+def begins(lists: int, fails: bool = False) -> str:
+    """A server that lists its tools so often, and then not at all, or with an error."""
+    return f"listed, LISTS, FAILS = {{}}, {lists}, {fails}\n{BEGINS}"
+
+
+async def test_a_server_that_never_lists_its_tools_is_a_failure() -> None:
+    async with asyncio.timeout(60):
+        with pytest.raises(ServerLost, match="no answer within 3 s"):
+            async with opened(**script(begins(0))):
+                pass
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_a_list_that_cannot_be_read_again_takes_no_result_away(
+    fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentrl.tools.mcp.connection.LIST_S", 0.2)
+    async with asyncio.timeout(60), opened(**script(begins(1, fails), timeout_s=20)) as server:
+        assert await server.text("add") == "2"
+        assert server.names() == ["add"]
+
+
+async def test_an_episode_that_is_cancelled_takes_a_shared_server_from_nobody() -> None:
+    settings = McpSettings.model_validate({**STDIO, "env": {"A": "cancelled"}, "shared": True})
+    first = asyncio.create_task(connect(settings))
+    await asyncio.sleep(0.05)
+    second = asyncio.create_task(connect(settings))
+    await asyncio.sleep(0)
+    first.cancel()
+    connection = await second
+    assert (await connection.call("add", {"a": 1, "b": 1})).content[0].text == "2"
+    await connection.close()
+
+
+async def test_a_server_that_does_not_take_leave_is_left(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setattr("agentrl.tools.mcp.connection.CLOSE_S", 0.2)
+    farewells = asyncio.Event()
+
+    async def forward(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        while data := await source.read(1 << 16):
+            if data.startswith(b"DELETE"):
+                farewells.set()
+                await asyncio.Event().wait()
+            target.write(data)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, to_there = await asyncio.open_connection("127.0.0.1", int(url.split(":")[2].split("/")[0]))
+        await asyncio.gather(forward(reader, to_there), forward(there, writer))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with asyncio.timeout(60), opened(url=f"http://127.0.0.1:{port}/mcp", timeout_s=20) as through:
+        assert await through.text("add", a=1, b=1) == "2"
+    assert farewells.is_set()
+    server.close()
 
 
 @pytest.mark.parametrize(

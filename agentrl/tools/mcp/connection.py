@@ -15,6 +15,11 @@ from agentrl.types.errors import InfraError, ToolError
 PAGES = 100
 """Pages of a server's list of tools that are read."""
 
+CLOSE_S = 10.0
+"""How long a session may take to end by itself; then it is cancelled."""
+LIST_S = 5.0
+"""How long a list of tools may take to be read again. The result of the call before does not wait longer."""
+
 CLOSED = -32000
 """JSON-RPC error of the SDK itself: the connection is closed."""
 
@@ -38,49 +43,48 @@ class Connection:
         self._session: Any = None
         self._server: Server | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self._stop, self._opening = asyncio.Event(), asyncio.Lock()
+        self._stop = asyncio.Event()
         self._why = ""
         self._listing: asyncio.Task[None] | None = None
 
     @property
     def lost(self) -> bool:
-        """Whether it was open, or was to be, and is not."""
+        """Whether it was open, and is not."""
         return self._keeper is not None and (self._keeper.done() or self._stop.is_set())
 
     async def open(self) -> None:
-        """Connects, unless it is connected.
+        """Connects. Once only.
 
         Raises:
             ServerLost: the server does not start, or does not answer within `timeout_s`.
         """
-        async with self._opening:
-            if self._session is not None and not self.lost:
-                return
-            ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            # A task of its own: the scopes of the SDK must be left where they were entered.
-            self._keeper = asyncio.create_task(self._keep(ready))
-            try:
-                async with asyncio.timeout(self._settings.timeout_s):
-                    await ready
-            except TimeoutError:
-                self._why = f"no answer within {self._settings.timeout_s:g} s"
-                error = self._lost()
-                await self.close()
-                raise error from None
-            except BaseException:
-                await self.close()
-                raise
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # A task of its own: the scopes of the SDK must be left where they were entered.
+        self._keeper = asyncio.create_task(self._keep(ready))
+        try:
+            async with asyncio.timeout(self._settings.timeout_s):
+                await ready
+        except TimeoutError:
+            self._why = f"no answer within {self._settings.timeout_s:g} s"
+            error = self._lost()
+            await self.close()
+            raise error from None
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """Ends the session, and the server if it is a child of ours."""
-        if self._keeper is not None:
-            self._stop.set()
-            if self._session is None:
-                self._keeper.cancel()
-            await asyncio.wait([self._keeper])
+        if self._keeper is None:
+            return
+        self._stop.set()
+        if self._session is not None:  # it says goodbye to a server of others, which may not answer
+            await asyncio.wait([self._keeper], timeout=CLOSE_S)
+        self._keeper.cancel()
+        await asyncio.wait([self._keeper])
 
     async def call(self, name: str, arguments: dict[str, Any]) -> Any:
-        """Calls a tool, and reads the list of tools again if it may have changed.
+        """Calls a tool, and reads the list of tools again if it may have changed. A list that cannot be read stays.
 
         Raises:
             ToolError: the server answers that it cannot, or what is no result.
@@ -88,7 +92,7 @@ class Connection:
         """
         result = await self._asked(self._session.call_tool(name, arguments))
         if self._changes:
-            await self._asked(self._list())
+            await self._list_again()
         return result
 
     async def _asked(self, question: Awaitable[T]) -> T:
@@ -129,8 +133,8 @@ class Connection:
                 ClientSession(reading, writing, message_handler=self._heard) as session,
             ):
                 await session.initialize()
+                await self._list(session)
                 self._session = session
-                await self._list()
                 if not ready.done():
                     ready.set_result(None)
                 await self._stop.wait()
@@ -168,22 +172,21 @@ class Connection:
             self._listing = asyncio.create_task(self._list_again())
 
     async def _list_again(self) -> None:
-        with suppress(ToolError, ServerLost):  # the next call says it
-            await self._asked(self._list())
+        with suppress(ToolError, ServerLost, TimeoutError):  # the next call says it
+            async with asyncio.timeout(LIST_S):
+                await self._asked(self._list(self._session))
 
     @property
     def _changes(self) -> bool:
         tools = self._session.server_capabilities.tools if self._session.server_capabilities else None
         return bool(tools and tools.list_changed)
 
-    async def _list(self) -> None:
+    async def _list(self, session: Any) -> None:
         from mcp import types
 
         found, cursor = list[Any](), None
         for _ in range(PAGES):
-            page = await self._session.list_tools(
-                params=types.PaginatedRequestParams(cursor=cursor) if cursor else None
-            )
+            page = await session.list_tools(params=types.PaginatedRequestParams(cursor=cursor) if cursor else None)
             found += page.tools
             if not (cursor := page.next_cursor):
                 break
@@ -227,8 +230,9 @@ def _bounded(stream: Any, most: int) -> Any:
     return Bounded()
 
 
-# Shared connections, by event loop and settings. They end with their loop, which cancels their keepers.
-_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Connection]] = WeakKeyDictionary()
+# Shared connections, by event loop and settings. They end with their loop, which cancels their keepers. An opening is a
+# task of its own: an episode that is cancelled takes it from no other one.
+_shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Task[Connection]]] = WeakKeyDictionary()
 
 
 async def connect(settings: McpSettings) -> Connection:
@@ -237,15 +241,24 @@ async def connect(settings: McpSettings) -> Connection:
     Raises:
         ServerLost: the server does not start, or does not answer.
     """
+    if not settings.shared:
+        return await _opened(settings)
+    known = _shared.setdefault(asyncio.get_running_loop(), {})
+    key = settings.model_dump_json()
+    if (opening := known.get(key)) is None or _over(opening):
+        opening = known[key] = asyncio.create_task(_opened(settings))
+    return await asyncio.shield(opening)
+
+
+async def _opened(settings: McpSettings) -> Connection:
     connection = Connection(settings)
-    if settings.shared:
-        known = _shared.setdefault(asyncio.get_running_loop(), {})
-        key = settings.model_dump_json()
-        if (found := known.get(key)) is None or found.lost:
-            known[key] = found = connection
-        connection = found
     await connection.open()
     return connection
+
+
+def _over(opening: asyncio.Task[Connection]) -> bool:
+    """Whether it failed, or what it opened is lost."""
+    return opening.done() and (opening.cancelled() or opening.exception() is not None or opening.result().lost)
 
 
 def _said(error: BaseException) -> str:
