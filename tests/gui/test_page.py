@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from agentrl.tools.browser.client import BrowserLost
+from agentrl.tools.browser.client import BrowserContext, BrowserLost, PageFailure
 from agentrl.tools.browser.site import Page, Request, Site
 from agentrl.tools.gui.gui import Gui
+from agentrl.tools.gui.page import PageScreen
 from agentrl.tools.gui.screen import ScreenLost
 from agentrl.tools.methods import method
 from agentrl.types.errors import RecipeError, TaskError, ToolError
@@ -189,6 +190,30 @@ async def test_a_page_that_cannot_be_opened_is_infrastructure(site: Site) -> Non
         await gui.open(Task.of("t", "x"), None)
 
 
+async def test_a_page_that_is_lost_while_it_opens_is_closed(
+    gui: Gui, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = gui._screen._context.driver  # type: ignore[union-attr]
+    before = await driver.request("stats")
+
+    async def lost(self: PageScreen) -> str:
+        raise PageFailure("page", "it moved")
+
+    monkeypatch.setattr(PageScreen, "settle", lost)
+    with pytest.raises(ScreenLost, match="cannot be opened: it moved"):
+        await opened(site)
+    assert (await driver.request("stats"))["value"]["contexts"] == before["value"]["contexts"]
+
+
+async def test_a_screenshot_of_a_page_that_crashed_is_infrastructure(gui: Gui, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def crashed(self: BrowserContext, op: str, **fields: Any) -> Any:
+        raise PageFailure("crashed", "the page crashed")
+
+    monkeypatch.setattr(BrowserContext, "do", crashed)
+    with pytest.raises(ScreenLost, match="crashed"):
+        await gui._screen.screenshot()  # type: ignore[union-attr]
+
+
 def test_wrong_settings() -> None:
     for settings, said in (
         ({}, "either app or page"),
@@ -197,6 +222,8 @@ def test_wrong_settings() -> None:
         ({"page": {"ulr": "http://a.test/"}}, "no key 'ulr'"),
         ({"page": {"allow": ["*"]}}, "page has no url"),
         ({"page": {"url": "http://a.test/", "dialogs": "x"}}, "dialogs is 'x'"),
+        ({"page": {"url": "http://a.test/", "allow": "a.test"}}, "page.allow is 'a.test'"),
+        ({"page": {"url": "http://a.test/", "flags": ["--x", 1]}}, r"page.flags\[1\] is 1"),
     ):
         with pytest.raises(RecipeError, match=said):
             Gui(**settings)  # type: ignore[arg-type]

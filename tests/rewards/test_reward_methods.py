@@ -296,6 +296,7 @@ def test_gui_actions():
 CLICK = {"type": "left_click", "box": [10, 10, 20, 20]}
 TYPE = {"type": "type", "box": [0, 0, 9, 9], "text": "hello big world"}
 SCROLL = {"type": "scroll", "direction": "down"}
+KEY = {"type": "key", "text": "ctrl+s"}
 
 
 # By hand, from the papers (sections 3.2) and the authors' code: type, point, UI-R1's point, text, success.
@@ -314,6 +315,10 @@ SCROLL = {"type": "scroll", "direction": "down"}
     (SCROLL, call("left_click", coordinate=[5, 5]), (0, 0, 0, 0, 0)),
     (SCROLL, call("act", action="scroll", input_text="down"), (1, 1, 1, 1, 1)),
     (TYPE, call("act", action="type", point=[5, 5], input_text="hello"), (1, 1, 1, 1, 1)),  # 2 * 1 / 4
+    (SCROLL, call("computer_use", action="scroll", pixels=-300), (1, 1, 1, 1, 1)),
+    (SCROLL, call("computer_use", action="scroll", pixels=300), (0, 0, 0, 0, 0)),
+    (KEY, call("computer_use", action="key", keys=["ctrl", "s"]), (1, 1, 1, 1, 1)),
+    (KEY, call("computer_use", action="key", keys=["ctrl", "v"]), (1, 1, 1, 0, 0)),
 ])  # fmt: skip
 def test_the_terms_of_gui_r1_and_ui_r1(gold, done, scores):
     task = Task.of("t", "", actions=[gold])

@@ -27,8 +27,8 @@ def gui_type(task: Task, episode: Episode, *, key: str = "actions") -> float:
     `{type: left_click, point: [x, y]}`, `{type: type, text: ...}`, `{type: scroll, direction: down}`, or null for a
     turn that is not judged. The type is the call's name, or the argument `action` of the `gui` tool's functions
     `computer`, `computer_use` and `act`; a gold `direction` belongs to it. A call has its point as `coordinate` or
-    `point: [x, y]`, or as `x` and `y`, its text as `text` or `input_text`, its direction as `scroll_direction`,
-    `direction` or `input_text`.
+    `point: [x, y]`, or as `x` and `y`, its text as `text`, `input_text` or `keys` (joined by `+`), its direction as
+    `scroll_direction`, `direction` or `input_text`, or as the sign of `pixels`: upwards if positive.
 
     With one action, UI-R1's reward is `gui_type` + `gui_point` (`with_type: true`) + `gui_format`, each with weight 1.
     GUI-R1's paper adds `gui_text`; its code asks for all of them at once: 0.8 `gui_success` + 0.2 `gui_format`.
@@ -169,8 +169,15 @@ def _first(turn: Turn) -> CallRecord | None:
 def _right_type(call: CallRecord, wanted: Wanted) -> bool:
     given = call.arguments
     name = given.get("action") if call.name in CONTAINERS else call.name
-    direction = given.get("scroll_direction") or given.get("direction") or given.get("input_text")
-    return bool(name == wanted["type"] and wanted.get("direction") in (None, direction))
+    return bool(name == wanted["type"] and wanted.get("direction") in (None, _direction(given)))
+
+
+def _direction(given: Mapping[str, Any]) -> Any:
+    """Of a scroll."""
+    pixels = given.get("pixels")
+    if isinstance(pixels, int | float):
+        return "up" if pixels > 0 else "down"
+    return given.get("scroll_direction") or given.get("direction") or given.get("input_text")
 
 
 def _right_point(call: CallRecord, wanted: Wanted, radius: float) -> bool:
@@ -186,7 +193,9 @@ def _right_text(call: CallRecord, wanted: Wanted, text_f1: float) -> bool:
     """Whether the text fits, as far as the gold action has one."""
     if "text" not in wanted:
         return True
-    said = str(call.arguments.get("text") or call.arguments.get("input_text") or "")
+    keys = call.arguments.get("keys") or ""
+    pressed = "+".join(map(str, keys)) if isinstance(keys, list) else keys
+    said = str(call.arguments.get("text") or call.arguments.get("input_text") or pressed)
     text = str(wanted["text"])
     return said == text or word_f1(said, text) >= text_f1
 

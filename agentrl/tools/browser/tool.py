@@ -118,7 +118,8 @@ class Web(Tool):
             "tabs": self.max_tabs,
             "proxied": self.needs_sandbox,
         }
-        if self.needs_sandbox and sandbox is not None:
+        if self.needs_sandbox:
+            assert sandbox is not None
             self._inside = await InsideDriver.start(sandbox, self.launch)
             self._context = await self._inside.context(**options)
         else:

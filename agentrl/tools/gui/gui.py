@@ -7,7 +7,6 @@ import hashlib
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 from agentrl.tools.base import Environment, ToolResult
@@ -112,12 +111,13 @@ class Gui(Environment):
         self._pointer: Point = (0, 0)
         self._key = ""
         if self._page is not None:
-            settings = replace(self._page, url=self._filled(self._page.url, task))
+            settings = self._page.model_copy(update={"url": self._filled(self._page.url, task)})
             size, settle_s = self._scale.screen, self._settings.settle_s
             self._screen = await PageScreen.open(settings, size, self._start_s, settle_s)
             return
         command = self.command(task)
-        if sandbox is not None and self.where == "sandbox":
+        if self.where == "sandbox":
+            assert sandbox is not None
             desktop = await Desktop.open_in_sandbox(sandbox, self._settings)
             self._screen = desktop
             await desktop.start(command, sandbox.spec.workdir)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agentrl.tools.browser.client import BrowserContext, PageFailure
 from agentrl.tools.browser.launching import Launch, open_context
@@ -41,8 +43,7 @@ _SIDES = ("_l", "_r")
 """Ends of X's names of modifier keys."""
 
 
-@dataclass(frozen=True)
-class PageSettings:
+class PageSettings(BaseModel):
     """What a page is opened with.
 
     Attributes:
@@ -52,10 +53,12 @@ class PageSettings:
         dialogs: what is answered to dialogs: `accept` or `dismiss`.
     """
 
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
     url: str
     allow: tuple[str, ...] | None = None
     flags: tuple[str, ...] = ()
-    dialogs: str = "dismiss"
+    dialogs: Literal["accept", "dismiss"] = "dismiss"
 
     @classmethod
     def of(cls, given: str | Mapping[str, Any]) -> PageSettings:
@@ -65,15 +68,16 @@ class PageSettings:
             RecipeError: a key is wrong or missing, or there is no Chromium.
         """
         fields = {"url": given} if isinstance(given, str) else dict(given)
-        known = ("url", "allow", "flags", "dialogs")
-        if (wrong := next((key for key in fields if key not in known), None)) is not None:
-            raise RecipeError(f"gui: page has no key {wrong!r}", remedy=nearest(wrong, known))
-        if not isinstance(fields.get("url"), str):
+        if (wrong := next((key for key in fields if key not in cls.model_fields), None)) is not None:
+            raise RecipeError(f"gui: page has no key {wrong!r}", remedy=nearest(wrong, cls.model_fields))
+        if "url" not in fields:
             raise RecipeError("gui: page has no url", remedy="page: http://... or page: {url: http://...}")
-        if fields.get("dialogs", "dismiss") not in ("accept", "dismiss"):
-            raise RecipeError(f"gui: dialogs is {fields['dialogs']!r}", remedy="accept or dismiss")
-        lists = {key: tuple(fields[key]) for key in ("allow", "flags") if fields.get(key) is not None}
-        made = cls(**{**fields, **lists})
+        try:
+            made = cls.model_validate(fields)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in first["loc"])
+            raise RecipeError(f"gui: page{place} is {first['input']!r}", remedy=first["msg"]) from None
         Launch(flags=made.flags).settings()  # so that a recipe check says what is missing
         return made
 
@@ -104,15 +108,17 @@ class PageScreen:
         screen = cls(context, size, settle_s)
         try:
             await screen._do("goto", url=settings.url, load_s=load_s, timeout_s=load_s + MARGIN_S)
-        except PageFailure as failure:
+            await screen.settle()
+        except BaseException as error:
             await context.close()
-            raise ScreenLost(f"the page {settings.url} cannot be opened: {failure.message}") from None
-        await screen.settle()
+            if isinstance(error, PageFailure):
+                raise ScreenLost(f"the page {settings.url} cannot be opened: {error.message}") from None
+            raise
         return screen
 
     async def screenshot(self) -> bytes:
         """What is shown now, as a PNG file."""
-        return await self._context.screenshot()
+        return base64.b64decode(await self._do("screenshot"))
 
     async def elements(self) -> list[Element]:
         """What can be acted on and lies in the viewport, in the order of the page."""
