@@ -8,23 +8,43 @@ from pydantic import Field, model_validator
 
 from agentrl.config.sections import PlugIn, Section, Short, alone
 
+ROWS = ("jsonl", "parquet", "hf")
+"""The keys that name a source of rows, of which each becomes a task."""
+
 
 class TaskSettings(Section, Short):
-    """The source of tasks: exactly one of `source` and `jsonl`. Without any key: there are no tasks."""
+    """The source of tasks: exactly one of `source`, `jsonl`, `parquet` and `hf`. Without any key: there are no tasks.
 
-    source: str | None = Field(None, description="A function that returns or yields tasks, e.g. ./task.py:orders.")
+    What `prompt` to `columns` say is for rows: those of `jsonl`, `parquet` and `hf`.
+    """
+
+    source: str | None = Field(
+        None, description="A function that returns or yields tasks: ./task.py:orders, or a name (agentrl list sources)."
+    )
     args: dict[str, Any] = Field({}, description="Keyword arguments of `source`.")
-    jsonl: str | None = Field(None, description="A file with one JSON object per line.")
+    jsonl: str | None = Field(None, description="A file with one JSON object per line, or a folder of such files.")
+    parquet: str | None = Field(None, description="A Parquet file, or a folder of such files.")
+    hf: str | None = Field(
+        None, description="A data set for the package datasets: a folder (of save_to_disk, or of files), or a hub name."
+    )
+    split: str | None = Field(None, description="With hf: the split; needed if there are several.")
+    subset: str | None = Field(None, description="With hf: the configuration of the data set.")
     prompt: str | None = Field(
-        None, description="With jsonl: the instruction; {field} is replaced by the row's value of this field."
+        None, description="The instruction of a row; {field} is replaced by the row's value of this field."
     )
-    id: str | None = Field(None, description="With jsonl: field with the task's id; default: the line number.")
-    tools: str | None = Field(None, description="With jsonl: field with the names or definitions of the task's tools.")
+    messages: str | None = Field(None, description="In place of prompt: field with the instruction's chat messages.")
+    id: str | None = Field(None, description="Field with the task's id; default: the number of the line or row.")
+    tools: str | None = Field(None, description="Field with the names or definitions of the task's tools.")
     images: str | None = Field(
-        None,
-        description="With jsonl: field with the path or paths of images, shown behind the instruction's text.",
+        None, description="Field with the path or paths of images, or the images, shown behind the instruction's text."
     )
-    sandbox: str | None = Field(None, description="With jsonl: field with the task's changes of sandbox.spec.")
+    sandbox: str | None = Field(None, description="Field with the task's changes of sandbox.spec.")
+    fields: dict[str, str] = Field(
+        {}, description="Further names for values of a row: {answer: reward_model.ground_truth}; dots lead inside."
+    )
+    columns: dict[str, str | dict[str, Any]] = Field(
+        {}, description="What every row must hold: {answer: string, level: {enum: [1, 2]}}; a type or a JSON schema."
+    )
     exclude: dict[str, str] = Field(
         {}, description="Ids of tasks that are left out, each with the reason; counted before `limit`."
     )
@@ -36,14 +56,23 @@ class TaskSettings(Section, Short):
         """A string is the source."""
         return alone(value, "source")
 
+    @property
+    def rows(self) -> str | None:
+        """The key that names the source of rows; None: there is none."""
+        return next((key for key in ROWS if getattr(self, key) is not None), None)
+
     @model_validator(mode="after")
     def _one_source(self) -> TaskSettings:
         fields = type(self).model_fields
-        some = any(getattr(self, name) != field.default for name, field in fields.items())
-        if some and (self.source is None) == (self.jsonl is None):
-            raise ValueError("give exactly one of 'source' and 'jsonl'")
-        if self.jsonl is not None and self.prompt is None:
-            raise ValueError("'jsonl' needs 'prompt', for example prompt: \"{question}\"")
+        some = [name for name, field in fields.items() if getattr(self, name) != field.default]
+        given = [name for name in ("source", *ROWS) if name in some]
+        if some and len(given) != 1:
+            raise ValueError("give exactly one of 'source', 'jsonl', 'parquet' and 'hf'")
+        if (kind := self.rows) is not None and (self.prompt is None) == (self.messages is None):
+            both = "takes 'prompt' or 'messages', not both" if self.prompt else "needs 'prompt'"
+            raise ValueError(f'{kind!r} {both}, for example prompt: "{{question}}"')
+        if stray := [name for name in ("split", "subset") if name in some and kind != "hf"]:
+            raise ValueError(f"{stray[0]!r} is for 'hf'")
         return self
 
 

@@ -16,6 +16,7 @@ KINDS = {
     "estimators": "agentrl.credit.registry:ESTIMATORS",
     "losses": "agentrl.train.losses.registry:LOSSES",
     "preference-losses": "agentrl.train.losses.registry:PREFERENCE_LOSSES",
+    "sources": "agentrl.curriculum.task_sources:SOURCES",
     "curriculum": "agentrl.curriculum.registry:PARTS",
     "formats": "agentrl.chat.formats.registry:FORMATS",
     "sandboxes": "agentrl.sandbox.registry:BACKENDS",

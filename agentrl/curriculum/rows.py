@@ -1,0 +1,257 @@
+"""Tasks of rows: JSON lines, Parquet files, and data sets of the package datasets."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import string
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentrl.config.tasks import TaskSettings
+from agentrl.tools.schema import complaint
+from agentrl.types.errors import TaskError, needs
+from agentrl.types.jsonl import read_rows
+from agentrl.types.task import Task
+
+_BATCH = 512  # rows that are turned into Python values at a time
+
+
+class Row(NamedTuple):
+    """A row with its place for messages; `stem` and `number` make its id, `folder` is that of its paths."""
+
+    stem: str
+    number: int
+    place: str
+    folder: Path
+    data: dict[str, Any]
+
+
+def tasks_of_rows(settings: TaskSettings, base: Path) -> Iterator[Task]:
+    """The tasks of a source of rows.
+
+    Raises:
+        TaskError: there is no such file or data set, or a row does not fit; it names file, row and column.
+        MissingExtra: the package that reads it is not installed.
+    """
+    assert settings.rows is not None
+    asked = _Asked(settings)
+    for row in _READERS[settings.rows](settings, base):
+        try:
+            yield asked.task(row)
+        except TaskError as error:
+            raise TaskError(error.message, place=row.place, remedy=error.remedy) from None
+
+
+class _Asked:
+    """What the section `tasks` asks of each row."""
+
+    def __init__(self, settings: TaskSettings) -> None:
+        self.settings = settings
+        self.prompt = _fields(settings.prompt) if settings.prompt is not None else []
+        special = (settings.messages, settings.id, settings.tools, settings.sandbox, settings.images)
+        self.needed = dict.fromkeys([*self.prompt, *filter(None, special), *settings.columns])
+        kinds = {name: {"type": kind} if isinstance(kind, str) else kind for name, kind in settings.columns.items()}
+        if wrong := [kind for kind in settings.columns.values() if isinstance(kind, str) and kind not in _TYPES]:
+            raise TaskError(f"there is no type {wrong[0]!r}", place="tasks.columns", remedy=f"take {', '.join(_TYPES)}")
+        self.schema = {"type": "object", "properties": kinds, "additionalProperties": True}
+
+    def task(self, row: Row) -> Task:
+        """The task of a row.
+
+        Raises:
+            TaskError: the row does not fit.
+        """
+        settings, data = self.settings, row.data
+        for name in self.needed:
+            if name not in data:
+                asks = f"the prompt is {settings.prompt!r} ({_BRACES})" if name in self.prompt else "the recipe asks it"
+                raise TaskError(f"the row has no field {name!r}", remedy=f"it has: {', '.join(data)}; {asks}")
+        for name in self.prompt:
+            if data[name] is None:
+                raise TaskError(f"{name!r} is empty (null), and the prompt shows it", remedy="drop or fill such rows")
+        if (wrong := complaint(self.schema, data)) is not None:
+            wrong = wrong.replace("argument", "column", 1)
+            raise TaskError(f"{wrong}; it is {_held(wrong, data)}", remedy="tasks.columns says what rows hold")
+        if settings.id and not isinstance(data[settings.id], str | int):
+            raise TaskError(f"the id {settings.id!r} is {data[settings.id]!r:.80}", remedy="give text or whole numbers")
+        id = str(data[settings.id]) if settings.id else f"{row.stem}-{row.number}"
+        tools, sandbox = (data[field] if field else None for field in (settings.tools, settings.sandbox))
+        instruction = self._instruction(row)
+        data = {name: value for name, value in data.items() if name != settings.images or not _holds_bytes(value)}
+        data |= {name: _inside(row.data, path, name) for name, path in settings.fields.items()}
+        seed = data.get("seed") or 0
+        return Task(id=id, instruction=instruction, data=data, seed=seed, tools=tools, sandbox=sandbox).checked()
+
+    def _instruction(self, row: Row) -> list[dict[str, Any]]:
+        settings, data = self.settings, row.data
+        images = _images(data[settings.images], settings.images, row.folder) if settings.images else None
+        if settings.messages:
+            messages = _messages(data[settings.messages], settings.messages)
+            return [*messages[:-1], {**messages[-1], "content": _with(messages[-1].get("content"), images)}]
+        assert settings.prompt is not None
+        try:
+            text = settings.prompt.format(**data)
+        except (ValueError, KeyError, IndexError, AttributeError, TypeError) as error:  # {price:d} of what is no number
+            raise TaskError(f"does not fit the prompt {settings.prompt!r}: {error}") from None
+        return [{"role": "user", "content": _with(text, images)}]
+
+
+_TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
+
+
+def _held(wrong: str, data: Mapping[str, Any]) -> str:
+    """What the column that a complaint names holds."""
+    name = wrong.partition("'")[2].partition("'")[0].partition(".")[0]
+    return f"{data.get(name)!r:.80}"
+
+
+def _messages(given: Any, field: str) -> list[dict[str, Any]]:
+    """Chat messages; keys without a value, which tables have for every message, are left out."""
+    if not isinstance(given, Sequence) or not given or not all(isinstance(each, Mapping) for each in given):
+        raise TaskError(f"{field!r} is {given!r:.80}", remedy='give messages: [{"role": "user", "content": ...}]')
+    return [{name: value for name, value in each.items() if value is not None} for each in given]
+
+
+def _with(content: Any, images: list[Any] | None) -> Any:
+    """The content of the instruction; with images, and where a row could have some, a list of parts."""
+    if images is None:
+        return content
+    return [*([content] if isinstance(content, str) else content), *images]
+
+
+def _inside(data: Mapping[str, Any], path: str, name: str) -> Any:
+    """The value that a path of dots leads to."""
+    found: Any = data
+    for key in [path] if path in data else path.split("."):
+        if not isinstance(found, Mapping) or key not in found:
+            there = f"it has: {', '.join(map(str, found))}" if isinstance(found, Mapping) else f"there is {found!r:.60}"
+            raise TaskError(f"tasks.fields.{name}: the row has no {path!r} (at {key!r})", remedy=there)
+        found = found[key]
+    return found
+
+
+def _images(given: Any, field: str, folder: Path) -> list[Any]:
+    """Parts of a row's images. Paths are relative to the file's folder."""
+    listed = [] if given is None else given if isinstance(given, list) else [given]
+    return [{"type": "image", "image": _image(each, field, folder)} for each in listed]
+
+
+def _image(each: Any, field: str, folder: Path) -> Any:
+    held = each.get("bytes") or each.get("path") if isinstance(each, Mapping) else each
+    if isinstance(held, bytes):
+        return held
+    if not isinstance(held, str):
+        raise TaskError(f"{field} is {each!r:.80}", remedy="a path, or a list of paths, relative to this file")
+    return held if held.startswith("data:") else str(folder / held)
+
+
+def _holds_bytes(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_holds_bytes, value.values()))
+    return isinstance(value, bytes) or (isinstance(value, list) and any(map(_holds_bytes, value)))
+
+
+_BRACES = "{field} is replaced by the row's, braces of the text are written {{ and }}"
+
+
+def _fields(prompt: str) -> list[str]:
+    """The fields that a prompt names: of `{user.name}` and `{items[0]}` what stands first."""
+    try:
+        names = [name for _, name, _, _ in string.Formatter().parse(prompt) if name is not None]
+    except ValueError as error:
+        raise TaskError(f"{prompt!r}: {error}", place="tasks.prompt", remedy=_BRACES) from None
+    if "" in names:
+        raise TaskError(f"{prompt!r} has a {{}} without a name", place="tasks.prompt", remedy=_BRACES)
+    return names
+
+
+def _files(given: str, base: Path, suffix: str, key: str) -> list[Path]:
+    """The file itself, or all of a folder (and of folders in it) with this ending, in the order of their names."""
+    path = (base / given).resolve()
+    if not path.is_dir():
+        return [path]
+    if not (found := sorted(path.rglob(f"*{suffix}"))):
+        raise TaskError(f"the folder {path} holds no {suffix} file", place=f"tasks.{key}")
+    return found
+
+
+def _jsonl(settings: TaskSettings, base: Path) -> Iterator[Row]:
+    assert settings.jsonl is not None
+    for path in _files(settings.jsonl, base, ".jsonl", "jsonl"):
+        for number, place, data in read_rows(path, "tasks.jsonl"):
+            yield Row(path.stem, number, place, path.parent, data)
+
+
+def _parquet(settings: TaskSettings, base: Path) -> Iterator[Row]:
+    assert settings.parquet is not None
+    with needs("tables"):
+        import pyarrow
+        import pyarrow.parquet as parquet
+    for path in _files(settings.parquet, base, ".parquet", "parquet"):
+        if not path.is_file():
+            raise TaskError(
+                f"there is no file {path}", place="tasks.parquet", remedy="paths are relative to the recipe"
+            )
+        number = 0
+        try:
+            for batch in parquet.ParquetFile(path).iter_batches(_BATCH):
+                for data in batch.to_pylist():
+                    number += 1
+                    yield Row(path.stem, number, f"{path}, row {number}", path.parent, _plain(data))
+        except (pyarrow.ArrowException, OSError) as error:
+            remedy = "is it whole, and Parquet? tasks.jsonl reads JSON lines"
+            raise TaskError(f"cannot be read as Parquet: {error}", place=str(path), remedy=remedy) from None
+
+
+def _hf(settings: TaskSettings, base: Path) -> Iterator[Row]:
+    assert settings.hf is not None
+    with needs("hf"):
+        import datasets
+    local = (base / settings.hf).resolve()
+    name = str(local) if local.exists() else settings.hf
+    try:
+        if local.is_dir() and any((local / file).exists() for file in ("dataset_dict.json", "state.json")):
+            found = datasets.load_from_disk(name)
+        else:
+            found = datasets.load_dataset(name, settings.subset)
+    except Exception as error:  # the package raises all kinds: of the hub, of scripts, of files
+        remedy = "give a folder beside the recipe, or the hub name of a data set that this machine can reach"
+        if "onfig" in str(error) and settings.subset is None:
+            remedy = "name the configuration: tasks: {hf: ..., subset: ...}"
+        raise TaskError(f"{type(error).__name__}: {error}"[:600], place=f"tasks.hf {name}", remedy=remedy) from None
+    chosen = _split(found, settings, name)
+    stem, number = Path(name).name, 0
+    for table in chosen.with_format("arrow").iter(_BATCH):
+        for data in table.to_pylist():
+            number += 1
+            yield Row(stem, number, f"{settings.hf}, row {number}", local if local.is_dir() else base, _plain(data))
+
+
+def _split(found: Any, settings: TaskSettings, name: str) -> Any:
+    """The split that the recipe names, or the only one."""
+    if not isinstance(found, Mapping):
+        if settings.split is not None:
+            raise TaskError(f"{name} has no splits", place="tasks.split", remedy="leave it out")
+        return found
+    if settings.split is None and len(found) == 1:
+        return next(iter(found.values()))
+    if settings.split not in found:
+        what = "has several splits" if settings.split is None else f"has no split {settings.split!r}"
+        raise TaskError(f"{name} {what}", place="tasks.split", remedy=f"take one of {', '.join(map(str, found))}")
+    return found[settings.split]
+
+
+def _plain(value: Any) -> Any:
+    """A value of a table in JSON types: times as ISO text, decimals as text."""
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, datetime.date | datetime.time):  # a datetime is a date
+        return value.isoformat()
+    return str(value) if isinstance(value, decimal.Decimal | datetime.timedelta) else value
+
+
+_READERS: dict[str, Callable[[TaskSettings, Path], Iterator[Row]]] = {"jsonl": _jsonl, "parquet": _parquet, "hf": _hf}

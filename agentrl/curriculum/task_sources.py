@@ -1,0 +1,17 @@
+"""The built-in sources of tasks by name: functions that yield tasks of a format (docs/adapters.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from agentrl.registry.registry import Registry, any_function
+
+SOURCES: Registry[Callable[..., Any]] = Registry(
+    kind="source of tasks",
+    key="tasks.source",
+    built_in={},
+    wanted="a function that returns or yields tasks",
+    accept=any_function,
+    filled=("seed",),
+)

@@ -1,0 +1,188 @@
+"""Tasks of rows: JSON lines, Parquet, and data sets of the package datasets."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet as parquet
+import pytest
+from pydantic import ValidationError
+
+from agentrl.config.tasks import TaskSettings
+from agentrl.curriculum.task_source import load_tasks
+from agentrl.types.errors import MissingExtra, TaskError
+from agentrl.types.task import Task
+from tests.images import png
+
+ROWS: list[dict[str, Any]] = [
+    {"q": "2 + 2?", "a": "4", "level": 1, "extra": {"gold": [4]}},
+    {"q": "3 + 3?", "a": "6", "level": 2, "extra": {"gold": [6]}},
+]
+
+
+def tasks(base: Path, **settings: Any) -> list[Task]:
+    return load_tasks(TaskSettings.model_validate(settings), base, seed=0).tasks
+
+
+def table(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    return path
+
+
+def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def saved(path: Path, **splits: list[dict[str, Any]]) -> Path:
+    import datasets
+
+    datasets.DatasetDict({name: datasets.Dataset.from_list(rows) for name, rows in splits.items()}).save_to_disk(path)
+    return path
+
+
+def test_the_same_rows_are_the_same_tasks(tmp_path: Path) -> None:
+    lines(tmp_path / "set.jsonl", ROWS)
+    table(tmp_path / "set.parquet", ROWS)
+    saved(tmp_path / "set", train=ROWS)
+    table(tmp_path / "files" / "set" / "train.parquet", ROWS)
+    found = [
+        tasks(tmp_path, **source, prompt="{q}")
+        for source in (
+            {"jsonl": "set.jsonl"}, {"parquet": "./set.parquet"}, {"hf": "./set"}, {"hf": "files/set"}
+        )
+    ]  # fmt: skip
+    assert [task.id for task in found[0]] == ["set-1", "set-2"]
+    assert [task.data for task in found[0]] == ROWS
+    assert found[1:] == found[:1] * 3
+
+
+def test_folders_of_files_are_read_in_order(tmp_path: Path) -> None:
+    for name, row in zip(("b", "a"), ROWS, strict=True):
+        lines(tmp_path / "lines" / f"{name}.jsonl", [row])
+        table(tmp_path / "tables" / f"{name}.parquet", [row])
+    assert [task.id for task in tasks(tmp_path, jsonl="lines", prompt="{q}")] == ["a-1", "b-1"]
+    assert [task.id for task in tasks(tmp_path, parquet="tables", prompt="{q}")] == ["a-1", "b-1"]
+    with pytest.raises(TaskError, match=r"holds no \.parquet file"):
+        tasks(tmp_path, parquet="lines", prompt="{q}")
+
+
+def test_messages_and_further_names(tmp_path: Path) -> None:
+    """The columns of a data set for verl."""
+    chat = [{"role": "system", "content": "Count.", "name": None}, {"role": "user", "content": "2 + 2?", "name": None}]
+    table(tmp_path / "t.parquet", [{"prompt": chat, "reward_model": {"ground_truth": "4", "style": "rule"}}])
+    (task,) = tasks(tmp_path, parquet="t.parquet", messages="prompt", fields={"answer": "reward_model.ground_truth"})
+    assert task.instruction == [{"role": "system", "content": "Count."}, {"role": "user", "content": "2 + 2?"}]
+    assert task.data["answer"] == "4"
+    with pytest.raises(TaskError, match=r"(?s)row 1.*fields\.answer.*'reward_model\.gold'.*at 'gold'.*ground_truth"):
+        tasks(tmp_path, parquet="t.parquet", messages="prompt", fields={"answer": "reward_model.gold"})
+
+
+def test_values_that_json_has_not(tmp_path: Path) -> None:
+    row = {"q": "?", "at": datetime.datetime(2026, 1, 2, 3), "price": decimal.Decimal("1.50"), "seed": None}
+    table(tmp_path / "t.parquet", [row])
+    (task,) = tasks(tmp_path, parquet="t.parquet", prompt="{q}")
+    assert task.data == {"q": "?", "at": "2026-01-02T03:00:00", "price": "1.50", "seed": None}
+
+
+def test_images_within_the_table(tmp_path: Path) -> None:
+    image = png(8, 8)
+    table(tmp_path / "t.parquet", [{"q": "what?", "picture": {"bytes": image, "path": None}}])
+    (task,) = tasks(tmp_path, parquet="t.parquet", prompt="{q}", images="picture")
+    assert task.data == {"q": "what?"}
+    assert [part["type"] for part in task.instruction[0]["content"]] == ["text", "image"]
+    with pytest.raises(TaskError, match=r"t\.parquet, row 1.*bytes"):
+        tasks(tmp_path, parquet="t.parquet", prompt="{q}")
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "hf"])
+@pytest.mark.parametrize(
+    ("row", "columns", "expected"),
+    [
+        ({"q": "?", "a": None, "level": 1}, {"a": "string"}, "column 'a': should be string; it is None"),
+        ({"q": "?", "a": "4", "level": 9}, {"level": {"enum": [1, 2]}}, "column 'level': should be one of"),
+        ({"q": "?", "a": "4", "level": 9}, {"b": "string"}, "no field 'b'.*it has: q, a, level"),
+        ({"q": None, "a": "4", "level": 1}, {}, r"'q' is empty \(null\)"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_named(
+    tmp_path: Path, kind: str, row: dict[str, Any], columns: dict[str, Any], expected: str
+) -> None:
+    good = {"q": "?", "a": "4", "level": 1} | ({"b": "x"} if "b" in columns else {})
+    rows = [good, row]
+    if kind == "hf":
+        name = saved(tmp_path / "set", train=rows).name
+    else:
+        name = {"jsonl": lines, "parquet": table}[kind](tmp_path / f"set.{kind}", rows).name
+    if "b" in columns and kind != "jsonl":  # a table has every column in all rows
+        expected = "column 'b': should be string; it is None"
+    place = {"jsonl": r"set\.jsonl:2", "parquet": r"set\.parquet, row 2", "hf": "set, row 2"}[kind]
+    with pytest.raises(TaskError, match=f"(?s){place}.*{expected}|{expected}.*{place}") as refused:
+        tasks(tmp_path, **{kind: name}, prompt="{q}", columns=columns)
+    assert refused.value.remedy
+
+
+def test_a_type_that_json_schema_has_not_is_refused(tmp_path: Path) -> None:
+    lines(tmp_path / "set.jsonl", ROWS)
+    with pytest.raises(TaskError, match=r"(?s)no type 'str'.*string"):
+        tasks(tmp_path, jsonl="set.jsonl", prompt="{q}", columns={"a": "str"})
+
+
+def test_splits(tmp_path: Path) -> None:
+    saved(tmp_path / "set", train=ROWS[:1], test=ROWS[1:])
+    assert [task.data for task in tasks(tmp_path, hf="set", split="test", prompt="{q}")] == ROWS[1:]
+    with pytest.raises(TaskError, match=r"(?s)several splits.*train, test"):
+        tasks(tmp_path, hf="set", prompt="{q}")
+    with pytest.raises(TaskError, match=r"(?s)no split 'dev'.*train, test"):
+        tasks(tmp_path, hf="set", split="dev", prompt="{q}")
+
+
+def test_sources_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 not really")
+    with pytest.raises(TaskError, match=r"broken\.parquet.*cannot be read as Parquet"):
+        tasks(tmp_path, parquet="broken.parquet", prompt="{q}")
+    with pytest.raises(TaskError, match="there is no file"):
+        tasks(tmp_path, parquet="none.parquet", prompt="{q}")
+    with pytest.raises(TaskError, match=r"(?s)tasks\.hf none/such.*reach"):
+        tasks(tmp_path, hf="none/such", prompt="{q}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "package", "extra"), [("parquet", "pyarrow.parquet", "tables"), ("hf", "datasets", "hf")]
+)
+def test_a_missing_package_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, package: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtra, match=rf"pip install 'agentrl\[{extra}\]'"):
+        tasks(tmp_path, **{kind: "set"}, prompt="{q}")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"jsonl": "a", "parquet": "b", "prompt": "{q}"}, "exactly one of"),
+        ({"parquet": "b"}, "'parquet' needs 'prompt'"),
+        ({"hf": "b", "prompt": "{q}", "messages": "chat"}, "not both"),
+        ({"jsonl": "b", "prompt": "{q}", "split": "train"}, "'split' is for 'hf'"),
+    ],
+)
+def test_settings_that_do_not_go_together(settings: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValidationError, match=expected):
+        TaskSettings.model_validate(settings)
+
+
+def test_a_source_that_does_not_exist(tmp_path: Path) -> None:
+    from agentrl.types.errors import RecipeError
+
+    with pytest.raises(RecipeError, match="no source of tasks 'harbour'"):
+        tasks(tmp_path, source="harbour")
