@@ -86,9 +86,9 @@ def _without(exclude: Mapping[str, str], found: Iterator[Task], left_out: set[st
 def _from_callable(settings: TaskSettings, base: Path, seed: int) -> Iterator[Task]:
     assert settings.source is not None
     function, args = _function(settings.source, base), dict(settings.args)
-    if not is_reference(settings.source):
-        args = resolve_references(args, base)
     parameters = inspect.signature(function).parameters
+    if not is_reference(settings.source):
+        args = resolve_references(args, base) | ({"base": base} if "base" in parameters else {})
     if "seed" in parameters:
         args.setdefault("seed", seed)
     unknown = [name for name in args if name not in parameters]

@@ -10,8 +10,10 @@ from agentrl.registry.registry import Registry, any_function
 SOURCES: Registry[Callable[..., Any]] = Registry(
     kind="source of tasks",
     key="tasks.source",
-    built_in={},
+    built_in={
+        "harbor": "agentrl.integrations.harbor.tasks:tasks",
+    },
     wanted="a function that returns or yields tasks",
     accept=any_function,
-    filled=("seed",),
+    filled=("seed", "base"),
 )

@@ -44,6 +44,7 @@ REWARDS: Registry[Callable[..., Any]] = Registry(
         "maths": "agentrl.rewards.functions.maths:maths",
         "code_tests": "agentrl.rewards.functions.code:code_tests",
         "state_check": "agentrl.rewards.functions.state:state_check",
+        "harbor": "agentrl.integrations.harbor.verifier:harbor",
         "sql_execution": "agentrl.rewards.functions.sql:sql_execution",
         "sql_partial": "agentrl.rewards.functions.sql:sql_partial",
         "patch_similarity": "agentrl.rewards.functions.patch:patch_similarity",

@@ -36,6 +36,7 @@ TOOLS: Registry[Callable[..., Tool]] = Registry(
         "web": "agentrl.tools.browser.tool:Web",
         "mcp": "agentrl.tools.mcp.tool:Mcp",
         "answer": "agentrl.tools.answer:Answer",
+        "harbor": "agentrl.integrations.harbor.tool:Harbor",
         "gui": "agentrl.tools.gui.gui:Gui",
     },
     wanted="a Tool or Environment subclass, a @tool function or tool.from_schema(...)",

@@ -58,6 +58,10 @@ HOST = r"^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?(:[0-9]{1,5})?$"
 """An entry of a list of hosts: host, *.domain, or IPv4 address; ports 80 and 443 unless :port follows."""
 
 
+TAKEN = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "run", "sbin", "sys", "tmp", "usr")
+"""Folders of the root that the system or a sandbox needs: no further writable folder lies in them."""
+
+
 class NetworkAllow(BaseModel):
     """Network to some hosts only, through a proxy that refuses all others.
 
@@ -89,6 +93,7 @@ class SandboxSpec(BaseModel):
         "none", description="none: not even loopback to the host; {allow: [host, ...]}: these only; public: any."
     )
     workdir: str = Field("/work", pattern=r"^/[^\x00]*$", description="Writable folder where commands start.")
+    writable: tuple[str, ...] = Field((), description="Further writable folders, empty at the start: [/app, /logs].")
     env: dict[str, str] = Field({}, description="Added to the small default environment.")
     files: dict[str, str | bytes] = Field({}, description="Path (relative to workdir, or absolute) to content.")
     setup: tuple[str, ...] = Field((), description="Shell commands run once at the start; a failure fails the start.")
@@ -97,9 +102,24 @@ class SandboxSpec(BaseModel):
     snapshots: bool = Field(False, description="Whether its files can be snapshot.")
 
     @property
+    def own_folders(self) -> tuple[str, ...]:
+        """The workdir and the further writable folders, the outer ones first."""
+        outer = [each for each in self.writable if not any(each.startswith(f"{other}/") for other in self.writable)]
+        return tuple(sorted({self.workdir, *outer}))
+
+    @property
     def network_kind(self) -> NetworkKind:
         """`allow` if there is a list of hosts."""
         return "allow" if isinstance(self.network, NetworkAllow) else self.network
+
+    @field_validator("writable")
+    @classmethod
+    def _free(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for each in value:
+            parts = each.split("/")[1:]
+            if not each.startswith("/") or not {"", ".", ".."}.isdisjoint(parts) or parts[0] in TAKEN or "\0" in each:
+                raise ValueError(f"{each!r} is no folder such as /app or /opt/data; never in {', '.join(TAKEN)}")
+        return value
 
     @field_validator("setup", mode="before")
     @classmethod
@@ -406,7 +426,7 @@ class Sandbox(Protocol):
         ...
 
     async def snapshot(self) -> str:
-        """Keeps the files of `workdir` and `/tmp`, and names what was kept. Processes are no part.
+        """Keeps the files of the writable folders and `/tmp`, and names what was kept. Processes are no part.
 
         Raises:
             CapabilityMissing: the spec did not ask for snapshots.

@@ -13,6 +13,7 @@ import agentrl as library
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl
 from tests.docs.test_environments import blocks
+from tests.integrations import test_harbor
 from tests.rollout.test_programs import LIBRARY, RECIPE, TASK
 
 
@@ -93,3 +94,14 @@ def test_an_agent_program_in_a_container(
         (episode,) = stored.episodes()
     assert (episode.status, episode.stop, episode.components.get("seen")) == ended, episode.error
     assert len(episode.turns) == 2
+
+
+@pytest.mark.parametrize(("agent", "reward"), [("oracle", 1.0), ("forge", 0.0)])
+def test_harbor_tasks_in_containers(
+    docker_host: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, agent: str, reward: float
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    folder = test_harbor.a_recipe(tmp_path)
+    docker = {"sandbox.use": "docker", "concurrency": 2}
+    found = test_harbor.rewards(folder, agent, "run", **docker)
+    assert found == {"shared": reward, "apart": reward, "object": reward}

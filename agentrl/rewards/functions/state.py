@@ -54,7 +54,7 @@ async def state_check(
     checks = task.data.get(key)
     if not isinstance(checks, list) or not checks:
         raise TaskError(f"no state checks: {key!r} is {checks!r}", place=f"task {task.id}", remedy="give a list")
-    if end_programs and not await _end_programs(sandbox):
+    if end_programs and not await end_programs_of(sandbox):
         return Scored(0.0, "the agent's programs could not be ended")
     failed = []
     for number, check in enumerate(checks):
@@ -125,7 +125,7 @@ async def _command(sandbox: Sandbox, check: Mapping[str, Any], timeout_s: float)
     return f"{command}: printed {said[:80]!r}" if wrong else ""
 
 
-async def _end_programs(sandbox: Sandbox) -> bool:
+async def end_programs_of(sandbox: Sandbox) -> bool:
     """Kills all programs inside but the toolbox; whether none is left. A signal to all leaves no time to fork."""
     for _ in range(20):
         await sandbox.exec(["sh", "-c", "kill -9 -1"], timeout_s=10)

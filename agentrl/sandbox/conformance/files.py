@@ -71,6 +71,18 @@ async def file_errors(arena: Arena) -> None:
 
 
 @check()
+async def further_writable_folders(arena: Arena) -> None:
+    """Folders of `writable` are empty, can be written and run from, and nothing beside them can."""
+    sandbox = await arena.open(writable=["/app", "/opt/data"], workdir="/app/src")
+    told = await sandbox.exec(
+        "pwd; ls -A /app /opt/data; echo 'echo ran' > /app/x; sh /app/x; echo > /opt/data/y; ls /opt/data"
+    )
+    expect(told.text == "/app/src\n/app:\nsrc\n\n/opt/data:\nran\ny\n", f"it told {told.text!r}")
+    beside = await sandbox.exec("echo > /opt/beside || echo > /beside")
+    expect(not beside.ok, "a folder beside them can be written")
+
+
+@check()
 async def unreadable_files(arena: Arena) -> None:
     """Files and folders without permission raise PermissionError, and `put` and `get` an OSError."""
     sandbox = await arena.open()

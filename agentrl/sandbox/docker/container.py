@@ -78,7 +78,7 @@ class ContainerSpec:
         size = Bounds.of(spec).disk_mb
         bound = f"rw,exec,nosuid,nodev,size={size}m,nr_inodes={size * _INODES_PER_MB}"
         bound_own = f"{bound},uid={UID},gid={UID}"  # theirs, /tmp too: a snapshot gives it its mode back
-        writable = {"/tmp": f"{bound_own},mode=1777", spec.workdir: f"{bound_own},mode=0755"}
+        writable = {"/tmp": f"{bound_own},mode=1777"} | dict.fromkeys(spec.own_folders, f"{bound_own},mode=0755")
         return {
             "read_only": True,
             "tmpfs": dict.fromkeys(self.image.volumes, f"{bound},mode=1777") | writable,

@@ -114,7 +114,7 @@ class RootFS:
         size = ["--size", str(disk_mb * _MIB)] if self.sizes else []
         writable = [
             word
-            for folder, mode in (("/tmp", "1777"), ("/dev/shm", "1777"), (spec.workdir, "0755"))
+            for folder, mode in (("/tmp", "1777"), ("/dev/shm", "1777"), *((own, "0755") for own in spec.own_folders))
             for word in ("--perms", mode, *size, "--tmpfs", folder)
         ]
         wire = ["--ro-bind", str(egress_folder), WIRE] if egress_folder is not None else []

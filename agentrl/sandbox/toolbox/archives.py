@@ -112,7 +112,8 @@ def _new(path: Path) -> BinaryIO:
 
 def _folders(sandbox: ToolboxSandbox) -> list[str]:
     """What is kept. Shared memory is not: it is of processes, which are gone when the files come back."""
-    return list(dict.fromkeys(map(os.path.normpath, (sandbox.spec.workdir, "/tmp"))))
+    own = list(dict.fromkeys(map(os.path.normpath, (*sandbox.spec.own_folders, "/tmp"))))
+    return [each for each in own if not any(each.startswith(f"{other}/") for other in own)]
 
 
 def _command(python: str, *words: str) -> Sequence[str]:

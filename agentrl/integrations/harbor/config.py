@@ -1,0 +1,181 @@
+"""`task.toml` of a Harbor task folder: its keys, and what of them cannot be had here."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from agentrl.types.errors import TaskError
+
+_NetworkMode = Literal["public", "no-network", "allowlist"]
+
+
+class _Table(BaseModel):
+    """A table; keys that are not known here are ignored, as Harbor ignores them."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Phase(_Table):
+    """What `[environment]`, `[agent]` and `[verifier]` say of the network."""
+
+    network_mode: _NetworkMode | None = None
+    allowed_hosts: tuple[str, ...] = ()
+
+
+class EnvironmentTable(Phase):
+    """`[environment]` and `[verifier.environment]`: the sandbox."""
+
+    docker_image: str | None = None
+    cpus: float | None = Field(None, gt=0)
+    memory_mb: int | None = Field(None, gt=0)
+    memory: str | None = None
+    gpus: int = 0
+    allow_internet: bool | None = None
+    env: dict[str, str] = {}
+    workdir: str | None = None
+    os: str = "linux"
+    mcp_servers: tuple[Any, ...] = ()
+    healthcheck: dict[str, Any] | None = None
+
+    @property
+    def memory_in_mb(self) -> int | None:
+        """`memory_mb`, or what the older `memory = "2G"` says."""
+        if self.memory_mb is not None or self.memory is None:
+            return self.memory_mb
+        number, unit = re.match(r"\s*([\d.]*)\s*([KMGT]?)", self.memory.upper()).groups()  # type: ignore[union-attr]
+        return int(float(number or 0) * {"K": 1 / 1024, "M": 1, "": 1 / 2**20, "G": 1024, "T": 2**20}[unit]) or None
+
+
+class CollectHook(_Table):
+    """`[[verifier.collect]]`: a command in the agent's sandbox before artifacts are copied."""
+
+    command: str
+    timeout_sec: float = Field(600, gt=0)
+    service: str | None = None
+
+
+class VerifierTable(Phase):
+    """`[verifier]`."""
+
+    timeout_sec: float = Field(600, gt=0)
+    env: dict[str, str] = {}
+    environment_mode: Literal["shared", "separate"] = "shared"
+    environment: EnvironmentTable | None = None
+    collect: tuple[CollectHook, ...] = ()
+
+
+class SolutionTable(_Table):
+    """`[solution]`."""
+
+    env: dict[str, str] = {}
+
+
+class Artifact(_Table):
+    """An entry of `artifacts`: a path that travels to a separate verifier, where it lies at the same place."""
+
+    source: str
+    service: str | None = None
+
+
+class TaskToml(_Table):
+    """The file as a whole."""
+
+    environment: EnvironmentTable = EnvironmentTable()
+    agent: Phase = Phase()
+    verifier: VerifierTable = VerifierTable()
+    solution: SolutionTable = SolutionTable()
+    artifacts: tuple[Artifact, ...] = ()
+    steps: tuple[Any, ...] = ()
+
+    @field_validator("artifacts", mode="before")
+    @classmethod
+    def _paths(cls, value: Any) -> Any:
+        listed = value if isinstance(value, list) else [value]
+        return [{"source": each} if isinstance(each, str) else each for each in listed]
+
+
+def read_task_toml(folder: Path) -> TaskToml:
+    """The file of a task folder.
+
+    Raises:
+        TaskError: it is no TOML, or a value is none that the format has; names file and key.
+    """
+    path = folder / "task.toml"
+    try:
+        return TaskToml.model_validate(tomllib.loads(path.read_text()))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise TaskError(f"not valid TOML: {error}", place=str(path), remedy=_REMEDY) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise TaskError(f"{key}: {first['msg']}, not {first['input']!r:.60}", place=str(path), remedy=_REMEDY) from None
+
+
+def unsupported(folder: Path, config: TaskToml) -> str | None:
+    """What a task asks for that cannot be had here; None: nothing."""
+    environment, verifier = config.environment, config.verifier
+    other = verifier.environment
+    asked = {
+        "several steps ([[steps]])": bool(config.steps) or (folder / "steps").is_dir(),
+        "several containers (environment/docker-compose.yaml)": (folder / "environment/docker-compose.yaml").exists(),
+        "MCP servers (environment.mcp_servers)": bool(environment.mcp_servers),
+        "GPUs (environment.gpus)": environment.gpus > 0,
+        "Windows (environment.os)": environment.os != "linux",
+        "a health check (environment.healthcheck)": environment.healthcheck is not None,
+        "a verifier with an image of its own (verifier.environment)": other is not None
+        and other.docker_image != environment.docker_image,
+        "a verifier that is built (tests/Dockerfile)": verifier.environment_mode == "separate"
+        and (folder / "tests/Dockerfile").exists(),
+        "other services (service)": any(each.service not in (None, "main") for each in config.artifacts)
+        or any(hook.service not in (None, "main") for hook in verifier.collect),
+    }
+    return next((what for what, wanted in asked.items() if wanted), None)
+
+
+def network_of(config: TaskToml) -> str | dict[str, list[str]]:
+    """The network of the sandbox, as `sandbox.spec.network` has it.
+
+    Raises:
+        ValueError: the verifier wants another one than the agent, and has no sandbox of its own.
+    """
+    agent = _network(config.agent, config.environment)
+    verifier = _network(config.verifier, config.environment)
+    if verifier != agent:
+        raise ValueError(f"the agent's network is {agent}, the verifier's {verifier}: a sandbox has one network")
+    return agent
+
+
+def _network(phase: Phase, environment: EnvironmentTable) -> str | dict[str, list[str]]:
+    said = phase if phase.network_mode is not None else environment
+    if said.network_mode is None:
+        return "none" if environment.allow_internet is False else "public"
+    if said.network_mode == "allowlist" and said.allowed_hosts:
+        return {"allow": list(said.allowed_hosts)}
+    return "public" if said.network_mode == "public" else "none"
+
+
+def resolved(env: dict[str, str], place: str) -> dict[str, str]:
+    """Values with `${VAR}` and `${VAR:-default}` filled in from this process's environment.
+
+    Raises:
+        TaskError: a variable is not set, and there is no default.
+    """
+
+    def fill(match: re.Match[str]) -> str:
+        found = os.environ.get(match["name"], match["default"])
+        if found is None:
+            raise TaskError(
+                f"the variable {match['name']} is not set", place=place, remedy="set it, or exclude the task"
+            )
+        return found
+
+    return {name: re.sub(r"\$\{(?P<name>\w+)(?::-(?P<default>[^}]*))?\}", fill, value) for name, value in env.items()}
+
+
+_REMEDY = "mend the file, or leave the task out (tasks.exclude)"

@@ -1,0 +1,207 @@
+"""A Dockerfile as steps in a sandbox: its files, folders and variables; what installs programs is the image's part."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from string import Template
+
+from agentrl.types.errors import TaskError
+from agentrl.types.sandbox import TAKEN
+
+_INSTALLS = {
+    "apt-get", "apt", "apk", "yum", "dnf", "microdnf", "pip", "pip3", "pipx", "uv", "conda", "mamba", "npm",
+    "yarn", "pnpm", "gem", "cargo", "rustup", "go", "curl", "wget", "git-lfs", "add-apt-repository", "dpkg",
+    "locale-gen", "useradd", "groupadd", "adduser", "addgroup", "usermod", "chown", "chgrp", "chpasswd",
+    "passwd", "update-alternatives", "service", "systemctl", "ldconfig", "R", "Rscript", "a2enmod", "su",
+    "sudo", "crontab", "setcap", "mknod", "mount",
+}  # fmt: skip
+"""Programs whose effects an image holds: they install, reach the network, or need root."""
+_DEEP = ("home", "mnt", "opt", "srv", "var")
+_PATH = re.compile(r"(?<![\w./$}~:-])/[a-z_][\w.+-]*(?:/[\w.+-]+)*")
+_AND = re.compile(r"""((?:[^&'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*"|&(?!&))+)(?:&&|$)""", re.DOTALL)
+"""The commands of `a && b`; `&&` within quotes parts nothing."""
+_IGNORED = {"LABEL", "EXPOSE", "CMD", "ENTRYPOINT", "MAINTAINER", "STOPSIGNAL", "HEALTHCHECK", "USER", "SHELL",
+            "VOLUME", "ONBUILD"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Files of the task folder, each with the folder or file of the sandbox where it goes."""
+
+    sources: tuple[Path, ...]
+    target: str
+    into: bool
+    mode: str | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A command, with the folder where it starts."""
+
+    command: str
+    folder: str
+
+
+@dataclass
+class Plan:
+    """What a sandbox must hold, in the order of the Dockerfile.
+
+    Attributes:
+        image: of the last stage.
+        writable: folders that it, or an agent, writes.
+        left: commands that are the image's part, and are not run.
+    """
+
+    image: str = ""
+    workdir: str = ""
+    env: dict[str, str] = field(default_factory=dict)
+    steps: list[Copy | Run] = field(default_factory=list)
+    writable: set[str] = field(default_factory=set)
+    left: list[str] = field(default_factory=list)
+
+
+def plan_of(path: Path) -> Plan:
+    """The plan of a Dockerfile; its context is the folder that it lies in.
+
+    Raises:
+        TaskError: it has what no sandbox can replay; names the line.
+    """
+    plan, known = Plan(), dict[str, str]()
+    for number, word, rest in _instructions(path.read_text(errors="replace")):
+        try:
+            _take(plan, known, word.upper(), rest, path.parent)
+        except ValueError as error:
+            raise TaskError(str(error), place=f"{path}:{number}", remedy="leave the task out (tasks.exclude)") from None
+    plan.writable |= {root_of(plan.workdir)} if plan.workdir else set()
+    plan.writable.discard("")
+    return plan
+
+
+def _take(plan: Plan, known: dict[str, str], word: str, rest: str, context: Path) -> None:
+    if word == "FROM":
+        plan.image = rest.split()[0] if not rest.startswith("--") else rest.split()[1]
+        plan.workdir, plan.steps, plan.left = "", [], []
+    elif word == "ARG":
+        name, _, value = rest.partition("=")
+        known[name.strip()] = value.strip().strip("'\"")
+    elif word == "ENV":
+        pairs = _pairs(rest)
+        for name, value in pairs.items():
+            filled = Template(value).safe_substitute(known | plan.env)
+            if name != "PATH":  # `/x:$PATH`: the PATH of the image is known to the image alone
+                plan.env[name] = filled
+    elif word == "WORKDIR":
+        folder = Template(rest.strip().strip("'\"")).safe_substitute(known | plan.env)
+        plan.workdir = str(PurePosixPath(plan.workdir or "/", folder))
+    elif word in ("COPY", "ADD"):
+        plan.steps.append(_copy(plan, known, rest, context))
+        plan.writable.add(root_of(plan.steps[-1].target))  # type: ignore[union-attr]
+    elif word == "RUN":
+        _run(plan, rest)
+    elif word not in _IGNORED:
+        raise ValueError(f"unknown instruction {word}")
+
+
+def _copy(plan: Plan, known: dict[str, str], rest: str, context: Path) -> Copy:
+    words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)
+    flags, words = [w for w in words if w.startswith("--")], [w for w in words if not w.startswith("--")]
+    words = [Template(each).safe_substitute(known | plan.env) for each in words]
+    if any(flag.startswith("--from") for flag in flags):
+        raise ValueError("copies from another image or stage, which a sandbox cannot replay")
+    if len(words) < 2 or any(word.startswith(("http://", "https://", "<<")) for word in words):
+        raise ValueError(f"copies what is no file of the folder: {rest[:80]}")
+    *given, target = words
+    sources: list[Path] = []
+    for each in given:
+        found = sorted(context.glob(each.strip("/"))) if each.strip("./") else [context]
+        if not found:
+            raise ValueError(f"there is no file {each} in {context}")
+        sources += [path for path in found if path.name != "Dockerfile" or len(found) == 1]
+    into = target.endswith(("/", "/.")) or target == "." or len(sources) > 1 or sources[0].is_dir()
+    where = str(PurePosixPath(plan.workdir or "/", target))
+    parts = PurePosixPath(where).parts
+    if len(parts) < 2 or (parts[1] in TAKEN and parts[1] != "tmp"):
+        raise ValueError(f"copies to {where}, which only an image can hold")
+    mode = next((flag.partition("=")[2] for flag in flags if flag.startswith("--chmod=")), None)
+    return Copy(tuple(sources), where, into, mode)
+
+
+def _run(plan: Plan, rest: str) -> None:
+    """What of a command is the sandbox's part: each command of `a && b` on its own, where that leaves quotes whole."""
+    rest = re.sub(r"^(--\w+=\S+\s+)+", "", rest)
+    if script := re.match(r"<<-?\s*['\"]?\w+['\"]?\n(.*)\n\s*\w+$", rest, re.DOTALL):
+        parts = [script[1]]
+    else:
+        parts = [part.strip() for part in _AND.findall(rest)]
+    kept = []
+    for part in parts:
+        if _of_image(part):
+            plan.left.append(part)
+        elif part:
+            kept.append(part)
+            plan.writable |= {root_of(found) for found in _PATH.findall(part)}
+    if kept:
+        plan.steps.append(Run(" && ".join(kept), plan.workdir or "/"))
+
+
+def _of_image(part: str) -> bool:
+    """Whether one of the programs of a command installs, or it may write to folders that only an image has."""
+    commands = [re.sub(r"^(\w+=\S*\s+)+", "", each).split() for each in re.split(r"[;|&\n]\s*", part)]
+    programs = {PurePosixPath(words[0]).name for words in commands if words}
+    of_python = any("-m" in words and not {"pip", "venv", "virtualenv"}.isdisjoint(words) for words in commands)
+    in_system = any(PurePosixPath(path).parts[1] in TAKEN and not path.startswith("/tmp") for path in _targets(part))
+    return bool(programs & _INSTALLS) or of_python or in_system
+
+
+def _targets(part: str) -> Iterator[str]:
+    """The paths that a command may write, as far as it names them: all but those of programs that it runs."""
+    for path in _PATH.findall(part):
+        if not re.search(rf"(^|[;&|]\s*){re.escape(path)}", part) and not path.startswith("/dev/null"):
+            yield path
+
+
+def root_of(path: str) -> str:
+    """The folder that must be writable so that `path` is: `/app` of `/app/src/x`, `/home/me` of `/home/me/x`."""
+    parts = PurePosixPath(path).parts[1:]
+    if not parts or parts[0] in TAKEN:
+        return ""
+    return "/" + "/".join(parts[: 2 if parts[0] in _DEEP else 1])
+
+
+def roots_in(text: str) -> set[str]:
+    """Those of all absolute paths of a text."""
+    return {root_of(path) for path in _PATH.findall(text)} - {""}
+
+
+def _instructions(text: str) -> Iterator[tuple[int, str, str]]:
+    """Line number, instruction and the rest, with continued lines joined and here-documents kept."""
+    lines = iter(enumerate(text.splitlines(), 1))
+    for number, line in lines:
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        whole = line.strip()
+        while whole.endswith("\\"):
+            _, more = next(lines, (0, ""))
+            if not more.lstrip().startswith("#"):
+                whole = f"{whole[:-1].rstrip()} {more.strip()}"
+        if found := re.search(r"<<-?\s*['\"]?(\w+)['\"]?", whole):
+            body = [whole]
+            for _, more in lines:
+                body.append(more)
+                if more.strip() == found[1]:
+                    break
+            whole = "\n".join(body)
+        word, _, rest = whole.partition(" ")
+        yield number, word, rest.strip()
+
+
+def _pairs(rest: str) -> dict[str, str]:
+    if re.match(r"^\S+=", rest):
+        return dict(pair.partition("=")[::2] for pair in shlex.split(rest))
+    name, _, value = rest.partition(" ")
+    return {name: value.strip()}

@@ -1,0 +1,151 @@
+"""Harbor task folders as tasks: `tasks: {source: harbor, args: {path: ./tasks}}`."""
+
+from __future__ import annotations
+
+import base64
+import fnmatch
+import hashlib
+import io
+import random
+import tarfile
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentrl.engines.scripted import Say
+from agentrl.integrations.harbor.config import TaskToml, network_of, read_task_toml, resolved, unsupported
+from agentrl.integrations.harbor.dockerfile import Plan, plan_of, roots_in
+from agentrl.types.errors import TaskError
+from agentrl.types.sandbox import NetworkAllow
+from agentrl.types.task import Message, Task
+
+OWN = ("/logs", "/solution", "/tests")
+"""Folders that the format itself uses."""
+
+
+def tasks(
+    path: str,
+    base: Path,
+    only: Sequence[str] = ("*",),
+    image: str | None = None,
+    network: Any = "task",
+    resources: bool = True,
+    skip: bool = False,
+) -> Iterator[Task]:
+    """The task folders in a folder, and in folders of it; or the one that it is.
+
+    Args:
+        path: relative to the recipe.
+        only: patterns of ids; a task takes part if it fits one.
+        image: of the sandboxes of tasks that name none (`docker_image`); default: the backend's.
+        network: `task`: what the task asks for, or the value of `sandbox.spec.network` for all tasks.
+        resources: false: `cpus` and `memory_mb` of tasks do not count, and the recipe's spec holds.
+        skip: leaves out tasks that ask for what cannot be had here, instead of refusing them.
+
+    Raises:
+        TaskError: there is no task; a folder lacks a file; a file is broken; or a task asks for what cannot be had.
+    """
+    root = (base / path).resolve()
+    folders = [found.parent for found in sorted(root.rglob("task.toml"))] if root.is_dir() else []
+    if not folders:
+        raise TaskError(f"no folder in {root} holds a task.toml", place="tasks.args.path", remedy="give Harbor tasks")
+    for folder in folders:
+        id = folder.name if folder == root else ".".join(folder.relative_to(root).parts)
+        if not any(fnmatch.fnmatchcase(id, pattern) for pattern in only):
+            continue
+        try:
+            yield _task(id, folder, image, network, resources)
+        except Unsupported:
+            if not skip:
+                raise
+
+
+class Unsupported(TaskError):
+    """A task asks for what cannot be had here."""
+
+
+def plan_for(folder: Path) -> Plan:
+    """What the sandbox of a task must hold.
+
+    Raises:
+        TaskError: its Dockerfile cannot be replayed.
+    """
+    dockerfile = folder / "environment" / "Dockerfile"
+    return plan_of(dockerfile) if dockerfile.is_file() else Plan()
+
+
+def _task(id: str, folder: Path, image: str | None, network: Any, resources: bool) -> Task:
+    config = read_task_toml(folder)
+    for file in ("instruction.md", "tests/test.sh"):
+        if not (folder / file).is_file() and not config.steps:
+            raise TaskError(f"there is no {file}", place=str(folder), remedy="add it, or exclude the task")
+    if (what := unsupported(folder, config)) is not None:
+        raise Unsupported(f"it asks for {what}", place=str(folder), remedy="exclude it, or set args.skip: true")
+    try:
+        plan = plan_for(folder)
+        spec = _spec(folder, config, plan, image, network, resources)
+    except (TaskError, ValueError) as error:
+        message, where = (error.message, error.place) if isinstance(error, TaskError) else (str(error), str(folder))
+        remedy = "exclude it, set args.skip: true, or args.network for a network of your own"
+        raise Unsupported(message, place=where, remedy=remedy) from None
+    instruction = "\n".join(_shown((folder / "instruction.md").read_text(errors="replace").splitlines()))
+    about = {"folder": str(folder), "digest": digest(folder), "left_to_the_image": plan.left}
+    return Task.of(id, instruction.strip(), sandbox=spec, harbor=about)
+
+
+def _spec(
+    folder: Path, config: TaskToml, plan: Plan, image: str | None, network: Any, resources: bool
+) -> dict[str, Any]:
+    environment = config.environment
+    workdir = environment.workdir or plan.workdir or "/app"
+    texts = ("instruction.md", "tests/test.sh", "solution/solve.sh")
+    named = set().union(*(roots_in((folder / each).read_text(errors="replace")) for each in texts
+                          if (folder / each).is_file()))  # fmt: skip
+    spec: dict[str, Any] = {
+        "workdir": workdir,
+        "writable": sorted({*plan.writable, *named, *OWN} - {workdir}),
+        "env": plan.env | resolved(environment.env, f"{folder}/task.toml: environment.env"),
+        "network": network_of(config) if network == "task" else network,
+    }
+    if isinstance(spec["network"], dict):
+        NetworkAllow.model_validate(spec["network"])
+    if (chosen := environment.docker_image or image) is not None:
+        spec["image"] = chosen
+    if resources:
+        spec |= {"cpu": environment.cpus} if environment.cpus else {}
+        spec |= {"memory_mb": environment.memory_in_mb} if environment.memory_in_mb else {}
+    return spec
+
+
+def _shown(lines: list[str]) -> Iterator[str]:
+    """The instruction without the lines at its head that mark it for searches of training data."""
+    head = True
+    for line in lines:
+        head = head and (not line.strip() or ("canary" in line.lower() and line.lstrip().startswith(("#", "<!--"))))
+        if not head:
+            yield line
+
+
+def digest(folder: Path) -> str:
+    """A hash of a task folder's files, so that a run says which version it played."""
+    found = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            found.update(f"{path.relative_to(folder)}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
+    """Runs `solution/solve.sh` with the `shell` tool. A task without a solution is not solved."""
+    folder = Path(task.data["harbor"]["folder"])
+    if (folder / "solution" / "solve.sh").is_file():
+        held = io.BytesIO()
+        with tarfile.open(fileobj=held, mode="w:gz") as archive:
+            archive.add(folder / "solution", arcname=".")
+        env = resolved(read_task_toml(folder).solution.env, f"{folder}/task.toml: solution.env")
+        words = " ".join(f"{name}='{value}'" for name, value in env.items())
+        yield Say(
+            calls=[("shell", {"command": f"base64 -d <<'END' | tar -xz -C /solution\n"
+                    f"{base64.encodebytes(held.getvalue()).decode()}END\n{words} bash /solution/solve.sh"})]
+        )  # fmt: skip
+    yield Say("Done.")

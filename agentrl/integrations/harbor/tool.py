@@ -1,0 +1,93 @@
+"""The tool `harbor`: puts the files of a Harbor task into its sandbox. It offers the model nothing."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path, PurePosixPath
+
+from agentrl.integrations.harbor.dockerfile import Copy, Run
+from agentrl.integrations.harbor.tasks import plan_for
+from agentrl.tools.base import Tool
+from agentrl.types.errors import TaskError
+from agentrl.types.sandbox import Sandbox, SandboxStartFailed
+from agentrl.types.task import Task
+
+STEP_S = 300.0
+"""Bound on one command of a Dockerfile."""
+
+
+class Harbor(Tool):
+    """Replays the Dockerfile of a Harbor task in the sandbox of its episode; stands before the tools that use it."""
+
+    needs_sandbox = True
+    stateless = True
+
+    async def open(self, task: Task, sandbox: Sandbox | None) -> None:
+        """Copies the files and runs the commands."""
+        assert sandbox is not None
+        await prepare(task, sandbox)
+
+
+def folder_of(task: Task) -> Path:
+    """The task's folder.
+
+    Raises:
+        TaskError: the task does not come from `harbor`, or its folder is gone.
+    """
+    about = task.data.get("harbor")
+    if not isinstance(about, dict):
+        remedy = "tasks: {source: harbor, args: {path: ...}}"
+        raise TaskError("it is no Harbor task", place=f"task {task.id!r}", remedy=remedy)
+    folder = Path(about["folder"])
+    if not (folder / "task.toml").is_file():
+        raise TaskError(f"its folder {folder} is gone", place=f"task {task.id!r}", remedy="put it back")
+    return folder
+
+
+async def prepare(task: Task, sandbox: Sandbox) -> None:
+    """Makes a fresh sandbox that of the task.
+
+    Raises:
+        SandboxStartFailed: a command of the Dockerfile failed, or a file cannot be written.
+    """
+    folder = folder_of(task)
+    plan = plan_for(folder)
+    environment = folder / "environment"
+    steps = plan.steps
+    if environment.is_dir() and not (environment / "Dockerfile").is_file():
+        steps = [Copy((environment,), sandbox.spec.workdir, into=True)]
+    for step in steps:
+        try:
+            await (_copy(sandbox, step) if isinstance(step, Copy) else _run(sandbox, step, folder))
+        except OSError as error:
+            raise SandboxStartFailed(f"{step}: {error}", place=str(environment / "Dockerfile")) from error
+
+
+async def _copy(sandbox: Sandbox, step: Copy) -> None:
+    for source in step.sources:
+        if source.is_dir() or (step.into and source.is_file()):
+            await sandbox.put(source, step.target)
+        else:
+            await _put_as(sandbox, source, step.target)
+    if step.mode is not None:
+        await sandbox.exec(["chmod", "-R", step.mode, step.target])
+
+
+async def _put_as(sandbox: Sandbox, source: Path, target: str) -> None:
+    """A file under another name, in a folder that is made."""
+    path = PurePosixPath(target)
+    with tempfile.TemporaryDirectory() as made:
+        shutil.copy2(source, Path(made, path.name))
+        await sandbox.put(Path(made), str(path.parent))
+
+
+async def _run(sandbox: Sandbox, step: Run, folder: Path) -> None:
+    await sandbox.exec(["mkdir", "-p", step.folder])
+    result = await sandbox.exec(["bash", "-c", step.command], cwd=step.folder, timeout_s=STEP_S)
+    if not result.ok:
+        raise SandboxStartFailed(
+            f"RUN {step.command[:200]} ended with {result.outcome}, code {result.code}: {result.text[-400:].strip()}",
+            place=str(folder / "environment" / "Dockerfile"),
+            remedy="use an image in which it is done (tasks.args.image), or exclude the task",
+        )

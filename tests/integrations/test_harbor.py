@@ -1,0 +1,252 @@
+"""Harbor task folders as tasks: played and verified in both backends, forged, and refused."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentrl
+from agentrl.config.tasks import TaskSettings
+from agentrl.curriculum.task_source import load_tasks
+from agentrl.engines.scripted import Say
+from agentrl.integrations.harbor.config import read_task_toml
+from agentrl.integrations.harbor.dockerfile import Copy, Run, plan_of, root_of
+from agentrl.types.errors import AgentRLError, TaskError
+from agentrl.types.task import Task
+
+DOCKERFILE = """\
+FROM python:3.12-slim@sha256:0 AS base
+ARG NAME=data
+ENV LIMIT=3 NAME=$NAME \\
+    WHERE=/app
+# a comment
+RUN apt-get update && apt-get install -y jq && mkdir -p /app/made && echo "a && b" > /app/made/quoted
+WORKDIR /app
+COPY --chmod=755 numbers.txt run.sh ./
+COPY [ "sub", "/app/${NAME}" ]
+RUN <<END
+echo heredoc > /app/made/here
+END
+RUN useradd someone
+CMD ["bash"]
+"""
+TEST = """\
+#!/bin/bash
+mkdir -p /logs/verifier
+if [ "$(cat /app/sum.txt 2>/dev/null)" = "$WANTED" ]; then echo 1 > /logs/verifier/reward.txt
+else echo 0 > /logs/verifier/reward.txt; fi
+"""
+TOML = """\
+schema_version = "1.3"
+artifacts = ["/app/sum.txt"]
+[verifier]
+timeout_sec = 20.0
+env = {WANTED = "${AGENTRL_TEST_WANTED:-10}"}
+[environment]
+allow_internet = false
+memory_mb = 256
+unknown_key = true
+"""
+RECIPE = """\
+name: harbor
+tasks: {source: harbor, args: {path: tasks}}
+agent: {max_turns: 4, format: hermes}
+tools: [harbor, shell]
+rewards: {harbor: {}}
+scripts:
+  oracle: "agentrl.integrations.harbor.tasks:oracle"
+  forge: ./forge.py:forge
+  seen: ./forge.py:seen
+"""
+FORGE = """\
+from agentrl import Say
+
+FORGED = '''
+mkdir -p /logs/verifier /tests
+echo 1 > /logs/verifier/reward.txt
+echo '{"reward": 1}' > /logs/verifier/reward.json
+printf 'echo 1 > /logs/verifier/reward.txt' > /tests/test.sh
+touch /tests/.hidden
+chmod 000 /logs/verifier /tests
+(while true; do mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt; done) >/dev/null 2>&1 &
+'''
+LOOK = '''
+ls -A /tests /solution; cat made/quoted made/here
+ls; echo $LIMIT $WHERE; stat -c %a run.sh; cat data/deep
+'''
+
+def forge(task, rng):
+    yield Say(calls=[("shell", {"command": FORGED})])
+    yield Say("Done.")
+
+def seen(task, rng):
+    yield Say(calls=[("shell", {"command": LOOK})])
+    yield Say("Done.")
+"""
+
+
+def in_json(reward: str) -> str:
+    """The test with an object as reward."""
+    return TEST.replace("1 > /logs/verifier/reward.txt", f"'{reward}' > /logs/verifier/reward.json")
+
+
+def a_task(folder: Path, **files: str) -> Path:
+    """A task that asks for the sum of three numbers; `files` replaces some of its files (`/` is written `__`)."""
+    content = {
+        "task.toml": TOML,
+        "instruction.md": "<!-- canary 123 -->\n\nWrite the sum of /app/numbers.txt to /app/sum.txt.\n",
+        "environment/Dockerfile": DOCKERFILE,
+        "environment/numbers.txt": "1\n2\n7\n",
+        "environment/run.sh": "true\n",
+        "environment/sub/deep": "deep\n",
+        "tests/test.sh": TEST,
+        "solution/solve.sh": "paste -sd+ /app/numbers.txt | bc > /app/sum.txt 2>/dev/null || echo 10 > /app/sum.txt\n",
+    }
+    for name, text in (content | {name.replace("__", "/"): text for name, text in files.items()}).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def a_recipe(tmp_path: Path) -> Path:
+    """A recipe with three tasks: a shared verifier, one apart, and one with an object as reward."""
+    a_task(tmp_path / "tasks" / "shared")
+    apart = TOML.replace("[verifier]\n", '[verifier]\nenvironment_mode = "separate"\n')
+    a_task(tmp_path / "tasks" / "apart", **{"task.toml": apart})
+    scored = TEST.replace(
+        "1 > /logs/verifier/reward.txt", '\'{"reward": 1, "speed": 0.5}\' > /logs/verifier/reward.json'
+    )
+    a_task(tmp_path / "tasks" / "object", **{"tests/test.sh": scored})
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    (tmp_path / "forge.py").write_text(FORGE)
+    return tmp_path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return a_recipe(tmp_path)
+
+
+def rewards(folder: Path, agent: str, out: str, **overrides: Any) -> dict[str, float | None]:
+    run = agentrl.rollout(folder, 3, agent=agent, out=folder / out, overrides=overrides, reporters=())
+    return {episode.task_id: episode.reward for episode in run.episodes}
+
+
+def test_the_solution_passes_and_the_forger_gets_nothing(folder: Path) -> None:
+    assert rewards(folder, "oracle", "gold") == {"shared": 1.0, "apart": 1.0, "object": 1.0}
+    assert rewards(folder, "forge", "forged") == {"shared": 0.0, "apart": 0.0, "object": 0.0}
+
+
+def test_what_the_sandbox_holds(folder: Path) -> None:
+    run = agentrl.rollout(folder, 1, agent="seen", out=folder / "seen", reporters=())
+    (call,) = run.calls
+    told = "/solution:\n\n/tests:\na && b\nheredoc\ndata\nmade\nnumbers.txt\nrun.sh\n3 /app\n755\ndeep"
+    assert call.result == told
+
+
+def tasks(folder: Path, **args: Any) -> list[Task]:
+    return load_tasks(TaskSettings(source="harbor", args={"path": "tasks", **args}), folder, seed=0).tasks
+
+
+def test_what_a_task_says(folder: Path) -> None:
+    (task,) = tasks(folder, only=["sh*"])
+    assert task.instruction[0]["content"] == "Write the sum of /app/numbers.txt to /app/sum.txt."
+    assert task.sandbox == {
+        "workdir": "/app", "writable": ["/logs", "/solution", "/tests"], "network": "none", "memory_mb": 256,
+        "env": {"LIMIT": "3", "NAME": "data", "WHERE": "/app"},
+    }  # fmt: skip
+    assert task.data["harbor"]["left_to_the_image"] == ["apt-get update", "apt-get install -y jq", "useradd someone"]
+
+
+@pytest.mark.parametrize(
+    ("said", "network"),
+    [
+        ("allow_internet = true", "public"),
+        ('network_mode = "no-network"', "none"),
+        ('network_mode = "allowlist"\nallowed_hosts = ["pypi.org"]', {"allow": ["pypi.org"]}),
+        ('network_mode = "allowlist"', "none"),
+        ('network_mode = "public"', "public"),
+    ],
+)
+def test_network_modes(folder: Path, said: str, network: Any) -> None:
+    a_task(folder / "tasks" / "shared", **{"task.toml": TOML.replace("allow_internet = false", said)})
+    (task,) = tasks(folder, only=["shared"])
+    assert task.sandbox is not None
+    assert task.sandbox["network"] == network
+    (task,) = tasks(folder, only=["shared"], network={"allow": ["a.org"]})
+    assert task.sandbox is not None
+    assert task.sandbox["network"] == {"allow": ["a.org"]}
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"task.toml": "[environment\n"}, r"(?s)shared/task\.toml: not valid TOML.*line 1.*exclude"),
+        ({"task.toml": "[verifier]\ntimeout_sec = 'long'"}, r"task\.toml: verifier\.timeout_sec: .*'long'"),
+        ({"task.toml": TOML + "gpus = 1"}, r"(?s)shared: it asks for GPUs.*skip"),
+        ({"task.toml": TOML + "[[steps]]\nname = 'a'"}, "several steps"),
+        ({"environment/docker-compose.yaml": ""}, "several containers"),
+        ({"task.toml": TOML + '[agent]\nnetwork_mode = "public"'}, "agent's network is public, the verifier's none"),
+        ({"task.toml": TOML + "[environment.env]\nKEY = '${AGENTRL_NOT_SET}'"}, "AGENTRL_NOT_SET is not set"),
+        ({"environment/Dockerfile": "FROM x\nCOPY none /app/"}, r"Dockerfile:2: there is no file none"),
+        ({"environment/Dockerfile": "FROM x\nCOPY run.sh /etc/x"}, r"Dockerfile:2: copies to /etc/x"),
+        ({"environment/Dockerfile": "FROM x\nCOPY --from=b /x /app/"}, "from another image"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_by_name(folder: Path, files: dict[str, str], expected: str) -> None:
+    a_task(folder / "tasks" / "shared", **files)
+    with pytest.raises(TaskError, match=expected):
+        tasks(folder)
+    if "valid" not in expected and "long" not in expected:
+        assert [task.id for task in tasks(folder, skip=True)] == ["apart", "object"]
+
+
+def test_folders_that_are_none(folder: Path) -> None:
+    (folder / "tasks" / "shared" / "instruction.md").unlink()
+    with pytest.raises(TaskError, match=r"there is no instruction\.md"):
+        tasks(folder)
+    with pytest.raises(TaskError, match=r"(?s)holds a task\.toml"):
+        tasks(folder, path="elsewhere")
+    with pytest.raises(AgentRLError, match="takes no argument 'files'"):
+        tasks(folder, files="x")
+
+
+def test_a_reward_of_several_names_needs_a_key(folder: Path) -> None:
+    scored = TEST.replace(
+        "1 > /logs/verifier/reward.txt", '\'{"right": 1, "speed": 0.5}\' > /logs/verifier/reward.json'
+    )
+    a_task(folder / "tasks" / "object", **{"tests/test.sh": scored})
+    one = {"tasks.args": {"path": "tasks", "only": ["object"]}}
+    with pytest.raises(AgentRLError, match=r"(?s)reward\.json has no 'reward', but right, speed"):
+        agentrl.rollout(
+            folder, 1, agent="oracle", out=folder / "several", overrides={**one, "limits.user_errors": 0}, reporters=()
+        )
+    keyed = {**one, "rewards.harbor.key": "speed"}
+    run = agentrl.rollout(folder, 1, agent="oracle", out=folder / "keyed", overrides=keyed, reporters=())
+    assert [episode.reward for episode in run.episodes] == [0.5]
+
+
+def test_a_dockerfile_as_steps(tmp_path: Path) -> None:
+    environment = a_task(tmp_path) / "environment"
+    plan = plan_of(environment / "Dockerfile")
+    assert plan.steps == [
+        Run('mkdir -p /app/made && echo "a && b" > /app/made/quoted', "/"),
+        Copy((environment / "numbers.txt", environment / "run.sh"), "/app", into=True, mode="755"),
+        Copy((environment / "sub",), "/app/data", into=True),
+        Run("echo heredoc > /app/made/here", "/app"),
+    ]
+    assert (plan.workdir, plan.writable) == ("/app", {"/app"})
+    assert [root_of(path) for path in ("/app/x", "/home/me/x", "/usr/x", "/")] == ["/app", "/home/me", "", ""]
+
+
+def test_the_oracle_without_a_solution_says_so(folder: Path) -> None:
+    (folder / "tasks" / "shared" / "solution" / "solve.sh").unlink()
+    from agentrl.integrations.harbor.tasks import oracle
+
+    (task,) = tasks(folder, only=["shared"])
+    assert [*oracle(task, random.Random(0))] == [Say("Done.")]
+    assert read_task_toml(folder / "tasks" / "shared").verifier.timeout_sec == 20.0
