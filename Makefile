@@ -84,7 +84,7 @@ test-envs: setup
 # A browser through MCP: @playwright/mcp from npm in a folder of its own, with Debian's Chromium (docs/mcp.md).
 PLAYWRIGHT_MCP := .mcp
 $(PLAYWRIGHT_MCP)/.installed: Makefile
-	npm install --silent --no-audit --no-fund --prefix $(PLAYWRIGHT_MCP) @playwright/mcp
+	npm install --silent --no-audit --no-fund --prefix $(PLAYWRIGHT_MCP) @playwright/mcp@0.0.83
 	@touch $@
 
 test-playwright: setup $(PLAYWRIGHT_MCP)/.installed

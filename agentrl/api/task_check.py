@@ -19,7 +19,7 @@ from agentrl.sandbox.registry import BACKENDS
 from agentrl.sandbox.task_specs import TaskSpecs
 from agentrl.types.errors import AgentRLError, TaskError
 from agentrl.types.parts.content import image_parts
-from agentrl.types.parts.intake import BLIND, cannot_see
+from agentrl.types.parts.intake import SEE_BY_MODEL, cannot_see
 from agentrl.types.sandbox import Backend
 from agentrl.types.task import Task
 
@@ -76,7 +76,7 @@ def _check_images(parts: Parts, source: TaskSource) -> None:
     for task in source.tasks:
         with _named(task):
             shown = any(image_parts(parts.shown(task).instruction))
-        if shown and recipe.model is not None and recipe.engine.use in BLIND and not _sees(recipe):
+        if shown and recipe.model is not None and recipe.engine.use in SEE_BY_MODEL and not _sees(recipe):
             raise cannot_see(recipe.engine.use, f"engine.use (task {task.id!r})")
 
 

@@ -49,6 +49,8 @@ _log = logging.getLogger(__name__)
 
 PROMPTS = 32
 """Number of tasks whose prompts are checked before the first episode."""
+SHOWN = 4096
+"""Tasks that are kept as they are shown, with their images as parts; the oldest go first."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ class Parts:
         """
         # By identity: the tasks of an evaluation may have the same ids. The given task is kept, so that its id() stays.
         if id(task) not in self._shown:
+            if len(self._shown) >= SHOWN:
+                del self._shown[next(iter(self._shown))]
             self._shown[id(task)] = task, task.with_images(Images(None, self.recipe.limits).take)
         return self._shown[id(task)][1]
 

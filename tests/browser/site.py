@@ -22,6 +22,8 @@ HAZARDS = {
     "unload": "<script>onbeforeunload = e => e.preventDefault()</script><a href='/'>Leave</a><button>Stay</button>",
     "popups": "<button onclick='for (let k = 0; k < 50; k++) window.open(\"/?\" + k)'>Flood</button>",
     "popup": "<button onclick='window.open(\"/\")'>More</button>",
+    "copies": "<div id=here><button onclick='here.append(this.cloneNode(true))'>More</button></div>",
+    "covered": "<button>Buy</button><div style='position: fixed; inset: 0'></div>",
     "file": "<input type=file aria-label=Photo><a href='/big'>Download</a>",
     "away": "<a href='http://example.org/'>Away</a><img src='http://tracker.example.org/x.png'>",
     "redirected": "<a href='/elsewhere'>Away</a>",

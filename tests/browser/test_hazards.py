@@ -86,10 +86,24 @@ async def test_fifty_tabs(web: Opens) -> None:
     assert len((await tool.tabs()).text.splitlines()) <= 5
 
 
+async def test_a_button_that_is_copied_with_all_that_it_bears(web: Opens) -> None:
+    tool = await web("/copies")
+    for count in (2, 3, 4):
+        assert (await tool.click(id_of(tool, "More"))).text.count('button "More"') == count
+
+
+async def test_what_is_covered_cannot_be_clicked(web: Opens) -> None:
+    tool = await web("/covered")
+    tool.action_s = 20
+    with pytest.raises(PageFailure, match="^click: Timeout"):
+        await tool.click(id_of(tool, "Buy"))
+
+
 async def test_downloads_and_files(web: Opens) -> None:
+    SENT.clear()
     tool = await web("/file")
     assert "'big.zip' was cancelled" in (await tool.click(id_of(tool, "Download"))).text
-    assert sum(SENT) < 1 << 28  # of 1 << 30
+    assert 0 < sum(SENT) < 1 << 28  # of 1 << 30
     assert "asked for a file" in (await tool.click(id_of(tool, "Photo"))).text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import shutil
 from collections.abc import AsyncIterator
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from agentrl.sandbox.namespace.backend import NamespaceBackend
+from agentrl.tools.browser.client import BrowserLost
+from agentrl.tools.browser.inside import InsideDriver
 from agentrl.tools.browser.tool import Web
 from agentrl.tools.methods import toolbox
 from agentrl.types.errors import ToolError
@@ -60,6 +63,37 @@ async def test_a_page_of_the_sandbox_is_shown_and_nothing_outside_is_reached(bac
     left = (await sandbox.exec(["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"])).text
     assert "driver.py" not in left
     await sandbox.close()
+
+
+class Babbling:
+    """A process of a sandbox whose output is no answer."""
+
+    def __init__(self) -> None:
+        self.killed, self._said = asyncio.Event(), [b"no answer\n", b""]
+
+    async def write(self, data: bytes) -> None:
+        pass
+
+    async def read(self, stream: str = "stdout", most: int = 0) -> bytes:
+        if stream == "stdout" and self._said:
+            return self._said.pop(0)
+        await asyncio.Event().wait()
+        return b""
+
+    async def kill(self) -> None:
+        await asyncio.sleep(0)
+        self.killed.set()
+
+
+async def test_a_driver_that_babbles_is_lost_at_once_and_ends() -> None:
+    process = Babbling()
+    inside = InsideDriver(process)  # type: ignore[arg-type]
+    async with asyncio.timeout(10):
+        with pytest.raises(BrowserLost):
+            await inside.driver.request("stats")
+        inside.driver.end()
+        await process.killed.wait()
+    await inside.close()
 
 
 async def test_a_sandbox_without_a_browser_is_said_to_have_none(backend: NamespaceBackend) -> None:

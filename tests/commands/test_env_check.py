@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from agentrl.api.certify.certificate import environment_of
 from agentrl.api.certify.check import check_environment
 from agentrl.api.certify.findings import Finding
 from agentrl.api.recipe_check import check as check_recipe
+from agentrl.api.recipes import given_recipe
 from agentrl.types.errors import RecipeError, StoreError, TaskError
 from tests.command import agentrl
 
@@ -147,6 +149,33 @@ def test_a_grader_that_does_not_repeat_is_found(tmp_path: Path) -> None:
     finding = by_check(check_environment(recipe, overrides=changed, out=tmp_path / "runs").findings)["grader repeats"]
     assert finding.state == "fail"
     assert ", then 1." in finding.tasks["order0"]
+
+
+def test_a_check_of_fewer_tasks_is_about_these(tmp_path: Path) -> None:
+    recipe = written(tmp_path / "orders", ORDERS.format(fault="gold"))  # order4 fails
+    assert not check_environment(recipe, out=tmp_path / "runs").certified
+    fewer = check_environment(recipe, 3, out=tmp_path / "runs")
+    assert (fewer.certified, fewer.tasks) == (True, 3)
+
+
+def test_a_certificate_is_about_code_data_and_limits(tmp_path: Path) -> None:
+    recipe = written(tmp_path / "orders", ORDERS.format(fault=""))
+
+    def now(**overrides: object) -> str:
+        return environment_of(given_recipe(str(recipe), overrides))
+
+    before = now()
+    for name in ("README.md", "other.yaml", "orders.certificate.json", "runs/one/run.json", "runs/one/episodes.db"):
+        (recipe / name).parent.mkdir(parents=True, exist_ok=True)
+        (recipe / name).write_text("1")
+        assert now() == before, name
+    for name in ("tasks.jsonl", "data/more/table.csv", "helpers/shop.py"):
+        (recipe / name).parent.mkdir(parents=True, exist_ok=True)
+        (recipe / name).write_text("1")
+        assert now() != before, name
+        before = now()
+    assert now(**{"limits.observation_chars": 100}) != before
+    assert now(**{"train.lr": 0.5}) == before
 
 
 TESTED = """

@@ -141,7 +141,10 @@ async def test_a_program_that_hangs_is_said_and_one_that_crashes_is_infrastructu
         capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
     os.kill(int(program), signal.SIGSTOP)
-    assert "does not answer" in (await act(gui, "left_click", coordinate=[400, 400])).text
+    hangs = (await act(gui, "left_click", coordinate=[400, 400])).text
+    assert "does not answer" in hangs
+    assert "the list is not whole" in hangs
+    assert "(no element)" not in hangs
     os.kill(int(program), signal.SIGKILL)
     time.sleep(0.1)
     with pytest.raises(ScreenLost, match="signal 9"):
@@ -196,8 +199,11 @@ async def test_a_program_that_is_missing_or_ends_at_once() -> None:
         await opened(app="false")
     with pytest.raises(ScreenLost, match="sleep showed nothing within 1 s"):
         await opened(app="sleep 50", start_s=1)
-    with pytest.raises(TaskError, match="no field for app"):
-        await opened(app="mousepad {file}")
+    for field in ("file", "name.first", "name[0]"):
+        with pytest.raises(TaskError, match="no field for app"):
+            await opened(Task.of("t", "?", name=None), app=f"mousepad {{{field}}}")
+    with pytest.raises(RecipeError, match="No closing quotation"):
+        Gui("mousepad 'note")
 
 
 def test_everything_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
@@ -243,8 +249,14 @@ async def test_the_form_of_qwen() -> None:
     assert (await tool.call({"action": "scroll", "coordinate": [500, 400], "pixels": -300})).points == ((500.0, 400.0),)
     ended = await tool.call({"action": "terminate", "status": "success"})
     assert (ended.done, ended.answer) == (True, "success")
-    with pytest.raises(ToolError, match="should be one of"):
-        await tool.call({"action": "fly"})
+    for wrong, said in (
+        ({"action": "fly"}, "should be one of"),
+        ({"action": "key"}, "needs the argument 'keys'"),
+        ({"action": "scroll", "coordinate": [500, 400]}, "needs the argument 'pixels'"),
+    ):
+        with pytest.raises(ToolError, match=said):
+            await tool.call(wrong)
+    assert (await tool.call({"action": "wait", "time": 0})).text
     await gui.close()
     await WARM.close()
 

@@ -138,11 +138,13 @@ async def test_the_form_of_gui_r1(site: Site) -> None:
     clicked = await tool.call({"action": "click", "point": [140, 60]})
     assert (": 'clicked '" in clicked.text, clicked.points) == (True, ((140.0, 60.0),))
     typed = await tool.call({"action": "type", "point": [200, 150], "input_text": "one"})
-    assert "Long" in typed.text
+    assert ("Long" in typed.text, typed.points) == (True, ((200.0, 150.0),))
     await tool.call({"action": "enter"})
     assert ": 'one\\ntwo'" in (await tool.call({"action": "type", "input_text": "two"})).text
     with pytest.raises(ToolError, match="scroll needs input_text"):
         await tool.call({"action": "scroll"})
+    with pytest.raises(ToolError, match="type needs the argument 'input_text'"):
+        await tool.call({"action": "type", "point": [200, 150]})
     with pytest.raises(ToolError, match="click needs the argument 'point'"):
         await tool.call({"action": "click"})
     await tool.call({"action": "scroll", "input_text": "down"})

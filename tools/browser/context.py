@@ -115,7 +115,7 @@ class Context:
     def told(self, error: Exception) -> tuple[str, str]:
         """Kind and words of an error of Playwright."""
         text = str(error).partition("\nCall log:")[0].partition("\nBrowser logs:")[0].strip()
-        text = text.removeprefix("Page.").removeprefix("ElementHandle.").removeprefix("Mouse.")
+        text = text.removeprefix("Page.").removeprefix("Locator.").removeprefix("ElementHandle.").removeprefix("Mouse.")
         if self.page in self.crashed or "crashed" in text.lower():
             return "crashed", "the page crashed"
         return "page", text[:500]

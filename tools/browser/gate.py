@@ -63,14 +63,14 @@ class Gate:
         host = await self.host(reader, kind)
         port = int.from_bytes(await reader.readexactly(2))
         if command != 1 or not allowed(self.allow, host, port):
-            self.refused(f"{host}:{port}")
+            self.refused(place(host, port))
             writer.write(REFUSED + REST)
             return
         try:
             async with asyncio.timeout(CONNECT_S):
                 there, to_there = await reach(host, port, self.through)
         except Denied:
-            self.refused(f"{host}:{port}")
+            self.refused(place(host, port))
             writer.write(REFUSED + REST)
             return
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -95,12 +95,18 @@ def allowed(entries: list[str], host: str, port: int) -> bool:
         if entry == "*":
             return True
         name, colon, number = entry.rpartition(":")
-        name, ports = (name, {number}) if colon and number.isdigit() else (entry, {"80", "443"})
+        bare = entry.count(":") > 1 and not name.endswith("]")  # an address of IPv6 without a port
+        name, ports = (name, {number}) if colon and number.isdigit() and not bare else (entry, {"80", "443"})
         name = name.strip("[]").rstrip(".")
         same = host == name or (name.startswith("*.") and host.endswith(name[1:]))
         if same and str(port) in ports:
             return True
     return False
+
+
+def place(host: str, port: int) -> str:
+    """As addresses write it: an address of IPv6 stands in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Denied(Exception):
@@ -125,14 +131,17 @@ async def reach(
     if through is None or host in ("localhost", "::1") or host.startswith("127."):
         return await asyncio.open_connection(host, port)
     reader, writer = await asyncio.open_connection(*through)
-    writer.write(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
-    status = (await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)[1]
-    if status == b"200":
-        return reader, writer
-    writer.close()
-    if status == b"403":
-        raise Denied
-    raise ConnectionError(f"the proxy answered {status.decode('ascii', 'replace')}")
+    try:
+        writer.write(f"CONNECT {place(host, port)} HTTP/1.1\r\nHost: {place(host, port)}\r\n\r\n".encode())
+        status = (await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)[1]
+        if status == b"403":
+            raise Denied
+        if status != b"200":
+            raise ConnectionError(f"the proxy answered {status.decode('ascii', 'replace')}")
+    except BaseException:
+        writer.close()
+        raise
+    return reader, writer
 
 
 async def pipe(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

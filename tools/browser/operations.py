@@ -186,6 +186,7 @@ MARKED = """([number, mark]) => {
   const own = window[Symbol.for('agentrl')], found = own?.element(number);
   if (!found) return null;
   own.marked?.removeAttribute(mark);
+  for (const copy of document.querySelectorAll('[' + mark + ']')) copy.removeAttribute(mark);  // the page copied it
   if (found.ownerDocument !== document) return {here: false};
   found.setAttribute(mark, '');
   own.marked = found;

@@ -73,7 +73,6 @@ class Desktop:
 
     def __init__(self):
         self._display = self._server = self._program = None
-        self._started = 0
 
     # Life
 
@@ -109,14 +108,13 @@ class Desktop:
             if self._program.poll() is not None and not self._display.windows():
                 raise Refused("lost", f"{command[0]} ended with {self._program.returncode} at once: {self._told()}")
         self.settle(wait_s)
-        return {"screen": self._display.size, "reused": self._started}
+        return {}
 
     def reset(self):
         """Ends everything but the server, which forgets what was set when its last client leaves."""
         self._display.close()
         self._display = self._program = None
         processes.end_all({self._server.pid})
-        self._started += 1
         for name in filter("server".__ne__, os.listdir(self._folder)):
             path = f"{self._folder}/{name}"
             (shutil.rmtree if os.path.isdir(path) else os.remove)(path)
@@ -300,7 +298,7 @@ class Desktop:
         A dialog that comes or goes puts another window in front: that one is waited for as well.
 
         Returns:
-            answers: whether the program did; still: whether the screen is; windows: how many there are.
+            answers: whether the program did; windows: how many there are; ended: how the program ended.
         """
         end = time.monotonic() + limit_s
         front, answers, last, same = None, True, None, 0
@@ -314,7 +312,7 @@ class Desktop:
             if same < QUIET:
                 time.sleep(PAUSE_S)
         windows = len(self._display.windows())
-        return {"answers": answers, "still": same >= QUIET, "windows": windows, "ended": self._ended()}
+        return {"answers": answers, "windows": windows, "ended": self._ended()}
 
     def _ended(self):
         """How the program ended: its exit code, negative for a signal; None: it runs."""
@@ -335,12 +333,12 @@ class Desktop:
         try:
             ran = subprocess.run(argv, env=self._env, capture_output=True, timeout=limit_s + 2, check=False)
         except subprocess.TimeoutExpired:
-            return {"answers": False}, b"[]"
+            return {}, b'{"elements": [], "whole": false}'
         if ran.returncode == 3:
             raise Refused("missing", "gir1.2-atspi-2.0")
         if ran.returncode:
             raise Refused("lost", f"the elements cannot be read: {ran.stderr[-300:].decode('utf-8', 'replace')}")
-        return {"answers": True}, ran.stdout
+        return {}, ran.stdout
 
 
 def png(pixels, width, height):

@@ -1,9 +1,9 @@
-"""What programs say is on the screen (AT-SPI), as a list of JSON objects on stdout.
+"""What programs say is on the screen (AT-SPI), as JSON on stdout: `{"elements": [...], "whole": bool}`.
 
     python3 elements.py LIMIT_S
 
-A process of its own: a program that hangs, or a library that crashes, takes nothing else with it. Exit code 3: the
-library is not installed.
+`whole` is false if a program did not answer in time. A process of its own: a program that hangs, or a library that
+crashes, takes nothing else with it. Exit code 3: the library is not installed.
 """
 
 import json
@@ -25,63 +25,87 @@ def main():
         import gi
 
         gi.require_version("Atspi", "2.0")
-        from gi.repository import Atspi
+        from gi.repository import Atspi, GLib
     except (ImportError, ValueError) as error:
         print(error, file=sys.stderr)
         sys.exit(3)
-    end = time.monotonic() + float(sys.argv[1])
     Atspi.set_timeout(500, 1000)
     Atspi.init()
-    found = []
-    for program in _children(Atspi.get_desktop(0)):
-        for window in _children(program):
-            _walk(Atspi, window, found, end)
-    json.dump(found, sys.stdout)
+    reader = Reader(Atspi, GLib.Error, time.monotonic() + float(sys.argv[1]))
+    for program in reader.children(Atspi.get_desktop(0)):
+        for window in reader.children(program):
+            reader.walk(window)
+    json.dump({"elements": reader.found, "whole": reader.whole}, sys.stdout)
 
 
-def _walk(atspi, node, found, end):
-    """Adds an element and what is in it, in the order of the tree, if it can be seen."""
-    if len(found) >= MOST or time.monotonic() > end:
-        return
-    try:
-        states = node.get_state_set()
-        if not states.contains(atspi.StateType.SHOWING):
+class Reader:
+    """Reads trees of elements.
+
+    Args:
+        failure: what the library raises when a program has gone away, or does not answer in time.
+        end: on the monotonic clock, seconds.
+    """
+
+    def __init__(self, atspi, failure, end):
+        self._atspi, self._failure, self._end = atspi, failure, end
+        self.found, self.whole = [], True
+
+    def walk(self, node):
+        """Adds an element and what is in it, in the order of the tree, if it can be seen."""
+        if len(self.found) >= MOST:
             return
-        box = node.get_extents(atspi.CoordType.SCREEN)
+        if time.monotonic() > self._end:
+            self.whole = False
+            return
+        try:
+            states = node.get_state_set()
+            if not states.contains(self._atspi.StateType.SHOWING):
+                return
+            self._add(node, states)
+        except self._failure as error:
+            self._failed(error)
+            return
+        for child in self.children(node):
+            self.walk(child)
+
+    def _add(self, node, states):
+        kinds = self._atspi.StateType
+        box = node.get_extents(self._atspi.CoordType.SCREEN)
         role, name = node.get_role_name(), " ".join((node.get_name() or "").split())
-        text = _text(atspi, node)
+        text = self._text(node)
         if box.width > 0 and box.height > 0 and (role not in PASSIVE or name):
             has = [each for each in ("focused", "checked", "selected", "editable", "expanded")
-                   if states.contains(getattr(atspi.StateType, each.upper()))]  # fmt: skip
-            if not states.contains(atspi.StateType.SENSITIVE) and role not in ("label", "frame"):
+                   if states.contains(getattr(kinds, each.upper()))]  # fmt: skip
+            if not states.contains(kinds.SENSITIVE) and role not in ("label", "frame"):
                 has.append("disabled")
-            found.append({"role": role, "name": name, "text": text, "states": has,
-                          "box": [box.x, box.y, box.x + box.width, box.y + box.height]})  # fmt: skip
-    except Exception as error:  # of GLib: the program went away, or does not answer in time
-        print(error, file=sys.stderr)
-        return
-    for child in _children(node):
-        _walk(atspi, child, found, end)
+            self.found.append({"role": role, "name": name, "text": text, "states": has,
+                               "box": [box.x, box.y, box.x + box.width, box.y + box.height]})  # fmt: skip
 
-
-def _text(atspi, node):
-    try:
-        if "Text" not in node.get_interfaces():
+    def _text(self, node):
+        try:
+            if "Text" not in node.get_interfaces():
+                return ""
+            own = self._atspi.Text
+            return own.get_text(node, 0, min(CHARACTERS, own.get_character_count(node)))
+        except self._failure as error:
+            self._failed(error)
             return ""
-        return atspi.Text.get_text(node, 0, min(CHARACTERS, atspi.Text.get_character_count(node)))
-    except Exception as error:
-        print(error, file=sys.stderr)
-        return ""
 
+    def children(self, node):
+        """Those of a node."""
+        try:
+            count = node.get_child_count()
+            self.whole = self.whole and count >= 0  # below: no answer in time
+            for index in range(min(count, MOST)):
+                child = node.get_child_at_index(index)
+                if child is not None:
+                    yield child
+        except self._failure as error:
+            self._failed(error)
 
-def _children(node):
-    try:
-        for index in range(min(node.get_child_count(), MOST)):
-            child = node.get_child_at_index(index)
-            if child is not None:
-                yield child
-    except Exception as error:
+    def _failed(self, error):
         print(error, file=sys.stderr)
+        self.whole = self.whole and not any(word in str(error) for word in ("receive a reply", "timeout"))
 
 
 if __name__ == "__main__":

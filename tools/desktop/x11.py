@@ -87,7 +87,6 @@ class Display:
             ),
             "XFree": (c.c_int, [pointer]),
             "XSendEvent": (c.c_int, [pointer, word, c.c_int, c.c_long, pointer]),
-            "XCheckTypedEvent": (c.c_int, [pointer, c.c_int, pointer]),
             "XNextEvent": (c.c_int, [pointer, pointer]),
             "XPending": (c.c_int, [pointer]),
             "XSetErrorHandler": (pointer, [_Handler]),

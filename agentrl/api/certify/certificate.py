@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 
 from agentrl.api.certify.findings import Finding
-from agentrl.api.run_dirs import code_beside
 from agentrl.config.recipe import Recipe
 from agentrl.types.errors import StoreError
 
-_SECTIONS = {"tasks", "agent", "tools", "sandbox", "rewards", "gate", "reward_of"}
+_SECTIONS = {"tasks", "agent", "tools", "sandbox", "rewards", "gate", "reward_of", "limits"}
+_SAID = (".certificate.json", ".md", ".pyc")
+"""Ends of names of files that make no difference."""
+MOST_FILES = 10_000
+"""Files of a folder that are read, the first by name: a recipe may lie in a home folder."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,7 @@ class Certificate:
         certified: whether no check failed.
         tasks: number of tasks that the oracle played.
         threshold: the reward, or value of `success`, from which an episode counts as a success.
-        environment: hash of the recipe's sections that make the environment, and of the Python files beside it.
+        environment: hash of the recipe's sections that make the environment, and of the files beside it and below.
         version: of agentrl.
     """
 
@@ -60,9 +66,29 @@ def path_of(name: str, folder: Path) -> Path:
 
 
 def environment_of(recipe: Recipe) -> str:
-    """A hash of what a certificate is about."""
-    described = {"recipe": json.loads(recipe.model_dump_json(include=_SECTIONS)), "code": code_beside(recipe.base)}
+    """A hash of what a certificate is about: sections of the recipe, and code and data in its folder.
+
+    Not of recipes (`*.yaml` directly in the folder), pages (`*.md`), runs, and what begins with a dot.
+    """
+    files = {}
+    for path in islice(_files(recipe.base), MOST_FILES):
+        with path.open("rb") as file:
+            files[path.relative_to(recipe.base).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+    described = {"recipe": json.loads(recipe.model_dump_json(include=_SECTIONS)), "files": files}
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for root, folders, names in os.walk(folder):
+        if Path(root) != folder and "run.json" in names:
+            folders.clear()
+            continue
+        folders[:] = sorted(name for name in folders if name[0] != "." and name != "__pycache__")
+        for name in sorted(names):
+            path = Path(root, name)
+            recipe = path.parent == folder and path.suffix in (".yaml", ".yml")
+            if name[0] != "." and not name.endswith(_SAID) and not recipe and path.is_file():
+                yield path
 
 
 def told(recipe: Recipe) -> str | None:

@@ -21,7 +21,7 @@ from agentrl.config.recipe import Recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.rollout.builder import build
 from agentrl.store.rescored import load
-from agentrl.types.episode import Episode
+from agentrl.types.episode import Episode, planned_id
 from agentrl.types.errors import AgentRLError, RecipeError
 
 ALONE = 10
@@ -97,7 +97,8 @@ class _Plays:
         """The episodes of a script: `n` tasks, `group_size` times each. Those that failed are among them."""
         recipe = given_recipe(self.recipe, {"limits.user_errors": 1_000_000, **(changes or {})})
         run = rollout(recipe, n * group_size, group_size=group_size, agent=script, out=self.folder / name, reporters=())
-        return list(run.dir.episodes())
+        planned = set(run.dir.info["planned"])  # an earlier check of more tasks may have played others
+        return [episode for episode in run.dir.episodes() if planned_id(episode.id) in planned]
 
     def probe(self, script: str, n: int) -> list[Episode]:
         """The episodes of a script of `probes`."""

@@ -6,6 +6,7 @@ The arithmetic is transformers' own, of the image processors that need Pillow al
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import io
 import json
@@ -69,14 +70,14 @@ class ImageProcessor:
         return _layout(self, width, height)
 
     def check(self, data: bytes) -> None:
-        """Whether the model can be shown an image: its pixels are decoded.
+        """Whether the model can be shown an image: its pixels are made, and kept for the engine that is shown it.
 
         Raises:
-            ImageRefused: it cannot be decoded, or has a size that the model does not take.
+            ImageRefused: it cannot be decoded, or has a size or pixels that the model does not take.
         """
         found = image_info(data)
         self.layout(found.width, found.height)
-        _decoded(data)
+        self.kept.get(hashlib.sha256(data).hexdigest(), lambda: self.pixels(data))
 
     def pixels(self, data: bytes) -> Pixels:
         """An image as the tower takes it.

@@ -26,7 +26,8 @@ class InsideDriver:
     def __init__(self, process: Process) -> None:
         self._process, self._last = process, deque[str](maxlen=20)
         self.driver = Driver(process.write, self._kill, lambda: "\n".join(self._last))
-        self._tasks = {asyncio.create_task(self._answers()), asyncio.create_task(self._complaints())}
+        self._readers = asyncio.create_task(self._answers()), asyncio.create_task(self._complaints())
+        self._killing: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(cls, sandbox: Sandbox, launch: Launch) -> InsideDriver:
@@ -63,26 +64,27 @@ class InsideDriver:
     async def close(self) -> None:
         """Ends it."""
         self.driver.ended()
-        for task in self._tasks:
-            task.cancel()
+        for reader in self._readers:
+            reader.cancel()
         with suppress(SandboxError, OSError):
             await self._process.kill()
 
     def _kill(self) -> None:
-        task = asyncio.ensure_future(self.close())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._killing = asyncio.create_task(self.close())
 
     async def _answers(self) -> None:
+        """Hands on lines until the end, or until one is no answer: what follows it cannot be trusted."""
         rest: list[bytes] = []
-        with suppress(SandboxError, OSError):
-            while data := await self._process.read("stdout", 1 << 20):
-                *whole, last = data.split(b"\n")
-                for line in whole:
-                    self.driver.received(b"".join([*rest, line]))
-                    rest = []
-                rest.append(last)
-        self.driver.ended()
+        try:
+            with suppress(SandboxError, OSError, ValueError):
+                while data := await self._process.read("stdout", 1 << 20):
+                    *whole, last = data.split(b"\n")
+                    for line in whole:
+                        self.driver.received(b"".join([*rest, line]))
+                        rest = []
+                    rest.append(last)
+        finally:
+            self.driver.ended()
 
     async def _complaints(self) -> None:
         with suppress(SandboxError, OSError):

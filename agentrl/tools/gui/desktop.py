@@ -10,12 +10,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from agentrl.tools.gui.link import HostLink, Link, SandboxLink
 from agentrl.tools.gui.screen import Button, Direction, Element, Point, ScreenLost
-from agentrl.types.errors import RecipeError, ToolError
+from agentrl.types.errors import RecipeError, SandboxError, ToolError
 from agentrl.types.paths import data_path
 from agentrl.types.sandbox import Sandbox, SandboxImageUnusable
 
@@ -26,6 +27,8 @@ ELEMENT_PACKAGES = ("at-spi2-core", "gir1.2-atspi-2.0", "python3-gi", "dbus-daem
 
 MARGIN_S = 15.0
 """How much longer than its own limit a request may take before the screen counts as lost."""
+WORDS_S = 2.0
+"""How long is waited for what a driver that ended wrote to stderr."""
 _INSIDE = "/tmp/.agentrl-desktop"
 
 
@@ -121,14 +124,15 @@ class Desktop:
         """What is shown now, as a PNG file."""
         return (await self._ask("screenshot"))[1]
 
-    async def elements(self) -> list[Element]:
-        """What is on it, from top to bottom."""
+    async def elements(self) -> tuple[list[Element], bool]:
+        """What is on it, from top to bottom, and whether that is all: a program may not answer in time."""
         limit = self.settings.settle_s + 3
-        body = (await self._ask("elements", {"limit_s": limit}, limit))[1]
-        return [
+        said = json.loads((await self._ask("elements", {"limit_s": limit}, limit))[1])
+        found = [
             Element(each["role"], each["name"], each["text"], tuple(each["states"]), tuple(each["box"]))
-            for each in json.loads(body)
+            for each in said["elements"]
         ]
+        return found, said["whole"]
 
     async def move(self, to: Point) -> None:
         """Puts the pointer there."""
@@ -202,7 +206,10 @@ class Desktop:
         except TimeoutError:
             raise ScreenLost(f"the desktop did not answer {do!r} within {limit_s + MARGIN_S:g} s") from None
         except (OSError, EOFError):
-            words = " ".join((await self._link.last_words()).split())
+            words = ""
+            with suppress(TimeoutError, SandboxError):
+                async with asyncio.timeout(WORDS_S):
+                    words = " ".join((await self._link.last_words()).split())
             raise ScreenLost(f"the desktop ended during {do!r}{f': {words}' if words else ''}") from None
         if said["ok"]:
             self._broken = False

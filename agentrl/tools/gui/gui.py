@@ -24,6 +24,7 @@ Shows = Literal["image", "elements", "both"]
 
 LARGEST = 16_384
 """Longest side of a screen, pixels."""
+NOT_WHOLE = "(the list is not whole: the program did not answer in time)"
 _CLICKS: dict[str, dict[str, Any]] = {
     "left_click": {},
     "double_click": {"times": 2},
@@ -88,6 +89,10 @@ class Gui(Environment):
         if page is not None and (where or recycle):
             raise RecipeError(f"gui: {'where' if where else 'recycle'} is for programs, and this is a page")
         self._page = PageSettings.of(page) if page is not None else None
+        try:
+            self._words = shlex.split(app or "")
+        except ValueError as error:
+            raise RecipeError(f"gui: app is {app!r}: {error}", remedy="close the quote") from None
         self.needs_sandbox = page is None and self.where == "sandbox"
         self.timeout_s = 90.0 + settle_s + WAIT_S
         self._start_s = start_s
@@ -133,13 +138,13 @@ class Gui(Environment):
         Raises:
             TaskError: the task's data has no such field.
         """
-        return [self._filled(word, task) for word in shlex.split(self.app or "")]
+        return [self._filled(word, task) for word in self._words]
 
     def _filled(self, text: str, task: Task) -> str:
         """A text of `app` or `page` with the fields of the task's data."""
         try:
             return text.format(**task.data)
-        except (KeyError, IndexError, ValueError) as error:
+        except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
             setting, given = ("app", self.app) if self.app is not None else ("page", text)
             remedy = f"{setting} is {given!r}; the task's data has {', '.join(task.data) or 'nothing'}"
             raise TaskError(f"no field for {setting}: {error}", place=f"task {task.id!r}", remedy=remedy) from None
@@ -228,8 +233,9 @@ class Gui(Environment):
         """What the model is shown: a text, and an image."""
         text, images = "", list[bytes]()
         if self.shows != "image":
-            self._listed = await self._on.elements()
+            self._listed, whole = await self._on.elements()
             text = listing(self._listed, self._scale)
+            text = text if whole else f"{text if self._listed else ''}\n{NOT_WHOLE}".strip()
         if self.shows != "elements":
             image = await self._on.screenshot()
             images = [image if self._scale.shown == self._scale.screen else _resized(image, self._scale.shown)]

@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Protocol
 
+from agentrl.types.errors import SandboxError
 from agentrl.types.sandbox import Process, Sandbox
 
 
@@ -102,5 +103,5 @@ class SandboxLink:
 
     async def close(self) -> None:
         """Ends its stdin; the sandbox ends the rest."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, SandboxError):
             await self._process.close_stdin()

@@ -120,10 +120,10 @@ class PageScreen:
         """What is shown now, as a PNG file."""
         return base64.b64decode(await self._do("screenshot"))
 
-    async def elements(self) -> list[Element]:
-        """What can be acted on and lies in the viewport, in the order of the page."""
+    async def elements(self) -> tuple[list[Element], bool]:
+        """What can be acted on and lies in the viewport, in the order of the page; that is all."""
         found = await self._do("elements")
-        return [_element(each) for each in found if each["visible"]]
+        return [_element(each) for each in found if each["visible"]], True
 
     async def move(self, to: Point) -> None:
         """Puts the pointer there."""

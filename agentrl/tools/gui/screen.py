@@ -51,8 +51,8 @@ class Screen(Protocol):
         """What is shown now, as a PNG file of `size`."""
         ...
 
-    async def elements(self) -> list[Element]:
-        """What is on it, from top to bottom."""
+    async def elements(self) -> tuple[list[Element], bool]:
+        """What is on it, from top to bottom, and whether that is all: a program may not answer in time."""
         ...
 
     async def move(self, to: Point) -> None:

@@ -8,7 +8,7 @@ function an action under the first one's names.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agentrl.tools.base import tool
@@ -135,9 +135,11 @@ def gui_r1(act: Act, where: str, elements: bool) -> list[SchemaTool]:
         there = {key: value for key, value in given.items() if value is not None}
         name, text = there.pop("action"), there.pop("input_text", "")
         rest = {"coordinate" if key == "point" else key: value for key, value in there.items()}
-        if name == "type" and rest:
-            await act("left_click", rest)
-        return await act(*_from_r1(name, rest, text))
+        action = _from_r1(name, rest, text)
+        if name != "type" or not rest:
+            return await act(*action)
+        clicked = await act("left_click", rest)
+        return replace(await act(*action), points=clicked.points)
 
     return [tool.from_schema("act", f"Act on the screen. Points are {where}.", _schema(properties, ("action",)), call)]
 
@@ -152,13 +154,21 @@ STYLES: dict[str, Callable[[Act, str, bool], list[SchemaTool]]] = {
 
 
 def _from_qwen(name: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A call of `computer_use` as one of our actions."""
+    """A call of `computer_use` as one of our actions.
+
+    Raises:
+        ToolError: an argument that the action needs is missing.
+    """
+    if name == "key" and not (given.get("keys") or given.get("text")):
+        raise ToolError("key needs the argument 'keys'")
+    if name == "scroll" and given.get("pixels") is None:
+        raise ToolError("scroll needs the argument 'pixels'")
     rest: dict[str, Any] = {key: given[key] for key in ("coordinate", "element", "text") if given.get(key) is not None}
     if name == "key":
         keys = given.get("keys") or given.get("text")
-        return "key", _checked("key", {"text": keys if isinstance(keys, str) else "+".join(keys or ())})
+        return "key", {"text": keys if isinstance(keys, str) else "+".join(keys or ())}
     if name == "scroll":
-        pixels = float(given.get("pixels") or 0)
+        pixels = float(given["pixels"])
         direction = "up" if pixels > 0 else "down"
         amount = min(50, max(1, round(abs(pixels) / QWEN_PIXELS)))
         return "scroll", {**rest, "scroll_direction": direction, "scroll_amount": amount}
@@ -184,6 +194,8 @@ def _from_r1(name: str, rest: dict[str, Any], text: str) -> tuple[str, dict[str,
         if not rest:
             raise ToolError("click needs the argument 'point'")
         return "left_click", rest
+    if name == "type" and not text:
+        raise ToolError("type needs the argument 'input_text'")
     return _R1[name], {"text": _R1_KEYS.get(name, text)}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,11 +90,10 @@ class TrainedSight(Sight):
         try:
             numbers = self._numbers(samples)
             batches = in_micro_batches(self.album, numbers, self._eyes.budget)
-            begun = list(
-                islice(batches, 2)
-            )  # images are decoded once: it takes a second batch to know of more than one
+            begun = deque(islice(batches, 2))  # images are decoded once: a second batch tells that one is not all
             keeps = self.trains and len(begun) == 1
-            made = [(list(pixels), self._look(pixels, keeps_graph=keeps)) for pixels in chain(begun, batches)]
+            ahead = (begun.popleft() for _ in range(len(begun)))  # no batch is held longer than it is looked at
+            made = [(list(pixels), self._look(pixels, keeps_graph=keeps)) for pixels in chain(ahead, batches)]
             yield
             for batch, graph in made:
                 self._backward(batch, graph)

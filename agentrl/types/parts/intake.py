@@ -15,7 +15,7 @@ MB = 1_000_000
 TAKES_IMAGES = "engine.use: openai takes images in messages of users and tools; or leave the image out (docs/images.md)"
 """What is said where an image cannot go."""
 
-BLIND = ("torch", "vllm")
+SEE_BY_MODEL = ("torch", "vllm")
 """Built-in engines that see only if their model does."""
 
 
