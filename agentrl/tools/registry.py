@@ -32,6 +32,7 @@ TOOLS: Registry[Callable[..., Tool]] = Registry(
         "python": "agentrl.tools.python:Python",
         "files": "agentrl.tools.files:Files",
         "search": "agentrl.tools.search:Search",
+        "sql": "agentrl.tools.sql.tool:Sql",
         "http": "agentrl.tools.http.tool:Http",
         "web": "agentrl.tools.browser.tool:Web",
         "mcp": "agentrl.tools.mcp.tool:Mcp",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import math
 import re
 import resource
+from pathlib import Path
 
 import pytest
 
@@ -17,8 +20,9 @@ from agentrl.rewards.functions.length import laser, overlong
 from agentrl.rewards.functions.maths import maths
 from agentrl.rewards.functions.patch import changes, patch_similarity
 from agentrl.rewards.functions.reseek import evidence_judgement
+from agentrl.rewards.functions.result_match import fraction
 from agentrl.rewards.functions.retrieval import retrieval_recall, retrieval_utility
-from agentrl.rewards.functions.sql import sql_execution, sql_partial
+from agentrl.rewards.functions.sql import sql_execution, sql_ngrams, sql_partial, sql_schema, sql_syntax
 from agentrl.rewards.functions.verifiers import format, tool_success, turn_format
 from agentrl.types.episode import Context
 from agentrl.types.errors import RecipeError, TaskError
@@ -121,16 +125,46 @@ async def test_sql_of_a_file_is_only_read(tmp_path):
             await sql_execution(bad, make_episode(bad, answer="SELECT 3"))
 
 
-def test_sql_partial():
-    task = Task.of("t", "", sql="SELECT name, price FROM item WHERE price > 2 AND id < 3 ORDER BY id")
-    same = make_episode(task, answer="select PRICE,name from item where id<3 and price>2 order by id")
-    assert sql_partial(task, same) == 1.0
-    # select: 1 of {name} and {name, price}: 2*1/3; from 1; where: 1 of 1 and 2: 2/3; order by: only one has it, 0.
-    other = make_episode(task, answer="SELECT name FROM item WHERE price > 2")
-    assert sql_partial(task, other) == pytest.approx((2 / 3 + 1 + 2 / 3 + 0) / 4)
-    assert sql_partial(task, make_episode(task, answer="four")) == sql_partial(task, make_episode(task)) == 0.0
-    nested = Task.of("t", "", sql="SELECT a FROM x WHERE b IN (SELECT b FROM y WHERE c = 1 AND d = 2)")
-    assert sql_partial(nested, make_episode(nested, answer="SELECT a FROM x WHERE b = 1")) == pytest.approx(2 / 3)
+@functools.cache
+def paverl() -> list[dict]:
+    return json.loads((Path(__file__).parents[1] / "golden" / "paverl_sql.json").read_text())
+
+
+def test_the_share_of_a_result_is_that_of_the_authors_code():
+    """`golden/paverl_sql.json`: 400 pairs of results with what accuracy_reward.py of PaVeRL-SQL gives them."""
+    differ = []
+    for number, case in enumerate(paverl()):
+        said, gold = case["said"], case["gold"]
+        share = fraction(said["rows"], said["width"], gold["rows"], gold["width"])
+        if (10 * share if share > 0 else 0.5) != pytest.approx(case["reward"]):
+            differ.append((number, share, case["reward"]))
+    assert differ == [], len(differ)
+    assert len({case["reward"] for case in paverl()}) == 8
+
+
+async def test_sql_partial_gives_a_share_of_ten():
+    task = Task.of("t", "", sql="SELECT id, price FROM item ORDER BY id", database=SHOP)
+    right = await sql_partial(task, make_episode(task, answer="SELECT price, id FROM item"))
+    half = await sql_partial(task, make_episode(task, answer="SELECT id, id + 7 FROM item"))
+    runs = await sql_partial(task, make_episode(task, answer="SELECT id + 9 FROM item"))
+    fails = await sql_partial(task, make_episode(task, answer="SELECT nothing FROM item"))
+    short = await sql_partial(task, make_episode(task, answer="SELECT 1"))
+    assert [right.value, half.value, runs.value, fails.value, short.value] == [10.0, 5.0, 0.5, 0.0, 0.0]
+
+
+async def test_the_terms_of_reasoning_sql():
+    task = Task.of("t", "", sql="SELECT id FROM item WHERE price > 2", database=SHOP)
+
+    async def terms(answer: str | None) -> list[float]:
+        episode = make_episode(task, answer=answer)
+        syntax = await sql_syntax(task, episode)
+        return [syntax.value, await sql_schema(task, episode), sql_ngrams(task, episode)]
+
+    assert await terms("select ID from item  where price > 2") == [1.0, 1.0, 1.0]
+    # {item, item.id} of {item, item.id, item.price}; 3 of 7 pairs of words.
+    assert await terms("SELECT id FROM item") == pytest.approx([1.0, 2 / 3, 3 / 7])
+    assert await terms("SELECT ids FROM item WHERE price > 2") == pytest.approx([0.0, 0.0, 5 / 9])
+    assert await terms(None) == [0.0, 0.0, 0.0]
 
 
 # -- patches

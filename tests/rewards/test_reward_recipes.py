@@ -65,7 +65,8 @@ SETTINGS: dict[str, dict] = {
 }
 EXPECTED: dict[str, float | list[float | None]] = {
     "exact_match": 1.0, "f1": 1.0, "numeric": 1.0, "maths": 1.0, "code_tests": 0.0, "state_check": 1.0,
-    "sql_execution": 0.0, "sql_partial": 0.0, "patch_similarity": -1.0, "format": 1.0, "turn_format": [1.0, 1.0],
+    "sql_execution": 0.0, "sql_partial": 0.0, "sql_syntax": 0.0, "sql_schema": 0.0, "sql_ngrams": 0.0,
+    "patch_similarity": -1.0, "format": 1.0, "turn_format": [1.0, 1.0],
     "tool_success": 1.0, "tool_reward": [None, None], "gui_action": [1.0, None],
     "gui_type": 1.0, "gui_point": 1.0, "gui_text": 1.0, "gui_format": 1.0, "gui_success": 1.0,
     "evidence_judgement": [None, None],

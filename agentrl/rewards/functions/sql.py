@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import re
-import sqlite3
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from agentrl.rewards.declare import Scored, reward
+from agentrl.rewards.functions.result_match import fraction
 from agentrl.rewards.functions.verifiers import code_in, gold
 from agentrl.rewards.helper import Helper, TooMuch
+from agentrl.sql.opening import Engine, open_database
+from agentrl.sql.query import Database, Limits, QueryFailed, Result
+from agentrl.sql.sqlite import Sqlite
 from agentrl.types.episode import Episode
-from agentrl.types.errors import TaskError
+from agentrl.types.errors import AgentRLError, TaskError
 from agentrl.types.task import Task
 
-_STEPS = 50_000_000  # of SQLite's virtual machine; a bound that does not depend on the clock
-_LONGEST = 32 << 20  # bytes of one value
-_MOST = 256 << 20  # bytes of all values
-_ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+_ROWS = 100_000
+_CPU_S = 30.0
 
 
 @reward(source="execution accuracy, Spider test-suite evaluation (arXiv:2010.02840), one database")
@@ -29,50 +29,126 @@ async def sql_execution(
     *,
     key: str = "sql",
     database: str = "database",
-    max_rows: int = 100_000,
-    timeout_s: float = 30.0,
+    engine: Engine | None = None,
+    max_rows: int = _ROWS,
+    timeout_s: float = _CPU_S,
 ) -> Scored:
     """1 if the query returns what a gold query returns, else 0: rows as a multiset, in order if the gold one orders.
 
     The query runs in a helper process, on a database that it can only read; writing, attaching and pragmas are refused.
-    A query is ended after 50 million steps, `timeout_s`, a value of 32 MiB, or 256 MiB of values.
+    A query is ended after 50 million steps of SQLite, `timeout_s`, a value of 32 MiB, or 256 MiB of values.
 
     Args:
         key: where in `task.data` the gold query is, or a list of them.
-        database: where in `task.data` the database is: the path of an SQLite file, or SQL that makes one.
+        database: where in `task.data` the database is: the path of a file, or SQL that makes one.
+        engine: `sqlite` or `duckdb`; default: by the file's ending, else `sqlite`.
         timeout_s: processor time for the query and the gold ones together.
 
     Raises:
         TaskError: no gold query or database, or a gold query that fails.
     """
-    where = _database(task, database)
-    queries, answer = gold(task, key), code_in(episode.answer or "").strip()
+    same, note = await _compared(same_rows, task, episode, key, database, engine, max_rows, timeout_s)
+    return Scored(float(same), note)
+
+
+@reward(source="PaVeRL-SQL (arXiv:2509.07159), accuracy_reward.py of the authors' code")
+async def sql_partial(
+    task: Task,
+    episode: Episode,
+    *,
+    key: str = "sql",
+    database: str = "database",
+    engine: Engine | None = None,
+    right: float = 10.0,
+    runs: float = 0.5,
+    shortest: int = 16,
+    max_rows: int = _ROWS,
+    timeout_s: float = _CPU_S,
+) -> Scored:
+    """`right` times the share of the gold result that the query returns; `runs` for none of it; 0 if it does not run.
+
+    The share is the fractional execution accuracy: rows times columns that match, by those of the gold result
+    (`agentrl/rewards/functions/result_match.py`). For the best of several gold queries.
+
+    Args:
+        shortest: characters below which an answer is no query, as in the authors' code.
+
+    Other settings and errors: as `sql_execution`.
+    """
+    if len(code_in(episode.answer or "").strip()) < shortest:
+        return Scored(0.0, "no query")
+    share, note = await _compared(share_of_result, task, episode, key, database, engine, max_rows, timeout_s)
+    return Scored(0.0 if share is None else right * share if share > 0 else runs, note)
+
+
+@reward(source="syntax check of Reasoning-SQL (arXiv:2503.23157)")
+async def sql_syntax(
+    task: Task,
+    episode: Episode,
+    *,
+    key: str = "sql",
+    database: str = "database",
+    engine: Engine | None = None,
+    max_rows: int = _ROWS,
+    timeout_s: float = _CPU_S,
+) -> Scored:
+    """1 if the query runs, whatever it returns, else 0. Settings and errors: as `sql_execution`."""
+    share, note = await _compared(share_of_result, task, episode, key, database, engine, max_rows, timeout_s)
+    return Scored(float(share is not None), note)
+
+
+@reward(source="schema linking of Reasoning-SQL (arXiv:2503.23157)")
+async def sql_schema(task: Task, episode: Episode, *, key: str = "sql", database: str = "database") -> float:
+    """Jaccard index of the tables and columns that the two queries read. For the best of several gold queries.
+
+    SQLite's compiler says what they are. A query that it refuses gets 0. Databases of DuckDB are not supported.
+
+    Raises:
+        TaskError: no gold query or database, or a gold query that fails.
+    """
+    queries = gold(task, key)
+    asked = [code_in(episode.answer or "").strip(), *queries]
+    said, *wanted = await _HELPER.ask(read_by, _database(task, database), asked, cpu_s=_CPU_S)
+    for query, found in zip(queries, wanted, strict=True):
+        if found is None:
+            raise TaskError(f"the gold query fails: {query}", place=f"task {task.id}")
+    return max(_jaccard({*(said or ())}, {*found}) for found in wanted)
+
+
+@reward(source="n-gram similarity of Reasoning-SQL (arXiv:2503.23157)")
+def sql_ngrams(task: Task, episode: Episode, *, key: str = "sql", n: int = 2) -> float:
+    """Jaccard index of the n-grams of words, in lower case. For the best of several gold queries.
+
+    Args:
+        n: words of an n-gram.
+    """
+    said = _ngrams(episode.answer, n)
+    return max(_jaccard(said, _ngrams(query, n)) for query in gold(task, key))
+
+
+async def _compared(
+    compare: Any,
+    task: Task,
+    episode: Episode,
+    key: str,
+    database: str,
+    engine: Engine | None,
+    max_rows: int,
+    cpu_s: float,
+) -> tuple[Any, str]:
+    """The verdict of `compare` on the answer, in a helper process, and its reason."""
+    where, queries, answer = _database(task, database), gold(task, key), code_in(episode.answer or "").strip()
     try:
-        gold_error, same, note = await _HELPER.ask(compare, where, queries, answer, max_rows, cpu_s=timeout_s)
+        gold_error, found, note = await _HELPER.ask(compare, where, engine, queries, answer, max_rows, cpu_s=cpu_s)
     except TooMuch as problem:
-        gold_error, same, note = "", False, str(problem)
+        gold_error, found, note = "", None, str(problem)
         try:
-            gold_error, *_ = await _HELPER.ask(compare, where, queries, "", max_rows, cpu_s=timeout_s)
+            gold_error, *_ = await _HELPER.ask(compare, where, engine, queries, "", max_rows, cpu_s=cpu_s)
         except TooMuch:
             gold_error = f"{problem}: {queries}"
     if gold_error:
         raise TaskError(gold_error, place=f"task {task.id}")
-    return Scored(float(same), note)
-
-
-@reward(source="partial match after Spider's component matching (arXiv:1809.08887), over the text of the clauses")
-def sql_partial(task: Task, episode: Episode, *, key: str = "sql") -> float:
-    """Mean F1 of the clauses (select, from, where, group by, having, order by, limit) of the two queries.
-
-    A clause counts if one of the queries has it; its items (at commas, `and`, `or` outside brackets) are compared as a
-    bag, without case and space. For the best of several gold queries. It looks at text: equal queries that are written
-    differently get less than 1.
-
-    This is neither PaVeRL-SQL's partial match, which compares what queries return, nor one of Reasoning-SQL's rewards
-    (schema linking, n-grams, syntax, a judge).
-    """
-    said = _clauses(code_in(episode.answer or ""))
-    return max(_clause_f1(said, _clauses(query)) for query in gold(task, key))
+    return found, note
 
 
 def _database(task: Task, key: str) -> str:
@@ -81,11 +157,9 @@ def _database(task: Task, key: str) -> str:
         raise TaskError(
             f"no database: {key!r} is {where!r}", place=f"task {task.id}", remedy="a file's path, or SQL that makes it"
         )
-    if ";" in where or "\n" in where:
-        return where
-    if not Path(where).is_file():
+    if not (";" in where or "\n" in where or Path(where).is_file()):
         raise TaskError(f"there is no database {where!r}", place=f"task {task.id}")
-    return str(Path(where).resolve())
+    return where
 
 
 _HELPER = Helper("agentrl.rewards.functions.sql", memory_mb=3072)
@@ -94,86 +168,84 @@ _HELPER = Helper("agentrl.rewards.functions.sql", memory_mb=3072)
 # In the helper
 
 
-def compare(where: str, queries: list[str], answer: str, max_rows: int) -> tuple[str, bool, str]:
+def same_rows(
+    where: str, engine: Engine | None, queries: list[str], answer: str, max_rows: int
+) -> tuple[str, bool, str]:
     """Why a gold query fails (or nothing), whether the answer returns what one of them does, and why not."""
-    with closing(_open(where)) as connection:
-        references = []
+    error, references, found, note = _results(where, engine, queries, answer, max_rows)
+    if error or found is None:
+        return error, False, note
+    same = any(
+        found.rows == wanted.rows
+        if " order by " in f" {' '.join(query.lower().split())} "
+        else Counter(found.rows) == Counter(wanted.rows)
+        for query, wanted in zip(queries, references, strict=True)
+    )
+    return "", same, "" if same else f"{len(found.rows)} rows, not those of the gold query"
+
+
+def share_of_result(
+    where: str, engine: Engine | None, queries: list[str], answer: str, max_rows: int
+) -> tuple[str, float | None, str]:
+    """Why a gold query fails (or nothing), the share of the gold result that the answer returns, None if it fails."""
+    error, references, found, note = _results(where, engine, queries, answer, max_rows)
+    if error or found is None:
+        return error, None, note
+    shares = [fraction(found.rows, len(found.columns), gold.rows, len(gold.columns)) for gold in references]
+    return "", max(shares), f"{max(shares):.3f} of the gold result"
+
+
+def read_by(where: str, queries: list[str]) -> list[list[str] | None]:
+    """What each query reads, sorted; None for one that the database refuses."""
+    with closing(open_database(where)) as database:
+        assert isinstance(database, Sqlite)
+        found: list[list[str] | None] = []
         for query in queries:
             try:
-                references.append((_rows(connection, query, max_rows), " order by " in f" {query.lower()} "))
-            except (sqlite3.Error, ValueError) as error:
-                return f"the gold query fails: {error}: {query}", False, ""
+                found.append(sorted(database.reads(query)) if query else None)
+            except QueryFailed:
+                found.append(None)
+        return found
+
+
+def _results(
+    where: str, engine: Engine | None, queries: list[str], answer: str, max_rows: int
+) -> tuple[str, list[Result], Result | None, str]:
+    """Why a gold query fails, the results of the gold queries, that of the answer, and why there is none."""
+    try:
+        database = open_database(where, engine=engine)
+    except AgentRLError as error:
+        return error.message, [], None, ""
+    references: list[Result] = []
+    with closing(database):
+        for query in queries:
+            try:
+                references.append(_all_rows(database, query, max_rows))
+            except QueryFailed as failure:
+                return f"the gold query fails: {failure}: {query}", [], None, ""
         if not answer:
-            return "", False, "no answer"
+            return "", references, None, "no answer"
         try:
-            found = _rows(connection, answer, max_rows)
-        except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
-            return "", False, str(error)
-        same = any(found == rows if ordered else Counter(found) == Counter(rows) for rows, ordered in references)
-        return "", same, "" if same else f"{len(found)} rows, not those of the gold query"
+            return "", references, _all_rows(database, answer, max_rows), ""
+        except QueryFailed as failure:
+            return "", references, None, str(failure)
 
 
-def _open(where: str) -> sqlite3.Connection:
-    # Autocommit (None): no transaction of Python's own, which the authoriser would refuse.
-    if ";" in where or "\n" in where:
-        connection = sqlite3.connect(":memory:", isolation_level=None)
-        connection.executescript(where)
-    else:
-        connection = sqlite3.connect(f"{Path(where).as_uri()}?mode=ro", uri=True, isolation_level=None)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
-    connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY)
-    return connection
+def _all_rows(database: Database, query: str, max_rows: int) -> Result:
+    # The processor time of the helper is the limit, so no wall time is.
+    result = database.run(query, Limits(rows=max_rows, seconds=3600.0))
+    if result.more:
+        raise QueryFailed(f"more than {max_rows} rows")
+    return result
 
 
-def _rows(connection: sqlite3.Connection, query: str, max_rows: int) -> list[tuple[Any, ...]]:
-    left = [_STEPS // 10_000]
-
-    def tick() -> int:
-        left[0] -= 1
-        return int(left[0] < 0)
-
-    connection.set_progress_handler(tick, 10_000)
-    rows: list[tuple[Any, ...]] = []
-    size = 0
-    for row in connection.execute(query.rstrip().rstrip(";")):
-        rows.append(row)
-        size += sum(len(value) for value in row if isinstance(value, str | bytes))
-        if len(rows) > max_rows:
-            raise ValueError(f"more than {max_rows} rows")
-        if size > _MOST:
-            raise ValueError(f"more than {_MOST >> 20} MiB of values")
-    return rows
+# Texts
 
 
-_CLAUSE = re.compile(r"\b(select|from|where|group by|having|order by|limit)\b")
+def _ngrams(query: str | None, n: int) -> set[tuple[str, ...]]:
+    words = code_in(query or "").lower().split()
+    return {tuple(words[first : first + n]) for first in range(len(words) - n + 1)}
 
 
-def _clauses(query: str) -> dict[str, Counter[str]]:
-    """By clause the bag of its items; what is in brackets stays with its item."""
-    text = " ".join(query.lower().rstrip("; \n").split())
-    depth, flat = 0, []
-    for character in text:  # brackets are hidden from the search for clauses and separators
-        depth -= character == ")"
-        flat.append("\x00" if depth > 0 else character)
-        depth += character == "("
-    plain = "".join(flat)
-    found: dict[str, Counter[str]] = {}
-    marks = [*_CLAUSE.finditer(plain)]
-    ends = [*(mark.start() for mark in marks[1:]), len(text)]
-    for mark, end in zip(marks, ends, strict=False):
-        cuts = [mark.end()]
-        for separator in re.finditer(r",|\b(?:and|or)\b", plain[mark.end() : end]):
-            cuts += [mark.end() + separator.start(), mark.end() + separator.end()]
-        pairs = zip(cuts[::2], [*cuts[1::2], end], strict=True)
-        items = [re.sub(r"\s+", "", text[first:last]) for first, last in pairs]
-        found.setdefault(mark[1], Counter()).update(item for item in items if item)
-    return found
-
-
-def _clause_f1(said: dict[str, Counter[str]], wanted: dict[str, Counter[str]]) -> float:
-    names = said.keys() | wanted.keys()
-    scores = []
-    for name in names:
-        a, b = said.get(name, Counter()), wanted.get(name, Counter())
-        scores.append(2 * (a & b).total() / (a.total() + b.total()) if a or b else 0.0)
-    return sum(scores) / len(scores) if scores else 0.0
+def _jaccard(one: set[Any], other: set[Any]) -> float:
+    return len(one & other) / len(one | other) if one | other else 0.0

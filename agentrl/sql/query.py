@@ -1,0 +1,97 @@
+"""What a query may take, what it returns, and what a database offers."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+class QueryFailed(Exception):
+    """A query was refused, is wrong, or took too much. The message is for who wrote it."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one query may take.
+
+    Attributes:
+        rows: rows that are read; what lies behind them is left (`Result.more`).
+        bytes: size of all values that are read.
+        seconds: wall time.
+    """
+
+    rows: int = 100_000
+    bytes: int = 256 << 20
+    seconds: float = 30.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """The rows of a query.
+
+    Attributes:
+        more: there are rows behind these.
+    """
+
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
+    more: bool = False
+
+
+class Database(ABC):
+    """An open database. One thread at a time."""
+
+    def run(self, query: str, limits: Limits) -> Result:
+        """Runs one statement.
+
+        Raises:
+            QueryFailed: see there.
+        """
+        if not query.strip(" \t\r\n;"):
+            raise QueryFailed("the query is empty")
+        if "\0" in query or (not query.isascii() and any("\ud800" <= character <= "\udfff" for character in query)):
+            raise QueryFailed("the query holds what is no character")
+        return self._run(query, limits)
+
+    @abstractmethod
+    def _run(self, query: str, limits: Limits) -> Result: ...
+
+    @abstractmethod
+    def schema(self) -> dict[str, str]:
+        """The statement that makes each table, by its name."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Frees it. What was written is gone."""
+
+    def state(self) -> str:
+        """A hash of all rows of all tables, in the order in which the database gives them."""
+        digest = hashlib.sha256()
+        for name, made in sorted(self.schema().items()):
+            found = self.run('SELECT * FROM "{}"'.format(name.replace('"', '""')), Limits())
+            digest.update(f"{made}\n{found.rows}\n".encode())
+        return digest.hexdigest()[:16]
+
+
+def read(columns: list[str], found: Iterable[tuple[Any, ...]], limits: Limits) -> Result:
+    """Reads rows until they end or a limit is met.
+
+    Raises:
+        QueryFailed: the values are more than `limits.bytes`, or the time is up.
+    """
+    rows: list[tuple[Any, ...]] = []
+    size, until = 0, time.monotonic() + limits.seconds
+    for row in found:
+        if len(rows) == limits.rows:
+            return Result(columns, rows, more=True)
+        size += sum(len(value) if isinstance(value, str | bytes) else 8 for value in row)
+        if size > limits.bytes:
+            raise QueryFailed(f"more than {limits.bytes >> 20} MiB of values")
+        if time.monotonic() > until:
+            raise QueryFailed(f"the query took longer than {limits.seconds:g} s")
+        rows.append(tuple(row))
+    return Result(columns, rows)

@@ -1,0 +1,1 @@
+"""The `sql` tool: a database that the model queries (docs/sql.md)."""

@@ -1,0 +1,158 @@
+"""Databases and the `sql` tool: what a model may do to them, what it is shown, and what ends a query."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.sql.opening import open_database
+from agentrl.sql.query import Limits, QueryFailed
+from agentrl.tools.sql.tool import Sql
+from agentrl.types.errors import RecipeError, TaskError, ToolError
+from agentrl.types.task import Task
+
+SHOP = """
+CREATE TABLE item (id INTEGER PRIMARY KEY, name VARCHAR, price DOUBLE);
+INSERT INTO item VALUES (1, 'tea', 2.5), (2, 'pot', 12.0), (3, NULL, 0.5);
+CREATE TABLE sale (item_id INTEGER, day VARCHAR);
+INSERT INTO sale VALUES (1, 'mon'), (1, 'tue'), (2, 'tue');
+"""
+
+
+@pytest.fixture(params=["sqlite", "duckdb"])
+def engine(request: pytest.FixtureRequest) -> Any:
+    if request.param == "duckdb":
+        pytest.importorskip("duckdb", reason="pip install 'agentrl[duckdb]'")
+    return request.param
+
+
+async def opened(engine: Any = None, where: str = SHOP, **settings: Any) -> Sql:
+    made = Sql(engine=engine, **settings)
+    await made.open(Task.of("t", "", database=where), None)
+    return made
+
+
+async def test_what_is_shown(engine: Any) -> None:
+    shop = await opened(engine, rows=2)
+    assert (
+        shop.sql("SELECT name, price FROM item ORDER BY id")
+        == "name | price\ntea | 2.5\npot | 12.0\n(the first 2 rows)"
+    )
+    assert shop.sql("SELECT name FROM item WHERE id = 3;") == "name\nNULL\n(1 row)"
+    assert shop.sql("SELECT name FROM item WHERE id > 3") == "name\n(0 rows)"
+    assert "CREATE TABLE item" in shop.schema()
+    assert "sale" in shop.schema()
+    assert "sale" not in shop.schema("Item")
+    with pytest.raises(ToolError, match="no table 'customer'; there are: item, sale"):
+        shop.schema("customer")
+    await shop.close()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "DELETE FROM item", "DROP TABLE item", "INSERT INTO item VALUES (4, 'x', 1)", "CREATE TABLE x (a INTEGER)",
+        "ATTACH '/tmp/other.db' AS other", "SELECT 1; SELECT 2", "", "SELEC 1", "SELECT nothing FROM item",
+        "SELECT '\0'", "SELECT '\ud800'", "PRAGMA writable_schema = 1", "VACUUM INTO '/tmp/copy.db'",
+        "COPY item TO '/tmp/item.csv'", "SELECT * FROM read_csv('/etc/passwd')", "SELECT readfile('/etc/passwd')",
+    ],
+)  # fmt: skip
+async def test_what_is_refused_is_an_observation(engine: Any, query: str) -> None:
+    shop = await opened(engine)
+    with pytest.raises(ToolError):
+        shop.sql(query)
+    assert shop.sql("SELECT COUNT(*) AS n FROM item") == "n\n3\n(1 row)"
+    await shop.close()
+
+
+async def test_a_query_without_end_is_ended(engine: Any) -> None:
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n"
+    database = open_database(SHOP, engine=engine)
+    with pytest.raises(QueryFailed, match="longer than 0.3 s|million steps"):
+        database.run(endless, Limits(seconds=0.3))
+    assert database.run("SELECT 1 AS one", Limits()).rows == [(1,)]
+
+
+async def test_a_result_is_bounded(engine: Any) -> None:
+    database = open_database(SHOP, engine=engine)
+    many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) SELECT i FROM n"
+    assert database.run(many, Limits(rows=10)).more
+    with pytest.raises(QueryFailed, match="MiB"):
+        database.run(many, Limits(bytes=1000))
+    shop = await opened(engine, chars=30)
+    shown = shop.sql("SELECT name, price FROM item ORDER BY id")
+    assert "more characters]" in shown
+    assert len(shown) < 80
+
+
+async def test_a_file_is_only_read(tmp_path: Path, engine: Any) -> None:
+    path = tmp_path / ("shop.duckdb" if engine == "duckdb" else "shop.db")
+    if engine == "duckdb":
+        import duckdb
+
+        with duckdb.connect(str(path)) as connection:
+            connection.execute(SHOP)
+    else:
+        with sqlite3.connect(path) as connection:
+            connection.executescript(SHOP)
+    before = path.read_bytes()
+    shop = await opened(where=str(path))
+    with pytest.raises(ToolError, match="can only be read"):
+        shop.sql("DELETE FROM item")
+    assert shop.sql("SELECT COUNT(*) AS n FROM item") == "n\n3\n(1 row)"
+    await shop.close()
+    assert path.read_bytes() == before
+
+
+async def test_writing_changes_a_copy(tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    with sqlite3.connect(path) as connection:
+        connection.executescript(SHOP)
+    one, other = await opened(where=str(path), write=True), await opened(where=str(path), write=True)
+    same = one.state_key()
+    assert same == other.state_key()
+    assert one.sql("UPDATE item SET price = 3 WHERE id = 1") == "done"
+    assert one.state_key() != same
+    for outside in (f"ATTACH '{tmp_path}/x.db' AS x", f"VACUUM INTO '{tmp_path}/x.db'"):
+        with pytest.raises(ToolError):
+            one.sql(outside)
+    assert other.sql("SELECT price FROM item WHERE id = 1") == "price\n2.5\n(1 row)"
+    assert [each.name for each in tmp_path.iterdir()] == ["shop.db"]
+
+
+async def test_writing_in_duckdb_needs_a_script(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb", reason="pip install 'agentrl[duckdb]'")
+    shop = await opened("duckdb", write=True)
+    shop.sql("DELETE FROM item WHERE id = 1")
+    assert shop.sql("SELECT COUNT(*) AS n FROM item") == "n\n2\n(1 row)"
+    path = tmp_path / "shop.duckdb"
+    duckdb.connect(str(path)).close()
+    with pytest.raises(TaskError, match="can only be read"):
+        await opened(where=str(path), write=True)
+
+
+async def test_the_state_is_what_has_been_seen(engine: Any) -> None:
+    one, other = await opened(engine), await opened(engine)
+    assert one.state_key() == other.state_key()
+    one.sql("SELECT 1 AS a")
+    assert one.state_key() != other.state_key()
+    other.sql("SELECT 2 AS b")
+    one.sql("SELECT 2 AS b")
+    other.sql("SELECT 1 AS a")
+    assert one.state_key() == other.state_key()
+
+
+async def test_bad_input_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="rows must be at least 1"):
+        Sql(rows=0)
+    for data in ({}, {"database": 3}, {"database": str(tmp_path / "none.db")}, {"database": "CREATE nothing;"}):
+        with pytest.raises(TaskError, match="database"):
+            await Sql().open(Task.of("t", "", **data), None)
+    text = tmp_path / "text.db"
+    text.write_text("no database " * 100)
+    with pytest.raises(TaskError, match="text.db"):
+        await Sql(database=str(text)).open(Task.of("t", ""), None)
+    await Sql().close()
