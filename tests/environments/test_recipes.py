@@ -1,4 +1,4 @@
-"""Every task of the recipes in a browser or on a desktop is solved by its oracle: minutes each (`make test-envs`)."""
+"""Every task of the recipes is solved by its oracle: minutes each (`make test-envs`)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ HELD_OUT = ("--set", "tasks.args.held_out=true")
 @pytest.mark.parametrize(
     ("recipe", "n", "more"),
     [
+        ("sql-chinook", 512, ()),
+        ("sql-chinook", 128, HELD_OUT),
         ("webshop", 512, ()),
         ("webshop", 128, HELD_OUT),
         ("docs-browse", 512, ()),

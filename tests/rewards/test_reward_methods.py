@@ -142,6 +142,15 @@ def test_the_share_of_a_result_is_that_of_the_authors_code():
     assert len({case["reward"] for case in paverl()}) == 8
 
 
+async def test_a_looked_up_value_is_right_on_one_database_only():
+    other = SHOP + "\nDELETE FROM item WHERE id = 1;"
+    task = Task.of("t", "", sql="SELECT COUNT(*) FROM item", database=[SHOP, other])
+    assert (await sql_execution(task, make_episode(task, answer="SELECT 3"))).value == 0.0
+    assert (await sql_execution(task, make_episode(task, answer="SELECT COUNT(id) FROM item"))).value == 1.0
+    with pytest.raises(TaskError, match="'database' is empty"):
+        await sql_execution(Task.of("t", "", sql="SELECT 1", database=[]), make_episode(task, answer="SELECT 3"))
+
+
 async def test_sql_partial_gives_a_share_of_ten():
     task = Task.of("t", "", sql="SELECT id, price FROM item ORDER BY id", database=SHOP)
     right = await sql_partial(task, make_episode(task, answer="SELECT price, id FROM item"))

