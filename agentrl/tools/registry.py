@@ -39,6 +39,7 @@ TOOLS: Registry[Callable[..., Tool]] = Registry(
         "answer": "agentrl.tools.answer:Answer",
         "harbor": "agentrl.integrations.harbor.tool:Harbor",
         "gui": "agentrl.tools.gui.gui:Gui",
+        "game": "agentrl.tools.games.game:Game",
     },
     wanted="a Tool or Environment subclass, a @tool function or tool.from_schema(...)",
     accept=_tool,

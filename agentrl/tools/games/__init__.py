@@ -1,0 +1,1 @@
+"""The `game` tool: environments with `reset()` and `step(action)`, played in text (docs/games.md)."""

@@ -1,0 +1,114 @@
+"""The libraries of games by name, and what stands behind `library: ./task.py:make`."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentrl.tools.games.play import Match, Opponent, Play, Seat, any_move
+from agentrl.tools.games.reset_step import ResetStep
+from agentrl.types.errors import RecipeError, nearest
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A game that is asked for.
+
+    Attributes:
+        id: by which the library knows it.
+        kwargs: of the library's `make`, or of the recipe's function.
+        actions: names of discrete actions.
+        player: the seat of the policy, from 0.
+        opponent: who takes the other seats.
+    """
+
+    id: str | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    actions: Sequence[str] | None = None
+    player: int = 0
+    opponent: Opponent = any_move
+
+
+def _gymnasium(wanted: Wanted) -> Play:
+    import gymnasium
+
+    return ResetStep(gymnasium.make(str(wanted.id), **wanted.kwargs), wanted.actions)
+
+
+def _gem(wanted: Wanted) -> Play:
+    import gem
+
+    return ResetStep(gem.make(str(wanted.id), **wanted.kwargs), wanted.actions, own_random=True)
+
+
+def _textarena(wanted: Wanted) -> Play:
+    from agentrl.tools.games.textarena import TextArena
+
+    kwargs = dict(wanted.kwargs)
+    players = int(kwargs.pop("players", 1))
+    return Seat(TextArena(str(wanted.id), kwargs, players), wanted.player, wanted.opponent)
+
+
+def _openspiel(wanted: Wanted) -> Play:
+    from agentrl.tools.games.openspiel import OpenSpiel
+
+    return Seat(OpenSpiel(str(wanted.id), wanted.kwargs), wanted.player, wanted.opponent)
+
+
+def _pettingzoo(wanted: Wanted) -> Play:
+    from agentrl.tools.games.pettingzoo import PettingZoo
+
+    return Seat(PettingZoo(str(wanted.id), wanted.kwargs), wanted.player, wanted.opponent)
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library of games.
+
+    Attributes:
+        module: what is imported.
+        package: what pip installs.
+        make: opens a game.
+    """
+
+    module: str
+    package: str
+    make: Callable[[Wanted], Play]
+
+
+LIBRARIES = {
+    "gymnasium": Library("gymnasium", "gymnasium", _gymnasium),
+    "gem": Library("gem", "gem-llm", _gem),
+    "textarena": Library("textarena", "textarena", _textarena),
+    "openspiel": Library("pyspiel", "open-spiel", _openspiel),
+    "pettingzoo": Library("pettingzoo", "pettingzoo pygame-ce", _pettingzoo),
+}
+
+
+def maker(library: Any) -> Callable[[Wanted], Play]:
+    """What opens games of a library, or of a function that returns an environment, a `Play` or a `Match`.
+
+    Raises:
+        RecipeError: there is no such library, or it is not installed.
+    """
+    if callable(library):
+        return lambda wanted: _own(library, wanted)
+    found = LIBRARIES.get(library)
+    if found is None:
+        raise RecipeError(
+            f"game: library is {library!r}",
+            place="tools",
+            remedy=f"{nearest(str(library), LIBRARIES)}, or ./task.py:NAME",
+        )
+    if importlib.util.find_spec(found.module) is None:
+        raise RecipeError(f"game: {library} is not installed", place="tools", remedy=f"pip install {found.package}")
+    return found.make
+
+
+def _own(make: Callable[..., Any], wanted: Wanted) -> Play:
+    made = make(**({} if wanted.id is None else {"id": wanted.id}), **wanted.kwargs)
+    if isinstance(made, Play):
+        return made
+    return Seat(made, wanted.player, wanted.opponent) if isinstance(made, Match) else ResetStep(made, wanted.actions)
