@@ -68,6 +68,7 @@ def played(
     recipe = {
         "name": "games",
         "tasks": {"jsonl": "./tasks.jsonl", "prompt": "{say}", "id": "id"},
+        "agent": {"max_turns": 30},
         "tools": [{"game": settings}],
         "rewards": {
             "score": "agentrl.tools.games.game:score",
