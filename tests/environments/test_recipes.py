@@ -19,6 +19,8 @@ HELD_OUT = ("--set", "tasks.args.held_out=true")
 @pytest.mark.parametrize(
     ("recipe", "n", "more"),
     [
+        ("math-python", 512, ()),
+        ("math-python", 128, HELD_OUT),
         ("sql-chinook", 512, ()),
         ("sql-chinook", 128, HELD_OUT),
         ("webshop", 512, ()),
