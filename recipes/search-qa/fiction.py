@@ -20,8 +20,8 @@ from agentrl.types.task import Message, Task
 
 WORLD = 7  # the seed of the world
 _ONSETS = [
-    "b", "br", "d", "dr", "f", "fl", "g", "gr", "h", "j", "k", "kl", "l", "m", "n", "p", "pr", "r", "s", "sk", "sn", "t",
-    "tr", "v", "vr", "w", "z",
+    "b", "br", "d", "dr", "f", "fl", "g", "gr", "h", "j", "k", "kl", "l", "m", "n", "p", "pr", "r", "s", "sk", "sn",
+    "t", "tr", "v", "vr", "w", "z",
 ]  # fmt: skip
 _VOWELS = ["a", "e", "i", "o", "u", "ae", "ia", "oa", "ui"]
 _CODAS = ["", "l", "m", "n", "r", "s", "sk", "th", "v", "x"]
