@@ -79,7 +79,7 @@ test-programs: setup $(PROGRAMS)/.installed
 
 # All environments on all their tasks; recipes/miniwob alone takes about ten minutes.
 test-envs: setup
-	AGENTRL_TEST_ENVS=1 $(BIN)/python -m pytest -q -s tests/commands/test_miniwob.py tests/environments
+	AGENTRL_TEST_ENVS=1 $(BIN)/python -m pytest -q -s tests/commands/test_miniwob.py tests/environments tests/sandbox/test_images_on_docker.py
 
 # A browser through MCP: @playwright/mcp from npm in a folder of its own, with Debian's Chromium (docs/mcp.md).
 PLAYWRIGHT_MCP := .mcp

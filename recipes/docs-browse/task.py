@@ -11,20 +11,24 @@ import random
 import re
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from agentrl import Environment, Message, Say, Task, ToolError, tool
+from agentrl import Environment, Message, Say, Task
 from agentrl.registry.references import load_object
-from agentrl.tools.browser.launching import Launch, find_chromium, open_context
 from agentrl.tools.browser.site import Page, Request, Site
+from agentrl.tools.browser.tool import Web
 from agentrl.types.episode import Episode
+
+if TYPE_CHECKING:
+    from agentrl.types.sandbox import Sandbox
 
 HERE = Path(__file__).parent
 HOST = "docs.test"
 START = f"http://{HOST}/"
-SETTLE_S = 20.0  # a page of 10,000 lines, on a machine with much to do
+LOAD_S = SETTLE_S = 20.0  # a page of 10,000 lines, on a machine with much to do
 Library = load_object("./library.py:Library", HERE)
 
 QUESTIONS = {
@@ -152,102 +156,44 @@ def canonical(text: str) -> str:
 # --- the reader -----------------------------------------------------------------------------------------------------
 
 
-class Reader(Environment):
-    """A browser that shows the accessibility tree of a page, a window of lines at a time.
+class Reader(Web, Environment):
+    """The `web` tool, open on the documentation.
 
     Args:
-        lines: most lines shown at once.
-        chars: most characters of a line.
+        actions: names of the functions that are offered; None: all of the `web` tool.
+        screenshots: whether every page that is shown comes with a screenshot.
+        max_chars: characters of a page that an observation shows.
         chromium: path of Chromium; default: the one that is installed.
     """
 
-    def __init__(self, lines: int = 40, chars: int = 6000, chromium: str | None = None) -> None:
-        find_chromium(chromium)
-        self.lines, self.chars, self.chromium = lines, chars, chromium
+    def __init__(
+        self,
+        actions: Sequence[str] | None = None,
+        screenshots: bool = False,
+        max_chars: int = 8000,
+        chromium: str | None = None,
+    ) -> None:
+        super().__init__(
+            START,
+            allow=["*"],  # the flag of the site lets the browser find nothing else
+            actions=actions,
+            screenshots=screenshots,
+            max_chars=max_chars,
+            load_s=LOAD_S,
+            settle_s=SETTLE_S,
+            chromium=chromium,
+        )
 
-    async def open(self, task: Task, sandbox: object) -> None:
+    async def open(self, task: Task, sandbox: Sandbox | None) -> None:
         """Shows the start page."""
-        launch = Launch(executable=self.chromium, flags=(await asyncio.to_thread(site),))
-        self.page = await open_context(launch, viewport=[1024, 768])
-        self.seen = await self._go("goto", url=START)
+        self.launch = replace(self.launch, flags=(await asyncio.to_thread(site),))
+        await super().open(task, sandbox)
 
-    async def close(self) -> None:
-        """Ends."""
-        await self.page.close()
-
-    def opening(self) -> str:
-        return self.seen
-
-    @tool
-    async def visit(self, url: str) -> str:
-        """Open an address.
-
-        Args:
-            url: where to go; nothing but the documentation can be reached.
-        """
-        return await self._go("goto", url=url)
-
-    @tool
-    async def click(self, element: int) -> str:
-        """Click on a link or a button.
-
-        Args:
-            element: its number, which stands in brackets.
-        """
-        return await self._go("click", element=element)
-
-    @tool
-    async def back(self) -> str:
-        """Go back to the page before."""
-        return await self._go("back")
-
-    @tool
-    def find(self, text: str, skip: int = 0) -> str:
-        """Find the lines of this page that contain a text.
-
-        Args:
-            text: upper and lower case are the same.
-            skip: so many of them are not shown, because they were before.
-        """
-        found = [(number, line) for number, line in enumerate(self.tree) if text.lower() in line.lower()]
-        shown = [f"{number}: {_around(line, text)}" for number, line in found[skip : skip + self.lines // 2]]
-        rest = len(found) - skip - len(shown)
-        self.seen = "\n".join([f"{len(found)} lines", *shown, *([f"... {rest} more"] if rest > 0 else [])])
-        return self.seen
-
-    @tool
-    def read(self, line: int) -> str:
-        """Show this page from a line on.
-
-        Args:
-            line: its number, from 0.
-        """
-        if not 0 <= line < max(1, len(self.tree)):
-            raise ToolError(f"the page has lines 0 to {len(self.tree) - 1}")
-        shown = [each[: self.chars] for each in self.tree[line : line + self.lines]]
-        rest = len(self.tree) - line - len(shown)
-        last = [f"... {rest} more lines: read({line + len(shown)})"] if rest > 0 else []
-        self.seen = "\n".join([self.url, *shown, *last])
-        return self.seen
-
-    async def _go(self, op: str, **fields: Any) -> str:
-        try:
-            await self.page.do(op, **fields)
-        finally:  # what failed may have happened all the same: a click that took too long
-            await self.page.do("settle", seconds=SETTLE_S)
-            tree = await self.page.do("tree")
-            self.url, self.tree = tree["url"], tree["lines"]
-        return self.read(0)
-
-    def state_key(self) -> str:
-        return self.seen
-
-
-def _around(line: str, text: str) -> str:
-    """A line, or what is around the text in a long one."""
-    line = line.strip()
-    start = max(0, line.lower().find(text.lower()) - 150)
-    return f"{'... ' if start else ''}{line[start : start + 300]}{' ...' if len(line) > start + 300 else ''}"
+    async def opening(self) -> Message:
+        """The start page."""
+        shown = await self._result()
+        images = [{"type": "image", "image": image} for image in shown.images]
+        return {"role": "user", "content": [shown.text, *images] if images else shown.text}
 
 
 # --- scripts --------------------------------------------------------------------------------------------------------
@@ -255,47 +201,46 @@ def _around(line: str, text: str) -> str:
 
 def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
     """Follows the links to the page and reads the answer there. Gives up where a page does not show what comes next."""
-    seen = yield Say(calls=[("read", {"line": 0})])
     for text in task.data["route"]:
         quoted = json.dumps(text, ensure_ascii=False)
-        link, clicked = rf"\[(\d+)\] (?:link|clickable) {re.escape(quoted)}", False
+        link, words, clicked = rf"\[(\d+)\] (?:link|clickable) {re.escape(quoted)}", f" {quoted}", False
+        seen = yield Say(calls=[("find", {"text": words})])
         while not clicked:
             if (number := re.search(link, _text(seen))) is None:
-                seen = yield Say(calls=[("find", {"text": f" {quoted}"})])
-                if (number := re.search(link, _text(seen))) is None:
-                    return
-            seen = yield Say(calls=[("click", {"element": int(number[1])})])
+                return
+            seen = yield Say(calls=[("click", {"id": int(number[1])})])
             clicked = not _text(seen).startswith("Error")
             if not clicked:  # the page was too slow to say so, or for a click
-                seen = yield Say(calls=[("find", {"text": f" {quoted}"})])
+                seen = yield Say(calls=[("find", {"text": words})])
                 clicked = re.search(link, _text(seen)) is None
-    at, skip = task.data["at"], 0
+    hit = 1
     while True:
-        seen = yield Say(calls=[("find", {"text": at, "skip": skip})])
-        hits = _text(seen)
-        for line in re.findall(rf"(?m)^(\d+): (?:\.\.\. )?{task.data['line']}", hits):
-            shown, start = "", int(line)
-            for _ in range(3):  # long descriptions go on
-                seen = yield Say(calls=[("read", {"line": start})])
-                shown += " " + _read(_text(seen))
-                if (said := re.search(task.data["says"], shown)) is not None:
-                    yield Say(calls=[("answer", {"text": said[1]})])
-                    return
-                more = re.search(r"more lines: read\((\d+)\)", _text(seen))
-                if more is None:
-                    break
-                start = int(more[1])
-        if "more" not in hits.splitlines()[-1]:
+        seen = yield Say(calls=[("find", {"text": task.data["at"], "hit": hit})])
+        listed = re.findall(r"(?m)^(\d+)\. (.*)$", _text(seen).partition("\npage:")[0])
+        if not listed:  # there are no more
             return
-        skip += hits.count("\n") - 1
+        right = [int(number) for number, line in listed if re.match(task.data["line"], line)]
+        if hit not in right:
+            hit = right[0] if right else int(listed[-1][0]) + 1
+            continue
+        shown = _read(_text(seen))
+        for _ in range(3):  # long descriptions go on
+            if (said := re.search(task.data["says"], shown)) is not None:
+                yield Say(calls=[("answer", {"text": said[1]})])
+                return
+            if "lines below: scroll down]" not in _text(seen):
+                break
+            seen = yield Say(calls=[("scroll", {})])
+            shown += " " + _read(_text(seen))
+        hit += 1
 
 
 def random_agent(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
     """Clicks on anything a few times, then answers with a word of what it saw."""
-    seen = yield Say(calls=[("read", {"line": 0})])
+    seen = yield Say(calls=[("open", {"url": "/"})])
     for _ in range(4):
         numbers = re.findall(r"\[(\d+)\]", _text(seen))
-        seen = yield Say(calls=[("click", {"element": int(rng.choice(numbers))}) if numbers else ("back", {})])
+        seen = yield Say(calls=[("click", {"id": int(rng.choice(numbers))}) if numbers else ("back", {})])
     yield Say(calls=[("answer", {"text": rng.choice(_text(seen).split() or ["nothing"])})])
 
 
@@ -303,7 +248,17 @@ def _text(seen: list[Message]) -> str:
     return str(seen[-1]["content"])
 
 
-def _read(lines: str) -> str:
-    """The words of lines of a tree, without roles and numbers."""
-    words = re.sub(r"(?m)^ *(?:\[\d+\] )?[a-z]+(?:: | (?=\")|$)", " ", lines.partition("\n")[2])
-    return " ".join(re.sub(r"(?m)^ *\"(.*)\"[^\"\n]*$", lambda match: str(json.loads(f'"{match[1]}"')), words).split())
+def _read(shown: str) -> str:
+    """The words of the lines of a tree, without roles and numbers."""
+    page = re.split(r"(?m)^url: .*\n", shown, maxsplit=1)[-1]
+    return " ".join(" ".join(map(_words, page.splitlines())).split())
+
+
+def _words(line: str) -> str:
+    """Of a line `text: words`, `[3] link "words" state`, or of the role alone."""
+    if line.startswith("[..."):
+        return ""
+    said = re.fullmatch(r' *(?:\[\d+\] )?[a-z]+(?:: (.*)| ("(?:[^"\\]|\\.)*").*)?', line)
+    if said is None:
+        return line
+    return str(json.loads(said[2])) if said[2] else said[1] or ""

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import random
 import re
 import zlib
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from agentrl import Environment, Message, Say, Task, ToolError, ToolResult, tool
+from agentrl import Environment, Message, Say, Task, ToolResult
 from agentrl.registry.references import load_object
 from agentrl.tools.browser.client import PageFailure
-from agentrl.tools.browser.launching import Launch, find_chromium, open_context
 from agentrl.tools.browser.site import Site
+from agentrl.tools.browser.tool import Web
+
+if TYPE_CHECKING:
+    from agentrl.types.sandbox import Sandbox
 
 HERE = Path(__file__).parent
 Catalogue = load_object("./catalogue.py:Catalogue", HERE)
@@ -94,77 +97,64 @@ def _goal(product: Any, rng: random.Random, lap: int, catalogue: int, per_kind: 
 # --- the customer ---------------------------------------------------------------------------------------------------
 
 
-class Customer(Environment):
-    """A browser in the shop, with WebShop's two actions. What is shown is the accessibility tree of the page.
+class Customer(Web, Environment):
+    """The `web` tool in the shop. The purchase ends the episode.
 
     Args:
+        actions: names of the functions that are offered; None: all of the `web` tool.
+        screenshots: whether every page that is shown comes with a screenshot.
+        max_chars: characters of a page that an observation shows.
         chromium: path of Chromium; default: the one that is installed.
     """
 
-    def __init__(self, chromium: str | None = None) -> None:
-        find_chromium(chromium)
-        self.chromium = chromium
+    def __init__(
+        self,
+        actions: Sequence[str] | None = None,
+        screenshots: bool = False,
+        max_chars: int = 8000,
+        chromium: str | None = None,
+    ) -> None:
+        super().__init__(
+            allow=["*"],  # the flag of the shop lets the browser find nothing else
+            actions=actions,
+            screenshots=screenshots,
+            max_chars=max_chars,
+            settle_s=SETTLE_S,
+            chromium=chromium,
+        )
 
-    async def open(self, task: Task, sandbox: object) -> None:
+    async def open(self, task: Task, sandbox: Sandbox | None) -> None:
         """Comes in."""
         self.shop, flag = shop(**task.data["shop"])
-        self.key, address = self.shop.enter()
-        self.page = await open_context(Launch(executable=self.chromium, flags=(flag,)), viewport=[1024, 768])
-        await self.page.do("goto", url=address)
-        await self._look()
+        self.launch = replace(self.launch, flags=(flag,))
+        self.key, self.url = self.shop.enter()
+        await super().open(task, sandbox)
 
     async def close(self) -> None:
         """Leaves."""
         self.shop.leave(self.key)
-        await self.page.close()
+        await super().close()
 
-    def opening(self) -> str:
-        return self.seen
+    async def opening(self) -> Message:
+        """The page with the search box."""
+        shown = await self._result()
+        images = [{"type": "image", "image": image} for image in shown.images]
+        return {"role": "user", "content": [shown.text, *images] if images else shown.text}
 
-    @tool
-    async def search(self, query: str) -> ToolResult:
-        """Search the shop, on a page with a search box.
-
-        Args:
-            query: words that the product should have.
-        """
-        boxes = [one for one in await self.page.do("elements") if one["role"] == "searchbox"]
-        if not boxes:
-            raise ToolError("there is no search box on this page: click on 'Back to Search'")
-        await self.page.do("fill", element=boxes[0]["id"], text=query, submit=True)
-        return await self._after()
-
-    @tool
-    async def click(self, element: int) -> ToolResult:
-        """Click on a link, a button or an option.
-
-        Args:
-            element: its number, which stands in brackets.
-        """
+    async def _act(self, op: str, **fields: Any) -> ToolResult:
         try:
-            await self.page.do("click", element=element)
-        except PageFailure as failure:
-            # A page that was too slow may have done it all the same.
-            result = await self._after()
-            if result.done:
-                return result
-            raise ToolError(f"{failure}\n{result.text}") from None
-        return await self._after()
+            return await super()._act(op, **fields)
+        except PageFailure:  # a page that was too slow to say so may have bought all the same
+            if self.shop.bought(self.key) is None:
+                raise
+            return await self._shown()
 
-    async def _after(self) -> ToolResult:
-        await self.page.do("settle", seconds=SETTLE_S)
-        await self._look()
-        bought = self.shop.bought(self.key)
-        if bought is not None:
-            self.info["bought"] = {"asin": bought.asin, "options": bought.options}
-        return ToolResult(self.seen, done=bought is not None, answer=bought.asin if bought else None)
-
-    async def _look(self) -> None:
-        tree = await self.page.do("tree")
-        self.seen = "\n".join([tree["url"], *tree["lines"]])
-
-    def state_key(self) -> str:
-        return hashlib.sha256(self.seen.encode()).hexdigest()[:16]
+    async def _result(self, *args: Any, **fields: Any) -> ToolResult:
+        result = await super()._result(*args, **fields)
+        if (bought := self.shop.bought(self.key)) is None:
+            return result
+        self.info["bought"] = {"asin": bought.asin, "options": bought.options}
+        return replace(result, done=True, answer=bought.asin)
 
 
 def webshop(task: Task, info: dict[str, Any]) -> float:
@@ -199,7 +189,7 @@ def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None
     """
     goal = task.data["goal"]
     query = " ".join([*goal["attributes"], goal["query"], *goal["options"].values()])
-    seen = yield Say(calls=[("search", {"query": query})])
+    seen = yield from _search(query)
     while _number(seen, "link", goal["title"]) is None:
         if _number(seen, "link", "Next >") is None:
             return
@@ -211,35 +201,45 @@ def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None
         seen = yield from _click(seen, role, name)
 
 
+def _search(query: str) -> Generator[Say, list[Message], list[Message]]:
+    """Types into the search box of the page that the shop opens with."""
+    seen = yield Say(calls=[("find", {"text": "searchbox"})])
+    box = re.search(r"\[(\d+)\] searchbox", str(seen[-1]["content"]))
+    if box is not None:
+        seen = yield Say(calls=[("type", {"id": int(box[1]), "text": query, "submit": True})])
+    return seen
+
+
 def _click(seen: list[Message], role: str, name: str) -> Generator[Say, list[Message], list[Message]]:
     """Clicks until the page took it: a machine with much to do lets some run out of time."""
     for _ in range(3):
         if (number := _number(seen, role, name)) is None:
             break
-        seen = yield Say(calls=[("click", {"element": number})])
+        seen = yield Say(calls=[("click", {"id": number})])
         if not str(seen[-1]["content"]).startswith("Error"):
             break
+        seen = yield Say(calls=[("scroll", {"direction": "up"})])  # shows the page, which may be the next one
     return seen
 
 
 def random_agent(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
     """Searches for one word of the goal, then clicks on anything."""
-    seen = yield Say(calls=[("search", {"query": rng.choice(task.data["goal"]["query"].split())})])
+    seen = yield from _search(rng.choice(task.data["goal"]["query"].split()))
     while numbers := re.findall(r"\[(\d+)\]", str(seen[-1]["content"])):
-        seen = yield Say(calls=[("click", {"element": int(rng.choice(numbers))})])
+        seen = yield Say(calls=[("click", {"id": int(rng.choice(numbers))})])
 
 
 def hasty(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
     """Buys the first product that a search for the goal's words finds, without options: what a shortcut is worth."""
     goal = task.data["goal"]
-    seen = yield Say(calls=[("search", {"query": " ".join([*goal["attributes"], goal["query"]])})])
+    seen = yield from _search(" ".join([*goal["attributes"], goal["query"]]))
     first = re.search(r"\[(\d+)\] link \"(?!Back|<|Next)", str(seen[-1]["content"]))
     if first is not None:
-        seen = yield Say(calls=[("click", {"element": int(first[1])})])
-        yield Say(calls=[("click", {"element": _number(seen, "button", "Buy Now")})])
+        seen = yield Say(calls=[("click", {"id": int(first[1])})])
+        yield Say(calls=[("click", {"id": _number(seen, "button", "Buy Now")})])
 
 
 def _number(seen: list[Message], role: str, name: str) -> int | None:
     """The number of the only element of that role and name on the page that was shown last."""
-    found = re.findall(rf"\[(\d+)\] {role} {re.escape(json.dumps(name))}", str(seen[-1]["content"]))
-    return int(found[0]) if len(found) == 1 else None
+    found = set(re.findall(rf"\[(\d+)\] {role} {re.escape(json.dumps(name))}", str(seen[-1]["content"])))
+    return int(found.pop()) if len(found) == 1 else None

@@ -72,7 +72,14 @@ async def test_a_long_page_is_cut_and_scrolled(web: Opens) -> None:
     assert "Line 0 " not in second
     assert "Line 0 " in (await tool.scroll("up")).text
     found = await tool.find("at the END")
-    assert 'button "At the end"' in found
+    assert found.startswith("1 of 401 lines:\n1. ")
+    assert '"At the end"' in found.partition("lines above: scroll up]")[2], "the page is shown from there"
+    found = await tool.find("long page", hit=11)
+    assert found.startswith("400 of 401 lines:\n11. ")
+    assert "[... 380 more: hit=21]" in found
+    assert "Line 10 " in found.partition("lines above: scroll up]")[2]
+    with pytest.raises(ToolError, match="in 400 lines of this page; there is no hit 401"):
+        await tool.find("long page", hit=401)
     assert "Line 399" in await tool.extract(start=9000)
 
 

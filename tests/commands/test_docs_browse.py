@@ -18,6 +18,8 @@ import pytest
 
 from agentrl.registry.references import load_object
 from agentrl.store.run_dir import RunDir
+from agentrl.tools.base import name_of, own_methods
+from agentrl.tools.browser.tool import Web
 from agentrl.types.episode import Episode
 from agentrl.types.errors import TaskError
 from agentrl.types.task import Task
@@ -53,11 +55,13 @@ def test_the_oracle_reads_every_kind_of_answer_and_the_random_agent_none(
 ) -> None:
     agentrl("rollout", "docs-browse", "--n", "9", "--agent", agent, "--out", "run", cwd=tmp_path)
     with RunDir.read(tmp_path / "run") as run:
-        rows, episodes = run.rows(), list(run.episodes())
+        rows, episodes, info = run.rows(), list(run.episodes()), run.info
     assert len({episode.task.id.split("/")[0] for episode in episodes}) == 9, "every kind"
     assert {row.reward for row in rows} == {most}
     said = json.dumps([[turn.observations for turn in episode.turns] for episode in episodes])
     assert "http://docs.test/" in said
+    offered = [each["function"]["name"] for each in info["tools"]]
+    assert offered[:11] == [name_of(each) for each in own_methods(Web())], "the same tools as those of a web recipe"
     assert "127.0.0.1:" not in said, "the port differs from run to run"
     assert agentrl("check", "run", cwd=tmp_path).returncode == 0
 

@@ -23,7 +23,8 @@ from context import Context, Failed
 from operations import OPERATIONS
 
 LINE_LIMIT = 64 << 20  # bytes of a message
-CONTEXT_S = 20.0  # for making and closing a context
+MAKING_S = 45.0  # for making a context: the first one waits for the processes of a browser that has just started
+CONTEXT_S = 20.0  # for closing one, and for a look at whether the browser answers
 GRACE_S = 5.0  # within which a page that exceeded its time is stopped or replaced
 
 
@@ -70,7 +71,7 @@ class Driver:
             case "stats":
                 return self.stats()
             case "context":
-                async with limit(CONTEXT_S, "making a context"):
+                async with limit(MAKING_S, "making a context"):
                     return await self.make(message)
             case "close":
                 return await self.close(str(message.get("context")))

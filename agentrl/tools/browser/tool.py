@@ -228,21 +228,25 @@ class Web(Tool):
         return await self._result("\n".join(listed))
 
     @tool
-    async def find(self, text: str) -> str:
-        """Find the lines of the page that contain a text, and show the page from the first of them on.
+    async def find(self, text: str, hit: int = 1) -> str:
+        """Find the lines of the page that contain a text, and show the page from one of them on.
 
         Args:
             text: What to look for; upper and lower case are the same.
+            hit: Number of the line from which on to list them and to show the page.
         """
         await self._look(self.page.first)
         lines = self.page.lines
         hits = [number for number, line in enumerate(lines) if text.lower() in line.lower()]
         if not text.strip() or not hits:
             raise ToolError(f"{text!r} is not on this page")
-        self.page.first = hits[0]
-        shown = [lines[number].strip()[:500] for number in hits[:_HITS]]
-        more = [f"[... {len(hits) - _HITS} more]"] if len(hits) > _HITS else []
-        return "\n".join([f"{len(hits)} of {len(lines)} lines:", *shown, *more])
+        if not 1 <= hit <= len(hits):
+            raise ToolError(f"{text!r} is in {len(hits)} lines of this page; there is no hit {hit}")
+        self.page.first = hits[hit - 1]
+        numbers = range(hit, min(hit + _HITS, len(hits) + 1))
+        listed = [f"{number}. {lines[hits[number - 1]].strip()[:500]}" for number in numbers]
+        more = [f"[... {len(hits) - numbers[-1]} more: hit={numbers[-1] + 1}]"] if numbers[-1] < len(hits) else []
+        return "\n".join([f"{len(hits)} of {len(lines)} lines:", *listed, *more, self.page.shown(self.max_chars)])
 
     @tool
     async def extract(self, id: int | None = None, start: int = 0) -> str:
