@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from agentrl.commands.environment import app as environments
 from agentrl.commands.output import Json, restore_standard_output, show_log, write_json, write_line
 from agentrl.commands.sandbox import app as sandboxes
+from agentrl.commands.search import app as searches
 from agentrl.types.errors import AgentRLError, RankDied, raised_by
 from agentrl.view.terminal import visible
 
@@ -49,6 +50,7 @@ recipes = typer.Typer(no_args_is_help=True, help="Check, show and describe recip
 app.add_typer(recipes, name="recipe")
 app.add_typer(environments, name="env")
 app.add_typer(sandboxes, name="sandbox")
+app.add_typer(searches, name="search")
 
 RecipeName = Annotated[str, typer.Argument(help="A YAML file, a folder with recipe.yaml, or a shipped recipe's name.")]
 Set = Annotated[list[str], typer.Option("--set", help="Override a key: --set train.lr=1e-5", metavar="KEY=VALUE")]

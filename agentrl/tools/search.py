@@ -1,4 +1,4 @@
-"""The `search` tool: BM25 over local documents, and `fetch` for a document whole.
+"""The `search` tool: local documents by words (BM25), by meaning, or by both; and `fetch` for a document whole.
 
 The index is built once a process, kept on disk under the hash of its documents, and shared by all episodes:
 `Search` itself is one episode's view of it.
@@ -19,13 +19,15 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 import numpy as np
 
 from agentrl.registry.references import is_reference, load_object
 from agentrl.tools.base import Tool, tool
+from agentrl.tools.ranking.dense import Dense, fused
+from agentrl.tools.ranking.minilm import encoder
 from agentrl.types.errors import MissingExtra, RecipeError, TaskError, ToolError
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Task
@@ -52,6 +54,10 @@ Corpus = str | Path | Callable[[], Iterable[Any]] | Iterable[Any]
 documents, the documents themselves, or a list of these."""
 
 
+By = Literal["bm25", "dense", "hybrid"]
+"""How documents are ranked: BM25; cosine of MiniLM's embeddings; reciprocal rank fusion of both."""
+
+
 class Search(Tool):
     """Offers `search(query)` and `fetch(id)`.
 
@@ -60,6 +66,7 @@ class Search(Tool):
         k: hits shown for a query.
         snippet: characters of a document that a hit shows.
         limit: characters of a document that `fetch` shows; more are cut, and the model is told how many.
+        by: how documents are ranked (`By`).
 
     A task's data may hold `noise`, the probability that a query is answered with random documents (curriculum
     `zerosearch`).
@@ -67,18 +74,18 @@ class Search(Tool):
 
     parallel = True
 
-    def __init__(self, corpus: Corpus, k: int = 5, snippet: int = 240, limit: int = 4000) -> None:
+    def __init__(self, corpus: Corpus, k: int = 5, snippet: int = 240, limit: int = 4000, by: By = "bm25") -> None:
         for name, value in (("k", k), ("snippet", snippet), ("limit", limit)):
             if value < 1:
                 raise RecipeError(f"search: {name} must be at least 1, found {value}")
-        _import_bm25s()
-        self.corpus, self.k, self.snippet, self.limit = corpus, k, snippet, limit
+        _check(by)
+        self.corpus, self.k, self.snippet, self.limit, self.by = corpus, k, snippet, limit, by
         self._seen: set[str] = set()
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
         """Takes the shared index; the first episode of the process builds or loads it."""
         # In a thread: the first index of a process takes seconds, and other episodes go on meanwhile.
-        self._index = await asyncio.to_thread(open_index, self.corpus)
+        self._index = await asyncio.to_thread(open_index, self.corpus, self.by)
         self._task_id, self._noise = task.id, float(task.data.get("noise", 0.0))
 
     @tool
@@ -120,17 +127,28 @@ class Search(Tool):
 
 
 class Index:
-    """BM25 (Lucene's variant, k1 1.5, b 0.75) over documents. Safe to query from several threads.
+    """A ranking of documents. Safe to query from several threads.
+
+    BM25 is Lucene's variant, k1 1.5, b 0.75. Embeddings are those of title and text, cut to 128 tokens.
 
     Args:
         cache: folder for indexes; None keeps nothing on disk.
+        by: how documents are ranked.
+        told: is called with the number of documents whose embeddings are ready.
 
     Raises:
         TaskError: no document, or an id twice.
         MissingExtra: bm25s is not installed.
+        RecipeError: the package of the embeddings is not installed.
     """
 
-    def __init__(self, documents: Iterable[Document], cache: Path | None = None) -> None:
+    def __init__(
+        self,
+        documents: Iterable[Document],
+        cache: Path | None = None,
+        by: By = "bm25",
+        told: Callable[[int], None] = lambda ready: None,
+    ) -> None:
         self.documents = list(documents)
         self._by_id = {document.id: document for document in self.documents}
         if not self.documents:
@@ -138,7 +156,9 @@ class Index:
         if len(self._by_id) < len(self.documents):
             twice = Counter(document.id for document in self.documents).most_common(1)[0][0]
             raise TaskError(f"two documents of the corpus have the id {twice!r}", remedy="ids must be unique")
-        self._ranking = _ranking(self.documents, cache)
+        self._ranking: Any = _ranking(self.documents, cache) if by != "dense" else None
+        texts = [f"{document.title}. {document.text}" for document in self.documents]
+        self._dense = Dense(texts, cache, told) if by != "bm25" else None
 
     def __len__(self) -> int:
         return len(self.documents)
@@ -148,15 +168,28 @@ class Index:
         return self._by_id.get(id)
 
     def find(self, query: str, k: int) -> list[Document]:
-        """The `k` best documents that share a word with `query`, best first; ties in order of the corpus."""
+        """The `k` best documents, best first; ties in order of the corpus. BM25 finds those that share a word."""
+        if self._dense is None:
+            best = self._by_words(query, k)
+        elif self._ranking is None:
+            best = self._dense.find(query, k)
+        else:
+            deep = max(k, _DEEP)
+            best = fused([self._by_words(query, deep), self._dense.find(query, deep)], k)
+        return [self.documents[position] for position in best]
+
+    def _by_words(self, query: str, k: int) -> list[int]:
         known = [word for word in words(query) if word in self._ranking.vocab_dict]
         if not known:
             return []
         scores = self._ranking.get_scores(known)
         worst = np.partition(scores, -k)[-k] if k < len(scores) else 0.0
         candidates = np.flatnonzero((scores >= worst) & (scores > 0))
-        best = candidates[np.argsort(-scores[candidates], kind="stable")][:k]
-        return [self.documents[position] for position in best]
+        return [int(place) for place in candidates[np.argsort(-scores[candidates], kind="stable")][:k]]
+
+
+_DEEP = 100
+"""Places of each ranking that are fused."""
 
 
 def cut(text: str, limit: int) -> str:
@@ -197,7 +230,7 @@ _opened: dict[Any, tuple[Corpus, Index]] = {}
 _opening = threading.Lock()
 
 
-def open_index(corpus: Corpus) -> Index:
+def open_index(corpus: Corpus, by: By = "bm25", told: Callable[[int], None] = lambda ready: None) -> Index:
     """The index of a corpus: of this process, from the disk, or built now. Blocks while another thread builds one.
 
     Raises:
@@ -206,9 +239,9 @@ def open_index(corpus: Corpus) -> Index:
         MissingExtra: bm25s is not installed.
     """
     with _opening:
-        key = _source_key(corpus)
+        key = (_source_key(corpus), by)
         if key not in _opened:
-            _opened[key] = (corpus, Index(read_documents(corpus), cache_folder()))
+            _opened[key] = (corpus, Index(read_documents(corpus), cache_folder(), by, told))
         return _opened[key][1]
 
 
@@ -296,6 +329,16 @@ def _keep(ranking: Any, folder: Path) -> None:
         draft.rename(folder)
     except OSError:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _check(by: By) -> None:
+    """Raises RecipeError or MissingExtra if documents cannot be ranked so."""
+    if by not in get_args(By):
+        raise RecipeError(f"search: by is {by!r}", remedy=f"give one of {', '.join(get_args(By))}")
+    if by != "dense":
+        _import_bm25s()
+    if by != "bm25":
+        encoder()
 
 
 def _import_bm25s() -> Any:

@@ -1,0 +1,1 @@
+"""Ranking of documents by meaning: sentence embeddings and their index (docs/search.md)."""
