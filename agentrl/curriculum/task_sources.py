@@ -12,6 +12,7 @@ SOURCES: Registry[Callable[..., Any]] = Registry(
     key="tasks.source",
     built_in={
         "harbor": "agentrl.integrations.harbor.tasks:tasks",
+        "guest": "agentrl.integrations.guests:tasks",
     },
     wanted="a function that returns or yields tasks",
     accept=any_function,

@@ -81,6 +81,7 @@ AGENTS: Registry[type[Agent]] = Registry(
         "reading_agent": "agentrl.rollout.agents.reading:ReadingAgent",
         "tree_agent": "agentrl.rollout.agents.tree:TreeAgent",
         "program": "agentrl.rollout.programs.agent:ProgramAgent",
+        "guest": "agentrl.rollout.programs.guest:GuestAgent",
         "dialogue": "agentrl.rollout.voices.dialogue:DialogueAgent",
     },
     wanted="an Agent subclass",

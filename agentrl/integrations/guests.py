@@ -1,0 +1,86 @@
+"""Environments of other frameworks, in processes of their own: `tasks: {source: guest, args: {kind: inspect, ...}}`."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+from agentrl.engines.scripted import Say
+from agentrl.types.errors import TaskError
+from agentrl.types.paths import data_path
+from agentrl.types.task import Message, Task
+
+KINDS = ("inspect", "openenv", "ors")
+LIST_S = 600.0
+"""Bound on the list of tasks."""
+
+
+def tasks(
+    kind: str, base: Path, spec: dict[str, Any] | None = None, python: str | None = None, n: int | None = None
+) -> Iterator[Task]:
+    """The tasks of an environment of another framework. `agent: {use: guest}` plays them.
+
+    Args:
+        kind: inspect, openenv or ors.
+        spec: which environment, in the words of its kind (docs/adapters.md).
+        python: the interpreter where the framework is installed; default: this one.
+        n: only this many.
+
+    Raises:
+        TaskError: there is no such kind or interpreter, the package is missing there, or the environment cannot be
+            used; the message is the guest's.
+    """
+    if kind not in KINDS:
+        raise TaskError(f"there is no kind {kind!r}", place="tasks.args.kind", remedy=f"take one of {', '.join(KINDS)}")
+    command = [_interpreter(python, base), str(data_path("tools", "guests", "guest.py"))]
+    asked = json.dumps(_absolute(spec or {}, base))
+    place = f"tasks.args (kind: {kind})"
+    with subprocess.Popen(
+        [*command, "tasks", kind, asked], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=base
+    ) as program:
+        assert program.stdout is not None
+        rows = []
+        for line in program.stdout:
+            rows.append(json.loads(line))
+            if n is not None and len(rows) == n:
+                program.kill()
+                break
+        said = "" if n is not None and len(rows) == n else program.communicate(timeout=LIST_S)[1]
+    if program.returncode and not (n is not None and len(rows) == n):
+        raise TaskError(said.strip()[-1500:] or f"exit code {program.returncode}", place=place, remedy=_REMEDY)
+    for index, row in enumerate(rows):
+        guest = {"command": command, "kind": kind, "spec": asked, "index": index}
+        yield Task.of(row["id"], row["instruction"], **{**row.get("data", {}), "guest": guest})
+
+
+_REMEDY = "docs/adapters.md says what each kind needs"
+
+
+def _interpreter(python: str | None, base: Path) -> str:
+    if python is None:
+        return sys.executable
+    path = base / python  # not resolved: a virtual environment is known by its link
+    if not path.exists():
+        remedy = f"python3 -m venv {path.parent.parent}, and install the framework there"
+        raise TaskError(f"there is no interpreter {path}", place="tasks.args.python", remedy=remedy)
+    return str(path.absolute())
+
+
+def _absolute(value: Any, base: Path) -> Any:
+    """The spec with paths that begin with `./` relative to the recipe."""
+    if isinstance(value, dict):
+        return {name: _absolute(each, base) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_absolute(each, base) for each in value]
+    return str((base / value).resolve()) if isinstance(value, str) and value.startswith("./") else value
+
+
+def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
+    """Says the task's `answer`, where its data set has one."""
+    answer = task.data.get("answer", "")
+    yield Say(answer if isinstance(answer, str) else str(answer[0]) if answer else "")

@@ -1,0 +1,41 @@
+"""The agent `guest`: the environment of another framework plays its episode against the policy, in its own process."""
+
+from __future__ import annotations
+
+from agentrl.rollout.programs.agent import ProgramAgent
+from agentrl.rollout.programs.ended import Ended
+from agentrl.rollout.programs.recorder import EpisodeRecorder
+from agentrl.rollout.programs.server import Door
+from agentrl.rollout.session import Session
+from agentrl.types.errors import InfraError, TaskError
+
+AGAIN = 75
+"""Exit code of a guest where something outside failed: EX_TEMPFAIL of sysexits.h."""
+
+
+class GuestAway(InfraError):
+    """What a guest needs is away: its server, its service."""
+
+
+class GuestAgent(ProgramAgent):
+    """Starts the program that the source of tasks `guest` names, and takes its rewards (docs/adapters.md).
+
+    Args:
+        env: environment variables of the program.
+    """
+
+    def __init__(self, env: dict[str, str] | None = None) -> None:
+        super().__init__([], env, closing_rewards=True)
+
+    async def _start(self, session: Session, door: Door) -> Ended:
+        guest = session.task.data.get("guest")
+        if not isinstance(guest, dict):
+            remedy = "tasks: {source: guest, args: {kind: ...}}"
+            raise TaskError("it is no task of a guest", place=f"task {session.task.id!r}", remedy=remedy)
+        self.command = [*guest["command"], "play", guest["kind"], guest["spec"], str(guest["index"])]
+        return await super()._start(session, door)
+
+    def _close(self, session: Session, recorder: EpisodeRecorder, ended: Ended) -> None:
+        if ended.code == AGAIN:
+            raise GuestAway(ended.stderr.decode("utf-8", "replace").strip()[-600:], place=f"task {session.task.id}")
+        super()._close(session, recorder, ended)

@@ -1,0 +1,199 @@
+"""Environments of other frameworks in processes of their own: played, scored, and what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentrl
+from agentrl.config.tasks import TaskSettings
+from agentrl.curriculum.task_source import load_tasks
+from agentrl.types.errors import TaskError
+from agentrl.types.task import Task
+
+GAME = """\
+from __future__ import annotations
+from pydantic import BaseModel
+
+class Guess(BaseModel):
+    metadata: dict = {}
+    number: int
+
+class Word(BaseModel):
+    word: str
+
+class Seen(BaseModel):
+    text: str
+    reward: float | None = None
+    done: bool = False
+    metadata: dict = {}
+
+class Numbers:
+    def __init__(self, most=9):
+        self.most = most
+    def reset(self, seed=0):
+        print("what an environment prints is no task")
+        self.number = seed % self.most
+        return Seen(text=f"A number below {self.most}?")
+    def step(self, action: Guess) -> Seen:
+        if action.number == self.number:
+            return Seen(text="yes", reward=1.0, done=True)
+        return Seen(text="no", reward=-0.25)
+
+class Words:
+    def reset(self):
+        return Seen(text="Say please.")
+    def step(self, action: Word) -> Seen:
+        return Seen(text="", reward=float(action.word == "please"), done=True)
+
+class Away(Words):
+    def step(self, action: Word) -> Seen:
+        raise ConnectionError("the shop is closed")
+
+class Broken(Words):
+    def step(self, action: Word) -> Seen:
+        raise KeyError("colour")
+"""
+SCRIPTS = """\
+from agentrl import Say
+
+def numbers(task, rng):
+    yield Say(calls=[("act", {"number": 8})])
+    yield Say(calls=[("act", {"number": "many"})])
+    yield Say(calls=[("act", {"number": task.data["reset"]["seed"]})])
+    yield Say("never said")
+
+def words(task, rng):
+    yield Say("please")
+"""
+RECIPE = """\
+name: guest
+tasks: {source: guest, args: {kind: openenv, spec: {env: "game:NAME", path: [./], n: 2, args: {}}}}
+agent: {use: guest, max_turns: 6, format: hermes}
+rewards: {reward: tool_reward}
+scripts: {numbers: ./scripts.py:numbers, words: ./scripts.py:words}
+"""
+
+
+def a_recipe(folder: Path, name: str) -> Path:
+    (folder / "game.py").write_text(GAME)
+    (folder / "scripts.py").write_text(SCRIPTS)
+    (folder / "recipe.yaml").write_text(RECIPE.replace("NAME", name))
+    return folder
+
+
+def play(folder: Path, name: str, script: str, n: int = 2) -> Any:
+    overrides = {"limits.user_errors": 9, "limits.service_failures": 9, "limits.retries": 0}
+    recipe = a_recipe(folder, name)
+    return agentrl.rollout(recipe, n, agent=script, out=folder / "run", overrides=overrides, reporters=())
+
+
+def test_actions_with_fields_are_tool_calls(tmp_path: Path) -> None:
+    run = play(tmp_path, "Numbers", "numbers")
+    for episode in run.whole_episodes():
+        assert (episode.status, [turn.reward for turn in episode.turns]) == ("done", [0.0, 0.0, 0.75])
+        told = [message["content"] for turn in episode.turns for message in turn.observations]
+        assert told[0] == "no"
+        assert told[1].startswith("ValidationError")
+
+
+def test_an_action_of_one_text_is_the_reply(tmp_path: Path) -> None:
+    (episode,) = play(tmp_path, "Words", "words", 1).whole_episodes()
+    assert (episode.turns[-1].reward, episode.answer) == (1.0, "please")
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [("Away", "infra_error", "the shop is closed"), ("Broken", "user_error", "KeyError: 'colour'")],
+)
+def test_what_fails_in_the_environment(tmp_path: Path, name: str, status: str, said: str) -> None:
+    run = play(tmp_path, name, "words", 1)
+    failures = (run.dir.path / "failures.jsonl").read_text()
+    assert status in failures
+    assert said in failures
+
+
+def tasks(folder: Path, **args: Any) -> list[Task]:
+    return load_tasks(TaskSettings(source="guest", args=args), folder, seed=0).tasks
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ({"kind": "gymnasium"}, r"no kind 'gymnasium'"),
+        ({"kind": "openenv", "python": ".venv-none/bin/python"}, r"(?s)no interpreter .*venv-none.*-m venv"),
+        ({"kind": "inspect", "spec": {"task": "x"}}, "inspect_ai is not installed there: .* -m pip install"),
+    ],
+)
+def test_what_cannot_be_listed(tmp_path: Path, args: dict[str, Any], expected: str) -> None:
+    with pytest.raises(TaskError, match=expected):
+        tasks(tmp_path, **args)
+
+
+def test_only_so_many_tasks(tmp_path: Path) -> None:
+    a_recipe(tmp_path, "Words")
+    spec = {"env": "game:Words", "path": ["./"], "n": 100_000}
+    assert [task.id for task in tasks(tmp_path, kind="openenv", n=2, spec=spec)] == ["Words-0", "Words-1"]
+
+
+ORS_SERVER = """\
+from pydantic import BaseModel
+from ors import Environment, Server, TextBlock, ToolOutput, tool
+
+class Sum(BaseModel):
+    total: int
+
+class Adding(Environment):
+    @classmethod
+    def list_splits(cls):
+        return ["train"]
+    @classmethod
+    def list_tasks(cls, split):
+        return [{"a": k, "b": k + 1} for k in range(3)]
+    def get_prompt(self):
+        return [TextBlock(text=f"Add {self.task_spec['a']} and {self.task_spec['b']}.")]
+    @tool
+    async def answer(self, params: Sum) -> ToolOutput:
+        right = params.total == self.task_spec["a"] + self.task_spec["b"]
+        return ToolOutput(blocks=[TextBlock(text="right" if right else "wrong")], reward=float(right), finished=True)
+
+Server([Adding]).run(port=int(sys.argv[1]))
+"""
+GUESTS = os.environ.get("AGENTRL_TEST_GUESTS")
+
+
+@pytest.mark.skipif(GUESTS is None, reason="needs environments of other frameworks: make test-guests")
+def test_a_server_of_the_open_reward_standard(tmp_path: Path) -> None:
+    with socket.socket() as some:
+        some.bind(("127.0.0.1", 0))
+        free_port = some.getsockname()[1]
+    python = f"{GUESTS}/openenv/bin/python"
+    (tmp_path / "server.py").write_text(ORS_SERVER)
+    (tmp_path / "scripts.py").write_text(
+        "from agentrl import Say\n\ndef oracle(task, rng):\n"
+        '    given = task.data["task"]\n    yield Say(calls=[("answer", {"total": given["a"] + given["b"]})])\n'
+    )
+    (tmp_path / "recipe.yaml").write_text(
+        "name: ors\n"
+        f"tasks: {{source: guest, args: {{kind: ors, python: {python},\n"
+        f"  spec: {{url: 'http://127.0.0.1:{free_port}', env: adding}}}}}}\n"
+        "agent: {use: guest, format: hermes}\nrewards: {reward: tool_reward}\nscripts: {oracle: ./scripts.py:oracle}\n"
+    )
+    with subprocess.Popen([python, "server.py", str(free_port)], cwd=tmp_path) as server:
+        try:
+            while True:
+                with suppress(OSError), socket.create_connection(("127.0.0.1", free_port)):
+                    break
+                assert server.poll() is None
+                time.sleep(0.2)
+            run = agentrl.rollout(tmp_path, 3, agent="oracle", out=tmp_path / "run", reporters=())
+            assert [episode.turns[-1].reward for episode in run.whole_episodes()] == [1.0] * 3
+        finally:
+            server.kill()

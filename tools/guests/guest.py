@@ -1,0 +1,110 @@
+"""Plays an environment of another framework against the policy that agentrl serves; runs in that framework's Python.
+
+    python guest.py tasks KIND SPEC            prints a JSON object per task: id, instruction, data
+    python guest.py play KIND SPEC INDEX       plays task INDEX at OPENAI_BASE_URL, and hands its reward back
+
+SPEC is a JSON object, KIND names a module `of_KIND` beside this file. Nothing of agentrl is imported here.
+Exit code 75: something outside failed, and another attempt may succeed; 64: the environment cannot be used at all.
+"""
+
+import importlib
+import json
+import os
+import sys
+import traceback
+import urllib.error
+import urllib.request
+
+AGAIN, UNUSABLE = 75, 64
+
+
+class Unusable(Exception):
+    """The environment cannot be used as it is asked for; the message says what to do."""
+
+
+class Away(Exception):
+    """Something outside is away: a server, a service."""
+
+
+class Model:
+    """The policy, over chat completions. A reply is a message: `content`, and perhaps `tool_calls`."""
+
+    def __init__(self):
+        self.url, self.key = os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"]
+        self.name = os.environ.get("AGENTRL_MODEL", "policy")
+
+    def reply(self, messages, tools=None):
+        """The next message; None: the episode is over (a limit was reached)."""
+        body = {"model": self.name, "messages": messages, **({"tools": tools} if tools else {})}
+        try:
+            return self.post(f"{self.url}/chat/completions", body)["choices"][0]["message"]
+        except urllib.error.HTTPError:
+            return None
+
+    def end(self, rewards, answer=None):
+        """Hands the rewards of the episode back."""
+        self.post(f"{os.environ['AGENTRL_URL']}/end", {"answer": answer or "", "rewards": rewards})
+
+    def post(self, url, body):
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.key}"}
+        request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request) as answer:
+            return json.loads(answer.read() or b"{}")
+
+
+def calls_of(message):
+    """The tool calls of a message: (id, name, arguments)."""
+    for call in message.get("tool_calls") or []:
+        try:
+            arguments = json.loads(call["function"]["arguments"] or "{}")
+        except ValueError:
+            arguments = {}
+        yield call["id"], call["function"]["name"], arguments if isinstance(arguments, dict) else {}
+
+
+def text_of(value):
+    """What the model is shown of a value: text as it is, others as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def main(what, kind, spec, index=None):
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what packages print is no task
+    spec = json.loads(spec)
+    sys.path.extend(spec.pop("path", ()))
+    try:
+        module = importlib.import_module(f"of_{kind}")
+        if what == "tasks":
+            for task in module.tasks(spec):
+                out.write(json.dumps(task, default=str) + "\n")
+                out.flush()
+            return 0
+        model = Model()
+        rewards, answer = module.play(spec, int(index), model)
+        model.end(rewards, answer)
+        return 0
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        print(
+            f"{package} is not installed there: {sys.executable} -m pip install {PIP.get(package, package)}",
+            file=sys.stderr,
+        )
+        return UNUSABLE
+    except Unusable as error:
+        print(error, file=sys.stderr)
+        return UNUSABLE
+    except (Away, ConnectionError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return AGAIN
+    except Exception:
+        traceback.print_exc()
+        return 1
+
+
+PIP = {"inspect_ai": "inspect-ai", "inspect_evals": "inspect-evals", "ors": "ors-sdk"}
+
+if __name__ == "__main__":
+    import guest  # this file under the name by which the others know it: one class `Away`
+
+    sys.exit(guest.main(*sys.argv[1:]))

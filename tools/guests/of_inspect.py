@@ -1,0 +1,71 @@
+"""inspect_ai tasks: dataset, solver and scorer run as they are, with the policy as the model.
+
+SPEC: task (`inspect_evals/NAME`, or `file.py@name`), args (of the task), metric (the key, if a score holds several
+numbers), limit.
+"""
+
+import os
+import tempfile
+
+from guest import Unusable, text_of
+
+
+def tasks(spec):
+    """The samples of the task's data set."""
+    for sample in _task(spec).dataset:
+        said = sample.input if isinstance(sample.input, str) else "\n\n".join(each.text for each in sample.input)
+        target = sample.target if isinstance(sample.target, str) else list(sample.target)
+        yield {"id": f"{_name(spec)}-{sample.id}", "instruction": said, "data": {"answer": target, "sample": sample.id}}
+
+
+def play(spec, index, model):
+    """Evaluates one sample; the value of its first score."""
+    from inspect_ai import eval as evaluate
+    from inspect_ai.scorer import value_to_float
+
+    os.environ["AGENTRL_API_KEY"], os.environ["AGENTRL_BASE_URL"] = model.key, model.url
+    task = _task(spec)
+    sample = task.dataset[index]
+    with tempfile.TemporaryDirectory() as logs:
+        (log,) = evaluate(
+            task,
+            model="openai-api/agentrl/policy",
+            sample_id=sample.id,
+            log_dir=logs,
+            display="none",
+            epochs=1,
+            log_level="error",
+            max_retries=0,
+            fail_on_error=False,
+            max_connections=1,
+            log_samples=True,
+        )
+    if not log.samples:
+        raise Unusable(f"{spec['task']}, sample {sample.id}: {log.error.message if log.error else log.status}")
+    (played,) = log.samples
+    if not played.scores:
+        raise Unusable(f"{spec['task']}, sample {sample.id}: {played.error.message if played.error else 'no score'}")
+    name, score = next(iter(played.scores.items()))
+    value = score.value
+    if isinstance(value, dict):
+        if spec.get("metric") not in value and len(value) != 1:
+            raise Unusable(f"the score {name} holds {', '.join(value)}: give spec.metric")
+        value = value[spec["metric"]] if spec.get("metric") in value else next(iter(value.values()))
+    return {"reward": float(value_to_float()(value))}, text_of(played.output.completion)
+
+
+def _task(spec):
+    from inspect_ai._eval.loader import load_tasks
+
+    if "task" not in spec:
+        raise Unusable("inspect_ai needs spec: {task: inspect_evals/NAME, or file.py@NAME}")
+    file = spec["task"].partition("@")[0]
+    os.chdir(os.path.dirname(file) or "." if os.path.isfile(file) else ".")  # where the task finds its data
+    found = load_tasks([spec["task"]], spec.get("args", {}))
+    if len(found) != 1:
+        raise Unusable(f"{spec['task']} names {len(found)} tasks: give inspect_evals/NAME, or file.py@NAME")
+    return found[0]
+
+
+def _name(spec):
+    return spec["task"].rpartition("@")[2].rpartition("/")[2]

@@ -1,0 +1,95 @@
+"""Open Reward Standard: the tasks and tools of an ORS server. SPEC: url, env (its name there), split, api_key.
+
+Rewards of tool calls add up; `finished` ends the episode.
+"""
+
+import asyncio
+
+from guest import Away, Unusable, calls_of, text_of
+
+
+def tasks(spec):
+    """Those of a split."""
+    yield from asyncio.run(_tasks(spec))
+
+
+def play(spec, index, model):
+    """Plays one task; the sum of the rewards of its calls."""
+    return asyncio.run(_play(spec, index, model))
+
+
+async def _tasks(spec):
+    env = _env(spec)
+    found = await _asked(spec, env.list_tasks(_split(spec)))
+    name = spec["env"].replace("/", "-")
+    return [
+        {"id": f"{name}-{index}", "instruction": f"Task {index} of {name}.", "data": {"task": _spec_of(task)}}
+        for index, task in enumerate(found)
+    ]
+
+
+async def _play(spec, index, model):
+    env = _env(spec)
+    task = (await _asked(spec, env.list_tasks(_split(spec))))[index]
+    total, last = 0.0, ""
+    async with env.session(task=task) as session:
+        prompt = await _asked(spec, session.get_prompt())
+        tools = [
+            {
+                "type": "function",
+                "function": {
+                    "name": each.name,
+                    "description": each.description,
+                    "parameters": dict(each.input_schema or {"type": "object", "properties": {}}),
+                },
+            }
+            for each in await _asked(spec, session.list_tools())
+        ]
+        messages, finished = [{"role": "user", "content": _text(prompt)}], False
+        while not finished:
+            reply = await asyncio.to_thread(model.reply, messages, tools)
+            if reply is None:
+                break
+            messages.append(reply)
+            last = reply.get("content") or last
+            if not (calls := list(calls_of(reply))):
+                break
+            for id, name, given in calls:
+                try:
+                    output = await session.call_tool(name, given)
+                    total, finished = total + float(output.reward or 0.0), finished or output.finished
+                    said = _text(output.blocks)
+                except (ConnectionError, OSError) as error:
+                    raise Away(f"the ORS server {spec['url']} broke off: {error}") from None
+                except Exception as error:  # a tool that refuses its arguments
+                    said = f"{type(error).__name__}: {error}"[:2000]
+                messages.append({"role": "tool", "tool_call_id": id, "content": said})
+    return {"reward": total}, last
+
+
+def _env(spec):
+    from ors.client import AsyncORS
+
+    if "url" not in spec or "env" not in spec:
+        raise Unusable("ORS needs spec: {url: http://..., env: NAME}")
+    return AsyncORS(base_url=spec["url"], api_key=spec.get("api_key")).environment(spec["env"])
+
+
+def _split(spec):
+    return spec.get("split", "train")
+
+
+def _spec_of(task):
+    held = getattr(task, "task_spec", None) or getattr(task, "spec", None) or task
+    return dict(held) if isinstance(held, dict) else text_of(held)
+
+
+def _text(blocks):
+    return "\n".join(getattr(block, "text", "[image]") for block in blocks)
+
+
+async def _asked(spec, call):
+    try:
+        return await call
+    except Exception as error:
+        raise Away(f"the ORS server {spec['url']} does not answer: {type(error).__name__}: {error}") from None

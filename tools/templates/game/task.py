@@ -1,0 +1,51 @@
+"""A game whose moves are text: a number is guessed, and each answer says higher or lower."""
+
+import random
+
+from agentrl import Environment, Observation, Say, Task
+
+LOW, HIGH = 10, 40
+
+
+def games(n=64, split="train"):
+    """Tasks; `split` draws other numbers."""
+    for k in range(n):
+        number = random.Random(f"{split} {k}").randint(LOW, HIGH)
+        yield Task.of(f"{split}{k}", f"Guess my number, {LOW} to {HIGH}. Say the number alone.", number=number)
+
+
+class Guess(Environment):
+    """Reset by `open`, stepped by `respond`."""
+
+    def open(self, task, sandbox):
+        self.number, self.low, self.high = task.data["number"], LOW, HIGH
+
+    def state_key(self):
+        return [self.low, self.high]
+
+    def respond(self, reply):
+        text = reply.text.strip()
+        if not text.isdigit():
+            return "Say a number alone."
+        guess = int(text)
+        if guess == self.number:
+            return Observation("Right.", done=True, answer=text)
+        if guess < self.number:
+            self.low = max(self.low, guess + 1)
+            return "Higher."
+        self.high = min(self.high, guess - 1)
+        return "Lower."
+
+
+def won(task, episode):
+    """1 if the number was said."""
+    return float(episode.answer == str(task.data["number"]))
+
+
+def oracle(task, rng):
+    """Halves what is left: at most five guesses."""
+    low, high = LOW, HIGH
+    while True:
+        middle = (low + high) // 2
+        said = yield Say(str(middle))
+        low, high = (middle + 1, high) if "Higher" in said[-1]["content"] else (low, middle - 1)
