@@ -144,6 +144,7 @@ def test_only_so_many_tasks(tmp_path: Path) -> None:
 
 
 ORS_SERVER = """\
+import sys
 from pydantic import BaseModel
 from ors import Environment, Server, TextBlock, ToolOutput, tool
 
