@@ -12,10 +12,11 @@ from guest import Unusable, text_of
 
 def tasks(spec):
     """The samples of the task's data set."""
-    for sample in _task(spec).dataset:
+    for index, sample in enumerate(_task(spec).dataset):
         said = sample.input if isinstance(sample.input, str) else "\n\n".join(each.text for each in sample.input)
         target = sample.target if isinstance(sample.target, str) else list(sample.target)
-        yield {"id": f"{_name(spec)}-{sample.id}", "instruction": said, "data": {"answer": target, "sample": sample.id}}
+        id = _id(sample, index)
+        yield {"id": f"{_name(spec)}-{id}", "instruction": said, "data": {"answer": target, "sample": id}}
 
 
 def play(spec, index, model):
@@ -25,12 +26,12 @@ def play(spec, index, model):
 
     os.environ["AGENTRL_API_KEY"], os.environ["AGENTRL_BASE_URL"] = model.key, model.url
     task = _task(spec)
-    sample = task.dataset[index]
+    id = _id(task.dataset[index], index)
     with tempfile.TemporaryDirectory() as logs:
         (log,) = evaluate(
             task,
             model="openai-api/agentrl/policy",
-            sample_id=sample.id,
+            sample_id=id,
             log_dir=logs,
             display="none",
             epochs=1,
@@ -41,10 +42,10 @@ def play(spec, index, model):
             log_samples=True,
         )
     if not log.samples:
-        raise Unusable(f"{spec['task']}, sample {sample.id}: {log.error.message if log.error else log.status}")
+        raise Unusable(f"{spec['task']}, sample {id}: {log.error.message if log.error else log.status}")
     (played,) = log.samples
     if not played.scores:
-        raise Unusable(f"{spec['task']}, sample {sample.id}: {played.error.message if played.error else 'no score'}")
+        raise Unusable(f"{spec['task']}, sample {id}: {played.error.message if played.error else 'no score'}")
     name, score = next(iter(played.scores.items()))
     value = score.value
     if isinstance(value, dict):
@@ -65,6 +66,11 @@ def _task(spec):
     if len(found) != 1:
         raise Unusable(f"{spec['task']} names {len(found)} tasks: give inspect_evals/NAME, or file.py@NAME")
     return found[0]
+
+
+def _id(sample, index):
+    """A sample's id; where it has none, an evaluation counts from 1."""
+    return index + 1 if sample.id is None else sample.id
 
 
 def _name(spec):

@@ -72,7 +72,10 @@ def _env(spec):
 
     if "url" not in spec or "env" not in spec:
         raise Unusable("ORS needs spec: {url: http://..., env: NAME}")
-    return AsyncORS(base_url=spec["url"], api_key=spec.get("api_key")).environment(spec["env"])
+    client = AsyncORS(base_url=spec["url"], api_key=spec.get("api_key"))
+    env = client.environment(spec["env"])
+    env.owner = client  # which closes the connections when it is collected
+    return env
 
 
 def _split(spec):
