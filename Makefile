@@ -33,6 +33,8 @@ test: setup
 	@test -e /usr/share/doc/python3.11/html/objects.inv -a -e /usr/share/doc/sqlite3/limits.html || [ $$(id -u) -ne 0 ] || \
 		! command -v apt-get >/dev/null || { apt-get update -qq && \
 		apt-get install -y -qq --no-install-recommends python3.11-doc sqlite3-doc >/dev/null; } || true # pages to browse
+	@command -v java >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || { apt-get update -qq && \
+		apt-get install -y -qq --no-install-recommends default-jre-headless >/dev/null; } # textworld-express
 	@command -v mousepad >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || { apt-get update -qq && \
 		sed 's/#.*//' sandboxes/desktop/packages.txt | xargs apt-get install -y -qq --no-install-recommends >/dev/null; }
 	@command -v dockerd >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \

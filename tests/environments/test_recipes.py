@@ -31,6 +31,12 @@ HELD_OUT = ("--set", "tasks.args.held_out=true")
         ("grounding", 128, HELD_OUT),
         ("desktop-notes", 60, ()),
         ("desktop-notes", 30, HELD_OUT),
+        ("textworld-express", 256, ("--set", "tasks.args.game=all")),
+        ("textworld-express", 64, ("--set", "tasks.args.game=all", "--set", "tasks.args.split=test")),
+        ("babyai", 120, ()),
+        ("babyai", 60, HELD_OUT),
+        ("games", 256, ()),
+        ("games", 64, HELD_OUT),
     ],
 )
 def test_the_oracle_solves_every_task(tmp_path: Path, recipe: str, n: int, more: tuple[str, ...]) -> None:

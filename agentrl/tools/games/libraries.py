@@ -102,9 +102,14 @@ def maker(library: Any) -> Callable[[Wanted], Play]:
             place="tools",
             remedy=f"{nearest(str(library), LIBRARIES)}, or ./task.py:NAME",
         )
-    if importlib.util.find_spec(found.module) is None:
-        raise RecipeError(f"game: {library} is not installed", place="tools", remedy=f"pip install {found.package}")
+    require(found.module, found.package)
     return found.make
+
+
+def require(module: str, package: str) -> None:
+    """Raises RecipeError: a module is not installed; `package` is what pip installs."""
+    if importlib.util.find_spec(module) is None:
+        raise RecipeError(f"{module} is not installed", remedy=f"pip install {package}")
 
 
 def _own(make: Callable[..., Any], wanted: Wanted) -> Play:

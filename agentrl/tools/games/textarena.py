@@ -9,7 +9,7 @@ from typing import Any
 from agentrl.tools.games.own_random import OwnRandom
 from agentrl.tools.games.play import Match
 
-_LISTED = re.compile(r"(?i)\b(?:available|valid|legal) moves:(.*)")
+_LISTED = re.compile(r"(?i)\b(?:available|valid|legal) (?:moves|actions):(.*)")
 _MOVE = re.compile(r"\[[^\]]+\]")
 
 

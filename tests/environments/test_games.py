@@ -1,0 +1,59 @@
+"""A few games of each recipe: the oracle wins them, who moves at random seldom, and who does not play never."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentrl.api.rollout import rollout
+from agentrl.config.loader import load_recipe
+from agentrl.curriculum.task_source import load_tasks
+from agentrl.types.episode import Episode
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+
+GAMES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # package, few games, others that are held out
+    "textworld-express": (
+        "textworld_express",
+        {"game": ["coin", "simonsays", "sorting"], "n": 6},
+        {"game": ["coin", "sorting"], "n": 4, "split": "test"},
+    ),
+    "babyai": ("minigrid", {"level": ["GoToLocal", "PickupLoc"], "n": 6}, {"n": 4, "held_out": True}),
+    "games": ("textarena", {"kinds": ["guess", "lake", "mastermind"], "n": 6}, {"n": 4, "held_out": True}),
+}
+
+
+def played(folder: Path, recipe: str, agent: str, args: dict[str, Any]) -> list[Episode]:
+    package, _, _ = GAMES[recipe]
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    if package == "textworld_express" and shutil.which("java") is None:
+        pytest.skip("Java is not installed")
+    overrides = {"tasks.args": args, "credit": {"use": "gigpo"}}
+    run = rollout(RECIPES / recipe, args["n"], agent=agent, overrides=overrides, out=folder / agent, reporters=())
+    return list(run.dir.episodes())
+
+
+@pytest.mark.parametrize("recipe", GAMES)
+def test_the_oracle_wins_and_who_does_not_play_does_not(tmp_path: Path, recipe: str) -> None:
+    _, few, _ = GAMES[recipe]
+    solved = played(tmp_path, recipe, "oracle", few)
+    assert [e.task.id for e in solved if e.components["success"] != 1.0] == []
+    assert all(len({turn.state for turn in e.turns if turn.calls}) > 1 for e in solved if len(e.turns) > 2)
+    for agent, most in (("random", 0.7), ("empty", 0), ("junk", 0)):
+        episodes = played(tmp_path, recipe, agent, few)
+        assert {e.status for e in episodes} <= {"done", "truncated"}
+        assert sum(e.components["success"] or 0 for e in episodes) <= most * len(episodes), agent
+
+
+@pytest.mark.parametrize("recipe", GAMES)
+def test_held_out_games_are_of_other_seeds(recipe: str) -> None:
+    _, few, held_out = GAMES[recipe]
+    settings = load_recipe(str(RECIPES / recipe))
+    sets = [load_tasks(settings.tasks.model_copy(update={"args": args}), settings.base, 0) for args in (few, held_out)]
+    assert [len(each) for each in sets] == [few["n"], held_out["n"]]
+    assert not {task.seed for task in sets[0].tasks} & {task.seed for task in sets[1].tasks}
