@@ -14,6 +14,7 @@ from tests.command import agentrl
 pytestmark = pytest.mark.skipif(not os.environ.get("AGENTRL_TEST_ENVS"), reason="takes long: make test-envs")
 
 HELD_OUT = ("--set", "tasks.args.held_out=true")
+TEST = ("--set", "tasks.args.split=test")
 
 
 @pytest.mark.timeout(3600)
@@ -23,6 +24,12 @@ HELD_OUT = ("--set", "tasks.args.held_out=true")
         ("bfcl", "bfcl_eval", 696, ()),
         ("bfcl", "bfcl_eval", 99, HELD_OUT),
         ("bfcl/short.yaml", "bfcl_eval", 175, ()),
+        ("tau2/telecom.yaml", "tau2", 74, ()),
+        ("tau2/telecom.yaml", "tau2", 40, TEST),
+        ("tau2/retail.yaml", "tau2", 69, ()),
+        ("tau2/retail.yaml", "tau2", 38, TEST),
+        ("tau2/airline.yaml", "tau2", 17, ()),
+        ("tau2/airline.yaml", "tau2", 14, TEST),
     ],
 )
 def test_the_environment_is_certified_on_every_task(
@@ -34,3 +41,18 @@ def test_the_environment_is_certified_on_every_task(
     found = json.loads(said.stdout)
     assert [finding for finding in found["findings"] if finding["state"] == "fail"] == []
     assert found["tasks"] == n
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("recipe", "n", "free"), [("tau2/airline.yaml", 30, 13), ("tau2/retail.yaml", 74, 5)])
+def test_env_check_finds_the_tasks_that_nothing_passes(tmp_path: Path, recipe: str, n: int, free: int) -> None:
+    """With the tasks that the recipes leave out."""
+    if importlib.util.find_spec("tau2") is None:
+        pytest.skip("tau2 is not installed")
+    more = ("--set", "tasks.exclude={}", "--n", str(n), "--json")
+    said = agentrl("env", "check", recipe, *more, cwd=tmp_path, ok=False, timeout=3500)
+    assert said.returncode == 1
+    found = {finding["check"]: finding for finding in json.loads(said.stdout)["findings"]}
+    assert found["empty fails"]["state"] == "fail"
+    assert len(found["empty fails"]["tasks"]) == free
+    assert found["gold passes"]["state"] == "pass"

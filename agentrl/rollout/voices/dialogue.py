@@ -20,9 +20,9 @@ class DialogueAgent(Agent):
     observations of the policy, and its turns count in the limits of the episode.
 
     Args:
-        prompt: what the user is told before the task's instruction; `{ends}` is filled in.
+        prompt: what the user is told before the task's instruction; `{ends}` is the first of `ends`.
         greeting: what the user hears first, so that it opens the conversation; "": the policy speaks first.
-        ends: the user says this when it is done. The policy does not see it.
+        ends: the user says this, or one of these, when it is done. The policy does not see it.
         policy: the voice that plays the user.
     """
 
@@ -30,11 +30,12 @@ class DialogueAgent(Agent):
         self,
         prompt: str = PROMPT,
         greeting: str = "Hello. How can I help you?",
-        ends: str = "###STOP###",
+        ends: str | tuple[str, ...] = "###STOP###",
         policy: str = "user",
     ) -> None:
-        self.prompt = prompt.replace("{ends}", ends)
-        self.greeting, self.ends, self.policy = greeting, ends, policy
+        self.ends = (ends,) if isinstance(ends, str) else ends
+        self.prompt = prompt.replace("{ends}", self.ends[0])
+        self.greeting, self.policy = greeting, policy
 
     def opening(self, session: Session, system: str | None) -> list[Message]:
         """The system message of the recipe."""
@@ -53,7 +54,7 @@ class DialogueAgent(Agent):
                 continue
             user.say(reply.text)
             said = (await user.generate()).text
-            if self.ends in said:
+            if any(end in said for end in self.ends):
                 session.finish("answer", reply.text)
             else:
                 session.say(said)
