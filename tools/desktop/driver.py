@@ -23,6 +23,8 @@ from keys import symbols_of
 from x11 import LIBRARIES, Display, symbol_of
 
 BUTTONS = {"left": 1, "middle": 2, "right": 3, "up": 4, "down": 5, "wheel_left": 6, "wheel_right": 7}
+PARTS_S = 10
+"""How long the server, the window manager and the bus may take to start, each, unless the program may take longer."""
 PAUSE_S = 0.02
 """Between two looks at the screen, and between the steps of a drag."""
 QUIET = 3
@@ -97,11 +99,12 @@ class Desktop:
             self._start_server(width, height)
         for name in ("home/.config/gtk-3.0", "run", "services"):
             os.makedirs(f"{folder}/{name}", mode=0o700)
-        self._until(self._connected, 10, "Xvfb")
+        parts_s = max(PARTS_S, wait_s)
+        self._until(self._connected, parts_s, "Xvfb")
         self._env = self._environment()
-        self._start_manager()
+        self._start_manager(parts_s)
         if elements:
-            self._start_bus()
+            self._start_bus(parts_s)
         if command:
             self._program = self._spawn(command[0], command, cwd)
             self._until(lambda: self._display.windows() or self._program.poll() is not None, wait_s, command[0])
@@ -141,13 +144,13 @@ class Desktop:
         self._display = display
         return True
 
-    def _start_manager(self):
+    def _start_manager(self, parts_s):
         """The window manager, up to the point where it takes windows: it says that it is there a while earlier, and a
         window that is shown in between is never managed."""
         ready = f"{self._folder}/openbox.ready"
         config = self._write("openbox.xml", _OPENBOX)
         self._spawn("openbox", ["openbox", "--config-file", config, "--startup", f"touch {ready}"])
-        self._until(lambda: os.path.exists(ready), 10, "openbox")
+        self._until(lambda: os.path.exists(ready), parts_s, "openbox")
 
     def _key(self):
         """A file with a new key to the server, whatever its name; the server reads it again when it is reset."""
@@ -178,7 +181,7 @@ class Desktop:
             "NO_AT_BRIDGE": "0" if self._elements else "1",
         }
 
-    def _start_bus(self):
+    def _start_bus(self, parts_s):
         """The message bus by which programs tell what is on the screen."""
         if not os.path.exists(_A11Y):
             raise Refused("missing", "at-spi2-core")
@@ -186,7 +189,7 @@ class Desktop:
         config = self._write("bus.conf", _BUS.format(folder=self._folder))
         self._spawn("dbus-daemon", ["dbus-daemon", f"--config-file={config}", "--nofork", "--nopidfile"])
         self._env["DBUS_SESSION_BUS_ADDRESS"] = f"unix:path={self._folder}/bus"
-        self._until(lambda: os.path.exists(f"{self._folder}/bus"), 10, "dbus-daemon")
+        self._until(lambda: os.path.exists(f"{self._folder}/bus"), parts_s, "dbus-daemon")
         self.elements(10)  # starts the registry: a program that starts it itself waits for ever now and then
 
     def _spawn(self, name, argv, cwd=None, **more):

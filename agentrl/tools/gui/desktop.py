@@ -25,6 +25,8 @@ PACKAGES = ("xvfb", "openbox", "libxtst6", "fonts-dejavu-core", "adwaita-icon-th
 ELEMENT_PACKAGES = ("at-spi2-core", "gir1.2-atspi-2.0", "python3-gi", "dbus-daemon")
 """For lists of elements."""
 
+PARTS_S = 10.0
+"""As in the driver: the least bound on the start of each part. There are four beside the program."""
 MARGIN_S = 15.0
 """How much longer than its own limit a request may take before the screen counts as lost."""
 WORDS_S = 2.0
@@ -105,7 +107,7 @@ class Desktop:
         own, (width, height) = self.settings, self.size
         fields = {"width": width, "height": height, "command": [*command], "cwd": cwd, "elements": own.elements}
         fields |= {"folder": f"{self._folder}/desktop", "wait_s": own.start_s}
-        await self._ask("start", fields, own.start_s * 2)
+        await self._ask("start", fields, 5 * max(PARTS_S, own.start_s))
 
     async def reset(self) -> None:
         """Ends the program and everything that it left; a bare server stays, for the next `start`."""
