@@ -49,3 +49,23 @@ def test_the_questions_of_chinook_are_split_and_stay() -> None:
 def test_the_prompt_shows_the_tables() -> None:
     assert all(f"    {line}\n" in (RECIPES / "sql-chinook" / "recipe.yaml").read_text() for line in
                chinook("./shop.py:schema")().splitlines())  # fmt: skip
+
+
+spider: Callable[[str], Any] = functools.partial(load_object, base=RECIPES / "sql-spider")
+
+
+@needs("intercode-bench")
+def test_spider_is_answered(tmp_path: Path) -> None:
+    assert played(tmp_path, "sql-spider", "oracle", 30) == [1.0] * 30
+    assert played(tmp_path, "sql-spider", "junk", 30) == [0.0] * 30
+
+
+@needs("intercode-bench")
+def test_databases_of_spider_are_held_out() -> None:
+    questions = spider("./task.py:questions")
+    train, held_out = ({task.id.split("/")[0] for task in questions(n=200, held_out=side)} for side in (False, True))
+    assert (len(train), len(held_out)) == (15, 3)
+    assert not train & held_out
+    own = [*questions(own=True)]
+    assert len(own) == 19
+    assert all("/spider-" in task.id for task in own)
