@@ -36,6 +36,8 @@ TOOLS: Registry[Callable[..., Tool]] = Registry(
         "http": "agentrl.tools.http.tool:Http",
         "web": "agentrl.tools.browser.tool:Web",
         "mcp": "agentrl.tools.mcp.tool:Mcp",
+        "calculator": "agentrl.tools.desk.calculator:Calculator",
+        "memory": "agentrl.tools.desk.memory:Memory",
         "answer": "agentrl.tools.answer:Answer",
         "harbor": "agentrl.integrations.harbor.tool:Harbor",
         "gui": "agentrl.tools.gui.gui:Gui",
