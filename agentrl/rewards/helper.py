@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import importlib
+import importlib.util
 import json
 import queue
 import resource
@@ -22,6 +23,8 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from agentrl.types.errors import AgentRLError
@@ -39,7 +42,7 @@ class Helper:
     """Processes that call functions of one module. Arguments and results are JSON.
 
     Args:
-        module: name of the module. Each process imports it once.
+        module: name of the module, or path of its file (`.py`). Each process imports it once.
         memory_mb: limit of the address space of a process.
         size: maximum number of processes; further requests wait.
     """
@@ -133,8 +136,19 @@ def _line(process: subprocess.Popen[bytes], timeout_s: float) -> bytes | None:
     return process.stdout.readline().strip() or None if ready else None
 
 
+def _imported(module: str) -> ModuleType:
+    if not module.endswith(".py"):
+        return importlib.import_module(module)
+    spec = importlib.util.spec_from_file_location(Path(module).stem, module)
+    assert spec is not None
+    assert spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
 def _serve(module: str, memory_mb: int) -> None:
-    functions = importlib.import_module(module)
+    functions = _imported(module)
     resource.setrlimit(resource.RLIMIT_AS, (memory_mb << 20, memory_mb << 20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C

@@ -21,6 +21,10 @@ HELD_OUT = ("--set", "tasks.args.held_out=true")
     [
         ("math-python", 512, ()),
         ("math-python", 128, HELD_OUT),
+        ("puzzles", 425, ()),
+        ("search-qa/fiction.yaml", 512, ()),
+        ("sql-spider", 512, ()),
+        ("sql-spider", 128, HELD_OUT),
         ("sql-chinook", 512, ()),
         ("sql-chinook", 128, HELD_OUT),
         ("webshop", 512, ()),
