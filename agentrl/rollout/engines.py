@@ -106,6 +106,7 @@ def serving(recipe: Recipe, *, trains: bool = False) -> Serving:
     Args:
         trains: the servers are for training in this process, which may use GPUs of its own.
     """
+    from agentrl.engines.vllm.images import FAMILIES
     from agentrl.engines.vllm.launch import Serving
     from agentrl.engines.vllm.transfer import backend_of
 
@@ -115,7 +116,7 @@ def serving(recipe: Recipe, *, trains: bool = False) -> Serving:
     context = needed if needed is not None and allowed is not None and needed < allowed else None
     gpus = _trainer_gpus(recipe) if trains else 0
     transfer = backend_of(recipe.engine, recipe.base)
-    return Serving(model.dtype, context, None if lora is None else lora.rank, gpus, transfer, sees(model))
+    return Serving(model.dtype, context, None if lora is None else lora.rank, gpus, transfer, sees(model, FAMILIES))
 
 
 def check_servers(recipe: Recipe) -> None:

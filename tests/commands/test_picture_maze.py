@@ -15,7 +15,7 @@ from agentrl.store.run_dir import RunDir
 from agentrl.types.task import Task
 from tests.command import agentrl
 
-pytest.importorskip("PIL")
+pytest.importorskip("PIL", reason="pip install 'agentrl[vision]'")
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "picture-maze"
 load: Callable[[str], Any] = functools.partial(load_object, base=RECIPE)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mcp")
+pytest.importorskip("mcp", reason="pip install 'agentrl[mcp]'")
 
 from agentrl.store.run_dir import RunDir
 from tests.command import agentrl

@@ -183,9 +183,11 @@ def from_transformers(loaded: LoadedModel, sample: TrainingSample) -> float:
     for blob in FILES:
         album.add(blob, FILES.__getitem__)
     at = np.flatnonzero(sample.loss_mask)
+    # Up to a sampled token of images, for which its pass would look for one.
+    wrong = [k for k in at if sample.token_ids[k] in loaded.processor.vision_tokens]
+    at = at[at < min(wrong, default=len(sample.token_ids))]
+    assert len(at)
     sampled = sample.token_ids[at]
-    if set(sampled.tolist()) & loaded.processor.vision_tokens:
-        return 0.0  # it would look for an image
     with torch.no_grad():
-        own = Sight(loaded.model, album).own_logits(sample.token_ids.tolist()).log_softmax(-1).numpy()
+        own = Sight(loaded.model, album).own_logits(sample.token_ids[: at[-1] + 1].tolist()).log_softmax(-1).numpy()
     return float(np.abs(own[at - 1, sampled] - sample.behaviour_logprob[at]).max())

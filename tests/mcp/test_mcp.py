@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("mcp")
+pytest.importorskip("mcp", reason="pip install 'agentrl[mcp]'")
 
 from agentrl.engines.scripted import Say
 from agentrl.tools.base import ToolResult
@@ -157,9 +157,7 @@ async def test_noise_on_both_outputs_stops_nobody() -> None:
         assert await server.text("add", a=1, b=1) == "2"
 
 
-async def test_a_server_that_dies_is_a_failure_that_says_how(where: dict[str, Any]) -> None:
-    if "url" in where:
-        pytest.skip("the server is of all tests")
+async def test_a_server_that_dies_is_a_failure_that_says_how() -> None:
     async with opened(**STDIO) as server:
         with pytest.raises(ServerLost, match="exit code 3; its stderr ends: out of tea"):
             await server.call("die")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 import torch
 
@@ -45,7 +47,23 @@ def test_what_was_used_last_is_kept_up_to_a_number_of_bytes() -> None:
     get("a")
     get("c")
     assert "".join(made) == "abcdec"
-    KeptPixels(most=1).get("x", lambda: Pixels(KILOBYTE, 1))
+
+
+def test_an_image_that_is_too_large_puts_nothing_out() -> None:
+    kept = KeptPixels(most=1024)
+    small = kept.get("small", lambda: Pixels(KILOBYTE, 1))
+    kept.get("large", lambda: Pixels({"pixel_values": torch.zeros(512)}, 1))
+    assert kept.get("small", lambda: Pixels({}, 0)) is small
+
+
+def test_a_processor_goes_to_another_process() -> None:
+    """As those of rollout workers do; without the pixels that are kept here."""
+    processor = FAMILIES["qwen2_vl"]().processor
+    assert processor is not None
+    pixels = processor.kept.get("red", lambda: processor.pixels(RED))
+    other = pickle.loads(pickle.dumps(processor))
+    assert torch.equal(other.pixels(RED).inputs["pixel_values"], pixels.inputs["pixel_values"])
+    assert other.kept.get("red", lambda: other.pixels(BLUE)) is not pixels
 
 
 def test_a_refusal_is_passed_on_and_not_kept() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import agentrl
 from agentrl.api.certify import findings, probes
 from agentrl.api.certify.certificate import Certificate, environment_of
 from agentrl.api.certify.findings import Finding
@@ -78,7 +78,7 @@ def check_environment(
         tasks=n,
         threshold=threshold,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        version=agentrl.__version__,
+        version=importlib.metadata.version("agentrl"),
         environment=about,
         findings=found,
     )

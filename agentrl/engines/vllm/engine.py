@@ -29,7 +29,7 @@ from agentrl.engines.vllm.replies import CompletionsResponse, NativeResponse, fr
 from agentrl.types.engine import Completion, ContextOverflow, Sampling
 from agentrl.types.episode import VersionSpan
 from agentrl.types.errors import AgentRLError, EngineError
-from agentrl.types.parts.intake import cannot_see
+from agentrl.types.parts.intake import TAKES_IMAGES, CannotSee, cannot_see
 from agentrl.types.task import Message, Task
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class VLLMEngine:
             EngineError: all attempts failed.
         """
         if min(prefix, default=0) < 0:
-            raise cannot_see("vllm, which scores text only,")
+            raise CannotSee("the engine vllm cannot score prompts with images", remedy=TAKES_IMAGES)
         await self.start()
         starts = [len(prefix)] * len(continuations) if at is None else list(at)
         for start, branch in zip(starts, continuations, strict=True):
@@ -447,7 +447,7 @@ class VLLMEngine:
         return scores
 
     async def _unaborted(self, policy: _Policy, body: dict[str, Any], session: str) -> CompletionsResponse:
-        """A reply whose choices are whole. A server that ends, or is updated, aborts what it is asked."""
+        """A reply without aborted choices. A server that stops, or whose weights are updated, aborts its requests."""
         for attempt in range(CONTINUATIONS):
             reply = await self._ask(policy, COMPLETIONS, body, CompletionsResponse, session)
             if all(choice.finish_reason in ("stop", "length") for choice in reply.choices):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -30,33 +29,27 @@ Field = tuple[str, dict[str, Any]]
 Item = dict[str, tuple["Tensor", Field]]
 """Arguments of a tower, for one run of placeholders."""
 
-KEPT = 16
-"""Encoded images in memory, of up to some 25 MB each; others are encoded again."""
-
 _RAW = 3
 """vLLM's msgpack extension of a tensor's bytes (vllm/v1/serial_utils.py)."""
 
 
 class ShownImages:
-    """The images that sessions show.
+    """The images of each session.
 
     Args:
         processor: of the model.
-        placeholder: the model's token id for what it sees.
+        placeholder: the model's image placeholder token.
     """
 
     def __init__(self, processor: ImageProcessor, placeholder: int) -> None:
-        self._placeholder, self.check = placeholder, processor.check
-        items = FAMILIES[processor.config.model_type]
+        self._processor, self._placeholder = processor, placeholder
         self._sessions: dict[str, tuple[list[Message], Callable[[str], bytes] | None]] = {}
         # Servers keep images by name. One of another processor has other tensors, and must have another name.
         self._tag = hashlib.sha256(msgspec.json.encode(processor.settings, order="sorted")).hexdigest()[:16]
 
-        @lru_cache(maxsize=KEPT)
-        def made(blob: str, read: Callable[[str], bytes]) -> list[str]:
-            return [encoded(item) for item in items(processor.pixels(read(blob)).inputs)]
-
-        self._items = made
+    def check(self, data: bytes) -> None:
+        """Raises ImageRefused if the model cannot be shown an image."""
+        self._processor.check(data)
 
     def begin(self, session: str, messages: list[Message]) -> None:
         """A session with a live conversation."""
@@ -82,22 +75,34 @@ class ShownImages:
         for place in placed(token_ids, [part["blob"] for part in image_parts(messages)]):
             if place.blob is None or read is None:
                 raise ImageRefused("a prompt names an image that is not known", remedy="give the image itself")
-            if place.position == 0 or place.at != runs[-1][-1].at + 1:
+            last = runs[-1][-1] if runs else None
+            goes_on = last is not None and (last.blob, last.position + 1) == (place.blob, place.position)
+            if place.position and not goes_on:
+                raise ImageRefused("a prompt begins in the middle of an image", remedy="keep images whole")
+            if last is None or not place.position or place.at != last.at + 1:
                 runs.append([])
             runs[-1].append(place)
         numbers: list[int] = []
         for run in runs:
             numbers.append(0 if run[0].position == 0 else numbers[-1] + 1)
+        items = {blob: self._items(blob, read) for blob in {run[0].blob for run in runs}}
         features = {
             "mm_hashes": {"image": [f"{run[0].blob}-{k}-{self._tag}" for run, k in zip(runs, numbers, strict=True)]},
             "mm_placeholders": {"image": [{"offset": run[0].at, "length": len(run)} for run in runs]},
-            "kwargs_data": {"image": [self._items(run[0].blob, read)[k] for run, k in zip(runs, numbers, strict=True)]},
+            "kwargs_data": {"image": [items[run[0].blob][k] for run, k in zip(runs, numbers, strict=True)]},
         }
         return {"token_ids": [self._placeholder if t < 0 else t for t in token_ids], "features": features}
 
+    def _items(self, blob: str | None, read: Callable[[str], bytes] | None) -> list[str]:
+        """An image's items, encoded. The trainer may have its pixels at hand."""
+        assert blob is not None
+        assert read is not None
+        pixels = self._processor.kept.get(blob, lambda: self._processor.pixels(read(blob)))
+        return [encoded(item) for item in FAMILIES[self._processor.config.model_type](pixels.inputs)]
+
 
 def shown_images(tokenizer: Tokenizer) -> ShownImages | None:
-    """The images of a model that sees; None if it takes text only, or vLLM is not shown images of its family."""
+    """The images of a model that sees; None if it takes text only, or if its family has no images on vLLM."""
     processor: Any = getattr(tokenizer, "processor", None)
     if not hasattr(processor, "pixels") or processor.config.model_type not in FAMILIES:
         return None
@@ -121,7 +126,7 @@ def _flat(tensor: Tensor) -> tuple[Tensor, Field]:
 
 
 def _one(tensor: Tensor, *, on_cpu: bool = False) -> tuple[Tensor, Field]:
-    """What an image has one of."""
+    """A tensor with one entry per image."""
     return tensor, ("batched", {"keep_on_cpu": on_cpu})
 
 
@@ -150,4 +155,4 @@ FAMILIES: dict[str, Callable[[dict[str, Tensor]], list[Item]]] = {
     "idefics3": _tiles,
 }
 """By `model_type`: an image's tensors as items, one for each run of placeholders. LLaVA is absent: vLLM 0.32 does not
-load the names that transformers 5 gives to its tower's weights."""
+load the names that transformers 5 gives to its tower's weights. SmolVLM is absent: it was not tried."""

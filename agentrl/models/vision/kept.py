@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Any
 
 from agentrl.models.vision.family import Pixels
 
@@ -24,6 +25,10 @@ class KeptPixels:
         self._kept: OrderedDict[str, Pixels] = OrderedDict()
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process begins with none."""
+        return KeptPixels, (self._most,)
+
     def get(self, blob: str, make: Callable[[], Pixels]) -> Pixels:
         """The pixels of an image; made if they are not kept. What `make` raises is passed on."""
         with self._lock:
@@ -32,7 +37,7 @@ class KeptPixels:
                 return found
         made = make()
         with self._lock:
-            if blob not in self._kept:
+            if blob not in self._kept and _bytes(made) <= self._most:
                 self._kept[blob] = made
                 self._used += _bytes(made)
             while self._used > self._most:

@@ -7,7 +7,7 @@ import json
 from collections import deque
 from contextlib import suppress
 
-from agentrl.tools.browser.client import BrowserContext, Driver
+from agentrl.tools.browser.client import BrowserContext, BrowserLost, Driver
 from agentrl.tools.browser.launching import FLAGS, Launch
 from agentrl.types.errors import SandboxError
 from agentrl.types.paths import data_path
@@ -17,7 +17,8 @@ FOLDER = "/tmp/.agentrl-browser"
 CHROMIUM = "/usr/bin/chromium"
 """Where the image `agentrl/browser` has it."""
 
-_MISSING = ("No module named 'playwright'", "Executable doesn't exist", "Failed to launch", "python3: ")
+_MISSING = ("No module named 'playwright'", "Executable doesn't exist")
+"""What the driver says where the image lacks a part."""
 
 
 class InsideDriver:
@@ -52,7 +53,7 @@ class InsideDriver:
         """
         try:
             return await self.driver.context(**options)
-        except Exception as error:
+        except BrowserLost as error:
             said = "\n".join([str(error), *self._last])
             if any(sign in said for sign in _MISSING):
                 raise SandboxImageUnusable(
