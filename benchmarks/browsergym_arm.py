@@ -1,4 +1,4 @@
-"""Plays MiniWoB++'s click-test-2 in BrowserGym: `python browsergym_arm.py EPISODES`, in an environment that has it.
+"""Plays MiniWoB++'s click-test-2 in BrowserGym, in an environment that has it: `browsergym_arm.py EPISODES HTML`.
 
 The last line is JSON: seconds of all episodes but the first, which starts the browser, and how many were solved.
 """
@@ -25,9 +25,8 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-def main(episodes: int) -> None:
-    html = Path(sys.prefix) / f"lib/python3.{sys.version_info.minor}/site-packages/miniwob/html"
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(html)))
+def main(episodes: int, html: str) -> None:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=html))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     os.environ["MINIWOB_URL"] = f"http://127.0.0.1:{server.server_address[1]}/miniwob/"
     program = shutil.which("chromium-headless-shell") or shutil.which("chromium")
@@ -59,4 +58,4 @@ def main(episodes: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2])

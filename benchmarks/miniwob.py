@@ -9,6 +9,7 @@ JSON.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import statistics
@@ -68,7 +69,11 @@ def ours(episodes: int) -> float:
 
 def browsergym(python: str, episodes: int) -> float:
     """Episodes a second of one process for each core, without the start of the browsers."""
-    argv = [python, str(Path(__file__).parent / "browsergym_arm.py"), str(episodes)]
+    installed = importlib.util.find_spec("miniwob")
+    assert installed is not None
+    assert installed.origin is not None
+    arm, pages = Path(__file__).parent / "browsergym_arm.py", Path(installed.origin).parent / "html"
+    argv = [python, str(arm), str(episodes), str(pages)]
     running = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(os.cpu_count() or 1)]
     told = [json.loads(each.communicate()[0].strip().splitlines()[-1]) for each in running]
     return sum(episodes / each["seconds"] for each in told)
