@@ -1,6 +1,6 @@
 """agentrl: multi-turn agentic reinforcement learning.
 
-For a task of your own: `Task`, `Tool`, `Environment`, `tool`, `ToolResult`, `Observation`, `ToolError`, `Say`,
+For a task of your own: `Task`, `Tool`, `Environment`, `tool`, `ToolResult`, `Observation`, `ToolError`, `Say`, `Reply`,
 `Agent`, `ToolAgent`.
 To run: `rollout`, `train`, `evaluate`, `check_environment`; of a stored run: `open_run`, `rescore`, `recredit`,
 `fork`, `probe`. The command line calls them too: `agentrl --help`; docs/python.md.
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from agentrl.api.rollout import rollout
     from agentrl.api.run import Run, open_run
     from agentrl.api.train import train
+    from agentrl.chat.formats.parser import Reply
     from agentrl.config.loader import load_recipe
     from agentrl.config.recipe import Recipe
     from agentrl.engines.scripted import Say
@@ -48,6 +49,7 @@ _MODULES = {
     "InfraError": "agentrl.types.errors",
     "Message": "agentrl.types.task",
     "Observation": "agentrl.tools.base",
+    "Reply": "agentrl.chat.formats.parser",
     "Run": "agentrl.api.run",
     "Say": "agentrl.engines.scripted",
     "Session": "agentrl.rollout.session",
@@ -76,6 +78,7 @@ __all__ = [
     "Message",
     "Observation",
     "Recipe",
+    "Reply",
     "Run",
     "Say",
     "Session",

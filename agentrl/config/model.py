@@ -41,7 +41,11 @@ class ScratchModel(Section):
     init_range: float = Field(
         0.06, gt=0, description="Standard deviation of the initial weights. With 0.02 copying is learned far slower."
     )
-
+    rope_theta: float = Field(
+        10000.0,
+        gt=1,
+        description="Base of the rotary frequencies. A small one tells near positions apart, as those of patches.",
+    )
     vision: ScratchVision | None = Field(None, description="A vision tower: the model sees. null: it takes text only.")
 
     @model_validator(mode="after")

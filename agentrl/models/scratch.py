@@ -57,7 +57,9 @@ def build(
 def _llama(scratch: ScratchModel, tokenizer: Any) -> PreTrainedModel:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(**_decoder(scratch, tokenizer), tie_word_embeddings=True, attn_implementation="sdpa")
+    rope = {"rope_type": "default", "rope_theta": scratch.rope_theta}
+    text = {**_decoder(scratch, tokenizer), "rope_parameters": rope, "tie_word_embeddings": True}
+    config = LlamaConfig(**text, attn_implementation="sdpa")
     return LlamaForCausalLM(config)
 
 
@@ -69,7 +71,7 @@ def _qwen2_vl(scratch: ScratchModel, tokenizer: Any) -> PreTrainedModel:
     assert vision is not None
     half = scratch.hidden // scratch.heads // 2
     sections = [half - 2 * (half * 3 // 8), half * 3 // 8, half * 3 // 8]
-    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": sections}
+    rope = {"rope_type": "default", "rope_theta": scratch.rope_theta, "mrope_section": sections}
     text = {**_decoder(scratch, tokenizer), "rope_parameters": rope, "tie_word_embeddings": True}
     start, end, image, video = (tokenizer.convert_tokens_to_ids(token) for token in IMAGE_TOKENS)
     config = Qwen2VLConfig(

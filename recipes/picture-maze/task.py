@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Generator, Iterator
-from typing import Any, Literal
+from typing import Any
 
-from agentrl import Environment, Message, Say, Task, ToolResult, tool
+from agentrl import Environment, Message, Observation, Reply, Say, Session, Task, ToolAgent
 
-Way = Literal["north", "east", "south", "west"]
 STEPS: dict[str, tuple[int, int]] = {"north": (0, -1), "east": (1, 0), "south": (0, 1), "west": (-1, 0)}
 BACK = {"north": "south", "south": "north", "east": "west", "west": "east"}
 FLOOR, WALL, PLAYER, GOAL = (225, 225, 225), (0, 0, 0), (230, 30, 30), (20, 150, 60)
@@ -53,16 +52,19 @@ class Maze(Environment):
 
     def open(self, task: Task, sandbox: Any) -> None:
         self.task, self.at = task.data, task.data["start"]
+        self.far = _distances(self.task["doors"], self.task["goal"], self.task["size"])
 
     def opening(self) -> Message:
         return {"role": "user", "content": [{"type": "image", "image": self.picture()}]}
 
-    @tool
-    def go(self, way: Way) -> ToolResult:
-        """Goes to the next room. At a wall, stays."""
-        if not self.arrived and way in self.task["doors"][self.at]:  # who has arrived stays: calls may follow
-            self.at = _next(self.at, way, self.task["size"])
-        return ToolResult("", images=[self.picture()], done=self.arrived)
+    def respond(self, reply: Reply) -> Observation:
+        """A reply is a way. At a wall the player stays, and after other words, too."""
+        was, way = self.at, reply.text.strip()
+        if way in self.task["doors"][was]:
+            self.at = _next(was, way, self.task["size"])
+        if self.arrived:  # its reward is the outcome
+            return Observation("", images=[self.picture()], done=True)
+        return Observation("", images=[self.picture()], rewards={"nearer": self.far[was] - self.far[self.at]})
 
     @property
     def arrived(self) -> bool:
@@ -98,6 +100,18 @@ class Maze(Environment):
         return image
 
 
+class Glance(ToolAgent):
+    """Has no memory: the prompt of a turn is the newest picture alone, in which everything can be seen."""
+
+    async def run(self, session: Session) -> None:
+        while session.outcome is None:
+            await self.take_turn(session)
+            shown = [message["content"] for message in session.messages if not isinstance(message["content"], str)]
+            if session.outcome is None:
+                picture = next(part for part in shown[-1] if part["type"] == "image")
+                session.rewrite([{"role": "user", "content": [picture]}])
+
+
 def reached(env: Maze) -> float:
     """1 if the player is at the goal."""
     return float(env.arrived)
@@ -115,14 +129,16 @@ def wild(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
 
 def empty(task: Task, rng: random.Random) -> Iterator[Say]:
     """Says nothing."""
-    yield Say("")
+    while True:
+        yield Say("")
 
 
 def junk(task: Task, rng: random.Random) -> Iterator[Say]:
     """Talks about the maze, and names a way that does not exist."""
-    yield Say("The goal is green: <go>north east</go>")
-    yield Say(calls=[("go", {"way": str(task.data["goal"])})])
-    yield Say("I am at the goal.")
+    while True:
+        yield Say("The goal is green.")
+        yield Say("north east")
+        yield Say(str(task.data["goal"]))
 
 
 def _walk(task: Task, rng: random.Random, knows_the_way: float) -> Generator[Say, list[Message], None]:
@@ -134,7 +150,7 @@ def _walk(task: Task, rng: random.Random, knows_the_way: float) -> Generator[Say
             way = rng.choice([way for way in doors[at] if far[_next(at, way, size)] < far[at]])
         if way in doors[at]:
             at = _next(at, way, size)
-        yield Say(calls=[("go", {"way": way})])
+        yield Say(way)
 
 
 def _next(at: int, way: str, size: int) -> int:
@@ -179,4 +195,6 @@ def _apart(rng: random.Random, doors: list[list[str]], size: int, distance: tupl
         for start, far in _distances(doors, goal, size).items():
             if distance[0] <= far <= distance[1]:
                 pairs.setdefault(far, []).append((start, goal))
+    if not pairs:
+        raise ValueError(f"no two of {size * size} rooms are {distance[0]} to {distance[1]} steps apart: widen distance")
     return rng.choice(pairs[rng.choice(sorted(pairs))])
