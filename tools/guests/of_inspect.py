@@ -41,18 +41,18 @@ def play(spec, index, model):
             max_connections=1,
             log_samples=True,
         )
-    if not log.samples:
-        raise Unusable(f"{spec['task']}, sample {id}: {log.error.message if log.error else log.status}")
-    (played,) = log.samples
-    if not played.scores:
-        raise Unusable(f"{spec['task']}, sample {id}: {played.error.message if played.error else 'no score'}")
-    name, score = next(iter(played.scores.items()))
-    value = score.value
-    if isinstance(value, dict):
-        if spec.get("metric") not in value and len(value) != 1:
-            raise Unusable(f"the score {name} holds {', '.join(value)}: give spec.metric")
-        value = value[spec["metric"]] if spec.get("metric") in value else next(iter(value.values()))
-    return {"reward": float(value_to_float()(value))}, text_of(played.output.completion)
+        if not log.samples:  # samples are read from the log when they are asked for
+            raise Unusable(f"{spec['task']}, sample {id}: {log.error.message if log.error else log.status}")
+        (played,) = log.samples
+        if not played.scores:
+            raise Unusable(f"{spec['task']}, sample {id}: {played.error.message if played.error else 'no score'}")
+        name, score = next(iter(played.scores.items()))
+        value = score.value
+        if isinstance(value, dict):
+            if spec.get("metric") not in value and len(value) != 1:
+                raise Unusable(f"the score {name} holds {', '.join(value)}: give spec.metric")
+            value = value[spec["metric"]] if spec.get("metric") in value else next(iter(value.values()))
+        return {"reward": float(value_to_float()(value))}, text_of(played.output.completion)
 
 
 def _task(spec):
