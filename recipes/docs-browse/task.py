@@ -204,18 +204,18 @@ def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None
     for text in task.data["route"]:
         quoted = json.dumps(text, ensure_ascii=False)
         link, words, clicked = rf"\[(\d+)\] (?:link|clickable) {re.escape(quoted)}", f" {quoted}", False
-        seen = yield Say(calls=[("find", {"text": words})])
+        seen = yield from _find(words)
         while not clicked:
             if (number := re.search(link, _text(seen))) is None:
                 return
             seen = yield Say(calls=[("click", {"id": int(number[1])})])
             clicked = not _text(seen).startswith("Error")
             if not clicked:  # the page was too slow to say so, or for a click
-                seen = yield Say(calls=[("find", {"text": words})])
+                seen = yield from _find(words)
                 clicked = re.search(link, _text(seen)) is None
     hit = 1
     while True:
-        seen = yield Say(calls=[("find", {"text": task.data["at"], "hit": hit})])
+        seen = yield from _find(task.data["at"], hit)
         listed = re.findall(r"(?m)^(\d+)\. (.*)$", _text(seen).partition("\npage:")[0])
         if not listed:  # there are no more
             return
@@ -233,6 +233,15 @@ def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None
             seen = yield Say(calls=[("scroll", {})])
             shown += " " + _read(_text(seen))
         hit += 1
+
+
+def _find(text: str, hit: int = 1) -> Generator[Say, list[Message], list[Message]]:
+    """Looks twice: a page that was too slow is there later, and scrolling waits for it."""
+    seen = yield Say(calls=[("find", {"text": text, "hit": hit})])
+    if _text(seen).startswith("Error"):
+        yield Say(calls=[("scroll", {"direction": "up"})])
+        seen = yield Say(calls=[("find", {"text": text, "hit": hit})])
+    return seen
 
 
 def random_agent(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
