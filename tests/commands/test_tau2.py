@@ -52,11 +52,11 @@ def test_the_oracle_serves_users(tmp_path: Path) -> None:
 
 
 @needs_tau2
-@pytest.mark.parametrize("name", ["telecom", "retail"])
-def test_the_terms_are_those_of_the_package(name: str) -> None:
+@pytest.mark.parametrize(("name", "n"), [("telecom", 6), ("retail", 2)])  # the package copies all of retail's 1.3 MB
+def test_the_terms_are_those_of_the_package(name: str, n: int) -> None:
     """On the solution, on nothing, and on the solution without its first, and without its last call."""
     made, gold, terms = domain(name), load("./backend.py:gold"), load("./backend.py:terms")
-    tasks = [task for task in made.split("train") if len(gold(task)) > 1][::6][:6]
+    tasks = [task for task in made.split("train") if len(gold(task)) > 1][::6][:n]
     seen = set()
     for task in tasks:
         told = ", ".join(task.evaluation_criteria.communicate_info or [])
