@@ -196,5 +196,7 @@ def _apart(rng: random.Random, doors: list[list[str]], size: int, distance: tupl
             if distance[0] <= far <= distance[1]:
                 pairs.setdefault(far, []).append((start, goal))
     if not pairs:
-        raise ValueError(f"no two of {size * size} rooms are {distance[0]} to {distance[1]} steps apart: widen distance")
+        raise ValueError(
+            f"no two of {size * size} rooms are {distance[0]} to {distance[1]} steps apart: widen distance"
+        )
     return rng.choice(pairs[rng.choice(sorted(pairs))])
