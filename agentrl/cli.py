@@ -85,11 +85,16 @@ def quickstart(
 def init(
     name: Annotated[str, typer.Argument(help="Name of the recipe and of its folder.")],
     like: Annotated[str, typer.Option(help="What to start from: calls, game, repair or qa.")],
+    as_json: Json = False,
 ) -> None:
     """Write a small environment that is whole, to start your own from."""
     from agentrl.commands.init import KINDS, new_recipe
 
-    for path in new_recipe(name, like, Path()):
+    files = new_recipe(name, like, Path())
+    if as_json:
+        write_json({"files": files, "about": KINDS[like]})
+        return
+    for path in files:
         print(path)
     print(f"{KINDS[like]}\n\nagentrl env check {name} | agentrl rollout {name} --agent oracle --n 4")
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from agentrl.commands.output import Json, write_json
 from agentrl.types.errors import RecipeError
 
 app = typer.Typer(no_args_is_help=True, help="Build indexes of documents.")
@@ -22,6 +23,7 @@ def build_command(
     overrides: Annotated[
         list[str], typer.Option("--set", help="Override a key: --set tools.0.by=hybrid", metavar="KEY=VALUE")
     ] = [],  # noqa: B006
+    as_json: Json = False,
 ) -> None:
     """Build the indexes of a recipe's search tools, and keep them. The same command again goes on where it stopped."""
     from agentrl.api.recipes import given_recipe
@@ -33,6 +35,10 @@ def build_command(
     tools = [made for made in (entry.make() for entry in entries) if isinstance(made, Search)]
     if not tools:
         raise RecipeError(f"{loaded.name} has no tool search", remedy="tools: [{search: {corpus: ./library.jsonl}}]")
+    built = []
     for made in tools:
         index = open_index(made.corpus, made.by, lambda ready: print(f"{ready} documents encoded", flush=True))
+        built.append({"documents": len(index), "by": made.by})
         print(f"{len(index)} documents, by {made.by}; kept in {cache_folder()}")
+    if as_json:
+        write_json({"indexes": built, "folder": cache_folder()})

@@ -31,7 +31,8 @@ def played(tmp_path: Path, agent: str, n: int, *more: str) -> list[tuple[float |
 
 def test_the_answers_of_the_package_are_right_and_junk_is_not(tmp_path: Path) -> None:
     assert played(tmp_path, "oracle", 12) == [(1.0, 1)] * 12
-    assert {reward for reward, _ in played(tmp_path, "junk", 12)} == {0.0}
+    # Some graders of the package give .01 for an answer of the right form.
+    assert all(reward is not None and reward <= 0.01 for reward, _ in played(tmp_path, "junk", 12))
 
 
 def test_a_wrong_answer_may_be_mended(tmp_path: Path) -> None:

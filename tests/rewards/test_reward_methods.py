@@ -127,11 +127,11 @@ async def test_sql_of_a_file_is_only_read(tmp_path):
 
 @functools.cache
 def paverl() -> list[dict]:
-    return json.loads((Path(__file__).parents[1] / "golden" / "paverl_sql.json").read_text())
+    return json.loads((Path(__file__).parent / "data" / "paverl_sql.json").read_text())
 
 
 def test_the_share_of_a_result_is_that_of_the_authors_code():
-    """`golden/paverl_sql.json`: 400 pairs of results with what accuracy_reward.py of PaVeRL-SQL gives them."""
+    """`data/paverl_sql.json`: 400 pairs of results with what accuracy_reward.py of PaVeRL-SQL gives them."""
     differ = []
     for number, case in enumerate(paverl()):
         said, gold = case["said"], case["gold"]

@@ -145,7 +145,7 @@ def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None
         env = resolved(read_task_toml(folder).solution.env, f"{folder}/task.toml: solution.env")
         words = " ".join(f"{name}='{value}'" for name, value in env.items())
         yield Say(
-            calls=[("shell", {"command": f"base64 -d <<'END' | tar -xz -C /solution\n"
+            calls=[("shell", {"command": f"python3 -m base64 -d <<'END' | tar -xz -C /solution\n"
                     f"{base64.encodebytes(held.getvalue()).decode()}END\n{words} bash /solution/solve.sh"})]
         )  # fmt: skip
     yield Say("Done.")

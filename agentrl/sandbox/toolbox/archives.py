@@ -112,8 +112,7 @@ def _new(path: Path) -> BinaryIO:
 
 def _folders(sandbox: ToolboxSandbox) -> list[str]:
     """What is kept. Shared memory is not: it is of processes, which are gone when the files come back."""
-    own = list(dict.fromkeys(map(os.path.normpath, (*sandbox.spec.own_folders, "/tmp"))))
-    return [each for each in own if not any(each.startswith(f"{other}/") for other in own)]
+    return list(dict.fromkeys(map(os.path.normpath, (*sandbox.spec.own_folders, "/tmp"))))
 
 
 def _command(python: str, *words: str) -> Sequence[str]:
