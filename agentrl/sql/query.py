@@ -11,7 +11,7 @@ from typing import Any
 
 
 class QueryFailed(Exception):
-    """A query was refused, is wrong, or took too much. The message is for who wrote it."""
+    """A query was refused, failed, or exceeded a limit. The message is shown to the model that wrote it."""
 
 
 @dataclass(frozen=True)

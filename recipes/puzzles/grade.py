@@ -35,13 +35,14 @@ def puzzle(kind: str, seed: int, number: int) -> tuple[str, str]:
 
 
 def score(kind: str, seed: int, number: int, asked: int, answer: str) -> float:
-    """What the package's grader gives, 0 to 1. An answer that it raises on gets 0.
+    """What the package's grader gives, 0 to 1. An answer that it raises on gets 0, if it can grade its own answer.
 
     Args:
         asked: `digest` of the question: another version of the package makes another one.
 
     Raises:
         ValueError: it does.
+        Exception: the grader raises on the package's own answer, too: it is broken.
     """
     entry = dataset(kind, seed)[number]
     if digest(entry["question"]) != asked:
@@ -51,6 +52,7 @@ def score(kind: str, seed: int, number: int, asked: int, answer: str) -> float:
     try:
         return min(1.0, max(0.0, float(dataset(kind, seed).score_answer(answer, entry))))
     except Exception:
+        dataset(kind, seed).score_answer(entry["answer"], entry)
         return 0.0
 
 

@@ -172,6 +172,6 @@ def empty(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]
 
 
 def junk(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
-    """Gives what is no answer."""
+    """Gives wrong answers."""
     while True:
         yield Say(f"<answer>{rng.choice(['nonsense', '', 'None', '...', '{}', '中'])}</answer>")

@@ -66,7 +66,7 @@ async def test_a_page_of_the_sandbox_is_shown_and_nothing_outside_is_reached(bac
 
 
 class Babbling:
-    """A process of a sandbox whose output is no answer."""
+    """A sandbox process whose output cannot be parsed."""
 
     def __init__(self) -> None:
         self.killed, self._said = asyncio.Event(), [b"no answer\n", b""]

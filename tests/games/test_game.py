@@ -137,7 +137,7 @@ def test_bad_moves_are_observations(tmp_path: Path) -> None:
 
 
 def test_gymnasium_with_named_and_numbered_actions(tmp_path: Path) -> None:
-    pytest.importorskip("gymnasium")
+    pytest.importorskip("gymnasium", reason="pip install 'agentrl[games]'")
     lake = {
         "library": "gymnasium",
         "id": "FrozenLake-v1",
@@ -159,7 +159,7 @@ def test_gymnasium_with_named_and_numbered_actions(tmp_path: Path) -> None:
 
 
 def test_a_random_agent_makes_the_moves_that_have_names(tmp_path: Path) -> None:
-    pytest.importorskip("gymnasium")
+    pytest.importorskip("gymnasium", reason="pip install 'agentrl[games]'")
     game = {"library": "gymnasium", "id": "FrozenLake-v1", "actions": ["left", "down", "right", "up"]}
     episodes = played(tmp_path, game, *[["left"]] * 4, script="random")
     assert {call.outcome for e in episodes for turn in e.turns for call in turn.calls} == {"ok"}
@@ -167,7 +167,7 @@ def test_a_random_agent_makes_the_moves_that_have_names(tmp_path: Path) -> None:
 
 
 def test_textarena_alone_and_against_an_opponent(tmp_path: Path) -> None:
-    pytest.importorskip("textarena")
+    pytest.importorskip("textarena", reason="pip install 'agentrl[games]'")
     guess = {"library": "textarena", "id": "GuessTheNumber-v0"}
     every = [f"[{k}]" for k in range(1, 21)]
     episodes = played(tmp_path / "a", guess, *[every] * 6)
@@ -188,7 +188,7 @@ def test_textarena_alone_and_against_an_opponent(tmp_path: Path) -> None:
 
 
 def test_openspiel(tmp_path: Path) -> None:
-    pytest.importorskip("pyspiel")
+    pytest.importorskip("pyspiel", reason="pip install open-spiel")
     game = {"library": "openspiel", "id": "tic_tac_toe", "opponent": "./task.py:second"}
     (episode,) = played(tmp_path / "a", game, ["x(0,0)", "x(0,0)", "x(0,1)", "x(0,2)"])
     assert "Moves: x(0,0)" in episode.prompt[-1]["content"]
@@ -203,8 +203,8 @@ def test_openspiel(tmp_path: Path) -> None:
 
 
 def test_pettingzoo(tmp_path: Path) -> None:
-    pytest.importorskip("pettingzoo")
-    pytest.importorskip("pygame")
+    pytest.importorskip("pettingzoo", reason="pip install 'agentrl[games]'")
+    pytest.importorskip("pygame", reason="pip install 'agentrl[games]'")
     game = {"library": "pettingzoo", "id": "classic.tictactoe_v3", "opponent": "./task.py:second"}
     won, wrong = played(tmp_path, game, ["0", "1", "2"], ["9", "0", "x"])
     assert "Moves: 0, 1, 2, 3, 4, 5, 6, 7, 8" in won.prompt[-1]["content"]
@@ -226,7 +226,7 @@ def test_what_is_missing_or_unknown_is_named(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_game_that_its_library_does_not_have_is_the_users_error(tmp_path: Path) -> None:
-    pytest.importorskip("gymnasium")
+    pytest.importorskip("gymnasium", reason="pip install 'agentrl[games]'")
     (episode,) = played(tmp_path, {"library": "gymnasium", "id": "NoSuchGame-v0"}, ["1"])
     assert episode.status == "user_error"
     assert episode.error is not None

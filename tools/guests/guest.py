@@ -11,7 +11,6 @@ import importlib
 import json
 import os
 import sys
-import traceback
 import urllib.error
 import urllib.request
 
@@ -97,9 +96,6 @@ def main(what, kind, spec, index=None):
     except (Away, ConnectionError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return AGAIN
-    except Exception:
-        traceback.print_exc()
-        return 1
 
 
 PIP = {"inspect_ai": "inspect-ai", "inspect_evals": "inspect-evals", "ors": "ors-sdk"}

@@ -33,7 +33,7 @@ async def sql_execution(
     max_rows: int = _ROWS,
     timeout_s: float = _CPU_S,
 ) -> Scored:
-    """1 if the query returns what a gold query returns, else 0: rows as a multiset, in order if the gold one orders.
+    """1 if the query returns the rows of a gold query, else 0. Row order counts only if the gold query has ORDER BY.
 
     The query runs in a helper process, on a database that it can only read; writing, attaching and pragmas are refused.
     A query is ended after 50 million steps of SQLite, `timeout_s`, a value of 32 MiB, or 256 MiB of values.

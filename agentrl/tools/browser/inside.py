@@ -74,7 +74,7 @@ class InsideDriver:
         self._killing = asyncio.create_task(self.close())
 
     async def _answers(self) -> None:
-        """Hands on lines until the end, or until one is no answer: what follows it cannot be trusted."""
+        """Passes output lines to the driver. Stops at the end, or at the first line that cannot be parsed."""
         rest: list[bytes] = []
         try:
             with suppress(SandboxError, OSError, ValueError):
