@@ -26,7 +26,7 @@ from agentrl.models.load import on_cuda
 from agentrl.train.compute_thread import in_thread
 from agentrl.train.parallel.ranks import Ranks
 from agentrl.train.spmd import worker_loop
-from agentrl.types.errors import RankDied, RankFailed, RecipeError
+from agentrl.types.errors import RankDied, RankFailed, RankUnreachable, RecipeError
 
 _SIOCGIFADDR = 0x8915
 """ioctl of Linux for the address of a network interface."""
@@ -119,12 +119,18 @@ class LaunchedRanks:
         """Raises the cause after a rank ended or a collective failed."""
         if (death := await self._death()) is not None:
             raise RankDied(f"ended before the training did: {death}", restarts=self._restarts) from death
-        # All ranks are alive. A failure of all ranks is raised here; a failure of one rank is raised by its task.
+        # No death is reported. A failure of all ranks is raised here; a failure of one rank is raised by its task.
         await asyncio.wait([task], timeout=TOLD_S)
         if task.done() and not isinstance(error := task.exception(), RankFailed | None):
             raise error
-        failures = [each.exception() for each in self._following if each.done()]
-        raise next(filter(None, failures), None) or RankFailed("a trainer rank has left the training")
+        failures = [each.exception() for each in [*self._following, task] if each.done()]
+        for failure in filter(None, failures):
+            if not isinstance(failure, RankUnreachable):
+                raise failure
+        raise RankDied(
+            f"does not answer, no death is reported: {next(filter(None, failures), 'it has left the training')}",
+            restarts=self._restarts,
+        )
 
     async def _death(self) -> WorkerDied | None:
         """The death of a launched rank, or None. Launchers report it later than a failed collective: wait `TOLD_S`."""

@@ -15,7 +15,7 @@ from agentrl.train.auxiliary.models import AuxiliarySettings
 from agentrl.train.model.sight import Eyes
 from agentrl.train.parallel.ranks import Ranks, named_failures
 from agentrl.train.trainer import Trainer
-from agentrl.types.errors import RankFailed, TrainError
+from agentrl.types.errors import RankFailed, RankUnreachable, TrainError
 
 STARTING = "starting the trainer"
 
@@ -87,8 +87,8 @@ def _serve_calls(ranks: Ranks) -> None:
 def _next(ranks: Ranks) -> Any:
     try:
         return ranks.broadcast(None)
-    except RankFailed as error:
-        raise RankFailed("rank 0 ended before its trainer did", remedy="see the output of rank 0") from error
+    except RankUnreachable as error:
+        raise RankUnreachable("rank 0 ended before its trainer did", remedy="see the output of rank 0") from error
 
 
 def _share(model: Any | None, ranks: Ranks) -> Any:

@@ -108,6 +108,10 @@ class RankFailed(TrainError):
     """One trainer rank failed; the others cannot continue without it."""
 
 
+class RankUnreachable(RankFailed):
+    """Another trainer rank does not answer. Its own failure, if there is one, is the cause."""
+
+
 class RankDied(TrainError):
     """A trainer rank died, and with it a part of the model. The last checkpoint holds the whole model.
 

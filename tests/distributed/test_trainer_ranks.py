@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from agentrl.config.loader import load_recipe
-from agentrl.types.errors import RecipeError
+from agentrl.distributed.ranks import LaunchedRanks
+from agentrl.train.parallel.ranks import Ranks
+from agentrl.types.errors import RankDied, RankFailed, RankUnreachable, RecipeError
 from tests.command import python
 from tests.commands.test_train import metrics
 
@@ -80,3 +83,29 @@ def test_ranks_are_asked_for_where_they_can_be(trainable: Path) -> None:
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = run([*torchrun, *command(trainable, "both", *TWO)])
     assert "torchrun has started the ranks already" in done.stderr
+
+
+GONE = RankUnreachable(
+    "the other trainer ranks cannot be reached, waiting for the next call: connection closed by peer"
+)
+
+
+@pytest.mark.parametrize(
+    ("follower", "raised"),
+    [(GONE, RankDied), (None, RankDied), (RankFailed("out of memory, trainer.step"), RankFailed)],
+    ids=["unreachable", "left", "out-of-memory"],
+)
+async def test_a_rank_whose_death_nobody_reports_died(
+    monkeypatch: pytest.MonkeyPatch, follower: RankFailed | None, raised: type[Exception]
+) -> None:
+    """A cluster can report a lost node later than the collective fails: the training restarts all the same."""
+    monkeypatch.setattr("agentrl.distributed.ranks.TOLD_S", 0.05)
+
+    async def ends(error: Exception | None) -> None:
+        if error is not None:
+            raise error
+
+    launched = LaunchedRanks(Ranks(), [asyncio.create_task(ends(follower))], restarts=1)
+    with pytest.raises(raised) as caught:
+        await launched.train(ends(GONE))
+    assert type(caught.value) is raised

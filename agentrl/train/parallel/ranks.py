@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.utils._pytree import tree_map_only
 
 from agentrl.train.model.packing import Floats, Layout, Pack, pack
-from agentrl.types.errors import RankFailed
+from agentrl.types.errors import RankFailed, RankUnreachable
 from agentrl.types.sample import TrainingSample
 
 PATIENCE = timedelta(hours=24)
@@ -79,7 +79,7 @@ class Ranks:
         """Returns rank 0's value on every rank. The value is pickled.
 
         Raises:
-            RankFailed: a rank has ended.
+            RankUnreachable: a rank has ended.
         """
         if self.size == 1:
             return value
@@ -104,7 +104,8 @@ class Ranks:
             role: the object of the method: "trainer", or an auxiliary model.
 
         Raises:
-            RankFailed: this rank is out of memory, or another rank has ended.
+            RankFailed: this rank is out of memory.
+            RankUnreachable: another rank has ended.
         """
         if not self._depth and self.rank == 0:
             sent = {key: value for key, value in kwargs.items() if not callable(value)}
@@ -163,7 +164,7 @@ class Ranks:
 
 @contextmanager
 def named_failures(where: str) -> Iterator[None]:
-    """Turns torch's errors for missing memory or a lost rank into `RankFailed`."""
+    """Turns torch's error for missing memory into `RankFailed`, and that for a lost rank into `RankUnreachable`."""
     try:
         yield
     except RuntimeError as error:
@@ -171,7 +172,7 @@ def named_failures(where: str) -> Iterator[None]:
         if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in said:
             raise RankFailed(f"out of memory, {where}: {said}", remedy=SMALLER) from error
         if isinstance(error, dist.DistError) or "/gloo/" in said:
-            raise RankFailed(
+            raise RankUnreachable(
                 f"the other trainer ranks cannot be reached, {where}: {said}",
                 remedy="if one has ended, its own output says why; the same command resumes from the last checkpoint",
             ) from error
