@@ -58,7 +58,7 @@ class Files(Tool):
             last: last line to show; without it: the end.
         """
         try:
-            text = await self._text(path)
+            text = await self.text_of(path)
         except IsADirectoryError:
             return await self._folder(path)
         return await asyncio.to_thread(self._view, text, path, first, last)
@@ -77,9 +77,9 @@ class Files(Tool):
             path: the file; it must not exist.
             content: the whole text.
         """
-        if await self._mode(path) is not None:
+        if await self.mode_of(path) is not None:
             raise ToolError(f"{path} exists already; change it with replace_in_file, or remove it first")
-        await self._write(path, content, 0o644)
+        await self.write(path, content, 0o644)
         return f"[{path} written: {_count(len(content.splitlines()), 'line')}]"
 
     @tool
@@ -92,7 +92,7 @@ class Files(Tool):
                 the change make it unique.
             new: what to put there; empty removes.
         """
-        text = await self._text(path, folder_ok=False)
+        text = await self.text_of(path, folder_ok=False)
         if not old:
             raise ToolError("`old` is empty; give the text that is to be replaced, or use insert_in_file")
         if (count := text.count(old)) != 1:
@@ -109,7 +109,7 @@ class Files(Tool):
             line: insert after this line; 0 inserts at the top.
             text: the lines.
         """
-        lines = (await self._text(path, folder_ok=False)).splitlines(keepends=True)
+        lines = (await self.text_of(path, folder_ok=False)).splitlines(keepends=True)
         if not 0 <= line <= len(lines):
             raise ToolError(
                 f"line {line} does not exist: {path} has {_count(len(lines), 'line')}; 0 inserts at the top"
@@ -148,7 +148,8 @@ class Files(Tool):
         ]
         return self._trim("\n".join(rows)) or f"[{path} is an empty folder]"
 
-    async def _text(self, path: str, *, folder_ok: bool = True) -> str:
+    async def text_of(self, path: str, *, folder_ok: bool = True) -> str:
+        """The whole text of a file. Raises ToolError; IsADirectoryError if `folder_ok`."""
         try:
             content = await self.sandbox.read(path, limit=self.file_limit)
         except IsADirectoryError:
@@ -162,12 +163,13 @@ class Files(Tool):
         except UnicodeDecodeError:
             raise ToolError(f"{path} is no text file ({len(content)} bytes)") from None
 
-    async def _mode(self, path: str) -> int | None:
+    async def mode_of(self, path: str) -> int | None:
         """Permission bits; None if there is no such file."""
         result = await self.sandbox.exec(["stat", "-Lc", "%a", "--", path], timeout_s=self.search_s)
         return int(result.stdout, 8) if result.ok else None
 
-    async def _write(self, path: str, text: str, mode: int) -> None:
+    async def write(self, path: str, text: str, mode: int) -> None:
+        """Writes a file. Raises ToolError."""
         content = text.encode("utf-8", "replace")
         if len(content) > self.file_limit:
             raise ToolError(f"that makes {path} {len(content)} bytes long; at most {self.file_limit} are allowed")
@@ -175,7 +177,7 @@ class Files(Tool):
 
     async def _change(self, path: str, text: str, first: int, last: int) -> str:
         """Writes a changed file; shows the changed lines and some around them."""
-        await self._write(path, text, await self._mode(path) or 0o644)
+        await self.write(path, text, await self.mode_of(path) or 0o644)
         shown = _numbered(text.splitlines(), max(first - _CONTEXT, 1), last + _CONTEXT)
         return self._trim(f"[{path} changed; it now reads]\n{shown}")
 

@@ -31,6 +31,7 @@ TOOLS: Registry[Callable[..., Tool]] = Registry(
         "shell": "agentrl.tools.shell:Shell",
         "python": "agentrl.tools.python:Python",
         "files": "agentrl.tools.files:Files",
+        "apply_patch": "agentrl.tools.patching.tool:ApplyPatch",
         "search": "agentrl.tools.search:Search",
         "sql": "agentrl.tools.sql.tool:Sql",
         "http": "agentrl.tools.http.tool:Http",

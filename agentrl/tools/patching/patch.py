@@ -1,0 +1,226 @@
+"""Patches as coding models write them: the V4A form (`*** Begin Patch`) and unified diffs, applied to texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from agentrl.types.errors import ToolError
+
+_FILE = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
+_RANGE = re.compile(r"@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@")
+_LOOSER: tuple[Callable[[str], str], ...] = (str, str.rstrip, str.strip)
+"""How lines are compared, in this order: as they are, without space at their end, without space around them."""
+_SHOWN = 6
+_NOTHING = "Nothing was changed."
+
+
+@dataclass
+class Hunk:
+    """Lines that go and come.
+
+    Attributes:
+        anchors: lines that stand before it in the file, in order (V4A's `@@ def f():`).
+        lines: a mark (" ", "-" or "+") and a line each.
+        first: where a unified diff says that it begins, from 1; None: it does not say.
+        at_end: whether it stands at the end of the file.
+    """
+
+    anchors: list[str] = field(default_factory=list)
+    lines: list[tuple[str, str]] = field(default_factory=list)
+    first: int | None = None
+    at_end: bool = False
+
+    @property
+    def old(self) -> list[str]:
+        """What the file holds."""
+        return [line for mark, line in self.lines if mark != "+"]
+
+    @property
+    def new(self) -> list[str]:
+        """What it is to hold."""
+        return [line for mark, line in self.lines if mark != "-"]
+
+
+@dataclass
+class Change:
+    """What a patch does to a file. An added file has one hunk. `moved`: its new path."""
+
+    kind: Literal["add", "update", "delete"]
+    path: str
+    hunks: list[Hunk] = field(default_factory=list)
+    moved: str | None = None
+
+
+def read_patch(text: str) -> list[Change]:
+    """The changes of a patch, in order.
+
+    Raises:
+        ToolError: it is no patch; the message names the line.
+    """
+    lines = text.replace("\r\n", "\n").strip("\n").split("\n")
+    if any(line.startswith("*** Begin Patch") for line in lines):
+        changes = _v4a(lines)
+    elif any(line.startswith("--- ") for line in lines):
+        changes = _unified(lines)
+    else:
+        raise ToolError("this is no patch: begin with '*** Begin Patch', or give a unified diff with --- and +++ lines")
+    if not changes:
+        raise ToolError("the patch changes no file")
+    for change in changes:
+        if change.kind == "update" and change.moved is None and not any(hunk.lines for hunk in change.hunks):
+            raise ToolError(f"the patch says nothing about {change.path}: give hunks that begin with @@")
+    return changes
+
+
+def _v4a(lines: Sequence[str]) -> list[Change]:
+    first = next(number for number, line in enumerate(lines) if line.startswith("*** Begin Patch"))
+    changes: list[Change] = []
+    for number, line in enumerate(lines[first + 1 :], first + 2):
+        here = changes[-1] if changes else None
+        if line.startswith("*** End Patch"):
+            return changes
+        if match := _FILE.fullmatch(line.rstrip()):
+            kind, path = match[1].lower(), match[2].strip()
+            changes.append(Change(kind, path, [Hunk()] if kind == "add" else []))  # type: ignore[arg-type]
+        elif here is None or here.kind == "delete":
+            raise ToolError(f"line {number} of the patch stands under no file: {line!r}")
+        elif line.startswith("*** Move to: "):
+            here.moved = line.removeprefix("*** Move to: ").strip()
+        elif line.startswith("*** End of File"):
+            if here.hunks:
+                here.hunks[-1].at_end = True
+        elif here.kind == "add":
+            if not line.startswith("+"):
+                raise ToolError(f"line {number} of the patch: lines of an added file begin with +, found {line!r}")
+            here.hunks[0].lines.append(("+", line[1:]))
+        elif line.startswith("@@"):
+            if not here.hunks or here.hunks[-1].lines:
+                here.hunks.append(Hunk())
+            if anchor := line[2:].removesuffix("@@").strip():
+                here.hunks[-1].anchors.append(anchor)
+        else:
+            if not here.hunks:
+                here.hunks.append(Hunk())
+            here.hunks[-1].lines.append(_marked(line, number))
+    raise ToolError("the patch does not end: its last line must be '*** End Patch'")
+
+
+def _unified(lines: Sequence[str]) -> list[Change]:
+    changes: list[Change] = []
+    position = 0
+    while position < len(lines):
+        line = lines[position]
+        if line.startswith("--- ") and position + 1 < len(lines) and lines[position + 1].startswith("+++ "):
+            old, new = _path(line), _path(lines[position + 1])
+            kind: Literal["add", "update", "delete"] = "add" if old is None else "delete" if new is None else "update"
+            changes.append(Change(kind, new or old or "", moved=new if kind == "update" and new != old else None))
+            if kind == "update" and old is not None:
+                changes[-1].path = old
+            position += 2
+            continue
+        if line.startswith("@@") and changes:
+            match = _RANGE.match(line)
+            changes[-1].hunks.append(Hunk(first=int(match[1]) if match else None))
+        elif line.startswith("\\") or not changes or not changes[-1].hunks:
+            pass  # "\ No newline at end of file", or what git says about files
+        elif not line.startswith(("diff ", "index ", "new file", "deleted file", "similarity ", "rename ")):
+            changes[-1].hunks[-1].lines.append(_marked(line, position + 1))
+        position += 1
+    return changes
+
+
+def _path(line: str) -> str | None:
+    """The path in a line `--- a/x` or `+++ b/x`; None: /dev/null."""
+    path = line[4:].split("\t")[0].strip()
+    if path == "/dev/null":
+        return None
+    return path[2:] if path.startswith(("a/", "b/")) else path
+
+
+def _marked(line: str, number: int) -> tuple[str, str]:
+    if not line:
+        return " ", ""  # an empty line whose mark was lost
+    if line[0] not in " +-":
+        raise ToolError(f"line {number} of the patch must begin with a space, + or -, found {line!r}")
+    return line[0], line[1:]
+
+
+def patched(change: Change, text: str) -> str:
+    """The text of a file after the hunks of a change.
+
+    Every hunk is looked for behind the one before it, the nearest to its line number first where it has one.
+
+    Raises:
+        ToolError: the lines of a hunk are not there; the message names the hunk and shows them.
+    """
+    ended = text.endswith("\n") or not text
+    lines, done, position = text.removesuffix("\n").split("\n") if text else [], [], 0
+    windows = "\r" if "\r\n" in text else ""
+    for number, hunk in enumerate(change.hunks, 1):
+        place = f"hunk {number} of {len(change.hunks)} in {change.path}"
+        start = _behind(hunk.anchors, lines, position, place)
+        at = _found(hunk, lines, start)
+        if at is None:
+            raise ToolError(f"{place} does not apply: {_why(hunk, lines, start)}\n{_NOTHING}")
+        done += lines[position:at]
+        kept = iter(lines[at : at + len(hunk.old)])
+        for mark, line in hunk.lines:
+            if mark == "+":
+                done.append(line + windows)
+            else:
+                own = next(kept)
+                done += [own] if mark == " " else []
+        position = at + len(hunk.old)
+    done += lines[position:]
+    return "\n".join(done) + ("\n" if done and ended else "")
+
+
+def _behind(anchors: Sequence[str], lines: Sequence[str], position: int, place: str) -> int:
+    """The place behind the last anchor."""
+    for anchor in anchors:
+        found = next((n for n in range(position, len(lines)) if lines[n].strip() == anchor), None)
+        if found is None:
+            raise ToolError(
+                f"{place} does not apply: no line after line {position} is {anchor!r}\nNothing was changed."
+            )
+        position = found + 1
+    return position
+
+
+def _found(hunk: Hunk, lines: Sequence[str], start: int) -> int | None:
+    """Where the old lines of a hunk begin, at `start` or behind it."""
+    old = hunk.old
+    if not old:
+        if hunk.first is not None:
+            return max(min(hunk.first, len(lines)), start)
+        return start if hunk.anchors and not hunk.at_end else len(lines)
+    places = range(start, len(lines) - len(old) + 1)
+    near = hunk.first - 1 if hunk.first is not None else len(lines) if hunk.at_end else start
+    for alike in _LOOSER:
+        wanted, held = [alike(line) for line in old], [alike(line) for line in lines]
+        hits = [place for place in places if held[place : place + len(old)] == wanted]
+        if hits:
+            return min(hits, key=lambda place: abs(place - near))
+    return None
+
+
+def _why(hunk: Hunk, lines: Sequence[str], start: int) -> str:
+    old = hunk.old
+    matched, at = 0, start
+    for place in range(start, len(lines)):
+        run = 0
+        while run < len(old) and place + run < len(lines) and lines[place + run].strip() == old[run].strip():
+            run += 1
+        if run > matched:
+            matched, at = run, place
+    if matched:
+        there = lines[at + matched] if at + matched < len(lines) else "[the end of the file]"
+        return (
+            f"its first {matched} of {len(old)} lines are at line {at + 1}, but then the file reads {there!r} "
+            f"and the patch {old[matched]!r}"
+        )
+    shown = "\n".join(old[:_SHOWN])
+    return f"these lines are not in the file{f' behind line {start}' if start else ''}:\n{shown}"

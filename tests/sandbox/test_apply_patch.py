@@ -1,0 +1,91 @@
+"""The `apply_patch` tool: texts, and files of a real sandbox."""
+
+from __future__ import annotations
+
+import difflib
+import random
+
+import pytest
+
+from agentrl.sandbox.namespace.backend import NamespaceSandbox
+from agentrl.tools.methods import toolbox
+from agentrl.tools.patching.patch import patched, read_patch
+from agentrl.tools.patching.tool import ApplyPatch
+from agentrl.types.errors import ToolError
+from agentrl.types.task import Task
+
+SOURCE = "class A:\n    def f(self):\n        return 1\n\n\nclass B:\n    def f(self):\n        return 1\n"
+
+
+def applied(patch: str, text: str = SOURCE) -> str:
+    [change] = read_patch(patch)
+    return patched(change, text)
+
+
+def v4a(*lines: str) -> str:
+    return "\n".join(["*** Begin Patch", "*** Update File: m.py", *lines, "*** End Patch"])
+
+
+def test_a_hunk_stands_behind_its_anchors() -> None:
+    changed = applied(v4a("@@ class B:", "@@     def f(self):", "-        return 1", "+        return 2"))
+    assert changed == SOURCE.replace("return 1", "return 2").replace("return 2", "return 1", 1)
+    assert applied(v4a("@@", "-        return 1", "+        return 2", "*** End of File")) == changed
+    assert applied(v4a(" class A:", "-  def f(self):", "+    def g(self):")).startswith("class A:\n    def g(self):\n")
+
+
+def test_unified_diffs_of_any_change_apply() -> None:
+    rng = random.Random(0)
+    for _ in range(200):
+        old = [f"{rng.randint(0, 5)}\n" for _ in range(rng.randint(1, 30))]
+        new = list(old)
+        for _ in range(rng.randint(1, 4)):
+            at = rng.randint(0, len(new))
+            new[at : at + rng.randint(0, 2)] = [f"new {rng.random()}\n"] * rng.randint(0, 2)
+        if old != new and new:
+            diff = "".join(difflib.unified_diff(old, new, "a/m.py", "b/m.py", n=rng.randint(0, 3)))
+            assert applied(diff, "".join(old)) == "".join(new), diff
+
+
+def test_line_ends_stay_as_they_are() -> None:
+    assert applied(v4a("-b", "+c"), "a\r\nb\r\n") == "a\r\nc\r\n"
+    assert applied(v4a("-b", "+c"), "a\nb") == "a\nc"
+    assert applied(v4a("-b"), "b\n") == ""
+
+
+@pytest.mark.parametrize(
+    ("patch", "why"),
+    [
+        ("please change it", "this is no patch"),
+        ("*** Begin Patch\n*** End Patch", "changes no file"),
+        ("*** Begin Patch\n*** Update File: m.py\n-a", r"does not end: its last line must be '\*\*\* End Patch'"),
+        ("*** Begin Patch\n+a\n*** End Patch", "line 2 of the patch stands under no file"),
+        ("*** Begin Patch\n*** Add File: m.py\na\n*** End Patch", "line 3 of the patch: lines of an added"),
+        (v4a("return 1"), "line 3 of the patch must begin with a space"),
+        (v4a(), "says nothing about m.py"),
+        (v4a("@@ class C:", "-x"), "hunk 1 of 1 in m.py does not apply: no line after line 0 is 'class C:'"),
+        (v4a(" class A:", "+    x = 1", "@@", "-nothing"), "hunk 2 of 2 in m.py does not apply: these lines"),
+        (v4a(" class B:", "-    def g(self):"), "its first 1 of 2 lines are at line 6, but then the file reads"),
+    ],
+)  # fmt: skip
+def test_the_model_is_told_what_does_not_apply(patch: str, why: str) -> None:
+    with pytest.raises(ToolError, match=why):
+        applied(patch)
+
+
+async def test_files_of_a_sandbox_change_all_or_not_at_all(sandbox: NamespaceSandbox) -> None:
+    tool = ApplyPatch()
+    await tool.open(Task.of("t", "do"), sandbox)
+    call = toolbox([tool])["apply_patch"].call
+    await sandbox.write("a.sh", "echo 1\n", mode=0o755)
+    await sandbox.write("b.txt", "gone\n")
+    head = "*** Begin Patch\n*** Update File: a.sh\n*** Move to: bin/c.sh\n-echo 1\n+echo 2\n"
+    head += "*** Add File: new/d.txt\n+d\n"
+    with pytest.raises(ToolError, match=r"b\.txt does not apply"):
+        await call({"patch": f"{head}*** Update File: b.txt\n-other\n*** End Patch"})
+    assert [entry.name for entry in await sandbox.list()] == ["a.sh", "b.txt"]
+    told = await call({"patch": f"{head}*** Delete File: b.txt\n*** End Patch"})
+    assert told.text == "a.sh changed, now bin/c.sh\nnew/d.txt added\nb.txt deleted"
+    assert (await sandbox.exec("./bin/c.sh; cat new/d.txt; ls")).text.split() == ["2", "d", "bin", "new"]
+    for path, why in (("no.py", "no such file"), ("new", "folder")):
+        with pytest.raises(ToolError, match=why):
+            await call({"patch": f"*** Begin Patch\n*** Update File: {path}\n-x\n*** End Patch"})
