@@ -17,7 +17,7 @@ FLOOR, WALL, PLAYER, GOAL = (225, 225, 225), (0, 0, 0), (230, 30, 30), (20, 150,
 def mazes(
     n: int = 4096,
     size: int = 3,
-    extra_doors: int = 3,
+    extra_doors: tuple[int, int] = (2, 4),
     distance: tuple[int, int] = (2, 4),
     seed: int = 0,
     held_out: bool = False,
@@ -25,14 +25,14 @@ def mazes(
     """`n` mazes of size x size rooms: a random spanning tree and some extra doors. A smaller `n` is their beginning.
 
     Args:
-        extra_doors: doors beyond those of the tree: with more of them, more ways are open.
+        extra_doors: doors beyond those of the tree, at least and at most: with more of them, more ways are open.
         distance: steps from the start to the goal, at least and at most.
         held_out: the tasks (one in eight, by a hash of doors, start and goal) that are for evaluation, not the rest.
     """
     made = number = 0
     while made < n:
         rng = random.Random(f"{seed}/{held_out}/{number}")
-        doors = _maze(rng, size, extra_doors)
+        doors = _maze(rng, size, rng.randint(*extra_doors))
         number += 1
         start, goal = _apart(rng, doors, size, distance)
         if (zlib.crc32(repr((doors, start, goal)).encode()) % 8 == 0) == held_out:

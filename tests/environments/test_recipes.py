@@ -31,6 +31,8 @@ HELD_OUT = ("--set", "tasks.args.held_out=true")
         ("webshop", 128, HELD_OUT),
         ("docs-browse", 512, ()),
         ("docs-browse", 128, HELD_OUT),
+        ("picture-maze", 1024, ()),
+        ("picture-maze", 128, HELD_OUT),
         ("grounding", 512, ()),
         ("grounding", 128, HELD_OUT),
         ("desktop-notes", 60, ()),
