@@ -30,6 +30,8 @@ TEST = ("--set", "tasks.args.split=test")
         ("tau2/retail.yaml", "tau2", 38, TEST),
         ("tau2/airline.yaml", "tau2", 17, ()),
         ("tau2/airline.yaml", "tau2", 14, TEST),
+        ("agentdojo", "agentdojo", 69, ()),
+        ("agentdojo", "agentdojo", 23, HELD_OUT),
     ],
 )
 def test_the_environment_is_certified_on_every_task(
