@@ -26,6 +26,10 @@ import numpy as np
 
 from agentrl.registry.references import is_reference, load_object
 from agentrl.tools.base import Tool, tool
+from agentrl.tools.finders import served, web
+from agentrl.tools.finders.asking import TRIES, key_of
+from agentrl.tools.finders.document import Document as Document
+from agentrl.tools.finders.simulated import simulated
 from agentrl.tools.ranking.dense import Dense, fused
 from agentrl.tools.ranking.minilm import encoder
 from agentrl.types.errors import MissingExtra, RecipeError, TaskError, ToolError
@@ -36,19 +40,6 @@ if TYPE_CHECKING:
     from agentrl.types.sandbox import Sandbox
 
 
-class Document(msgspec.Struct, frozen=True):
-    """What is indexed.
-
-    Attributes:
-        id: unique in the corpus; what `fetch` takes.
-        title: counts twice in the ranking.
-    """
-
-    id: str
-    title: str
-    text: str
-
-
 Corpus = str | Path | Callable[[], Iterable[Any]] | Iterable[Any]
 """Where documents come from: a JSONL file (fields id, title, text), `pkg.module:function`, a function that returns
 documents, the documents themselves, or a list of these."""
@@ -56,6 +47,14 @@ documents, the documents themselves, or a list of these."""
 
 By = Literal["bm25", "dense", "hybrid"]
 """How documents are ranked: BM25; cosine of MiniLM's embeddings; reciprocal rank fusion of both."""
+
+Engine = Literal["index", "server", "serper", "searxng", "simulated"]
+"""What answers: an index of this process; `agentrl search serve`; a web search by either API; a model (ZeroSearch)."""
+
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "index": ("corpus",), "server": ("url",), "serper": ("api_key_env",), "searxng": ("url",),
+    "simulated": ("url", "model"),
+}  # fmt: skip
 
 
 class Search(Tool):
@@ -67,26 +66,63 @@ class Search(Tool):
         snippet: characters of a document that a hit shows.
         limit: characters of a document that `fetch` shows; more are cut, and the model is told how many.
         by: how documents are ranked (`By`).
+        engine: what answers (`Engine`). Settings that it does not need are ignored, so that this key alone swaps it.
+        url: of the server, the instance or the API.
+        model: that plays the search engine.
+        api_key_env: environment variable that holds the API key.
+        timeout_s: bound on one request to a server, of four.
 
-    A task's data may hold `noise`, the probability that a query is answered with random documents (curriculum
-    `zerosearch`).
+    A task's data may hold `noise`, the probability that a query is answered with random documents, or by a model that
+    was asked for noisy ones (curriculum `zerosearch`).
     """
 
     parallel = True
 
-    def __init__(self, corpus: Corpus, k: int = 5, snippet: int = 240, limit: int = 4000, by: By = "bm25") -> None:
+    def __init__(
+        self,
+        corpus: Corpus | None = None,
+        k: int = 5,
+        snippet: int = 240,
+        limit: int = 4000,
+        by: By = "bm25",
+        engine: Engine = "index",
+        url: str | None = None,
+        model: str | None = None,
+        api_key_env: str | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
         for name, value in (("k", k), ("snippet", snippet), ("limit", limit)):
             if value < 1:
                 raise RecipeError(f"search: {name} must be at least 1, found {value}")
-        _check(by)
+        if engine not in _NEEDS:
+            raise RecipeError(f"search: engine is {engine!r}", remedy=f"give one of {', '.join(_NEEDS)}")
+        given = {"corpus": corpus, "url": url, "model": model, "api_key_env": api_key_env}
+        if missing := [name for name in _NEEDS[engine] if given[name] is None]:
+            raise RecipeError(f"search: engine {engine} needs {' and '.join(missing)}", remedy="docs/search.md")
+        if engine == "index":
+            _check(by)
+        else:
+            key_of(api_key_env)
+            self.timeout_s = TRIES * (timeout_s + 4.0)
         self.corpus, self.k, self.snippet, self.limit, self.by = corpus, k, snippet, limit, by
+        self.engine, self.url, self.model, self.api_key_env = engine, url, model, api_key_env
+        self._request_s = timeout_s
         self._seen: set[str] = set()
+        self._found: dict[str, Document] = {}
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
         """Takes the shared index; the first episode of the process builds or loads it."""
-        # In a thread: the first index of a process takes seconds, and other episodes go on meanwhile.
-        self._index = await asyncio.to_thread(open_index, self.corpus, self.by)
-        self._task_id, self._noise = task.id, float(task.data.get("noise", 0.0))
+        self._task, self._noise = task, float(task.data.get("noise", 0.0))
+        if self.engine == "index":
+            assert self.corpus is not None
+            # In a thread: the first index of a process takes seconds, and other episodes go on meanwhile.
+            self._index = await asyncio.to_thread(open_index, self.corpus, self.by)
+        elif self._noise and self.engine != "simulated":
+            raise TaskError(
+                f"its `noise` needs documents to draw, and engine {self.engine} has none",
+                place=f"task {task.id!r}",
+                remedy="engine: index or simulated",
+            )
 
     @tool
     async def search(self, query: str) -> str:
@@ -97,16 +133,33 @@ class Search(Tool):
         """
         if not words(query):
             raise ToolError("the query has no word to search for")
-        # Depends on task and query only: asking again does not help.
-        rng = random.Random(derive_seed(0, "noise", self._task_id, query))
-        if rng.random() < self._noise:
-            hits = rng.sample(self._index.documents, min(self.k, len(self._index)))
-        else:
-            hits = await asyncio.to_thread(self._index.find, query, self.k)
+        hits = await self._hits(query)
         if not hits:
             raise ToolError(f"no document contains any word of {query!r}; try other words")
         self._seen.update(hit.id for hit in hits)
+        self._found.update((hit.id, hit) for hit in hits)
         return "\n\n".join(f"[{hit.id}] {hit.title}\n{cut(hit.text, self.snippet)}" for hit in hits)
+
+    async def _hits(self, query: str) -> list[Document]:
+        # Depends on task and query only: asking again does not help.
+        seed = derive_seed(0, "noise", self._task.id, query)
+        rng = random.Random(seed)
+        noisy = rng.random() < self._noise
+        if self.engine == "index":
+            if noisy:
+                return rng.sample(self._index.documents, min(self.k, len(self._index)))
+            return await asyncio.to_thread(self._index.find, query, self.k)
+        if self.engine == "server":
+            return await served.find(query, self.k, str(self.url), self._request_s)
+        if self.engine == "simulated":
+            answer = self._task.data.get("answer", "unknown")
+            return await simulated(
+                query, self.k, str(self.url), str(self.model), self.api_key_env, self._request_s, noisy=noisy,
+                question=str(self._task.instruction[-1]["content"]), seed=seed % (1 << 31),
+                answer=str(answer[0] if isinstance(answer, list) and answer else answer),
+            )  # fmt: skip
+        ask = web.serper if self.engine == "serper" else web.searxng
+        return await ask(query, self.k, self.url, self.api_key_env, self._request_s)
 
     @tool
     async def fetch(self, id: str) -> str:
@@ -115,7 +168,13 @@ class Search(Tool):
         Args:
             id: The id that a search showed in brackets.
         """
-        document = self._index.get(id.strip().strip("[]"))
+        name = id.strip().strip("[]")
+        if self.engine == "index":
+            document = self._index.get(name)
+        elif self.engine == "server":
+            document = await served.get(name, str(self.url), self._request_s)
+        else:
+            document = self._found.get(name)
         if document is None:
             raise ToolError(f"there is no document with the id {id!r}; use an id that a search showed in [brackets]")
         self._seen.add(f"{document.id} whole")

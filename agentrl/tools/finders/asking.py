@@ -1,0 +1,64 @@
+"""Requests to the servers that answer queries: repeated while that may help, then a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from agentrl.types.errors import InfraError, RecipeError
+
+TRIES = 4
+_LARGEST = 8 << 20  # bytes of an answer
+
+
+async def ask(
+    method: str,
+    url: str,
+    *,
+    timeout_s: float,
+    body: Any = None,
+    query: dict[str, str] | None = None,
+    headers: dict[str, str] | None = None,
+    pause_s: float = 0.5,
+) -> Any:
+    """The JSON that a server answers.
+
+    A busy, broken or silent server is asked again, `TRIES` times in all, with growing pauses.
+
+    Raises:
+        InfraError: it did not answer with JSON.
+        RecipeError: it refuses the request: the address or the key is wrong.
+    """
+    problem = ""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=timeout_s)) as session:
+        for attempt in range(TRIES):
+            if attempt:
+                await asyncio.sleep(pause_s * 2 ** (attempt - 1))
+            try:
+                async with session.request(method, url, json=body, params=query, headers=headers) as answer:
+                    content = await answer.content.read(_LARGEST)
+                if answer.status == 200:
+                    return msgspec.json.decode(content)
+                problem = f"status {answer.status}: {content[:200].decode('utf-8', 'replace')}"
+                if answer.status < 500 and answer.status not in (408, 429):
+                    raise RecipeError(f"{url} refuses: {problem}", place="search", remedy="check url and api_key_env")
+            except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, UnicodeDecodeError) as error:
+                problem = f"{type(error).__name__}: {error}"
+    raise InfraError(f"no answer to a search after {TRIES} attempts: {problem}", place=url)
+
+
+def key_of(name: str | None) -> str | None:
+    """The API key in an environment variable.
+
+    Raises:
+        RecipeError: the variable is not set.
+    """
+    if name is None:
+        return None
+    if not (key := os.environ.get(name)):
+        raise RecipeError(f"the environment has no {name}", place="search: api_key_env", remedy=f"export {name}=...")
+    return key
