@@ -17,6 +17,8 @@ SQLITE = ("SQLite documentation",)
 DESCRIBED = "//dl[starts-with(@class, 'py ') or starts-with(@class, 'c ')]"
 NAMED = "./span[contains(@class, 'descclassname') or contains(@class, 'descname')]"
 DEFINED = r"#define (SQLITE_\w+)[ \t]+(0x[0-9a-fA-F]+|\d+)\b"
+SHOWN = 300
+"""Characters of a defined name that the `web` tool shows."""
 PACKAGES = {"python": "python3.11-doc", "sqlite": "sqlite3-doc"}
 
 
@@ -213,8 +215,10 @@ def _told(term: Any, described: Any) -> Iterator[tuple[str, tuple[str, ...], str
         for parameter in term.xpath("./em[@class='sig-param']"):
             name = parameter.xpath("string(./span[@class='n'])").strip()
             default = parameter.xpath("string(./span[@class='default_value'])").strip()
-            if name and default.strip("'\"`. ") and default not in ("None", "False", "True", "0", "1"):
-                yield "default", (name,), default, rf"\b{re.escape(name)}=({re.escape(default)})"
+            says = rf"\b{re.escape(name)}=({re.escape(default)})"
+            told = re.search(says, plain(term)[:SHOWN]) is not None
+            if told and name and default.strip("'\"`. ") and default not in ("None", "False", "True", "0", "1"):
+                yield "default", (name,), default, says
 
 
 def plain(element: Any) -> str:

@@ -213,13 +213,18 @@ def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None
             if not clicked:  # the page was too slow to say so, or for a click
                 seen = yield from _find(words)
                 clicked = re.search(link, _text(seen)) is None
-    hit = 1
+    hit, words = 1, task.data["at"]
     while True:
-        seen = yield from _find(task.data["at"], hit)
+        seen = yield from _find(words, hit)
         listed = re.findall(r"(?m)^(\d+)\. (.*)$", _text(seen).partition("\npage:")[0])
         if not listed:  # there are no more
             return
         right = [int(number) for number, line in listed if re.match(task.data["line"], line)]
+        if hit == 1 and not right and task.data["line"].startswith('term "'):  # a common word: only where it is defined
+            found = yield from _find(f' "{task.data["at"]}')
+            if re.search(rf"(?m)^1\. {task.data['line']}", _text(found)):
+                words = f' "{task.data["at"]}'
+                continue
         if hit not in right:
             hit = right[0] if right else int(listed[-1][0]) + 1
             continue
