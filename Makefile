@@ -82,6 +82,16 @@ test-programs: setup $(PROGRAMS)/.installed
 	AGENTRL_TEST_PROGRAMS=$(CURDIR)/$(PROGRAMS)/bin $(BIN)/python -m pytest -q -s tests/programs
 
 # All environments on all their tasks; recipes/miniwob alone takes about ten minutes.
+# A Python of its own for each framework: their pins do not agree with ours.
+GUESTS := .venv-guests
+$(GUESTS)/.installed: Makefile
+	$(PYTHON) -m venv $(GUESTS)/openenv && $(GUESTS)/openenv/bin/pip install -q --disable-pip-version-check ors-sdk
+	$(PYTHON) -m venv $(GUESTS)/verifiers && $(GUESTS)/verifiers/bin/pip install -q --disable-pip-version-check 'verifiers<0.2'
+	@touch $@
+
+test-guests: setup $(GUESTS)/.installed
+	AGENTRL_TEST_GUESTS=$(CURDIR)/$(GUESTS) $(BIN)/python -m pytest -q tests/integrations/test_guests.py
+
 test-envs: setup
 	AGENTRL_TEST_ENVS=1 $(BIN)/python -m pytest -q -s tests/commands/test_miniwob.py tests/environments tests/sandbox/test_images_on_docker.py
 

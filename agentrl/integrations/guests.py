@@ -15,7 +15,7 @@ from agentrl.types.errors import TaskError
 from agentrl.types.paths import data_path
 from agentrl.types.task import Message, Task
 
-KINDS = ("inspect", "openenv", "ors")
+KINDS = ("inspect", "openenv", "ors", "verifiers")
 LIST_S = 600.0
 """Bound on the list of tasks."""
 
@@ -26,7 +26,7 @@ def tasks(
     """The tasks of an environment of another framework. `agent: {use: guest}` plays them.
 
     Args:
-        kind: inspect, openenv or ors.
+        kind: inspect, openenv, ors or verifiers.
         spec: which environment, in the words of its kind (docs/adapters.md).
         python: the interpreter where the framework is installed; default: this one.
         n: only this many.
@@ -78,6 +78,15 @@ def _absolute(value: Any, base: Path) -> Any:
     if isinstance(value, list):
         return [_absolute(each, base) for each in value]
     return str((base / value).resolve()) if isinstance(value, str) and value.startswith("./") else value
+
+
+def guest(info: dict[str, Any], *, key: str = "reward") -> float:
+    """What the other framework made of the episode; 0 for an episode that a limit ended before.
+
+    Args:
+        key: of the rewards that it hands back.
+    """
+    return float(info.get("guest", {}).get(key, 0.0))
 
 
 def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:

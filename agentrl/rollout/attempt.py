@@ -192,7 +192,7 @@ class Attempt:
         self.enter("score")
         box = self.box
         assert box is not None
-        self.info = info_of(box.environments)
+        self.info = {**(self.session.info if self.session is not None else {}), **info_of(box.environments)}
         read = self.session.images.read if self.session is not None else None
         live = Live(next(iter(box.environments), None), box.instances, self.info, read)
         # Components see the episode as it will be stored, only without its reward.

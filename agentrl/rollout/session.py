@@ -47,6 +47,9 @@ class Session(Conversation):
     An agent calls `generate`, then `run_tools` or `respond`, until `outcome` is set or a limit ends it. Every message
     and token that passes is recorded here; nothing else writes the record. What an agent or a tool hands in is checked
     here and made what a record holds (`agentrl/types/values.py`).
+
+    Attributes:
+        info: what the agent leaves for reward functions, as JSON; that of environments with the same key counts more.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Session(Conversation):
         super().__init__(recording, offer)
         self._voices = voices or Voices()
         self._forks = forks
+        self.info: dict[str, Any] = {}
 
     @property
     def rng(self) -> random.Random:

@@ -77,7 +77,7 @@ RECIPE = """\
 name: guest
 tasks: {source: guest, args: {kind: openenv, spec: {env: "game:NAME", path: [./], n: 2, args: {}}}}
 agent: {use: guest, max_turns: 6, format: hermes}
-rewards: {reward: tool_reward}
+rewards: {guest: {}}
 scripts: {numbers: ./scripts.py:numbers, words: ./scripts.py:words}
 """
 
@@ -98,7 +98,7 @@ def play(folder: Path, name: str, script: str, n: int = 2) -> Any:
 def test_actions_with_fields_are_tool_calls(tmp_path: Path) -> None:
     run = play(tmp_path, "Numbers", "numbers")
     for episode in run.whole_episodes():
-        assert (episode.status, [turn.reward for turn in episode.turns]) == ("done", [0.0, 0.0, 0.75])
+        assert (episode.status, len(episode.turns), episode.reward) == ("done", 3, 0.75)
         told = [message["content"] for turn in episode.turns for message in turn.observations]
         assert told[0] == "no"
         assert told[1].startswith("ValidationError")
@@ -106,7 +106,7 @@ def test_actions_with_fields_are_tool_calls(tmp_path: Path) -> None:
 
 def test_an_action_of_one_text_is_the_reply(tmp_path: Path) -> None:
     (episode,) = play(tmp_path, "Words", "words", 1).whole_episodes()
-    assert (episode.turns[-1].reward, episode.answer) == (1.0, "please")
+    assert (episode.reward, episode.answer) == (1.0, "please")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_server_of_the_open_reward_standard(tmp_path: Path) -> None:
         "name: ors\n"
         f"tasks: {{source: guest, args: {{kind: ors, python: {python},\n"
         f"  spec: {{url: 'http://127.0.0.1:{free_port}', env: adding}}}}}}\n"
-        "agent: {use: guest, format: hermes}\nrewards: {reward: tool_reward}\nscripts: {oracle: ./scripts.py:oracle}\n"
+        "agent: {use: guest, format: hermes}\nrewards: {guest: {}}\nscripts: {oracle: ./scripts.py:oracle}\n"
     )
     with subprocess.Popen([python, "server.py", str(free_port)], cwd=tmp_path) as server:
         try:
@@ -195,6 +195,46 @@ def test_a_server_of_the_open_reward_standard(tmp_path: Path) -> None:
                 assert server.poll() is None
                 time.sleep(0.2)
             run = agentrl.rollout(tmp_path, 3, agent="oracle", out=tmp_path / "run", reporters=())
-            assert [episode.turns[-1].reward for episode in run.whole_episodes()] == [1.0] * 3
+            assert [episode.reward for episode in run.whole_episodes()] == [1.0] * 3
         finally:
             server.kill()
+
+
+VERIFIERS_ENVIRONMENT = """\
+import random
+import verifiers as vf
+from datasets import Dataset
+
+def add(a: int, b: int) -> int:
+    \"\"\"Adds two numbers.\"\"\"
+    return a + b
+
+def right(completion, answer):
+    used = any(message.role == "tool" for message in completion)
+    return float(used and (completion[-1].content or "").strip() == answer)
+
+def load_environment(n=3):
+    pairs = [(random.randrange(99), random.randrange(99)) for _ in range(n)]
+    rows = [{"question": f"Add {a} and {b}.", "answer": str(a + b), "info": {"a": a, "b": b}} for a, b in pairs]
+    return vf.ToolEnv(dataset=Dataset.from_list(rows), rubric=vf.Rubric(funcs=[right]), tools=[add], max_turns=4)
+"""
+
+
+@pytest.mark.skipif(GUESTS is None, reason="needs environments of other frameworks: make test-guests")
+def test_an_environment_of_verifiers(tmp_path: Path) -> None:
+    (tmp_path / "adding.py").write_text(VERIFIERS_ENVIRONMENT)
+    (tmp_path / "scripts.py").write_text(
+        "from agentrl import Say\n\ndef oracle(task, rng):\n"
+        '    yield Say(calls=[("add", task.data["info"])])\n    yield Say(task.data["answer"])\n'
+        'def guess(task, rng):\n    yield Say(task.data["answer"])\n'
+    )
+    (tmp_path / "recipe.yaml").write_text(
+        "name: verifiers\n"
+        f"tasks: {{source: guest, args: {{kind: verifiers, python: {GUESTS}/verifiers/bin/python,\n"
+        "  spec: {environment: adding, path: [./]}}}\n"
+        "agent: {use: guest, format: hermes}\nrewards: {guest: {}}\n"
+        "scripts: {oracle: ./scripts.py:oracle, guess: ./scripts.py:guess}\n"
+    )
+    for script, reward in (("oracle", 1.0), ("guess", 0.0)):
+        run = agentrl.rollout(tmp_path, 2, agent=script, out=tmp_path / script, reporters=())
+        assert [episode.reward for episode in run.whole_episodes()] == [reward] * 2

@@ -119,9 +119,12 @@ class ProgramAgent(Agent):
                 "it must use OPENAI_BASE_URL or ANTHROPIC_BASE_URL of its environment",
             )  # fmt: skip
         if closing is not None and closing.rewards:
-            session.reward(**closing.rewards)
+            self._rewarded(session, closing.rewards)
         said = None if closing is None else closing.answer
         session.finish("answer", last_line(ended.stdout) if said is None else said)
+
+    def _rewarded(self, session: Session, rewards: dict[str, float]) -> None:
+        session.reward(**rewards)
 
 
 def last_line(stdout: bytes) -> str | None:

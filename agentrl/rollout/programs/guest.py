@@ -39,3 +39,7 @@ class GuestAgent(ProgramAgent):
         if ended.code == AGAIN:
             raise GuestAway(ended.stderr.decode("utf-8", "replace").strip()[-600:], place=f"task {session.task.id}")
         super()._close(session, recorder, ended)
+
+    def _rewarded(self, session: Session, rewards: dict[str, float]) -> None:
+        """They are of the whole episode: the reward function `guest` makes them its outcome."""
+        session.info["guest"] = dict(rewards)
