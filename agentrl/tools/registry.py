@@ -38,6 +38,7 @@ TOOLS: Registry[Callable[..., Tool]] = Registry(
         "web": "agentrl.tools.browser.tool:Web",
         "mcp": "agentrl.tools.mcp.tool:Mcp",
         "calculator": "agentrl.tools.desk.calculator:Calculator",
+        "route": "agentrl.tools.route:Route",
         "memory": "agentrl.tools.desk.memory:Memory",
         "answer": "agentrl.tools.answer:Answer",
         "harbor": "agentrl.integrations.harbor.tool:Harbor",

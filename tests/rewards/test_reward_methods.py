@@ -275,6 +275,10 @@ def test_router_cost():
     assert router_cost(task, make_episode(task), **priced).value == -1.0
     malformed = make_episode(task, turn(call(outcome="malformed")), answer="x")
     assert router_cost(task, malformed, **priced).value == -1.0
+    # A model of the tool `route` has a price of its own: cost 4 + 1, C = 0.5.
+    routed = make_episode(task, turn(call("route", model="big")), turn(call("route", model="small")), answer="x")
+    by_model = {"prices": {"route": 1.0, "route:big": 4.0}, "high": 10.0, "alpha": 0.9}
+    assert router_cost(task, routed, **by_model).value == pytest.approx(0.1 + 0.9 * 0.5)
     # An empty range of costs: C = 0.5.
     assert router_cost(task, episode, prices={}, high=0.0, alpha=0.5).value == pytest.approx(0.75)
     # 100 tokens at 0.01 and no call: cost 1, C = 0.9.

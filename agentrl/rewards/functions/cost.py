@@ -7,7 +7,7 @@ import math
 from agentrl.rewards.declare import Scored, reward
 from agentrl.rewards.functions.retrieval import new_evidence
 from agentrl.rewards.functions.verifiers import METRICS, Metric
-from agentrl.types.episode import Episode
+from agentrl.types.episode import CallRecord, Episode
 from agentrl.types.task import Task
 
 
@@ -32,7 +32,7 @@ def router_cost(
     one price, and `per_token` counts the policy's own tokens.
 
     Args:
-        prices: price of a call, by tool; tools that are not listed are free.
+        prices: price of a call, by tool, or by tool and argument `model` (`route:big`); others are free.
         low, high: the range of costs, in the unit of the prices.
         per_token: price of a sampled token.
         alpha: weight of the cost (`cost_coe`; the authors suggest 0.9 for saving).
@@ -50,8 +50,14 @@ def router_cost(
 
 def spent(episode: Episode, prices: dict[str, float], per_token: float = 0.0) -> float:
     """The cost of the calls and sampled tokens of an episode."""
-    calls = sum(prices.get(call.name, 0.0) for turn in episode.own_turns for call in turn.calls)
+    calls = sum(_price(call, prices) for turn in episode.own_turns for call in turn.calls)
     return calls + per_token * episode.reply_tokens
+
+
+def _price(call: CallRecord, prices: dict[str, float]) -> float:
+    """The price of a call: that of its tool and model (`route:big`), or of its tool."""
+    model = call.arguments.get("model") if isinstance(call.arguments, dict) else None
+    return prices.get(f"{call.name}:{model}", prices.get(call.name, 0.0))
 
 
 @reward(source="FrugalRAG, arXiv:2507.07634; microsoft/FrugalRAG@550e996 src/train/train_grpo.py")

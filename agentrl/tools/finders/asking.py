@@ -1,4 +1,4 @@
-"""Requests to the servers that answer queries: repeated while that may help, then a failure."""
+"""Requests to servers that tools ask: repeated while that may help, then a failure."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ async def ask(
                     return msgspec.json.decode(content)
                 problem = f"status {answer.status}: {content[:200].decode('utf-8', 'replace')}"
                 if answer.status < 500 and answer.status not in (408, 429):
-                    raise RecipeError(f"{url} refuses: {problem}", place="search", remedy="check url and api_key_env")
+                    raise RecipeError(f"{url} refuses: {problem}", place=url, remedy="check url and api_key_env")
             except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, UnicodeDecodeError) as error:
                 problem = f"{type(error).__name__}: {error}"
-    raise InfraError(f"no answer to a search after {TRIES} attempts: {problem}", place=url)
+    raise InfraError(f"no answer after {TRIES} attempts: {problem}", place=url)
 
 
 def key_of(name: str | None) -> str | None:
@@ -60,5 +60,5 @@ def key_of(name: str | None) -> str | None:
     if name is None:
         return None
     if not (key := os.environ.get(name)):
-        raise RecipeError(f"the environment has no {name}", place="search: api_key_env", remedy=f"export {name}=...")
+        raise RecipeError(f"the environment has no {name}", place="api_key_env", remedy=f"export {name}=...")
     return key
