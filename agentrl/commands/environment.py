@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.text import Text
@@ -51,6 +51,24 @@ def check_command(
         verdict = "certified" if certificate.certified else f"not certified, {failed} checks failed"
         print(f"{certificate.recipe}: {verdict}; {certificate.tasks} tasks")
     sys.exit(0 if certificate.certified else 1)
+
+
+@app.command("export")
+def export_command(
+    recipe: Annotated[str, typer.Argument(help="A YAML file, a folder with recipe.yaml, or a shipped recipe's name.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder that is made.")],
+    to: Annotated[Literal["harbor"], typer.Option("--to", help="The format.")] = "harbor",
+    n: Annotated[int | None, typer.Option("--n", "-n", min=1, help="The first tasks only; default: all.")] = None,
+    overrides: Annotated[
+        list[str], typer.Option("--set", help="Override a key: --set train.lr=1e-5", metavar="KEY=VALUE")
+    ] = [],  # noqa: B006
+) -> None:
+    """Write the tasks of a recipe in the format of another framework."""
+    from agentrl.api.recipes import given_recipe
+    from agentrl.integrations.harbor.export import export
+
+    folders = export(given_recipe(recipe, overrides), out, n)
+    print(f"{len(folders)} tasks in {out}")
 
 
 def _tell(finding: Finding) -> None:
