@@ -78,7 +78,9 @@ class Library:
         pages = sorted({target.partition("#")[0] for target in self._index})
         pages = [page for page in pages if (self.roots["python"] / page).is_file()]  # There is no changelog in Debian.
         for page in pages:
-            for item in self.tree("python", page).xpath(DESCRIBED):
+            items = self.tree("python", page).xpath(DESCRIBED)
+            shown = Counter("".join(map(plain, term.xpath(NAMED))) for item in items for term in item.findall("dt"))
+            for item in items:
                 terms, described = item.findall("dt"), item.find("dd")
                 if len(terms) != 1 or described is None:
                     continue
@@ -86,6 +88,8 @@ class Library:
                 if (entry := self._index.get(f"{page}#{term.get('id')}")) is None:
                     continue
                 name, at = term.get("id").removeprefix("c."), "".join(map(plain, term.xpath(NAMED)))
+                if shown[at] > 1:  # `close` of several classes: the page names the class elsewhere
+                    continue
                 route = ("Python 3.11 documentation", "index", *entry)
                 line = rf'term "(?:[^("]*[ *@])?{re.escape(at)}(?!\w)'
                 whole = f"{plain(term)} {plain(described)}"
