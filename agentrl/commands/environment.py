@@ -59,6 +59,7 @@ def export_command(
     out: Annotated[Path, typer.Option("--out", help="The folder that is made.")],
     to: Annotated[Literal["harbor"], typer.Option("--to", help="The format.")] = "harbor",
     n: Annotated[int | None, typer.Option("--n", "-n", min=1, help="The first tasks only; default: all.")] = None,
+    as_json: Json = False,
     overrides: Annotated[
         list[str], typer.Option("--set", help="Override a key: --set train.lr=1e-5", metavar="KEY=VALUE")
     ] = [],  # noqa: B006
@@ -68,7 +69,10 @@ def export_command(
     from agentrl.integrations.harbor.export import export
 
     folders = export(given_recipe(recipe, overrides), out, n)
-    print(f"{len(folders)} tasks in {out}")
+    if as_json:
+        write_json({"folder": str(out), "tasks": [folder.name for folder in folders]})
+    else:
+        print(f"{len(folders)} tasks in {out}")
 
 
 def _tell(finding: Finding) -> None:

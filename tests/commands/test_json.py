@@ -18,6 +18,7 @@ from tests.command import agentrl
 WITHOUT = {
     "serve": "runs until Ctrl-C",
     "proxy": "runs until Ctrl-C",
+    "search serve": "runs until Ctrl-C",
     "sandbox run": "its output is that of the program it runs",
     "recipe schema": "its text is a JSON document",
 }

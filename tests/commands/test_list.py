@@ -34,8 +34,8 @@ def test_settings_have_types_and_defaults() -> None:
     settings = {each["name"]: each for each in gigpo["settings"]}
     assert (settings["gamma"]["type"], settings["gamma"]["default"]) == ("float", 0.95)
     assert (gigpo["about"]["granularity"], gigpo["about"]["needs"]) == ("turn", ["state"])
-    (search,) = [row for row in plug_ins("tools") if row["name"] == "search"]
-    assert [each["name"] for each in search["settings"] if each["required"]] == ["corpus"]
+    (game,) = [row for row in plug_ins("tools") if row["name"] == "game"]
+    assert [each["name"] for each in game["settings"] if each["required"]] == ["library"]
 
 
 def test_the_command(tmp_path: Path) -> None:
