@@ -90,6 +90,7 @@ def test_a_node_that_is_killed_costs_no_episode(cluster, counting: Path) -> None
     invariants_hold(run)
 
 
+@pytest.mark.timeout(900)  # three trainings of two ranks, of which one starts twice
 def test_trainer_ranks_on_a_cluster_outlive_a_node(cluster, trainable: Path) -> None:  # type: ignore[no-untyped-def]
     from ray.util import placement_group_table
 
