@@ -188,7 +188,7 @@ def test_textarena_alone_and_against_an_opponent(tmp_path: Path) -> None:
 
 
 def test_openspiel(tmp_path: Path) -> None:
-    pytest.importorskip("pyspiel", reason="pip install open-spiel")
+    pytest.importorskip("pyspiel", reason="pip install 'agentrl[games]'")
     game = {"library": "openspiel", "id": "tic_tac_toe", "opponent": "./task.py:second"}
     (episode,) = played(tmp_path / "a", game, ["x(0,0)", "x(0,0)", "x(0,1)", "x(0,2)"])
     assert "Moves: x(0,0)" in episode.prompt[-1]["content"]
