@@ -1,1 +1,1 @@
-"""What answers the queries of the tool `search`, if not an index of this process."""
+"""Search engines outside this process, for the tool `search`: a server, web-search APIs, a model."""

@@ -1,1 +1,1 @@
-"""Patches as models write them."""
+"""The tool `apply_patch`: V4A patches and unified diffs."""
