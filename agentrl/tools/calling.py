@@ -1,4 +1,4 @@
-"""Calls of user code that may be `async def` or not: what is not runs in a thread of its own."""
+"""Calls of user code that may be `async def` or not: what is not runs in a thread."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import contextlib
 import contextvars
 import functools
 import inspect
+import os
+import queue
 import threading
 import weakref
 from collections.abc import Callable
@@ -51,8 +53,9 @@ def _nothing() -> None:
 async def in_thread(call: Callable[[], Any], turn: threading.Lock | None = None) -> Any:
     """The result of a blocking call.
 
-    A thread cannot be ended: after a cancellation it goes on, and its result is dropped. Each call has a daemon thread
-    of its own, so that calls which hang keep neither other episodes waiting nor the process alive.
+    A thread cannot be ended: after a cancellation it goes on, and its result is dropped. A call gets an idle daemon
+    thread, or a new one if there is none, so that calls which hang keep neither other episodes waiting nor the process
+    alive.
 
     Args:
         turn: held while the call runs. A call that is cancelled before its turn does not run.
@@ -64,22 +67,61 @@ async def in_thread(call: Callable[[], Any], turn: threading.Lock | None = None)
     ended: asyncio.Future[Any] = loop.create_future()
     context = contextvars.copy_context()
 
-    def run() -> None:
+    def run() -> Callable[[], None]:
         try:
             with turn or contextlib.nullcontext():
                 result = None if ended.cancelled() else context.run(call)
             done = functools.partial(_settle, ended, result, None)
         except BaseException as error:
             done = functools.partial(_settle, ended, None, error)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-            loop.call_soon_threadsafe(done)
+        return functools.partial(_tell, loop, done)
 
+    _worker().calls.put(run)
+    return await ended
+
+
+class _Worker(threading.Thread):
+    """A thread that runs one call after another, and ends when none has come for a while."""
+
+    def __init__(self) -> None:
+        super().__init__(name="agentrl-tool", daemon=True)
+        self.calls: queue.SimpleQueue[Callable[[], Callable[[], None]]] = queue.SimpleQueue()
+
+    def run(self) -> None:
+        while True:
+            try:
+                tell = self.calls.get(timeout=IDLE_S)()
+            except queue.Empty:
+                with contextlib.suppress(ValueError):  # not idle any more: a call is on its way
+                    _idle.remove(self)
+                    return
+                continue
+            _idle.append(self)  # before its result is known: the call that follows it finds this thread
+            tell()
+            del tell  # an idle thread holds nothing of the call
+
+
+IDLE_S = 10.0
+_idle: list[_Worker] = []
+os.register_at_fork(after_in_child=_idle.clear)  # a fork has no threads
+
+
+def _worker() -> _Worker:
+    """A thread that waits for a call: to start one costs more than most calls of tools do."""
+    with contextlib.suppress(IndexError):
+        return _idle.pop()
+    worker = _Worker()
     try:
-        threading.Thread(target=run, name="agentrl-tool", daemon=True).start()
+        worker.start()
     except RuntimeError as error:
         remedy = "lower concurrency, raise the limit of threads (ulimit -u, pids of the cgroup), or write async tools"
         raise InfraError(f"no thread for a tool: {error}", remedy=remedy) from None
-    return await ended
+    return worker
+
+
+def _tell(loop: asyncio.AbstractEventLoop, done: Callable[[], None]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+        loop.call_soon_threadsafe(done)
 
 
 def _settle(ended: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

@@ -179,6 +179,7 @@ async def test_where_no_thread_starts_the_machinery_failed(tmp_path: Path, monke
 
     parts = make_parts(tmp_path, tools=[f"{HERE}:Adds"], limits={"retries": 0})
     context = make_context(parts, quiet)
+    monkeypatch.setattr("agentrl.tools.calling._idle", [])
     monkeypatch.setattr(threading.Thread, "start", full)
     (episode,) = await collect(context, specs(1))
     assert episode.error is not None
@@ -196,6 +197,31 @@ async def test_a_thread_sees_the_context_and_its_exceptions_arrive() -> None:
 
 def exit_() -> None:
     raise SystemExit(3)
+
+
+async def test_calls_share_idle_threads_and_never_wait_for_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    idle: list[threading.Thread] = []
+    monkeypatch.setattr("agentrl.tools.calling._idle", idle)
+    released = threading.Event()
+    first = await in_thread(threading.get_ident)
+    assert [await in_thread(threading.get_ident) for _ in range(3)] == [first] * 3
+    hangs = asyncio.create_task(in_thread(released.wait))
+    await asyncio.sleep(0)
+    assert await in_thread(threading.get_ident) != first
+    released.set()
+    await hangs
+    assert len(idle) == 2
+
+
+async def test_an_idle_thread_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    idle: list[threading.Thread] = []
+    monkeypatch.setattr("agentrl.tools.calling._idle", idle)
+    monkeypatch.setattr("agentrl.tools.calling.IDLE_S", 0.05)
+    await in_thread(threading.get_ident)
+    (thread,) = idle
+    await asyncio.to_thread(thread.join, 10)
+    assert (idle, thread.is_alive()) == ([], False)
+    assert await in_thread(lambda: "the next call has a new one") == "the next call has a new one"
 
 
 # Functions and schemas that an environment makes.
