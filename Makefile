@@ -93,6 +93,8 @@ test-guests: setup $(GUESTS)/.installed
 	AGENTRL_TEST_GUESTS=$(CURDIR)/$(GUESTS) $(BIN)/python -m pytest -q tests/integrations/test_guests.py
 
 test-envs: setup
+	PATH="$(CURDIR)/$(BIN):$$PATH" sh -c "$$($(BIN)/python -c 'import runpy; print(runpy.run_path("recipes/swe-inject/packages.py")["COMMAND"])')"
+	$(BIN)/agentrl sandbox build swe
 	AGENTRL_TEST_ENVS=1 $(BIN)/python -m pytest -q -s tests/commands/test_miniwob.py tests/environments tests/sandbox/test_images_on_docker.py
 
 # A browser through MCP: @playwright/mcp from npm in a folder of its own, with Debian's Chromium (docs/mcp.md).

@@ -45,6 +45,8 @@ HELD_OUT = ("--set", "tasks.args.held_out=true")
         ("games", 64, HELD_OUT),
         ("terminal", 512, ()),
         ("terminal", 128, HELD_OUT),
+        ("swe-inject", 68, ()),
+        ("swe-inject", 16, HELD_OUT),
     ],
 )
 def test_the_oracle_solves_every_task(tmp_path: Path, recipe: str, n: int, more: tuple[str, ...]) -> None:

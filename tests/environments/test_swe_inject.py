@@ -1,0 +1,80 @@
+"""recipes/swe-inject: bugs are small and real, and a package is repaired in the sandbox."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from agentrl.registry.references import load_object
+from agentrl.sandbox.images import image_named, is_built, place_of
+from agentrl.store.run_dir import RunDir
+from tests.command import agentrl
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "swe-inject"
+folder: Callable[[], Path] = load_object("./packages.py:folder", RECIPE)
+SOURCE = '''def f(é, items):
+    """Says 1."""
+    total = 0
+    for item in items:
+        if item > 3 and not é:
+            total += item * 2
+    return total if é else [total]
+'''
+
+
+def mutate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("mutate", RECIPE / "mutate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_edit_is_a_program_that_differs() -> None:
+    found = list(mutate().edits(SOURCE))
+    kinds = {kind for kind, *_ in found}
+    assert kinds >= {"comparison", "arithmetic", "boolean", "constant", "return", "removed", "swapped"}
+    for kind, first, last, new in found:
+        changed = SOURCE[:first] + new + SOURCE[last:]
+        assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(SOURCE)), (kind, new)
+
+
+READY = pytest.mark.skipif(
+    len([*folder().glob("*.tar.gz")]) < 6 or not is_built(image_named("swe")),
+    reason="recipes/swe-inject/README.md says how to get the sdists and the image",
+)
+WHOLE = pytest.mark.skipif(not os.environ.get("AGENTRL_TEST_ENVS"), reason="takes long: make test-envs")
+
+
+@READY
+def test_the_oracle_repairs_a_package(tmp_path: Path) -> None:
+    agentrl("rollout", str(RECIPE), "--n", "2", "--agent", "oracle", "--out", "oracle", cwd=tmp_path)
+    with RunDir.read(tmp_path / "oracle") as run:
+        assert [row.reward for row in run.rows()] == [1.0] * 2
+
+
+@READY
+@WHOLE
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("held_out", ["false", "true"])
+def test_tests_find_every_bug_in_the_sandbox(tmp_path: Path, held_out: str) -> None:
+    """The script `junk` changes the file with the bug, and leaves the bug."""
+    args = ("--n", "68" if held_out == "false" else "16", "--set", f"tasks.args.held_out={held_out}")
+    agentrl("rollout", str(RECIPE), *args, "--agent", "junk", "--out", "junk", cwd=tmp_path, timeout=1700)
+    with RunDir.read(tmp_path / "junk") as run:
+        assert {row.reward for row in run.rows()} == {0.0}
+
+
+@READY
+def test_the_image_holds_none_of_the_packages() -> None:
+    root = place_of(image_named("swe"))
+    for package in load_object("./packages.py:PACKAGES", RECIPE):
+        found = [path for path in (root / "usr/lib/python3").rglob(f"{package}*")]
+        assert found == []
