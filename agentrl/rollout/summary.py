@@ -20,6 +20,7 @@ def summary(episodes: Iterable[Episode]) -> dict[str, Any]:
         "reward": _mean(e.reward or 0.0 for e in scored),
         "success": _mean((e.reward or 0.0) >= 1.0 for e in scored),
         "turns": _mean(len(e.own_turns) for e in scored),
+        **_components(scored),
         **_voices(scored),
         "truncated": _mean(e.status == "truncated" for e in scored),
         "sampled_tokens": sum(e.sampled_tokens for e in scored),
@@ -50,6 +51,23 @@ def _voices(episodes: list[Episode]) -> dict[str, float]:
     """Mean number of turns of the other voices, by name."""
     found = Counter(episode.policy_of(turn) for episode in episodes for turn in episode.turns)
     return {f"turns/{name}": count / len(episodes) for name, count in sorted(found.items()) if name != POLICY}
+
+
+def _components(episodes: list[Episode]) -> dict[str, float]:
+    """Mean of each reward component over the episodes that it scored, if there are several components.
+
+    It is the value before weights and gates; a component of turns counts with its sum over turns. If the task names
+    its components (`reward_of`), these are the means by source of the tasks.
+    """
+    found: dict[str, list[float]] = {}
+    for episode in episodes:
+        totals = {name: value for name, value in episode.components.items() if value is not None}
+        for name, value in (item for turn in episode.turns for item in turn.rewards.items()):
+            if value is not None:
+                totals[name] = totals.get(name, 0.0) + value
+        for name, value in totals.items():
+            found.setdefault(name, []).append(value)
+    return {f"rewards/{name}": sum(values) / len(values) for name, values in sorted(found.items()) if len(found) > 1}
 
 
 def _mean(values: Iterable[float]) -> float | None:

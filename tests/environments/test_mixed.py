@@ -10,6 +10,7 @@ import pytest
 from agentrl.api.rollout import rollout
 from agentrl.config.loader import load_recipe
 from agentrl.curriculum.task_source import load_tasks
+from agentrl.rollout.summary import summary
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "mixed"
 MISSING = [each for each in ("bfcl_eval", "minigrid", "chinook") if importlib.util.find_spec(each) is None]
@@ -22,6 +23,8 @@ def test_each_source_has_its_own_reward_and_its_oracle_wins(tmp_path: Path) -> N
     assert [(e.status, e.reward) for e in episodes] == [("done", 1.0)] * 8
     assert all({*e.components} == {e.task.data["source"]} for e in episodes)
     assert {e.task.data["source"] for e in episodes} == {"calls", "search", "sql", "world"}
+    metrics = summary(episodes)
+    assert [metrics[f"rewards/{source}"] for source in ("calls", "search", "sql", "world")] == [1.0] * 4
 
 
 def test_held_out_tasks_are_others() -> None:
