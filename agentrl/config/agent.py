@@ -38,7 +38,8 @@ class AgentSettings(WithPlugIn):
     """The agent that drives the episode, and the format of tool calls."""
 
     with_settings: ClassVar[tuple[str, ...]] = (
-        PROGRAM, DIALOGUE, "compacting_agent", "delegating_agent", "reading_agent", "tree_agent",
+        PROGRAM, DIALOGUE, "compacting_agent", "delegating_agent", "reading_agent", "recent_agent",
+        "tree_agent",
     )  # fmt: skip
 
     use: str = Field(

@@ -79,6 +79,7 @@ AGENTS: Registry[type[Agent]] = Registry(
         "compacting_agent": "agentrl.rollout.agents.compacting:CompactingAgent",
         "delegating_agent": "agentrl.rollout.agents.delegating:DelegatingAgent",
         "reading_agent": "agentrl.rollout.agents.reading:ReadingAgent",
+        "recent_agent": "agentrl.rollout.agents.recent:RecentAgent",
         "tree_agent": "agentrl.rollout.agents.tree:TreeAgent",
         "program": "agentrl.rollout.programs.agent:ProgramAgent",
         "guest": "agentrl.rollout.programs.guest:GuestAgent",

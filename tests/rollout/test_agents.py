@@ -101,12 +101,41 @@ async def test_a_summary_is_trained_under_the_prompt_that_it_was_sampled_under(t
 
 
 @pytest.mark.parametrize(
+    ("settings", "prompts"),
+    [
+        ({"replies": 0, "opening": False}, ["1", "2"]),
+        ({"replies": 0}, ["task 1", "task 2"]),
+        ({"replies": 1, "opening": False}, ["1 reply 2"]),
+        ({}, ["task 1 reply 2"]),
+        ({"replies": 9}, []),
+    ],
+)
+async def test_what_lies_further_back_than_the_last_replies_is_dropped(
+    tmp_path: Path, settings: dict[str, Any], prompts: list[str]
+) -> None:
+    def script(task: Any, rng: Any) -> Any:
+        yield Say(calls=[("echo", {"text": "1"})])
+        yield Say(calls=[("echo", {"text": "2"})])
+        yield Say("the end")
+
+    episode = await play_one(make_context(make_parts(tmp_path, agent={"use": "recent_agent", **settings}), script))
+    assert (episode.status, episode.answer, len(episode.turns)) == ("done", "the end", 3)
+    named = {"user": "task", "assistant": "reply"}
+    found = [[named.get(each["role"], each["content"]) for each in branch.messages or []] for branch in episode.branches]
+    assert [" ".join(messages) for messages in found] == prompts
+    rows = training_samples(episode, [1.0, 2.0, 3.0])
+    assert [turn for row in rows for turn, _, _ in row.turn_spans] == [0, 1, 2]
+    assert len(rows) == 1 + len(prompts)
+
+
+@pytest.mark.parametrize(
     ("agent", "said"),
     [
         ({"use": "compacting_agent", "at_fraction": 2}, "at_fraction"),
         ({"use": "delegating_agent", "helper_turns": 0}, "helper_turns"),
         ({"use": "delegating_agent", "helpers": 3}, "helpers"),
         ({"use": "reading_agent", "http": {"chars": 0}}, "chars"),
+        ({"use": "recent_agent", "replies": -1}, "replies"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, agent: dict[str, Any], said: str) -> None:
