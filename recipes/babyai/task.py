@@ -182,15 +182,32 @@ VIEWS = {"words": in_words, "map": as_map}
 
 def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
     """BabyAI's own bot, which plays the same mission beside."""
+    for move in _moves(task, rng):
+        yield Say(calls=[("act", {"action": move})])
+
+
+def guide(task: Task, rng: random.Random) -> Iterator[Say]:
+    """The bot, for a game that is played by text."""
+    for move in _moves(task, rng):
+        yield Say(move)
+
+
+def stroller(task: Task, rng: random.Random) -> Iterator[Say]:
+    """The same, but eight moves of ten are turns and steps by chance: shows how moves are written, and little more."""
+    for move in _moves(task, rng, by_chance=0.8):
+        yield Say(move)
+
+
+def _moves(task: Task, rng: random.Random, by_chance: float = 0.0) -> Iterator[str]:
     from minigrid.utils.baby_ai_bot import BabyAIBot
 
     grid = opened(task.data["game"]["kwargs"]["level"])
     grid.reset(seed=task.seed)
-    bot = BabyAIBot(grid)
-    over = False
+    bot, move, over = BabyAIBot(grid), None, False
     while not over:
-        move = int(bot.replan())
-        yield Say(calls=[("act", {"action": MOVES[move]})])
+        advice = int(bot.replan(move))
+        move = rng.randrange(3) if rng.random() < by_chance else advice
+        yield MOVES[move]
         _, _, won, late, _ = grid.step(move)
         over = won or late
 

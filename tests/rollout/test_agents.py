@@ -121,8 +121,11 @@ async def test_what_lies_further_back_than_the_last_replies_is_dropped(
     episode = await play_one(make_context(make_parts(tmp_path, agent={"use": "recent_agent", **settings}), script))
     assert (episode.status, episode.answer, len(episode.turns)) == ("done", "the end", 3)
     named = {"user": "task", "assistant": "reply"}
-    found = [[named.get(each["role"], each["content"]) for each in branch.messages or []] for branch in episode.branches]
-    assert [" ".join(messages) for messages in found] == prompts
+    found = [
+        " ".join(named.get(each["role"], each["content"]) for each in branch.messages or [])
+        for branch in episode.branches
+    ]
+    assert found == prompts
     rows = training_samples(episode, [1.0, 2.0, 3.0])
     assert [turn for row in rows for turn, _, _ in row.turn_spans] == [0, 1, 2]
     assert len(rows) == 1 + len(prompts)
