@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import zlib
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,18 +26,33 @@ WITH_USER = """You are a customer service agent. In each turn, either reply to t
 policy."""
 
 
-def tickets(split: str = "train", n: int | None = None, policy: bool = True) -> Iterator[Task]:
+def tickets(
+    split: str = "train",
+    n: int | None = None,
+    policy: bool = True,
+    about: str = "",
+    solved_by: Sequence[str] | None = None,
+    held_out: bool | None = None,
+) -> Iterator[Task]:
     """Requests to a phone company, to be solved alone ("solo mode").
 
     Args:
         split: `train` (74), `test` (40), `small` (20) or `full` (2285, with all of those), as in the package.
         n: only the first so many.
         policy: whether the model reads the policy (23,000 characters).
+        about: what the task's id begins with, such as `[mobile_data_issue]`.
+        solved_by: only tasks whose solution calls no others than these, and these without arguments.
+        held_out: one in four (by a hash of the faults), or the rest; default: both. For splits of your own.
 
     Raises:
         TaskError: tau2 is not installed, or has no such split.
     """
-    for task in itertools.islice(domain_of("telecom").split(split), n):
+    found = (task for task in domain_of("telecom").split(split) if task.id.startswith(about))
+    if solved_by is not None:
+        found = (task for task in found if all(name in solved_by and not given for name, given in gold(task)))
+    if held_out is not None:
+        found = (task for task in found if (zlib.crc32(task.id.split("[PERSONA")[0].encode()) % 4 == 0) == held_out)
+    for task in itertools.islice(found, n):
         yield Task.of(
             task.id, [*_system(ALONE, "telecom", policy), {"role": "user", "content": task.ticket}], domain="telecom"
         )
@@ -132,6 +148,19 @@ def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None
     if task.data["domain"] == "telecom":
         yield Say(calls=[("done", {})])
     yield Say(f"Done. {', '.join(wanted.evaluation_criteria.communicate_info or [])}".strip())
+
+
+LOOKS = ("check_network_status", "check_data_restriction_status", "check_vpn_status")
+FIXES = ("toggle_airplane_mode", "toggle_data", "toggle_roaming", "toggle_data_saver_mode", "disconnect_vpn")
+
+
+def clerk(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
+    """Looks at all that may be wrong with mobile data, does three of four things that would help and one of seven
+    others, and is done. Shows what can be called; what is seen and what helps has yet to be brought together."""
+    solution = {name for name, _ in gold(domain_of("telecom").tasks[task.id])}
+    wanted = [name for name in FIXES if rng.random() < (3 / 4 if name in solution else 1 / 7)]
+    for name in (*LOOKS, *wanted, "done"):
+        yield Say(calls=[(name, {})])
 
 
 PATIENCE = 4
