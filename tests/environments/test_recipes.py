@@ -49,6 +49,8 @@ HELD_OUT = ("--set", "tasks.args.held_out=true")
         ("terminal", 128, HELD_OUT),
         ("swe-inject", 68, ()),
         ("swe-inject", 16, HELD_OUT),
+        ("kernel", 128, ()),
+        ("kernel", 64, HELD_OUT),
     ],
 )
 def test_the_oracle_solves_every_task(tmp_path: Path, recipe: str, n: int, more: tuple[str, ...]) -> None:
