@@ -40,6 +40,7 @@ TOOLS: Registry[Callable[..., Tool]] = Registry(
         "calculator": "agentrl.tools.desk.calculator:Calculator",
         "route": "agentrl.tools.route:Route",
         "memory": "agentrl.tools.desk.memory:Memory",
+        "ask_user": "agentrl.tools.desk.ask_user:AskUser",
         "answer": "agentrl.tools.answer:Answer",
         "harbor": "agentrl.integrations.harbor.tool:Harbor",
         "gui": "agentrl.tools.gui.gui:Gui",
