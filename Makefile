@@ -92,13 +92,13 @@ $(GUESTS)/.installed: Makefile
 test-guests: setup $(GUESTS)/.installed
 	AGENTRL_TEST_GUESTS=$(CURDIR)/$(GUESTS) $(BIN)/python -m pytest -q tests/integrations/test_guests.py
 
-# Text worlds (recipes/textworld): small, but Jericho is compiled. --no-deps: Jericho would bring spaCy, which nothing
-# here uses.
+# Text worlds (recipes/alfworld, recipes/textworld): small, but Jericho and Fast Downward are compiled, minutes with cmake
+# and g++. --no-deps: Jericho would bring spaCy, which nothing here uses.
 worlds: $(VENV)/.worlds
 $(VENV)/.worlds: $(VENV)/.installed
-	@command -v cc >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
-		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev make >/dev/null; }
-	$(BIN)/pip install -q --disable-pip-version-check --no-deps -c constraints.txt textworld jericho
+	@command -v cmake >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends cmake g++ make >/dev/null; }
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps -c constraints.txt textworld alfworld jericho fast-downward-textworld
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt tatsu hashids mementos more-itertools termcolor networkx prompt_toolkit tqdm
 	@touch $@
 

@@ -41,6 +41,8 @@ HELD_OUT = ("--set", "tasks.args.held_out=true")
         ("textworld-express", 64, ("--set", "tasks.args.game=all", "--set", "tasks.args.split=test")),
         ("babyai", 120, ()),
         ("babyai", 60, HELD_OUT),
+        ("alfworld", 132, ()),
+        ("alfworld", 66, HELD_OUT),
         ("textworld", 128, ()),
         ("textworld", 64, HELD_OUT),
         ("games", 256, ()),

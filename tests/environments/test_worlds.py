@@ -1,8 +1,9 @@
-"""A few games of textworld: the oracle wins, who does not play does not, and games repeat."""
+"""A few games of alfworld and textworld: the oracle wins, who does not play does not, and games repeat."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from agentrl.config.loader import load_recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.registry.references import load_object
 from agentrl.types.episode import Episode
+from agentrl.types.errors import TaskError
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
 WORLDS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {  # what has to be there, and two quick games
+    "alfworld": (("alfworld", "textworld", "fast_downward"), {"kind": "look_at_obj_in_light", "n": 2}),
     "textworld": (("textworld",), {"game": "treasure", "n": 2}),
 }
 
@@ -55,6 +58,28 @@ def test_held_out_games_are_others(recipe: str) -> None:
     train, test = (load_tasks(tasks, settings.base, 0).tasks for tasks in (settings.tasks, settings.eval.tasks))
     assert not {task.seed for task in train} & {task.seed for task in test}
     assert not {task.id for task in train} & {task.id for task in test}
+
+
+def test_recorded_games_of_alfworld_are_found_and_sliced_ones_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed("alfworld")
+    here = RECIPES / "alfworld"
+    chores, game = load_object("./task.py:chores", here), load_object("./rooms.py:game", here)
+    kind = "pick_and_place_simple"
+    for name, solvable in ((f"{kind}-Mug-1", True), (f"{kind}-Mug-2", False), (f"{kind}-AppleSliced-3", True)):
+        folder = tmp_path / "json_2.1.1" / "train" / name / "trial"
+        folder.mkdir(parents=True)
+        (folder / "game.tw-pddl").write_text(json.dumps({**game(kind, "train", 0), "solvable": solvable}))
+    monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
+    (task,) = chores(kind=kind)
+    assert task.id == f"{kind}-Mug-1/trial"
+    first = load_object("./task.py:gold", here)(json.dumps(task.data["game"]["kwargs"]), task.seed)
+    assert first[-1].startswith("move ")
+    monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path / "none"))
+    assert next(chores()).id == f"{kind}-0"
+    with pytest.raises(TaskError, match="no recorded games"):
+        list(chores(games="recorded"))
 
 
 def test_words_to_the_interpreter_of_textworld_do_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
