@@ -8,8 +8,9 @@ from agentrl.types.task import Task
 
 
 def episode(id: str, components: dict[str, float | None], *turns: dict[str, float | None]) -> Episode:
-    told = [Turn(node=0, rewards=rewards) for rewards in turns]
-    return Episode(id, "g", Task(id="t", instruction=[]), "done", components=components, reward=1.0, turns=told)
+    told = [Turn(index=i, node=0, text="", finish="stop", rewards=rewards) for i, rewards in enumerate(turns)]
+    task = Task(id="t", instruction=[])
+    return Episode(id=id, group_id="g", task=task, status="done", components=components, reward=1.0, turns=told)
 
 
 def test_each_component_has_its_mean_over_the_episodes_that_it_scored() -> None:
