@@ -41,6 +41,7 @@ TOOLS: Registry[Callable[..., Tool]] = Registry(
         "route": "agentrl.tools.route:Route",
         "memory": "agentrl.tools.desk.memory:Memory",
         "ask_user": "agentrl.tools.desk.ask_user:AskUser",
+        "judge": "agentrl.tools.desk.judge:Judge",
         "answer": "agentrl.tools.answer:Answer",
         "harbor": "agentrl.integrations.harbor.tool:Harbor",
         "gui": "agentrl.tools.gui.gui:Gui",

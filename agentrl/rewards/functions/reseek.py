@@ -10,10 +10,11 @@ from typing import Any
 from agentrl.rewards.declare import reward
 from agentrl.rewards.functions.retrieval import results
 from agentrl.rewards.functions.verifiers import gold, normalise
-from agentrl.types.episode import Episode
+from agentrl.types.episode import Episode, Turn
 from agentrl.types.errors import RecipeError
 from agentrl.types.task import Task
 
+TOOL = "judge"
 JUDGEMENT = r"<judge>\s*(yes|no)\s*</judge>"
 
 
@@ -35,15 +36,16 @@ async def evidence_judgement(
 ) -> list[float | None]:
     """Per turn: whether its judgement of the previous results was right; None for a turn without a judgement.
 
-    A result is useful if its score is above `threshold`. The judgement is read from the turn after the search.
+    A result is useful if its score is above `threshold`. The judgement is read from the turn after the search: a call
+    of the tool `judge`, or else words.
 
     Differs from ReSeek: its threshold of 0.7 is that of a reranker's score, while the default scorer here is the recall
-    of words: set `scorer`, or adjust `threshold`. The action must be described in `agent.system`.
+    of words: set `scorer`, or adjust `threshold`. Words must be described in `agent.system`.
 
     Args:
         key: the field of `task.data` with the gold answer.
-        search_tools: the search tools; default: all.
-        pattern: regular expression of the judgement, group 1 is yes or no.
+        search_tools: the search tools; default: all but `judge`.
+        pattern: regular expression of a judgement in words, group 1 is yes or no.
         scorer: `./file.py:function`, (result, gold answer) -> 0..1, may be async: the authors use a reranker. Default:
             the share of the gold answer's words that are in the result, for the best gold answer.
     """
@@ -54,16 +56,26 @@ async def evidence_judgement(
     references = gold(task, key)
     scores: list[float | None] = [None] * len(episode.turns)
     for index in range(1, len(episode.turns)):
-        shown = results(episode.turns[index - 1], search_tools)
-        said = expression.search(episode.turns[index].text)
-        if not shown or said is None:
+        shown = results(episode.turns[index - 1], search_tools, but=TOOL)
+        accepted = judgement(episode.turns[index], expression)
+        if not shown or accepted is None:
             continue
         best = 0.0
         for reference in references:
             found: Any = (scorer or word_recall)("\n".join(shown), reference)
             best = max(best, float(await found if inspect.isawaitable(found) else found))
-        scores[index] = judgement_reward(best, said[1].lower() == "yes", threshold, match, false_accept, false_reject)
+        scores[index] = judgement_reward(best, accepted, threshold, match, false_accept, false_reject)
     return scores
+
+
+def judgement(turn: Turn, expression: re.Pattern[str]) -> bool | None:
+    """What a turn says of the results before it; None if it does not say."""
+    for call in turn.calls:
+        useful = call.arguments.get("useful")
+        if call.name == TOOL and call.outcome == "ok" and isinstance(useful, bool):
+            return useful
+    said = expression.search(turn.text)
+    return None if said is None else said[1].lower() == "yes"
 
 
 def judgement_reward(

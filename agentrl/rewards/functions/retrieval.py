@@ -47,10 +47,10 @@ def new_evidence(task: Task, episode: Episode, key: str, search_tools: list[str]
     return shares
 
 
-def results(turn: Turn, search_tools: list[str] | None) -> list[str]:
-    """The results of the successful calls of a turn."""
+def results(turn: Turn, search_tools: list[str] | None, but: str = "") -> list[str]:
+    """The results of the successful calls of a turn: of `search_tools` or all tools, without those of tool `but`."""
     return [
         call.result
         for call in turn.calls
-        if call.outcome == "ok" and (search_tools is None or call.name in search_tools)
+        if call.outcome == "ok" and call.name != but and (search_tools is None or call.name in search_tools)
     ]

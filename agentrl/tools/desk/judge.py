@@ -1,0 +1,18 @@
+"""The `judge` tool: the agent says whether what it has just found is useful."""
+
+from __future__ import annotations
+
+from agentrl.tools.base import Tool, tool
+
+
+class Judge(Tool):
+    """Offers `judge(useful)`, ReSeek's JUDGE action. The reward `evidence_judgement` says whether it was right."""
+
+    @tool
+    async def judge(self, useful: bool) -> str:
+        """Say whether the results that you saw last help to answer the question.
+
+        Args:
+            useful: Whether they do.
+        """
+        return "Go on from these results." if useful else "Leave these results aside, and search for something else."
