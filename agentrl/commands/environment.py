@@ -57,17 +57,30 @@ def check_command(
 def export_command(
     recipe: Annotated[str, typer.Argument(help="A YAML file, a folder with recipe.yaml, or a shipped recipe's name.")],
     out: Annotated[Path, typer.Option("--out", help="The folder that is made.")],
-    to: Annotated[Literal["harbor"], typer.Option("--to", help="The format.")] = "harbor",
-    n: Annotated[int | None, typer.Option("--n", "-n", min=1, help="The first tasks only; default: all.")] = None,
+    to: Annotated[Literal["harbor", "openenv"], typer.Option("--to", help="The format.")] = "harbor",
+    n: Annotated[
+        int | None, typer.Option("--n", "-n", min=1, help="harbor: the first tasks only; default: all.")
+    ] = None,
     as_json: Json = False,
     overrides: Annotated[
         list[str], typer.Option("--set", help="Override a key: --set train.lr=1e-5", metavar="KEY=VALUE")
     ] = [],  # noqa: B006
 ) -> None:
-    """Write the tasks of a recipe in the format of another framework."""
+    """Write a recipe in the format of another framework: its tasks (harbor), or a server that plays them (openenv)."""
+    from agentrl.api.driven import openenv
     from agentrl.api.recipes import given_recipe
     from agentrl.integrations.harbor.export import export
+    from agentrl.types.errors import RecipeError
 
+    if to == "openenv":
+        if n is not None:
+            raise RecipeError("a server has all tasks of its recipe", place="--n", remedy="--set tasks.limit=N")
+        openenv.export(recipe, given_recipe(recipe, overrides), overrides, out)
+        if as_json:
+            write_json({"folder": str(out)})
+        else:
+            print(f"a server in {out}: {out / 'README.md'} says how to start it")
+        return
     folders = export(given_recipe(recipe, overrides), out, n)
     if as_json:
         write_json({"folder": str(out), "tasks": [folder.name for folder in folders]})

@@ -43,8 +43,8 @@ Script = Callable[..., Generator[Say, list[Message], None]]
 
 
 @dataclass
-class _Live:
-    """State of a session: the script, the live conversation, and how much of it the script has seen."""
+class Live:
+    """State of a session: the script, the live conversation, and how much of it was answered."""
 
     script: Generator[Say, list[Message], None]
     messages: list[Message]
@@ -69,7 +69,7 @@ class ScriptedEngine:
     def __init__(self, script: Script, renderer: Renderer, parser: Parser, script_name: str = "") -> None:
         self.script, self.renderer, self.parser, self.script_name = script, renderer, parser, script_name
         self._takes = inspect.signature(script).parameters.keys() & {"tools", "messages", "context"}
-        self._live: dict[str, _Live] = {}
+        self._live: dict[str, Live] = {}
 
     async def start(self) -> None:
         """Nothing to wait for."""
@@ -85,7 +85,7 @@ class ScriptedEngine:
         tools = definitions_of(self.parser)
         more = {"tools": tools, "messages": messages, "context": name}
         script = self.script(task, random.Random(seed), **{key: more[key] for key in self._takes})
-        self._live[session] = _Live(script, messages, self.renderer, tools)
+        self._live[session] = Live(script, messages, self.renderer, tools)
 
     def use_tools(self, session: str, renderer: Renderer) -> None:
         """Sets the session's tools if they differ from the recipe's."""
@@ -93,16 +93,13 @@ class ScriptedEngine:
         live.renderer, live.tools[:] = renderer, definitions_of(renderer.parser)
 
     async def generate(self, token_ids: Sequence[int], sampling: Sampling, session: str) -> Completion:
-        """The script's next turn, up to a stop string. After the script's end the turn is empty: the episode ends.
+        """The next turn, up to a stop string. After the script's end the turn is empty: the episode ends.
 
         Raises:
             ValueError: the turn has text after a stop string, which a model could not sample.
         """
         live = self._live[session]
-        try:
-            said = next(live.script) if live.seen == 0 else live.script.send(live.messages[live.seen :])
-        except StopIteration:
-            said = Say()
+        said = await self._said(live)
         live.seen = len(live.messages) + 1
         text = live.renderer.parser.format(said.text, said.calls) if said.calls else said.text
         ids = live.renderer.demonstrate(text, token_ids)
@@ -117,6 +114,13 @@ class ScriptedEngine:
         if unsaid:
             raise ValueError(f"the script continues with {unsaid[:60]!r} after a stop string: one call per turn")
         return cut(whole, count)
+
+    async def _said(self, live: Live) -> Say:
+        """The next turn of a session."""
+        try:
+            return next(live.script) if live.seen == 0 else live.script.send(live.messages[live.seen :])
+        except StopIteration:
+            return Say()
 
     async def skip(self, token_ids: Sequence[int], session: str) -> None:
         """A turn was taken from the record of another episode: the script goes on, and what it says is dropped."""

@@ -1,0 +1,1 @@
+"""Recipes whose episodes are driven from outside."""

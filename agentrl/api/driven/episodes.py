@@ -1,0 +1,170 @@
+"""Episodes of a recipe that are driven from outside: `reset` and `step` in place of a model."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Coroutine, Sequence
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from agentrl.api.recipes import Overrides, given_recipe
+from agentrl.chat.tokenizer import ByteTokenizer
+from agentrl.config.recipe import Recipe
+from agentrl.curriculum.task_source import load_tasks
+from agentrl.distributed.worker_pool import open_players
+from agentrl.engines.asking import AskingEngine
+from agentrl.engines.scripted import Say
+from agentrl.rollout.builder import build
+from agentrl.rollout.specs import EpisodeSpec
+from agentrl.types.episode import Episode
+from agentrl.types.errors import AgentRLError, InfraError
+from agentrl.types.task import Message
+
+T = TypeVar("T")
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What an action led to.
+
+    Attributes:
+        messages: since the last action; at first those that open the episode.
+        tools: definitions of what can be called now.
+        episode: the whole episode, if it has ended.
+    """
+
+    messages: list[Message]
+    tools: list[dict[str, Any]]
+    episode: Episode | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the episode has ended."""
+        return self.episode is not None
+
+    @property
+    def reward(self) -> float:
+        """The episode's reward, with those of turns, when it has ended; 0 before."""
+        if self.episode is None or self.episode.reward is None:
+            return 0.0
+        return self.episode.reward + sum(turn.reward or 0.0 for turn in self.episode.turns)
+
+
+class Driven:
+    """A recipe whose episodes are driven from outside, several at a time. They run in a thread of their own.
+
+    Nothing is recorded. A limit of the recipe (`max_turns`, `limits.wall_s`) ends an episode as it would a rollout's.
+
+    Raises:
+        AgentRLError: the recipe or its tasks are wrong.
+    """
+
+    def __init__(self, recipe: str | Path | Recipe, overrides: Overrides = ()) -> None:
+        given = given_recipe(recipe, overrides)
+        once = given.limits.model_copy(update={"retries": 0})  # a second attempt would ask for the same turns again
+        self.recipe = given.model_copy(update={"limits": once})
+        self.recipe._base = given.base
+        self.parts = build(self.recipe)
+        self.tasks = load_tasks(self.recipe.tasks, self.recipe.base, self.recipe.seed)
+        self._count = itertools.count()
+        self._stack = AsyncExitStack()
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="agentrl-driven", daemon=True).start()
+        self.players = self.run(self._stack.enter_async_context(open_players(self.parts)))
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine, in the thread of the episodes."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def session(self) -> Session:
+        """One that plays an episode after the other, beside other sessions."""
+        return Session(self)
+
+    def spec(self, index: int) -> EpisodeSpec:
+        """A new episode of a task, by its position; they repeat from the start when they run out."""
+        task, number = self.tasks.at(index), next(self._count)
+        return EpisodeSpec(f"driven/{number:06d}-{task.id}", f"driven/{number:06d}", task, split="rollout")
+
+    def close(self) -> None:
+        """Ends sandboxes. Sessions are closed before."""
+        self.run(self._stack.aclose())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+class Session:
+    """Plays one episode at a time."""
+
+    def __init__(self, driven: Driven) -> None:
+        self._driven = driven
+        self._playing: asyncio.Task[Sequence[Episode]] | None = None
+        self._asked: asyncio.Queue[Seen] = asyncio.Queue()
+        self._turn: asyncio.Future[Say] | None = None
+
+    def reset(self, index: int = 0) -> Seen:
+        """Begins an episode of a task, by its position. One that is played is given up.
+
+        Raises:
+            AgentRLError: the task is wrong, or its environment does not start.
+        """
+        return self._driven.run(self._reset(index))
+
+    def step(self, said: Say) -> Seen:
+        """Says the next turn: text as the model would write it, calls by name and arguments, or both.
+
+        Raises:
+            AgentRLError: no episode is played, or the machinery failed: the episode counts for nothing.
+        """
+        return self._driven.run(self._step(said))
+
+    def close(self) -> None:
+        """Gives up the episode that is played."""
+        self._driven.run(self._leave())
+
+    async def _reset(self, index: int) -> Seen:
+        await self._leave()
+        parts, players = self._driven.parts, self._driven.players
+        renderer = parts.renderer(ByteTokenizer())
+        engine, spec = AskingEngine(self._ask, renderer), self._driven.spec(index)
+        player = players.player(parts.context(engine, renderer, players.backend, players.voices))
+        player.expect([spec])
+        self._playing = asyncio.create_task(player.play(spec))
+        return await self._next()
+
+    async def _step(self, said: Say) -> Seen:
+        if self._turn is None:
+            raise AgentRLError("no episode is played", remedy="reset begins one")
+        self._turn.set_result(said)
+        self._turn = None
+        return await self._next()
+
+    async def _ask(self, messages: list[Message], tools: list[dict[str, Any]]) -> Say:
+        self._turn = asyncio.get_running_loop().create_future()
+        self._asked.put_nowait(Seen(messages, tools))
+        return await self._turn
+
+    async def _next(self) -> Seen:
+        """What is seen at the next turn, or at the end."""
+        assert self._playing is not None
+        asked = asyncio.create_task(self._asked.get())
+        await asyncio.wait({asked, self._playing}, return_when=asyncio.FIRST_COMPLETED)
+        if asked.done():
+            return asked.result()
+        asked.cancel()
+        playing, self._playing, self._turn = self._playing, None, None
+        *_, episode = playing.result()
+        if episode.error is not None:
+            raise InfraError(f"{episode.status}: {episode.error.kind}: {episode.error.message}", place=episode.task.id)
+        return Seen(episode.turns[-1].observations if episode.turns else [], [], episode)
+
+    async def _leave(self) -> None:
+        playing, self._playing, self._turn = self._playing, None, None
+        if playing is not None:
+            playing.cancel()
+            with suppress(asyncio.CancelledError):
+                await playing
+        while not self._asked.empty():
+            self._asked.get_nowait()

@@ -1,0 +1,39 @@
+"""A recipe as an environment server of OpenEnv: `agentrl env export RECIPE --to openenv --out DIR`."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentrl.config.loader import find_recipe
+from agentrl.config.recipe import Recipe
+from agentrl.types.errors import RecipeError
+from agentrl.types.paths import data_path
+
+
+def export(name: str, recipe: Recipe, overrides: Sequence[str], out: Path) -> Path:
+    """Writes a folder: the recipe's folder, a server, and a client.
+
+    Args:
+        name: by which the recipe was given.
+        recipe: the same, loaded.
+        overrides: of its keys, which the server makes, too.
+
+    Raises:
+        RecipeError: `out` is there.
+    """
+    if out.exists():
+        raise RecipeError(f"there is a {out} already", place="--out", remedy="take another folder, or move it away")
+    file = find_recipe(name)
+    module = re.sub(r"\W", "_", recipe.name)
+    shutil.copytree(data_path("tools", "openenv"), out, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in (path for path in out.rglob("*") if path.is_file()):
+        path.write_text(path.read_text().replace("NAME", recipe.name).replace("MODULE", module))
+    app = out / "server" / "app.py"
+    said = app.read_text().replace('"FILE"', json.dumps(file.name))
+    app.write_text(said.replace("OVERRIDES: list[str] = []", f"OVERRIDES: list[str] = {[*overrides]!r}"))
+    shutil.copytree(recipe.base, out / "recipe", ignore=shutil.ignore_patterns("__pycache__", "runs", ".venv*", ".git"))
+    return out

@@ -1,0 +1,118 @@
+"""Episodes that are driven from outside, and the server of OpenEnv that is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentrl import Say
+from agentrl.api.driven.episodes import Driven
+from agentrl.types.errors import AgentRLError
+from tests.command import agentrl
+
+TASK = '''
+from agentrl import Task
+from agentrl.tools.base import Environment, tool
+from agentrl.types.errors import ToolError
+
+def tasks(n=3):
+    for k in range(n):
+        yield Task.of(f"t{k}", f"Open door {k}.", door=k)
+
+class Doors(Environment):
+    def open(self, task, sandbox):
+        if task.data["door"] == 2:
+            raise ConnectionError("the house is away")
+        self.door = task.data["door"]
+        self.info["opened"] = False
+
+    @tool
+    def enter(self, door: int) -> str:
+        """Opens a door."""
+        if door != self.door:
+            raise ToolError("it is locked")
+        self.info["opened"] = True
+        return "you are in"
+
+def opened(info):
+    return float(info["opened"])
+'''
+RECIPE = """
+name: doors
+tasks: ./task.py:tasks
+agent: {max_turns: 3, format: hermes, system: Be quick.}
+tools: [./task.py:Doors]
+rewards: {opened: ./task.py:opened}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "doors").mkdir()
+    (tmp_path / "doors" / "task.py").write_text(TASK)
+    (tmp_path / "doors" / "recipe.yaml").write_text(RECIPE)
+    return tmp_path / "doors"
+
+
+@pytest.fixture
+def driven(folder: Path) -> Iterator[Driven]:
+    made = Driven(folder)
+    yield made
+    made.close()
+
+
+def test_an_episode_is_driven_by_calls_and_by_text(driven: Driven) -> None:
+    session = driven.session()
+    seen = session.reset(1)
+    assert [message["role"] for message in seen.messages] == ["system", "user"]
+    assert [each["function"]["name"] for each in seen.tools] == ["enter"]
+    seen = session.step(Say(calls=[("enter", {"door": 0})]))
+    assert "it is locked" in str(seen.messages[-1]["content"])
+    assert (seen.done, seen.reward) == (False, 0.0)
+    seen = session.step(Say('<tool_call>{"name": "enter", "arguments": {"door": 1}}</tool_call>'))
+    assert "you are in" in str(seen.messages[-1]["content"])
+    seen = session.step(Say("I am in."))
+    assert seen.episode is not None
+    assert (seen.done, seen.reward, seen.episode.status) == (True, 1.0, "done")
+    with pytest.raises(AgentRLError, match="no episode is played"):
+        session.step(Say("again"))
+
+
+def test_sessions_do_not_see_each_other_and_a_limit_ends_an_episode(driven: Driven) -> None:
+    one, two = driven.session(), driven.session()
+    one.reset(0)
+    two.reset(1)
+    one.step(Say(calls=[("enter", {"door": 0})]))
+    assert two.step(Say("done")).reward == 0.0
+    for _ in range(2):
+        seen = one.step(Say(calls=[("enter", {"door": 5})]))
+    assert seen.episode is not None
+    assert (seen.done, seen.reward, seen.episode.status) == (True, 1.0, "truncated")
+    one.reset(1)
+    one.reset(0)  # the first is given up
+    assert one.step(Say("done")).reward == 0.0
+    one.close()
+
+
+def test_an_environment_that_breaks_is_an_error_and_no_reward(driven: Driven) -> None:
+    session = driven.session()
+    with pytest.raises(AgentRLError, match="the house is away"):
+        session.reset(2)
+    assert session.reset(0).messages
+
+
+def test_the_server_is_written_with_the_recipe_and_its_overrides(folder: Path) -> None:
+    more = ("--to", "openenv", "--out", "served", "--set", "agent.max_turns=2")
+    agentrl("env", "export", "doors", *more, cwd=folder.parent)
+    served = folder.parent / "served"
+    assert (served / "recipe" / "task.py").read_text() == TASK
+    app = (served / "server" / "app.py").read_text()
+    assert "OVERRIDES: list[str] = ['agent.max_turns=2']" in app
+    assert '"recipe" / "recipe.yaml"' in app
+    compile(app, "app.py", "exec")
+    assert "name: doors" in (served / "openenv.yaml").read_text()
+    again = agentrl("env", "export", "doors", *more, "--json", cwd=folder.parent, ok=False)
+    assert again.returncode != 0
+    assert "there is a served already" in again.stdout + again.stderr

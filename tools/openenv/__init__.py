@@ -1,0 +1,1 @@
+"""NAME as an environment of OpenEnv."""

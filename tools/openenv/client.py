@@ -1,0 +1,24 @@
+"""A client of the server."""
+
+from typing import Any
+
+from openenv.core import EnvClient
+from openenv.core.client_types import StepResult
+from openenv.core.env_server.types import State
+
+from .models import RecipeAction, RecipeObservation
+
+
+class RecipeEnv(EnvClient[RecipeAction, RecipeObservation, State]):
+    """`reset(task=3)` begins the episode of a task, `step(RecipeAction(text=...))` says a turn."""
+
+    def _step_payload(self, action: RecipeAction) -> dict[str, Any]:
+        return {"text": action.text, "calls": action.calls}
+
+    def _parse_result(self, payload: dict[str, Any]) -> StepResult[RecipeObservation]:
+        seen, reward, done = payload["observation"], payload.get("reward"), payload.get("done", False)
+        told = RecipeObservation(text=seen.get("text", ""), metadata=seen.get("metadata", {}), done=done, reward=reward)
+        return StepResult(observation=told, reward=reward, done=done)
+
+    def _parse_state(self, payload: dict[str, Any]) -> State:
+        return State(**payload)

@@ -1,0 +1,84 @@
+"""The server of recipe NAME: `python -m server.app --port 8000`."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from agentrl import Say
+from agentrl.api.driven.episodes import Driven, Seen
+from agentrl.types.parts.content import text_of
+from openenv.core.env_server.http_server import create_fastapi_app
+from openenv.core.env_server.interfaces import Environment
+from openenv.core.env_server.types import State
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from models import RecipeAction, RecipeObservation
+
+RECIPE = Path(__file__).parents[1] / "recipe" / "FILE"
+OVERRIDES: list[str] = []
+DRIVEN = Driven(RECIPE, OVERRIDES)
+
+
+class RecipeEnvironment(Environment):
+    """Plays the recipe's tasks, in order or by position."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.session, self.next, self._state = DRIVEN.session(), 0, State()
+
+    def reset(
+        self, seed: int | None = None, episode_id: str | None = None, task: int | None = None, **_: Any
+    ) -> RecipeObservation:
+        """Begins an episode of a task: by its position (`task`, or `seed`), else the next."""
+        position = next((each for each in (task, seed) if each is not None), self.next)
+        self.next = position + 1
+        seen = self.session.reset(position)
+        self._state = State(episode_id=episode_id, step_count=0, task=position)
+        return _shown(seen)
+
+    def step(self, action: RecipeAction, timeout_s: float | None = None, **_: Any) -> RecipeObservation:
+        """Says a turn. A broken environment is an error of the server, and never a reward of 0."""
+        calls = [(str(each.get("name")), dict(each.get("arguments") or {})) for each in action.calls]
+        seen = self.session.step(Say(action.text, calls))
+        self._state.step_count += 1
+        return _shown(seen)
+
+    @property
+    def state(self) -> State:
+        """The episode's id, the task's position, and how many turns were said."""
+        return self._state
+
+    def close(self) -> None:
+        """Gives up the episode."""
+        self.session.close()
+
+
+def _shown(seen: Seen) -> RecipeObservation:
+    text = "\n\n".join(text_of(message["content"]) for message in seen.messages)
+    more: dict[str, Any] = {"messages": seen.messages, "tools": seen.tools}
+    if seen.episode is not None:
+        more |= {"status": seen.episode.status, "components": dict(seen.episode.components)}
+    return RecipeObservation(text=text, done=seen.done, reward=seen.reward if seen.done else None, metadata=more)
+
+
+app = create_fastapi_app(RecipeEnvironment, RecipeAction, RecipeObservation, max_concurrent_envs=64)
+
+
+def main(host: str = "0.0.0.0", port: int = 8000) -> None:
+    """Serves until it is ended."""
+    try:
+        uvicorn.run(app, host=host, port=port)
+    finally:
+        DRIVEN.close()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--host", default="0.0.0.0")
+    parser.add_argument("--port", type=int, default=8000)
+    main(**vars(parser.parse_args()))
