@@ -38,13 +38,14 @@ def main() -> None:
     parser.add_argument("--beside", choices=[*BESIDE], help="trains with this credit, too")
     parser.add_argument("--out", type=Path, help="default: runs/NAME")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="overrides the recipe")
+    parser.add_argument("--seeded", action="append", default=[], metavar="KEY", help="a key that gets the seed, too")
     given = parser.parse_args()
     out = given.out or Path("runs") / given.recipe.strip("/").replace("/", "-").removesuffix(".yaml")
     arms = {"recipe": given.set} | ({given.beside: [*given.set, *BESIDE[given.beside]]} if given.beside else {})
     with ThreadPoolExecutor(given.jobs) as pool:
         runs = list(
             pool.map(
-                lambda job: train(given.recipe, *job, out / f"{job[0]}-{job[1]}", given.threads, arms[job[0]]),
+                lambda job: train(given, *job, out / f"{job[0]}-{job[1]}", arms[job[0]]),
                 itertools.product(arms, range(given.seeds)),
             )
         )
@@ -54,14 +55,15 @@ def main() -> None:
     print(json.dumps({"recipe": given.recipe, "cores": os.cpu_count(), "jobs": given.jobs, "runs": results}))
 
 
-def train(recipe: str, credit: str, seed: int, out: Path, threads: int, overrides: list[str]) -> Line:
+def train(given: argparse.Namespace, credit: str, seed: int, out: Path, overrides: list[str]) -> Line:
     """One run: success before and after, seconds, peak memory in GiB, and the lines of its metrics."""
-    sets = [f"seed={seed}", f"engine.threads={threads}", *overrides]
+    seeded = [f"{key}={seed}" for key in ("seed", *given.seeded)]
+    sets = [*seeded, f"engine.threads={given.threads}", *overrides]
     started = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "agentrl.cli", "train", recipe, "--out", str(out)]
+        [sys.executable, "-m", "agentrl.cli", "train", given.recipe, "--out", str(out)]
         + [part for text in sets for part in ("--set", text)],
-        stdout=sys.stderr, env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+        stdout=sys.stderr, env={**os.environ, "OMP_NUM_THREADS": str(given.threads)},
     )  # fmt: skip
     _, status, used = os.wait4(process.pid, 0)  # of this run alone, unlike getrusage
     if status:
