@@ -16,8 +16,8 @@ class RecipeEnv(EnvClient[RecipeAction, RecipeObservation, State]):
         return {"text": action.text, "calls": action.calls}
 
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[RecipeObservation]:
-        seen, reward, done = payload["observation"], payload.get("reward"), payload.get("done", False)
-        told = RecipeObservation(text=seen.get("text", ""), metadata=seen.get("metadata", {}), done=done, reward=reward)
+        reward, done = payload.get("reward"), payload.get("done", False)
+        told = RecipeObservation(**payload["observation"], done=done, reward=reward)
         return StepResult(observation=told, reward=reward, done=done)
 
     def _parse_state(self, payload: dict[str, Any]) -> State:

@@ -15,6 +15,12 @@ class RecipeAction(Action):
 
 
 class RecipeObservation(Observation):
-    """What came of it. `metadata` holds the messages, and the tools that can be called."""
+    """What came of it."""
 
-    text: str = Field(default="", description="The messages' texts.")
+    text: str = Field(default="", description="The texts of the messages since the last turn.")
+    messages: list[dict[str, Any]] | None = Field(
+        default=None, description="These messages, if one has more than text."
+    )
+    tools: list[dict[str, Any]] | None = Field(default=None, description="What can be called, if that is new.")
+    status: str | None = Field(default=None, description="At the end: done, or truncated by a limit.")
+    components: dict[str, float | None] | None = Field(default=None, description="At the end: the reward's components.")

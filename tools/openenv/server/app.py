@@ -30,6 +30,7 @@ class RecipeEnvironment(Environment):
     def __init__(self) -> None:
         super().__init__()
         self.session, self.next, self._state = DRIVEN.session(), 0, State()
+        self.tools: list[dict[str, Any]] = []
 
     def reset(
         self, seed: int | None = None, episode_id: str | None = None, task: int | None = None, **_: Any
@@ -37,16 +38,16 @@ class RecipeEnvironment(Environment):
         """Begins an episode of a task: by its position (`task`, or `seed`), else the next."""
         position = next((each for each in (task, seed) if each is not None), self.next)
         self.next = position + 1
-        seen = self.session.reset(position)
+        self.tools, seen = [], self.session.reset(position)
         self._state = State(episode_id=episode_id, step_count=0, task=position)
-        return _shown(seen)
+        return self._shown(seen)
 
     def step(self, action: RecipeAction, timeout_s: float | None = None, **_: Any) -> RecipeObservation:
         """Says a turn. A broken environment is an error of the server, and never a reward of 0."""
         calls = [(str(each.get("name")), dict(each.get("arguments") or {})) for each in action.calls]
         seen = self.session.step(Say(action.text, calls))
         self._state.step_count += 1
-        return _shown(seen)
+        return self._shown(seen)
 
     @property
     def state(self) -> State:
@@ -57,13 +58,17 @@ class RecipeEnvironment(Environment):
         """Gives up the episode."""
         self.session.close()
 
-
-def _shown(seen: Seen) -> RecipeObservation:
-    text = "\n\n".join(text_of(message["content"]) for message in seen.messages)
-    more: dict[str, Any] = {"messages": seen.messages, "tools": seen.tools}
-    if seen.episode is not None:
-        more |= {"status": seen.episode.status, "components": dict(seen.episode.components)}
-    return RecipeObservation(text=text, done=seen.done, reward=seen.reward if seen.done else None, metadata=more)
+    def _shown(self, seen: Seen) -> RecipeObservation:
+        before, self.tools = self.tools, seen.tools
+        told = RecipeObservation(text="\n\n".join(text_of(message["content"]) for message in seen.messages))
+        if any(not isinstance(message["content"], str) for message in seen.messages):
+            told.messages = seen.messages
+        if seen.tools and seen.tools != before:
+            told.tools = seen.tools
+        if seen.episode is not None:
+            told.status, told.components = seen.episode.status, dict(seen.episode.components)
+            told.done, told.reward = True, seen.reward
+        return told
 
 
 app = create_fastapi_app(RecipeEnvironment, RecipeAction, RecipeObservation, max_concurrent_envs=64)
