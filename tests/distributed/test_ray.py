@@ -112,7 +112,7 @@ def test_trainer_ranks_on_a_cluster_outlive_a_node(cluster, trainable: Path) -> 
     killer = threading.Thread(target=kill_when_one_update_is_done, daemon=True)
     killer.start()
     more = ("scale.use=ray", f"scale.address={cluster.address}", "scale.trainer_ranks=2", "scale.rank_gpus=0.5")
-    done = run(command(trainable, "ray", *few, *(part for each in more for part in ("--set", each))))
+    done = run(command(trainable, "ray", *few, *(part for each in more for part in ("--set", each))), timeout=600)
     killer.join(timeout=60)
     add_node(cluster)
     assert done.returncode == 0, done.stderr[-3000:]

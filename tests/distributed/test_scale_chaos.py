@@ -8,6 +8,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.command import Started, agentrl
 from tests.commands.test_chaos import TRAINING
 from tests.commands.test_train import metrics
@@ -29,10 +31,11 @@ def children(driver: int) -> tuple[list[int], list[int]]:
     return [pid for pid in ours if pid not in ranks], ranks
 
 
+@pytest.mark.timeout(900)  # every fifth kill starts a trainer again
 def test_twenty_kills_beside_the_driver_change_no_number(counting: Path) -> None:
     recipe, here, rng = counting / "recipe.yaml", counting.parent, random.Random(0)
     recipe.write_text(recipe.read_text() + TRAINING)
-    assert agentrl("train", "counting", "--out", "whole", *RANKS, cwd=here).returncode == 0
+    assert agentrl("train", "counting", "--out", "whole", *RANKS, cwd=here, timeout=600).returncode == 0
     driver = Started("-m", "agentrl.cli", "train", "counting", "--out", "killed", *RANKS, *WORKERS, cwd=here)
     kills = 0
     while driver.poll() is None:

@@ -27,8 +27,8 @@ def command(recipe: Path, out: str, *more: str) -> list[str]:
     return ["-m", "agentrl.cli", "train", str(recipe), "--out", str(recipe.parent / out), *more]
 
 
-def run(arguments: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    return python(*arguments, ok=False, **environment)
+def run(arguments: list[str], timeout: float = 280, **environment: str) -> subprocess.CompletedProcess[str]:
+    return python(*arguments, ok=False, timeout=timeout, **environment)
 
 
 def kill_at(run: Path, moment: str, find: str) -> threading.Thread:
