@@ -2,7 +2,7 @@
 
     python recipes/swe-inject/mutate.py 25          # mutants a package
 
-The kinds are those of SWE-smith's procedural modifiers (arXiv:2504.21798), written anew over Python's `ast`.
+The bugs are those of SWE-smith's procedural modifiers (arXiv:2504.21798), implemented here with Python's `ast`.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from agentrl.api.certify.findings import total
 from agentrl.api.recipes import Overrides, given_recipe
 from agentrl.chat.tokenizer import ByteTokenizer
 from agentrl.config.recipe import Recipe
@@ -49,9 +50,7 @@ class Seen(msgspec.Struct, frozen=True):
     @property
     def reward(self) -> float:
         """The episode's reward, with those of turns, when it has ended; 0 before."""
-        if self.episode is None or self.episode.reward is None:
-            return 0.0
-        return self.episode.reward + sum(turn.reward or 0.0 for turn in self.episode.turns)
+        return 0.0 if self.episode is None else total(self.episode) or 0.0
 
 
 class Driven:
