@@ -332,5 +332,5 @@ class Attempt:
 
 def _keyed(agent: Agent | None, tools: Sequence[Tool]) -> list[Keyed]:
     """Those that may know the state of the episode. A fork has no agent of its own."""
-    knows = [tool for tool in tools if type(tool).state_key is not Tool.state_key]
+    knows = [tool for tool in tools if tool.knows_state]
     return [*([agent] if agent and type(agent).state_key is not Agent.state_key else []), *knows]

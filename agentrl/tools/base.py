@@ -157,6 +157,11 @@ class Tool:
     async def close(self) -> None:
         """Frees what `open` took. Runs also when the episode failed."""
 
+    @property
+    def knows_state(self) -> bool:
+        """Whether `state_key` can say something: the class has one of its own."""
+        return type(self).state_key is not Tool.state_key
+
     def state_key(self) -> str | None:
         """The state that the next turn acts on, for anchor-state credit (GiGPO). None: no opinion.
 

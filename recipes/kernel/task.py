@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import json
 import random
 import re
 import zlib
@@ -14,11 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from agentrl import Message, Say, Task, tool
+from agentrl import Message, Say, Task
 from agentrl.registry.references import load_object
 from agentrl.rewards import Scored, reward
-from agentrl.tools.shell import Shell
-from agentrl.tools.words import Word
 from agentrl.types.errors import RecipeError
 from agentrl.types.sandbox import ExecResult, Sandbox
 
@@ -233,29 +229,6 @@ def _tail(result: ExecResult) -> str:
 
 
 # --- tools and scripts ----------------------------------------------------------------------------------------------
-
-
-class Terminal(Shell):
-    """The tool `shell`, whose state is what has been run and seen so far."""
-
-    def __init__(self, timeout_s: float = 20.0, output_limit: int = 8_000) -> None:
-        super().__init__(timeout_s, output_limit)
-        self._seen = hashlib.sha256()
-
-    @tool
-    async def shell(self, command: Word) -> str:
-        """Run a command in a persistent bash session. Folder and variables are kept from call to call.
-
-        Args:
-            command: what to run; may be several lines.
-        """
-        said = await super().shell(command)
-        self._seen.update(json.dumps([command, said]).encode())
-        return said
-
-    def state_key(self) -> str:
-        """A hash of the commands and their outputs."""
-        return self._seen.hexdigest()[:16]
 
 
 def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:

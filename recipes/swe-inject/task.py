@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import asyncio
 import difflib
-import hashlib
 import itertools
 import json
 import random
@@ -17,12 +16,10 @@ from typing import Any
 
 import msgspec
 
-from agentrl import Message, Say, Task, Tool, tool
+from agentrl import Message, Say, Task, Tool
 from agentrl.registry.references import load_object
 from agentrl.rewards import Scored
 from agentrl.rewards.functions.code import code_tests
-from agentrl.tools.shell import Shell
-from agentrl.tools.words import Word
 from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError
 from agentrl.types.sandbox import Sandbox
@@ -116,29 +113,6 @@ async def repaired(
     given = msgspec.structs.replace(task, data={"tests": tests})
     paths = list(code_of(row["package"]))
     return await code_tests(given, episode, open_sandbox, sandbox, files=paths, isolation="none", timeout_s=timeout_s)
-
-
-class Terminal(Shell):
-    """The tool `shell`, whose state is what has been run and seen so far."""
-
-    def __init__(self, timeout_s: float = 60.0, output_limit: int = 16_000) -> None:
-        super().__init__(timeout_s, output_limit)
-        self._seen = hashlib.sha256()
-
-    @tool
-    async def shell(self, command: Word) -> str:
-        """Run a command in a persistent bash session. Folder and variables are kept from call to call.
-
-        Args:
-            command: what to run; may be several lines.
-        """
-        said = await super().shell(command)
-        self._seen.update(json.dumps([command, said]).encode())
-        return said
-
-    def state_key(self) -> str:
-        """A hash of the commands and their outputs."""
-        return self._seen.hexdigest()[:16]
 
 
 # --- scripts --------------------------------------------------------------------------------------------------------

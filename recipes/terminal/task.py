@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 from collections.abc import Callable, Generator, Iterator
 
-from agentrl import Message, Say, Task, tool
-from agentrl.tools.shell import Shell
-from agentrl.tools.words import Word
+from agentrl import Message, Say, Task
 
 Made = tuple[str, dict[str, str], dict[str, str | None], str]
 """What is asked; the files at the start; the files in the end (None: there is none); commands that do it."""
@@ -183,29 +180,6 @@ KINDS: dict[str, Callable[[random.Random], Made]] = {
     "count": count, "total": total, "rename": rename, "largest": largest, "names": names, "replace": replace,
     "extract": extract, "remove": remove, "join": join, "setting": setting,
 }  # fmt: skip
-
-
-class Terminal(Shell):
-    """The tool `shell`, whose state is what has been run and seen so far."""
-
-    def __init__(self, timeout_s: float = 20.0, output_limit: int = 8_000) -> None:
-        super().__init__(timeout_s, output_limit)
-        self._seen = hashlib.sha256()
-
-    @tool
-    async def shell(self, command: Word) -> str:
-        """Run a command in a persistent bash session. Folder and variables are kept from call to call.
-
-        Args:
-            command: what to run; may be several lines.
-        """
-        said = await super().shell(command)
-        self._seen.update(json.dumps([command, said]).encode())
-        return said
-
-    def state_key(self) -> str:
-        """A hash of the commands and their outputs."""
-        return self._seen.hexdigest()[:16]
 
 
 # --- scripts --------------------------------------------------------------------------------------------------------

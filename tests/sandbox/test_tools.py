@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from agentrl.sandbox.namespace.backend import NamespaceSandbox
+from agentrl.sandbox.namespace.backend import NamespaceBackend, NamespaceSandbox
 from agentrl.tools.base import Tool
 from agentrl.tools.files import Files
 from agentrl.tools.methods import toolbox
 from agentrl.tools.python import Python
 from agentrl.tools.shell import Shell
 from agentrl.types.errors import ToolError
+from agentrl.types.sandbox import SandboxSpec
 from agentrl.types.task import Task
 
 TASK = Task.of("t", "do")
@@ -30,6 +31,24 @@ async def test_shell(sandbox: NamespaceSandbox) -> None:
     assert (await call({"command": "echo on; sleep 60"})).text.endswith("[timed out after 0.5 s and was ended]")
     assert "bytes dropped" in (await call({"command": "seq 1000"})).text
     assert tool.state_key() is None
+    assert not tool.knows_state
+
+
+async def test_what_was_run_and_seen_can_be_the_state_of_a_shell(backend: NamespaceBackend) -> None:
+    keys = []
+    for commands in (["ls", "cat a"], ["ls", "cat a"], ["ls"], ["ls", "echo b > a", "cat a"]):
+        tool = Shell(state="history")
+        assert tool.knows_state
+        await tool.open(TASK, await backend.create(SandboxSpec(), label="test"))
+        seen = [tool.state_key()]
+        for command in commands:
+            await toolbox([tool])["shell"].call({"command": command})
+            seen.append(tool.state_key())
+        keys.append(seen)
+    same, again, shorter, other = keys
+    assert same == again
+    assert same[:2] == shorter == other[:2]
+    assert len({*same, *other}) == 5
 
 
 async def test_python(sandbox: NamespaceSandbox) -> None:

@@ -14,7 +14,6 @@ from agentrl.rollout.agent import Agent
 from agentrl.rollout.builder import Parts
 from agentrl.rollout.engines import not_trainable
 from agentrl.rollout.voices.open import check_voices
-from agentrl.tools.base import Tool
 from agentrl.train.losses.registry import load_loss
 from agentrl.train.preflight.signal import check_signal
 from agentrl.types.errors import CreditError, RecipeError
@@ -55,7 +54,7 @@ def check_training(parts: Parts, *, begins: bool = True) -> TrainingRecipe:
     if not recipe.rewards:
         raise RecipeError("the recipe has no rewards", place="rewards", remedy="training needs at least one")
     credit = load_credit(recipe.credit, recipe.base)
-    keyed = any(type(tool).state_key is not Tool.state_key for tool in parts.make_tools())
+    keyed = any(tool.knows_state for tool in parts.make_tools())
     keyed |= type(parts.make_agent()).state_key is not Agent.state_key
     if "state" in credit.needs and not keyed:
         raise CreditError(
