@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,6 +63,19 @@ def driven(folder: Path) -> Iterator[Driven]:
     made = Driven(folder)
     yield made
     made.close()
+
+
+def test_to_close_ends_what_is_played(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made = Driven(folder)
+    given_up, left = made.session(), made.session()
+    for session in (given_up, left):
+        session.reset(0)
+    given_up.close()
+    made.close()
+    del made, given_up, left, session  # a task that nobody ended says so when it is freed
+    gc.collect()
+    assert [thread.name for thread in threading.enumerate() if thread.name == "agentrl-driven"] == []
+    assert [record.message for record in caplog.records if "pending" in record.message] == []
 
 
 def test_an_episode_is_driven_by_calls_and_by_text(driven: Driven) -> None:

@@ -72,7 +72,9 @@ class Driven:
         self._count = itertools.count()
         self._stack = AsyncExitStack()
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="agentrl-driven", daemon=True).start()
+        self._sessions: set[Session] = set()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="agentrl-driven", daemon=True)
+        self._thread.start()
         self.players = self.run(self._stack.enter_async_context(open_players(self.parts)))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -81,7 +83,14 @@ class Driven:
 
     def session(self) -> Session:
         """One that plays an episode after the other, beside other sessions."""
-        return Session(self)
+        session = Session(self)
+        self._sessions.add(session)
+        return session
+
+    def forget(self, session: Session) -> None:
+        """Gives up what a session plays, and the session."""
+        self._sessions.discard(session)
+        self.run(session.leave())
 
     def spec(self, index: int) -> EpisodeSpec:
         """A new episode of a task, by its position; they repeat from the start when they run out."""
@@ -89,9 +98,13 @@ class Driven:
         return EpisodeSpec(f"driven/{number:06d}-{task.id}", f"driven/{number:06d}", task, split="rollout")
 
     def close(self) -> None:
-        """Ends sandboxes. Sessions are closed before."""
+        """Gives up what sessions still play, and ends sandboxes and the thread."""
+        for session in [*self._sessions]:
+            session.close()
         self.run(self._stack.aclose())
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
 
 class Session:
@@ -121,10 +134,10 @@ class Session:
 
     def close(self) -> None:
         """Gives up the episode that is played."""
-        self._driven.run(self._leave())
+        self._driven.forget(self)
 
     async def _reset(self, index: int) -> Seen:
-        await self._leave()
+        await self.leave()
         parts, players = self._driven.parts, self._driven.players
         renderer = parts.renderer(ByteTokenizer())
         engine, spec = AskingEngine(self._ask, renderer), self._driven.spec(index)
@@ -159,7 +172,8 @@ class Session:
             raise InfraError(f"{episode.status}: {episode.error.kind}: {episode.error.message}", place=episode.task.id)
         return Seen(episode.turns[-1].observations if episode.turns else [], [], episode)
 
-    async def _leave(self) -> None:
+    async def leave(self) -> None:
+        """Gives up the episode that is played, in the thread of the episodes."""
         playing, self._playing, self._turn = self._playing, None, None
         if playing is not None:
             playing.cancel()
