@@ -16,6 +16,9 @@ MOVES = ("left", "right", "forward", "pickup", "drop", "toggle")
 STATES = ("open", "closed", "locked")
 HELD_OUT = 1_000_000
 
+Image = list[list[list[int]]]
+"""Kind, colour and state of the 7 x 7 cells, by column and row."""
+
 
 def missions(
     level: str | Sequence[str] = "GoToLocal", n: int = 512, held_out: bool = False, view: str = "words"
@@ -83,7 +86,7 @@ class Grid(Play):
         return f"{inner.hash(64)} {_carried(inner)} {done}"
 
     def _shown(self, seen: dict[str, Any]) -> str:
-        return f"{self.view(seen['image'])}\nYou carry {_carried(self.grid.unwrapped) or 'nothing'}."
+        return f"{self.view(seen['image'].tolist())}\nYou carry {_carried(self.grid.unwrapped) or 'nothing'}."
 
 
 def opened(level: str) -> Any:
@@ -108,44 +111,44 @@ def _carried(inner: Any) -> str:
     return f"a {inner.carrying.color} {inner.carrying.type}" if inner.carrying else ""
 
 
-def in_words(image: Any) -> str:
+def in_words(image: Image) -> str:
     """Things by distance, with where they are; then how far it is free."""
     from minigrid.core.constants import IDX_TO_OBJECT
 
     found: list[tuple[int, int, str]] = []
     for ahead in range(7):
         for x in range(7):
-            name, aside = IDX_TO_OBJECT[int(image[x, 6 - ahead, 0])], x - 3
+            name, aside = IDX_TO_OBJECT[image[x][6 - ahead][0]], x - 3
             if name not in ("unseen", "empty", "floor", "wall") and (ahead or aside):
-                found.append((ahead + abs(aside), aside, f"{_named(image[x, 6 - ahead])} {_where(ahead, aside)}"))
+                found.append((ahead + abs(aside), aside, f"{_named(image[x][6 - ahead])} {_where(ahead, aside)}"))
     things = "; ".join(text for _, _, text in sorted(found)) or "nothing"
     ways = {"ahead": (0, -1), "to the left": (-1, 0), "to the right": (1, 0)}
     free = ", ".join(f"{_free(image, *way)} {name}" for name, way in ways.items())
     return f"You see {things}. Free cells: {free}."
 
 
-def _named(cell: Any) -> str:
+def _named(cell: Sequence[int]) -> str:
     from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT
 
-    kind, colour, state = IDX_TO_OBJECT[int(cell[0])], IDX_TO_COLOR[int(cell[1])], STATES[int(cell[2])]
+    kind, colour, state = IDX_TO_OBJECT[cell[0]], IDX_TO_COLOR[cell[1]], STATES[cell[2]]
     words = f"{state} {colour} {kind}" if kind == "door" else f"{colour} {kind}"
     return f"{'an' if words[0] == 'o' else 'a'} {words}"
 
 
-def _free(image: Any, right: int, down: int) -> int:
+def _free(image: Image, right: int, down: int) -> int:
     """Cells that can be walked on, one after another, beginning beside the player."""
     from minigrid.core.constants import IDX_TO_OBJECT
 
     cells = ((3 + right * step, 6 + down * step) for step in range(1, 7))
-    inside = (image[x, y] for x, y in cells if 0 <= x < 7 and 0 <= y < 7)
-    walkable = (IDX_TO_OBJECT[int(c[0])] in ("empty", "floor", "goal") or _open_door(c) for c in inside)
+    inside = (image[x][y] for x, y in cells if 0 <= x < 7 and 0 <= y < 7)
+    walkable = (IDX_TO_OBJECT[c[0]] in ("empty", "floor", "goal") or _open_door(c) for c in inside)
     return sum(1 for _ in itertools.takewhile(bool, walkable))
 
 
-def _open_door(cell: Any) -> bool:
+def _open_door(cell: Sequence[int]) -> bool:
     from minigrid.core.constants import OBJECT_TO_IDX
 
-    return bool(cell[0] == OBJECT_TO_IDX["door"] and STATES[int(cell[2])] == "open")
+    return bool(cell[0] == OBJECT_TO_IDX["door"] and STATES[cell[2]] == "open")
 
 
 def _where(ahead: int, aside: int) -> str:
@@ -155,14 +158,14 @@ def _where(ahead: int, aside: int) -> str:
     return " and ".join(parts)
 
 
-def as_map(image: Any) -> str:
+def as_map(image: Image) -> str:
     """Seven rows, farthest first: `.` free, `#` wall, a blank unseen, `@` the player; else kind and colour."""
     from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT
 
     plain = {"unseen": "  ", "empty": ". ", "floor": ". ", "wall": "# "}
 
     def cell(x: int, y: int) -> str:
-        kind, colour, state = (int(value) for value in image[x, y])
+        kind, colour, state = image[x][y]
         if (x, y) == (3, 6):
             return "@ "
         name = IDX_TO_OBJECT[kind]
