@@ -1,11 +1,12 @@
 """Steps a second of environments beside their packages' own loops: `python -m benchmarks.environments [NAME ...]`.
 
-The oracle of a recipe plays one episode at a time. Then the same moves go to the package's own environment in a bare
-loop, which makes no text, no record and no state key. The two take turns. Three figures a recipe:
+The oracle of a recipe plays once; `--engine replay:RUN` says its turns again, one episode at a time. Then the same
+moves go to the package's own environment in a bare loop, which makes no text, no record and no state key. The two take
+turns. Three figures a recipe:
 
 - `tools`: time that the runner waits for an environment's steps / time of the package's own steps;
-- `rollout`: time of the whole rollout, without opening, engine and grading included / time of the package's own steps;
-- episodes and steps a second with `--at-once` episodes, and how many failed.
+- `rollout`: time of the whole rollout but for opening (prompts, parsing, tokens, states, grading) / the same;
+- episodes and steps a second with `--at-once` episodes, with the start and the record, and how many failed.
 
 The last line is JSON. An environment whose package is not installed is left out, and said.
 """
@@ -155,15 +156,22 @@ ARMS = {
 
 def compare(arm: Arm, episodes: int, repeats: int, at_once: int) -> dict[str, float]:
     """Medians over the repeats; the first rollout, which imports and makes games, does not count."""
-    played(arm, episodes, 1)
+    with tempfile.TemporaryDirectory() as folder:
+        return _compared(arm, episodes, repeats, at_once, Path(folder))
+
+
+def _compared(arm: Arm, episodes: int, repeats: int, at_once: int, folder: Path) -> dict[str, float]:
+    told = folder / "told"
+    played(arm, max(episodes, at_once), 8, told, agent=arm.agent)
+    played(arm, episodes, 1, folder / "first", engine=f"replay:{told}")
     ours, theirs, whole = [], [], []
-    for _ in range(repeats):
-        found, _ = played(arm, episodes, 1)
+    for number in range(repeats):
+        found, _ = played(arm, episodes, 1, folder / f"{number}", engine=f"replay:{told}")
         steps = sum(len(calls_of(episode)) for episode in found)
         ours.append(sum(turn.tools_s for episode in found for turn in episode.turns) / steps)
         whole.append(sum(e.timings["total"] - e.timings["open"] for e in found) / steps)
         theirs.append(alone(arm, found) / steps)
-    many, seconds = played(arm, at_once, at_once)
+    many, seconds = played(arm, at_once, at_once, folder / "many", engine=f"replay:{told}")
     return {
         "package_ms": round(statistics.median(theirs) * 1e3, 4),
         "tools_ms": round(statistics.median(ours) * 1e3, 4),
@@ -177,16 +185,13 @@ def compare(arm: Arm, episodes: int, repeats: int, at_once: int) -> dict[str, fl
     }
 
 
-def played(arm: Arm, episodes: int, at_once: int) -> tuple[list[Episode], float]:
-    """Episodes of the oracle, and seconds with the start and the record."""
+def played(arm: Arm, episodes: int, at_once: int, out: Path, **who: str) -> tuple[list[Episode], float]:
+    """Episodes, and seconds with the start and the record."""
     overrides = [f"concurrency={at_once}", f"tasks.args.n={episodes}"]
-    with tempfile.TemporaryDirectory() as folder:
-        began = time.perf_counter()
-        run = rollout(
-            RECIPES / arm.recipe, episodes, agent=arm.agent, overrides=overrides, out=Path(folder) / "run", reporters=()
-        )
-        seconds = time.perf_counter() - began
-        return list(run.dir.episodes()), seconds
+    began = time.perf_counter()
+    run = rollout(RECIPES / arm.recipe, episodes, overrides=overrides, out=out, reporters=(), **who)
+    seconds = time.perf_counter() - began
+    return list(run.dir.episodes()), seconds
 
 
 def calls_of(episode: Episode) -> Calls:

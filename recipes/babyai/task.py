@@ -80,10 +80,12 @@ class Grid(Play):
         self.grid.close()
 
     def key(self) -> str:
-        """The whole grid, the player, and what remains of the mission."""
+        """What is in the grid and where, the player, and what remains of the mission."""
         inner = self.grid.unwrapped
         done = [[each.a_done, each.b_done] for each in _sequences(inner.instrs)]
-        return f"{inner.hash(64)} {_carried(inner)} {done}"
+        things = [(i, *cell.encode()) for i, cell in enumerate(inner.grid.grid) if cell and cell.type != "wall"]
+        where = *(int(part) for part in inner.agent_pos), int(inner.agent_dir)
+        return f"{things} {where} {_carried(inner)} {done}"
 
     def _shown(self, seen: dict[str, Any]) -> str:
         return f"{self.view(seen['image'].tolist())}\nYou carry {_carried(self.grid.unwrapped) or 'nothing'}."
