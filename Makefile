@@ -36,7 +36,7 @@ test: setup
 		! command -v apt-get >/dev/null || { apt-get update -qq && \
 		apt-get install -y -qq --no-install-recommends python3.11-doc sqlite3-doc >/dev/null; } || true # pages to browse
 	@command -v java >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || { apt-get update -qq && \
-		apt-get install -y -qq --no-install-recommends default-jre-headless >/dev/null; } # textworld-express
+		apt-get install -y -qq --no-install-recommends default-jre-headless >/dev/null; } # textworld-express, scienceworld
 	@command -v mousepad >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || { apt-get update -qq && \
 		sed 's/#.*//' sandboxes/desktop/packages.txt | xargs apt-get install -y -qq --no-install-recommends >/dev/null; }
 	@command -v dockerd >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \

@@ -22,18 +22,25 @@ GAMES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # package, few
         {"game": ["coin", "simonsays", "sorting"], "n": 6},
         {"game": ["coin", "sorting"], "n": 4, "split": "test"},
     ),
+    "scienceworld": (
+        "scienceworld",
+        {"task": ["lifespan-longest-lived", "lifespan-shortest-lived"], "n": 2},
+        {"task": ["find-plant", "lifespan-shortest-lived"], "n": 4, "split": "test"},
+    ),
     "babyai": ("minigrid", {"level": ["GoToLocal", "PickupLoc"], "n": 6}, {"n": 4, "held_out": True}),
     "games": ("textarena", {"kinds": ["guess", "lake", "mastermind"], "n": 6}, {"n": 4, "held_out": True}),
 }
+
+LESS: dict[str, dict[str, Any]] = {"scienceworld": {"concurrency": 1, "agent.max_turns": 8}}  # Java starts slowly
 
 
 def played(folder: Path, recipe: str, agent: str, args: dict[str, Any]) -> list[Episode]:
     package, _, _ = GAMES[recipe]
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
-    if package == "textworld_express" and shutil.which("java") is None:
+    if package in ("textworld_express", "scienceworld") and shutil.which("java") is None:
         pytest.skip("Java is not installed")
-    overrides = {"tasks.args": args, "credit": {"use": "gigpo"}}
+    overrides = {"tasks.args": args, "credit": {"use": "gigpo"}, **LESS.get(recipe, {})}
     run = rollout(RECIPES / recipe, args["n"], agent=agent, overrides=overrides, out=folder / agent, reporters=())
     return list(run.dir.episodes())
 

@@ -39,6 +39,8 @@ HELD_OUT = ("--set", "tasks.args.held_out=true")
         ("desktop-notes", 30, HELD_OUT),
         ("textworld-express", 256, ("--set", "tasks.args.game=all")),
         ("textworld-express", 64, ("--set", "tasks.args.game=all", "--set", "tasks.args.split=test")),
+        ("scienceworld", 180, ()),
+        ("scienceworld", 90, ("--set", "tasks.args.split=test")),
         ("babyai", 120, ()),
         ("babyai", 60, HELD_OUT),
         ("alfworld", 132, ()),
