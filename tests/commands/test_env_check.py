@@ -165,7 +165,8 @@ def test_a_certificate_is_about_code_data_and_limits(tmp_path: Path) -> None:
         return environment_of(given_recipe(str(recipe), overrides))
 
     before = now()
-    for name in ("README.md", "other.yaml", "orders.certificate.json", "runs/one/run.json", "runs/one/episodes.db"):
+    said = ("README.md", "curve.png", "other.yaml", "orders.certificate.json", "runs/one/run.json", "runs/one/some.db")
+    for name in said:
         (recipe / name).parent.mkdir(parents=True, exist_ok=True)
         (recipe / name).write_text("1")
         assert now() == before, name

@@ -17,7 +17,7 @@ from agentrl.config.recipe import Recipe
 from agentrl.types.errors import StoreError
 
 _SECTIONS = {"tasks", "agent", "tools", "sandbox", "rewards", "gate", "reward_of", "limits"}
-_SAID = (".certificate.json", ".md", ".pyc")
+_SAID = (".certificate.json", ".md", "curve.png", ".pyc")
 """Ends of names of files that make no difference."""
 MOST_FILES = 10_000
 """Files of a folder that are read, the first by name: a recipe may lie in a home folder."""

@@ -1,0 +1,54 @@
+"""`agentrl env check` passes for every environment: minutes each (`make test-envs`).
+
+At least 50 tasks of each, or all of them. A certificate beside the recipe is of what the recipe is now.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from agentrl.api.certify.certificate import told
+from agentrl.config.loader import load_recipe
+from tests.command import agentrl
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+HELD_OUT = ("--set", "tasks.args.held_out=true")
+TEST = ("--set", "tasks.args.split=test")
+CERTIFIED = {
+    "agentdojo": 69, "alfworld": 50, "babyai": 50, "bfcl": 696, "bfcl/short.yaml": 175, "desktop-notes": 50,
+    "docs-browse": 50, "games": 50, "grounding": 50, "kernel": 50, "math-python": 50, "miniwob": 50,
+    "picture-maze": 50, "puzzles": 50, "quickstart": 50, "scienceworld": 50, "search-qa": 50,
+    "search-qa/fiction.yaml": 50,
+    "sql-chinook": 50, "sql-spider": 50, "swe-inject": 50, "tau2/airline.yaml": 17, "tau2/retail.yaml": 69,
+    "tau2/telecom.yaml": 74, "terminal": 50, "textworld": 50, "textworld-express": 50, "webshop": 50,
+}  # fmt: skip
+"""Tasks of each: 50, or all of them where that takes minutes."""
+ELSE = {
+    "agentdojo": (23, HELD_OUT), "bfcl": (99, HELD_OUT), "tau2/airline.yaml": (14, TEST),
+    "tau2/retail.yaml": (38, TEST), "tau2/telecom.yaml": (40, TEST),
+}  # fmt: skip
+"""The split for evaluation of some, whole."""
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(not os.environ.get("AGENTRL_TEST_ENVS"), reason="takes long: make test-envs")
+@pytest.mark.parametrize(
+    ("recipe", "n", "more"),
+    [*((recipe, n, ()) for recipe, n in CERTIFIED.items()), *((recipe, *given) for recipe, given in ELSE.items())],
+)
+def test_the_environment_is_certified(tmp_path: Path, recipe: str, n: int, more: tuple[str, ...]) -> None:
+    said = agentrl("env", "check", recipe, "--n", str(n), "--json", *more, cwd=tmp_path, ok=False, timeout=3500)
+    found = json.loads(said.stdout)
+    assert [finding for finding in found["findings"] if finding["state"] == "fail"] == []
+    assert found["tasks"] == n
+
+
+def test_certificates_beside_recipes_are_of_what_these_are_now() -> None:
+    """`agentrl env check recipes/NAME --store` writes a new one."""
+    said = {recipe: told(load_recipe(str(RECIPES / recipe))) for recipe in CERTIFIED}
+    wrong = [found for found in said.values() if found and (found[:9] != "certified" or "before" in found)]
+    assert wrong == []
