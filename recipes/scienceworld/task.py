@@ -96,9 +96,13 @@ def fold(task: str, split: str) -> range:
 
 
 def _start() -> Any:
-    from scienceworld import ScienceWorldEnv
+    from py4j.java_gateway import launch_gateway
+    from scienceworld import scienceworld as package
 
-    return ScienceWorldEnv("")
+    # Sets of things have the order of their hashes, which Java makes of addresses: with one hash for all it is fixed.
+    options = ["-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2"]
+    package.launch_gateway = functools.partial(launch_gateway, javaopts=options)
+    return package.ScienceWorldEnv("")
 
 
 JAVA = JavaGames(_start)
@@ -114,7 +118,7 @@ class Laboratory(Play):
         self.task, self.variation, self.simplified = task, variation, simplified
         self.world: Any = None
         self.score = 0.0
-        self.choices: list[str] = []
+        self.question = ""
 
     @property
     def env(self) -> Laboratory:
@@ -125,12 +129,14 @@ class Laboratory(Play):
         """What is to be done, the forms of moves, and the first look around."""
         self.world = JAVA.take()
         self.world.load(self.task, self.variation, self.simplified)
-        forms = "; ".join(self.world.get_possible_actions())
-        return f"{self.world.taskdescription().strip()}\nMoves: {forms}\n{self._seen('look around')}"
+        task, forms = self.world.taskdescription(), self.world.get_possible_actions()
+        seen = str(self.world.server.step("look around"))
+        return f"{task.strip()}\nMoves: {'; '.join(forms)}\n{seen.strip()}"
 
     def step(self, action: str) -> Step:
         """Makes a move. What the world does not understand, it says."""
-        before, seen = self.score, self._seen(action.strip())
+        before, seen = self.score, str(self.world.server.step(action.strip())).strip()
+        self.question = seen if seen.startswith("Ambiguous request") else ""
         self.score = float(self.world.server.getScore())
         done = bool(self.world.server.getCompleted()) or self.score < 0
         return Step(seen, self.score - before, done, self.score >= 1)
@@ -142,20 +148,7 @@ class Laboratory(Play):
 
     def key(self) -> str:
         """What a look around and into the bag would show, how far the goals are, and the question that is open."""
-        shown = (self.world.look(), self.world.inventory(), self.world.get_goal_progress(), self.choices)
-        return "\n".join(map(str, shown))
-
-    def _seen(self, action: str) -> str:
-        """The world's answer. What it lets choose is put in order: the world's own differs between Java processes."""
-        if action.isdecimal() and int(action) < len(self.choices):
-            action = self.choices[int(action)]
-        seen = str(self.world.server.step(action)).strip()
-        found = re.findall(r"^(\d+):\t(.*)$", seen, re.MULTILINE) if seen.startswith("Ambiguous request") else []
-        found.sort(key=lambda choice: (choice[1], int(choice[0])))
-        self.choices = [number for number, _ in found]
-        return (
-            "\n".join([seen.split("\n")[0], *(f"{k}:\t{what}" for k, (_, what) in enumerate(found))]) if found else seen
-        )
+        return "\n".join([self.world.look(), self.world.inventory(), self.world.get_goal_progress(), self.question])
 
 
 # --- scripts --------------------------------------------------------------------------------------------------------
