@@ -58,14 +58,15 @@ def serve_command(
 def _with_corpus(recipe: str, overrides: list[str]) -> list[Any]:
     """The search tools of a recipe that have a corpus."""
     from agentrl.api.recipes import given_recipe
+    from agentrl.tools.desk.bases import Bases
     from agentrl.tools.registry import TOOLS
     from agentrl.tools.search import Search
 
     loaded = given_recipe(recipe, overrides)
     entries = [TOOLS.chosen(entry, loaded.base, f"tools.{place}") for place, entry in enumerate(loaded.tools)]
-    tools = [
-        made for made in (entry.make() for entry in entries) if isinstance(made, Search) and made.corpus is not None
-    ]
+    made = [each.make() for each in entries]
+    found = [each for tool in made for each in (tool.bases.values() if isinstance(tool, Bases) else [tool])]
+    tools = [each for each in found if isinstance(each, Search) and each.corpus is not None]
     if not tools:
         raise RecipeError(
             f"{loaded.name} has no tool search with a corpus", remedy="tools: [{search: {corpus: ./library.jsonl}}]"

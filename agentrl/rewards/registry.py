@@ -65,6 +65,8 @@ REWARDS: Registry[Callable[..., Any]] = Registry(
         "evidence_judgement": "agentrl.rewards.functions.reseek:evidence_judgement",
         "retrieval_recall": "agentrl.rewards.functions.retrieval:retrieval_recall",
         "retrieval_utility": "agentrl.rewards.functions.retrieval:retrieval_utility",
+        "base_routing": "agentrl.rewards.functions.retrieval:base_routing",
+        "answer_recall": "agentrl.rewards.functions.retrieval:answer_recall",
         "brier": "agentrl.rewards.functions.calibration:brier",
         "router_cost": "agentrl.rewards.functions.cost:router_cost",
         "frugal_search": "agentrl.rewards.functions.cost:frugal_search",

@@ -33,6 +33,7 @@ TOOLS: Registry[Callable[..., Tool]] = Registry(
         "files": "agentrl.tools.files:Files",
         "apply_patch": "agentrl.tools.patching.tool:ApplyPatch",
         "search": "agentrl.tools.search:Search",
+        "bases": "agentrl.tools.desk.bases:Bases",
         "sql": "agentrl.tools.sql.tool:Sql",
         "http": "agentrl.tools.http.tool:Http",
         "web": "agentrl.tools.browser.tool:Web",

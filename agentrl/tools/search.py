@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
+import math
 import os
 import random
 import re
@@ -29,6 +30,7 @@ from agentrl.tools.base import Tool, tool
 from agentrl.tools.finders import served, web
 from agentrl.tools.finders.asking import TRIES, key_of
 from agentrl.tools.finders.document import Document as Document
+from agentrl.tools.finders.own import own
 from agentrl.tools.finders.simulated import simulated
 from agentrl.tools.ranking.dense import Dense, fused
 from agentrl.tools.ranking.minilm import encoder
@@ -48,12 +50,13 @@ documents, the documents themselves, or a list of these."""
 By = Literal["bm25", "dense", "hybrid"]
 """How documents are ranked: BM25; cosine of MiniLM's embeddings; reciprocal rank fusion of both."""
 
-Engine = Literal["index", "server", "serper", "searxng", "simulated"]
-"""What answers: an index of this process; `agentrl search serve`; a web search by either API; a model (ZeroSearch)."""
+Engine = Literal["index", "server", "serper", "searxng", "simulated", "self"]
+"""What answers: an index of this process; `agentrl search serve`; a web search by either API; a model (ZeroSearch); the
+policy itself (SSRL)."""
 
 _NEEDS: dict[str, tuple[str, ...]] = {
     "index": ("corpus",), "server": ("url",), "serper": ("api_key_env",), "searxng": ("url",),
-    "simulated": ("url", "model"),
+    "simulated": ("url", "model"), "self": (),
 }  # fmt: skip
 
 
@@ -71,6 +74,7 @@ class Search(Tool):
         model: that plays the search engine.
         api_key_env: environment variable that holds the API key.
         timeout_s: bound on one request to a server, of four.
+        mask: engine self: whether the tokens that answer are kept out of the loss, as in SSRL.
 
     A task's data may hold `noise`, the probability that a query is answered with random documents, or by a model that
     was asked for noisy ones (curriculum `zerosearch`).
@@ -90,6 +94,7 @@ class Search(Tool):
         model: str | None = None,
         api_key_env: str | None = None,
         timeout_s: float = 30.0,
+        mask: bool = True,
     ) -> None:
         for name, value in (("k", k), ("snippet", snippet), ("limit", limit)):
             if value < 1:
@@ -101,14 +106,17 @@ class Search(Tool):
             raise RecipeError(f"search: engine {engine} needs {' and '.join(missing)}", remedy="docs/search.md")
         if engine == "index":
             _check(by)
+        elif engine == "self":
+            self.timeout_s = math.inf  # the policy has `limits.generate_s`
         else:
             key_of(api_key_env)
             self.timeout_s = TRIES * (timeout_s + 4.0)
         self.corpus, self.k, self.snippet, self.limit, self.by = corpus, k, snippet, limit, by
         self.engine, self.url, self.model, self.api_key_env = engine, url, model, api_key_env
-        self._request_s = timeout_s
+        self._request_s, self.mask = timeout_s, mask
         self._seen: set[str] = set()
         self._found: dict[str, Document] = {}
+        self._asked = 0
 
     async def open(self, task: Task, sandbox: Sandbox | None) -> None:
         """Takes the shared index; the first episode of the process builds or loads it."""
@@ -131,14 +139,28 @@ class Search(Tool):
         Args:
             query: A few words that the document should contain.
         """
+        hits = await self.hits(query)
+        return "\n\n".join(f"[{hit.id}] {hit.title}\n{self.shown(hit)}" for hit in hits)
+
+    async def hits(self, query: str) -> list[Document]:
+        """The best documents for a query, remembered as seen.
+
+        Raises:
+            ToolError: there is none.
+        """
         if not words(query):
             raise ToolError("the query has no word to search for")
         hits = await self._hits(query)
         if not hits:
-            raise ToolError(f"no document contains any word of {query!r}; try other words")
-        self._seen.update(hit.id for hit in hits)
+            why = "you wrote nothing" if self.engine == "self" else f"no document contains any word of {query!r}"
+            raise ToolError(f"{why}; try other words")
+        self._seen.update(hit.text if self.engine == "self" else hit.id for hit in hits)
         self._found.update((hit.id, hit) for hit in hits)
-        return "\n\n".join(f"[{hit.id}] {hit.title}\n{cut(hit.text, self.snippet)}" for hit in hits)
+        return hits
+
+    def shown(self, hit: Document) -> str:
+        """What a search shows of a document's text; of an answer of the policy all."""
+        return hit.text if self.engine == "self" else cut(hit.text, self.snippet)
 
     async def _hits(self, query: str) -> list[Document]:
         # Depends on task and query only: asking again does not help.
@@ -149,6 +171,9 @@ class Search(Tool):
             if noisy:
                 return rng.sample(self._index.documents, min(self.k, len(self._index)))
             return await asyncio.to_thread(self._index.find, query, self.k)
+        if self.engine == "self":
+            self._asked += 1
+            return await own(query, self._asked, trained=not self.mask)
         if self.engine == "server":
             return await served.find(query, self.k, str(self.url), self._request_s)
         if self.engine == "simulated":
@@ -168,17 +193,22 @@ class Search(Tool):
         Args:
             id: The id that a search showed in brackets.
         """
-        name = id.strip().strip("[]")
-        if self.engine == "index":
-            document = self._index.get(name)
-        elif self.engine == "server":
-            document = await served.get(name, str(self.url), self._request_s)
-        else:
-            document = self._found.get(name)
+        document = await self.document(id.strip().strip("[]"))
         if document is None:
             raise ToolError(f"there is no document with the id {id!r}; use an id that a search showed in [brackets]")
-        self._seen.add(f"{document.id} whole")
         return f"[{document.id}] {document.title}\n{cut(document.text, self.limit)}"
+
+    async def document(self, id: str) -> Document | None:
+        """The document with this id, remembered as read; None if there is none."""
+        if self.engine == "index":
+            found = self._index.get(id)
+        elif self.engine == "server":
+            found = await served.get(id, str(self.url), self._request_s)
+        else:
+            found = self._found.get(id)
+        if found is not None:
+            self._seen.add(f"{found.id} whole")
+        return found
 
     def state_key(self) -> str:
         """What has been seen so far, in any order: episodes that read the same documents know the same."""

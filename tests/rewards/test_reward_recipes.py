@@ -27,6 +27,7 @@ PATCH = "--- a/x\\n+++ b/x\\n@@ -1 +1 @@\\n-a\\n+b\\n"
 DATA = dict(
     answer="4", tests=["assert f(2) == 4"], state=[{"file": "note.txt", "equals": "4"}], sql="SELECT 4",
     database="CREATE TABLE t (a); ", patch=PATCH, actions=[{"type": "look"}], evidence=["red fox"], reference="5",
+    steps=[],
 )
 
 class World(Tool):
@@ -69,7 +70,7 @@ EXPECTED: dict[str, float | list[float | None]] = {
     "patch_similarity": -1.0, "format": 1.0, "turn_format": [1.0, 1.0],
     "tool_success": 1.0, "tool_reward": [None, None], "gui_action": [1.0, None],
     "gui_type": 1.0, "gui_point": 1.0, "gui_text": 1.0, "gui_format": 1.0, "gui_success": 1.0,
-    "evidence_judgement": [None, None],
+    "evidence_judgement": [None, None], "base_routing": [None, 1.0], "answer_recall": 1.0,
     "retrieval_recall": 1.0, "retrieval_utility": [1.0, 0.0], "brier": 0.0, "router_cost": 0.55, "frugal_search": 2.0,
     "search_planning": 0.98, "laser": 0.5, "overlong": 0.0, "unary_feedback": [0.0, 1.0], "rubric_judge": 0.7,
     "pairwise_judge": 0.5, "majority_vote": 1.0, "relative_length": 0.0, "diversity": 0.0, "win_rate": 0.5,

@@ -1,10 +1,18 @@
-"""Retrieval rewards: recall of the gold evidence, and the gain of each turn."""
+"""Retrieval rewards: recall of the gold evidence, the gain of each turn, and R1-Router's of steps and answers."""
 
 from __future__ import annotations
 
+import inspect
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from agentrl.registry.references import load_object
 from agentrl.rewards.declare import reward
-from agentrl.rewards.functions.verifiers import gold, normalise
-from agentrl.types.episode import Episode, Turn
+from agentrl.rewards.functions.verifiers import gold, normalise, word_f1
+from agentrl.types.episode import MAIN, Episode, Turn
+from agentrl.types.errors import TaskError
 from agentrl.types.task import Task
 
 
@@ -54,3 +62,85 @@ def results(turn: Turn, search_tools: list[str] | None, but: str = "") -> list[s
         for call in turn.calls
         if call.outcome == "ok" and call.name != but and (search_tools is None or call.name in search_tools)
     ]
+
+
+NONE = "none"
+"""The query and the base of a step that searches no more."""
+SIMILARITY = "agentrl.tools.ranking.minilm:similarity"
+
+
+@reward(source="R1-Router, arXiv:2505.22095; OpenBMB/R1-Router@c0a0c1b, reward_score/step.py: ret_accuracy_reward")
+async def base_routing(
+    task: Task, episode: Episode, *, key: str = "steps", tool: str = "search", scorer: Callable[..., Any] | None = None
+) -> list[float | None]:
+    """Per step: half the cosine of its query and the gold one, and half for the right base, if it names one alone.
+
+    Step n of the episode is compared with step n of the gold ones. The turn that answers is the step that searches no
+    more: its query and base are `none`, as are those of gold after its last step. A turn whose calls cannot be read
+    gets 0; another one that does not search gets None, and is no step.
+
+    Differs from the authors': their steps have the gold steps before them as history, ours what the policy did; their
+    embeddings are those of BGE.
+
+    Args:
+        key: the field of `task.data` with the gold steps: a list of `{query: ..., base: ...}`.
+        tool: the tool whose calls are steps.
+        scorer: `./file.py:function`, (query, gold query) -> cosine, may be async. Default: of MiniLM's embeddings
+            (docs/search.md).
+    """
+    compare = scorer or load_object(SIMILARITY, Path())
+    wanted = _steps(task, key)
+    scores: list[float | None] = [None] * len(episode.turns)
+    turns = [turn for turn in episode.own_turns if turn.context == MAIN]
+    steps = [turn for turn in turns if _asked(turn, tool) or not turn.valid or (turn is turns[-1] and episode.answer)]
+    for step, turn in enumerate(steps):
+        if not turn.valid:
+            scores[turn.index] = 0.0
+            continue
+        query, base = wanted[step] if step < len(wanted) else (NONE, NONE)
+        asked = _asked(turn, tool) or [(NONE, NONE)]
+        alike = 1.0 if asked[0][0] == query else compare(asked[0][0], query)
+        alike = await alike if inspect.isawaitable(alike) else alike
+        right = len(asked) == 1 and asked[0][1] == base
+        scores[turn.index] = 0.5 * float(alike) + 0.5 * right
+    return scores
+
+
+@reward(source="R1-Router, arXiv:2505.22095; OpenBMB/R1-Router@c0a0c1b, reward_score/step.py: ans_accuracy_reward")
+def answer_recall(task: Task, episode: Episode, *, key: str = "answer", short: int = 5) -> float:
+    """1 if the answer holds all words of the gold answer that it is nearest to (by F1), else 0.
+
+    Of one gold answer of more than `short` words it is the share of them that the answer holds. Words are those of the
+    SQuAD normalisation, where the authors' are of VQA's.
+
+    Args:
+        key: where in `task.data` the gold answer is, a string or a list of them.
+    """
+    references = gold(task, key)
+    answer = episode.answer or ""
+    nearest = max(references, key=lambda reference: word_f1(answer, reference))
+    words = normalise(nearest).split()
+    held = (Counter(words) & Counter(normalise(answer).split())).total() / len(words) if words else 0.0
+    if len(references) == 1 and len(nearest.split()) > short:
+        return held
+    return float(held == 1.0)
+
+
+def _steps(task: Task, key: str) -> list[tuple[str, str]]:
+    found = task.data.get(key)
+    try:
+        if not isinstance(found, list | tuple):
+            raise TypeError(found)
+        return [(str(step["query"]).lower(), str(step["base"])) for step in found]
+    except (KeyError, TypeError):
+        raise TaskError(
+            f"gold steps {key!r} are {found!r}",
+            place=f"task {task.id}",
+            remedy="a list of {query: ..., base: ...}, or set the reward's `key`",
+        ) from None
+
+
+def _asked(turn: Turn, tool: str) -> list[tuple[str, str]]:
+    """The queries and bases of a turn."""
+    arguments: list[Mapping[str, Any]] = [call.arguments for call in turn.calls if call.name == tool]
+    return [(str(each.get("query", "")).lower(), str(each.get("base", ""))) for each in arguments]

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentrl.chat.formats.parser import ParsedCall, ParseFault, Reply
 from agentrl.config.limits import Limits
-from agentrl.rollout.faults.failures import TookTooLong, check_answers
+from agentrl.rollout.faults.failures import LimitReached, TookTooLong, check_answers
 from agentrl.tools.base import ToolResult
 from agentrl.tools.methods import ToolMethod
 from agentrl.types import values
+from agentrl.types.engine import ContextOverflow
 from agentrl.types.episode import CallRecord
-from agentrl.types.errors import InfraError, ToolError, asked_to_stop, described, place_of
+from agentrl.types.errors import InfraError, RecipeError, ToolError, asked_to_stop, described, place_of
 from agentrl.types.parts.content import Part
 from agentrl.types.parts.image import ImageRefused
 from agentrl.types.parts.intake import CannotSee, Images
@@ -127,10 +128,11 @@ class CallRunner:
 
 
 def _goes_up(error: BaseException) -> bool:
-    """Whether it is not for the model. It may come from a context that the tool opened."""
+    """Whether it is not for the model: a limit of the episode, a failure below it, a recipe that is wrong."""
     if isinstance(error, ImageRefused):  # The image is the tool's own.
         return isinstance(error, CannotSee)
-    return isinstance(error, InfraError | values.ValueRefused | TookTooLong)
+    ends = (LimitReached, ContextOverflow, InfraError, RecipeError, values.ValueRefused, TookTooLong)
+    return isinstance(error, ends)
 
 
 def _skipped(index: int, call: ParsedCall, by: str) -> tuple[CallRecord, ToolResult]:

@@ -15,8 +15,10 @@ from agentrl.rollout.conversation.calls import cut_middle
 from agentrl.rollout.conversation.recording import EpisodeEnd, SessionMisused
 from agentrl.rollout.conversation.resumption import Resumption
 from agentrl.rollout.conversation.standing import Standing
+from agentrl.rollout.conversation.voice import Voice
 from agentrl.rollout.faults.failures import raised_in, within
 from agentrl.tools.base import Observation, ToolResult
+from agentrl.tools.finders.own import asides
 from agentrl.tools.voice import answer_of, voices
 from agentrl.types import values
 from agentrl.types.engine import Completion, ContextOverflow
@@ -26,6 +28,9 @@ from agentrl.types.parts import content
 from agentrl.types.seeds import derive_seed
 from agentrl.types.task import Message
 from agentrl.types.trajectory import ROOT
+
+SELF = "self"
+"""The policy of contexts in which the policy speaks, and does not train."""
 
 SPOKEN = Completion(token_ids=[], logprobs=[], finish="stop", versions=[])
 """What the trajectory takes of a reply of another voice."""
@@ -159,15 +164,16 @@ class Conversation(Standing):
 
     def _reply(self, prompt: Prompt, completion: Completion, text: str) -> int:
         """The node of a reply: that of another voice holds no tokens."""
-        node = self._thread.reply(prompt, completion, text, opened=self.renderer.opened_by(prompt.tokens))
-        if self._trains:
+        opened = self.renderer.opened_by(prompt.tokens)
+        node = self._thread.reply(prompt, completion, text, opened=opened, trained=self._trains)
+        if self._kept:
             return node
         before = self.turns[-1].node if self.turns else ROOT
         return self.recording.trajectory.append_sampled(before, SPOKEN, trained=False)
 
     def _noted(self, fork: Branch | Drift | None) -> Branch | Drift | None:
         """What the record notes of a prompt: of another voice's only what was meant, for it has no tokens."""
-        if self._trains:
+        if self._kept:
             return fork
         return msgspec.structs.replace(fork, at_token=0) if isinstance(fork, Branch) else None
 
@@ -199,7 +205,7 @@ class Conversation(Standing):
         Raises:
             SessionMisused: another `generate` or `run_tools` of this conversation is under way.
         """
-        with _Alone(self, "run_tools()"):
+        with _Alone(self, "run_tools()"), asides(self.aside):
             started, self.recording.stage = time.perf_counter(), "tools"
             records, results = self._recorded_calls() or await self.recording.calls.run(reply, self.methods)
             self._observe(records, time.perf_counter() - started, results)
@@ -208,6 +214,24 @@ class Conversation(Standing):
             if result.done and self.outcome is None:
                 self.finish("answer" if result.answer is not None else "tool", result.answer)
         return results
+
+    async def aside(self, text: str, role: str, trained: bool) -> str:
+        """What the speaker replies to one more message, which this conversation does not get.
+
+        The reply is a turn of the episode, in a context of its own that opens with this conversation as text. Its
+        tokens are recorded, and train if they are to; otherwise the context is one of the policy `self`.
+        """
+        offer, voice, policy = self._offer.part(()), self._voice, self.policy
+        if not trained:
+            version = None if voice is None else voice.version
+            own = self._kept  # those of another voice are not the policy's
+            voice, policy = Voice(self.engine, offer.renderer, offer.sampling, version=version, own=own), SELF
+        other = Conversation(self.recording, offer, self.recording.name_for(role), role, policy, voice)
+        before = [{"role": each["role"], "content": content.text_of(each["content"])} for each in self.messages]
+        other.begin([*before, {"role": "user", "content": text}])
+        other.begin_engine()
+        await other.generate()
+        return other.turns[-1].text
 
     async def respond(self, reply: Reply) -> Observation | None:
         """Asks the environments, in order, what follows a reply without a tool call, and appends the first answer.

@@ -167,6 +167,10 @@ class Recording:
             )
         self._conversations[name] = conversation
 
+    def name_for(self, role: str) -> str:
+        """The name of one more conversation in which a role speaks: `search-1`, `search-2`, ..."""
+        return f"{role}-{1 + sum(name.startswith(f'{role}-') for name in self._conversations)}"
+
     def place(self, number: int, own: list[Turn], turn: Turn, fork: Drift | Branch | None) -> None:
         """Appends a turn to those of its conversation, and remembers its place among all."""
         own.append(turn)

@@ -58,10 +58,11 @@ class Standing:
         self.outcome: EpisodeEnd | None = None
         self._voice = voice
         self._trains = voice is None or voice.trains
-        # Another voice has tokens of its own, which the trajectory of those that train does not take.
+        self._kept = self._trains or (voice is not None and voice.own)
+        # Another voice has tokens of its own, which the trajectory of the policy does not take.
         count = offer.renderer.last_images
         images = None if count is None else LastImages.of(count, recording.task.instruction)
-        self._thread = Thread(recording.trajectory if self._trains else Trajectory(), images)
+        self._thread = Thread(recording.trajectory if self._kept else Trajectory(), images)
         self._branch = Branch(turn=0, reason="tools", at_token=0)  # Why the next prompt starts one, if it does.
         self.under_way = ""
         recording.join(name, self)

@@ -13,11 +13,12 @@ from agentrl.types.errors import RecipeError
 
 @dataclass(frozen=True)
 class Voice:
-    """An engine with a renderer of its own. Unless it trains, its replies are recorded as text, without tokens.
+    """An engine with a renderer of its own. Unless it trains or is the policy, its replies are recorded as text alone.
 
     Attributes:
         trains: whether it is a policy that trains, on the tokens of the main one.
         version: of an earlier self, after which update it was taken.
+        own: whether it is the policy itself, which does not train on these replies: they are recorded token by token.
     """
 
     engine: Engine
@@ -25,6 +26,7 @@ class Voice:
     sampling: Sampling
     version: int | None = None
     trains: bool = False
+    own: bool = False
 
 
 class Opponents(Protocol):

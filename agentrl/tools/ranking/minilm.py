@@ -104,6 +104,16 @@ class MiniLm:
         return centred / scale * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
 
 
+def similarity(one: str, other: str) -> float:
+    """The cosine of the embeddings of two texts.
+
+    Raises:
+        RecipeError: a package is missing.
+    """
+    first, second = encoder().encode([one, other])
+    return float(first @ second)
+
+
 @functools.cache
 def encoder() -> MiniLm:
     """The encoder of this process."""

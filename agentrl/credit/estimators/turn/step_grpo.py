@@ -37,8 +37,7 @@ def step_grpo(table: CreditTable, settings: StepGrpoSettings) -> Advantages:
     prompt of its own whose history is the gold one; here turns that acted on the same state are samples of one prompt.
     A state that was seen once is a group of one, a turn without a state key gets 0.
 
-    The authors' step reward (half cosine of the sub-question, half the right retriever) is not built in: give turns
-    theirs.
+    The authors' step reward (half cosine of the sub-question, half the right retriever) is the reward `base_routing`.
     """
     anchors = anchor_groups(table)
     keyed = anchors >= 0
