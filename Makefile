@@ -90,7 +90,8 @@ test-programs: setup $(PROGRAMS)/.installed
 GUESTS := .venv-guests
 $(GUESTS)/.installed: Makefile
 	$(PYTHON) -m venv $(GUESTS)/openenv && $(GUESTS)/openenv/bin/pip install -q --disable-pip-version-check ors-sdk
-	$(PYTHON) -m venv $(GUESTS)/verifiers && $(GUESTS)/verifiers/bin/pip install -q --disable-pip-version-check 'verifiers<0.2'
+	$(PYTHON) -m venv $(GUESTS)/verifiers && $(GUESTS)/verifiers/bin/pip install -q --disable-pip-version-check 'verifiers<0.2' # v0
+	$(PYTHON) -m venv $(GUESTS)/tasksets && $(GUESTS)/tasksets/bin/pip install -q --disable-pip-version-check 'verifiers>=0.4' # v1
 	@touch $@
 
 test-guests: setup $(GUESTS)/.installed

@@ -71,7 +71,9 @@ def main(what, kind, spec, index=None):
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what packages print is no task
     spec = json.loads(spec)
-    sys.path.extend(spec.pop("path", ()))
+    path = spec.pop("path", [])
+    sys.path.extend(path)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*path, os.environ.get("PYTHONPATH")]))  # of its servers
     try:
         module = importlib.import_module(f"of_{kind}")
         if what == "tasks":

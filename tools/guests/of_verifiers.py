@@ -1,17 +1,23 @@
 """verifiers: an environment of its v0 (`environment`), or a taskset of its v1 (`taskset`).
 
 SPEC, v0: environment (an id for `load_environment`, or `package.module:Class`), args, split (train or eval).
+SPEC, v1: taskset (its id), args, n (of one without end), env (more of its configuration: id, roles, harnesses).
 """
 
 import asyncio
 import importlib
+import itertools
 import random
+import sys
 
 from guest import Away, Unusable, text_of
 
 
 def tasks(spec):
-    """The rows of the environment's data set."""
+    """The rows of the environment's data set, or the tasks of the taskset."""
+    if "taskset" in spec:
+        yield from _listed(spec)
+        return
     for index, row in enumerate(_rows(_environment(spec), spec)):
         data = {"answer": row.get("answer"), "info": row.get("info")}
         yield {"id": f"{_name(spec)}-{index}", "instruction": _said(row["prompt"]), "data": data}
@@ -19,6 +25,10 @@ def tasks(spec):
 
 def play(spec, index, model):
     """One rollout with its scoring; the environment's reward."""
+    return asyncio.run(_episode(spec, index, model)) if "taskset" in spec else _rollout(spec, index, model)
+
+
+def _rollout(spec, index, model):
     from verifiers.types import ClientConfig
 
     env = _environment(spec)
@@ -39,7 +49,7 @@ def _environment(spec):
     import verifiers
 
     if "environment" not in spec:
-        raise Unusable("verifiers needs spec: {environment: ID}, or {environment: package.module:Class}")
+        raise Unusable("verifiers needs spec: {environment: ID}, {environment: package.module:Class} or {taskset: ID}")
     if not hasattr(verifiers, "load_environment"):
         raise Unusable(f"verifiers {verifiers.__version__} has no v0: pip install 'verifiers<0.2'")
     random.seed(0)
@@ -50,12 +60,17 @@ def _environment(spec):
             return getattr(importlib.import_module(module), name)(**spec.get("args", {}))
         return verifiers.load_environment(module, **spec.get("args", {}))
     except (ImportError, ValueError, RuntimeError, TypeError, AttributeError) as error:
-        cause = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        if isinstance(cause, ModuleNotFoundError):
-            raise cause from None
-        raise Unusable(f"{spec['environment']} cannot be loaded: {type(cause).__name__}: {cause}") from None
+        raise _unusable(spec["environment"], error) from None
+
+
+def _unusable(what, error):
+    """What to raise for one that cannot be loaded: the package that is missing, or what is wrong."""
+    cause = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    if isinstance(cause, ModuleNotFoundError) and cause.name:
+        return cause
+    return Unusable(f"{what} cannot be loaded: {type(cause).__name__}: {cause}")
 
 
 def _rows(env, spec):
@@ -68,6 +83,93 @@ def _name(spec):
 
 def _said(prompt):
     """What the messages of a prompt say, without the system's."""
-    if isinstance(prompt, str):
-        return prompt
-    return "\n\n".join(text_of(each["content"] or "") for each in prompt if each["role"] != "system")
+    if prompt is None or isinstance(prompt, str):
+        return prompt or "The environment begins."
+    messages = [each if isinstance(each, dict) else each.model_dump(mode="json") for each in prompt]
+    return "\n\n".join(text_of(each["content"] or "") for each in messages if each["role"] != "system")
+
+
+def _listed(spec):
+    """The tasks of a taskset; their `info` is all that it knows of them."""
+    taskset = _composed(spec).taskset
+    if not taskset.bounded and "n" not in spec:
+        raise Unusable(f"the taskset {spec['taskset']} has no end: say how many tasks, spec: {{n: 100}}")
+    for index, task in enumerate(itertools.islice(taskset, spec.get("n"))):
+        info = task.data.model_dump(mode="json", exclude={"prompt"}, exclude_none=True)
+        data = {"answer": info.get("answer"), "info": info}
+        yield {"id": f"{spec['taskset']}-{index}", "instruction": _said(task.data.prompt), "data": data}
+
+
+async def _episode(spec, index, model):
+    """One episode of a taskset: every role asks the policy, and its reward is that of the role's traces.
+
+    `reward` is the mean of the traces that may train; each role also has its own, under its name.
+    """
+    from verifiers.v1.clients import EvalClientConfig, ModelContext
+
+    env = _composed(spec)
+    task = next(itertools.islice(env.taskset, index, None))
+    client = EvalClientConfig(base_url=model.url, api_key_var="OPENAI_API_KEY")
+    async with env.serving():
+        episode = await env.run_episode(task, ModelContext(model=model.name, client=client))
+    errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
+    if errors:
+        said = "; ".join(f"{error.type}: {error.message}" for error in errors)[:2000]
+        raise (Away if errors[0].type in _OUTSIDE else RuntimeError)(said)
+    by_role = {}
+    for trace in episode.traces:
+        by_role.setdefault(trace.agent.name, []).append(trace)
+    rewards = {role: _mean(traces) for role, traces in by_role.items()}
+    own = [trace for trace in episode.traces if trace.agent.trainable]
+    return {**rewards, "reward": _mean(own or episode.traces)}, text_of(episode.traces[-1].last_reply or "")
+
+
+_OUTSIDE = ("SandboxError", "InterceptionError", "TunnelError", "ProviderError")
+"""Errors that another attempt may not meet."""
+
+
+def _mean(traces):
+    return sum(float(trace.reward) for trace in traces) / len(traces)
+
+
+def _composed(spec):
+    """The taskset with its agents: on this machine, in verifiers' loop of chat and tools unless `env` says more."""
+    import verifiers
+
+    try:
+        from verifiers.v1.configs.agent import AgentConfig
+        from verifiers.v1.utils.loaders import default_harness_id, env_config_type, load_environment
+    except ImportError:
+        raise Unusable(f"verifiers {verifiers.__version__} has other tasksets: pip install 'verifiers>=0.4'") from None
+    name, given = spec["taskset"], spec.get("env", {})
+    random.seed(0)
+    try:
+        config = env_config_type(name, given.get("id", ""))
+        plain = {} if default_harness_id(name) != "bash" else {"harness": {"id": "null"}}
+        roles = {
+            role: {"runtime": {"type": "subprocess"}, **({} if field.default.harness else plain), **given.get(role, {})}
+            for role, field in config.model_fields.items()
+            if isinstance(field.default, AgentConfig)
+        }
+        taskset = {"id": name, **spec.get("args", {})}
+        env = load_environment(config.model_validate({**given, **roles, "taskset": taskset}))
+    except (ImportError, ValueError, TypeError, AttributeError) as error:
+        raise _unusable(name, error) from None
+    _without_uv()
+    return env
+
+
+def _without_uv():
+    """The loop of chat and tools needs what verifiers needs: it runs with this interpreter. Other scripts need uv."""
+    from verifiers.v1.harnesses.utils.launch import CHAT_PROGRAM_SOURCE
+    from verifiers.v1.runtimes.subprocess import SubprocessRuntime
+
+    prepare = SubprocessRuntime.prepare_uv_script
+
+    async def prepared(self, script, env=None, **more):
+        if script != CHAT_PROGRAM_SOURCE:
+            return await prepare(self, script, env, **more)
+        await self.write("chat.py", script.encode())
+        return [sys.executable, "chat.py"]
+
+    SubprocessRuntime.prepare_uv_script = prepared
