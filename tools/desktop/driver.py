@@ -304,16 +304,18 @@ class Desktop:
             answers: whether the program did; windows: how many there are; ended: how the program ended.
         """
         end = time.monotonic() + limit_s
-        front, answers, last, same = None, True, None, 0
+        front, answers, last, same, pause = None, True, None, 0, PAUSE_S
         while (front != self._display.active() or same < QUIET) and time.monotonic() < end:
             if front != self._display.active():
                 front = self._display.active()
-                answers, same = self._display.answers(front, end - time.monotonic()), 0
+                asked = time.monotonic()
+                answers, same = self._display.answers(front, end - asked), 0
+                pause = max(PAUSE_S, time.monotonic() - asked)  # on a busy machine it draws as late as it answers
             now = self._display.pixels()
             same = same + 1 if now == last else 1
             last = now
             if same < QUIET:
-                time.sleep(PAUSE_S)
+                time.sleep(min(pause, max(end - time.monotonic(), 0)))
         windows = len(self._display.windows())
         return {"answers": answers, "windows": windows, "ended": self._ended()}
 
@@ -327,21 +329,31 @@ class Desktop:
         return {}, png(self._display.pixels(), width, height)
 
     def elements(self, limit_s):
-        """What the programs say is on the screen, see `elements.py`, which ends by itself or is ended."""
+        """What the programs say is on the screen. Read again if the screen has changed meanwhile."""
         if not self._elements:
             raise Refused("input", "the desktop was started without elements")
+        end = time.monotonic() + limit_s / 2
+        while True:
+            before, listed = self._display.pixels(), self._listed(limit_s)
+            left = end - time.monotonic()
+            if before == self._display.pixels() or left <= 0:
+                return {}, listed
+            self.settle(left)
+
+    def _listed(self, limit_s):
+        """What `elements.py` prints, which ends by itself or is ended."""
         python = next(filter(os.path.exists, ("/usr/bin/python3",)), sys.executable)
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "elements.py")
         argv = [python, "-B", script, str(limit_s)]
         try:
             ran = subprocess.run(argv, env=self._env, capture_output=True, timeout=limit_s + 2, check=False)
         except subprocess.TimeoutExpired:
-            return {}, b'{"elements": [], "whole": false}'
+            return b'{"elements": [], "whole": false}'
         if ran.returncode == 3:
             raise Refused("missing", "gir1.2-atspi-2.0")
         if ran.returncode:
             raise Refused("lost", f"the elements cannot be read: {ran.stderr[-300:].decode('utf-8', 'replace')}")
-        return {}, ran.stdout
+        return ran.stdout
 
 
 def png(pixels, width, height):
