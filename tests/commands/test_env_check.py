@@ -12,6 +12,7 @@ from agentrl.api.certify.check import check_environment
 from agentrl.api.certify.findings import Finding
 from agentrl.api.recipe_check import check as check_recipe
 from agentrl.api.recipes import given_recipe
+from agentrl.store.run_dir import RunDir
 from agentrl.types.errors import RecipeError, StoreError, TaskError
 from tests.command import agentrl
 
@@ -113,6 +114,26 @@ def test_a_good_environment_is_certified_beside_its_recipe(tmp_path: Path) -> No
     (recipe / "orders.certificate.json").write_text("{}")
     with pytest.raises(StoreError, match="is not a certificate"):
         check_recipe(str(recipe), [])
+
+
+def test_an_interrupted_check_goes_on_and_one_that_ended_is_played_anew(tmp_path: Path) -> None:
+    recipe, out = written(tmp_path / "orders", ORDERS.format(fault="")), tmp_path / "runs"
+
+    def oracle_played() -> set[float]:
+        (run,) = out.glob("*/oracle")
+        with RunDir.read(run) as played:
+            return {episode.created_at for episode in played.episodes()}
+
+    def stop(finding: Finding) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        check_environment(recipe, out=out, note=stop)
+    first = oracle_played()
+    check_environment(recipe, out=out)
+    assert oracle_played() == first
+    check_environment(recipe, out=out)
+    assert not oracle_played() & first
 
 
 @pytest.mark.parametrize(

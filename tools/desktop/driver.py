@@ -29,6 +29,9 @@ PAUSE_S = 0.02
 """Between two looks at the screen, and between the steps of a drag."""
 QUIET = 3
 """Looks in a row that must be equal for the screen to count as still."""
+PRESSED_S = 0.3
+"""How long the screen must be equal behind clicks and keys: GTK shows a button that it activates itself, as that of a
+dialog, pressed for 250 ms before it acts (`ACTIVATE_TIMEOUT` in gtkbutton.c)."""
 
 _FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 <fontconfig><dir>/usr/share/fonts</dir><cachedir>{folder}/fonts</cachedir></fontconfig>
@@ -75,6 +78,7 @@ class Desktop:
 
     def __init__(self):
         self._display = self._server = self._program = None
+        self._pressed = False
 
     # Life
 
@@ -231,6 +235,7 @@ class Desktop:
 
     def click(self, x, y, button="left", times=1):
         """Clicks that often at a pixel."""
+        self._pressed = True
         self._display.move(x, y)
         for _ in range(times):
             self._display.button(BUTTONS[button], True)
@@ -239,6 +244,7 @@ class Desktop:
 
     def drag(self, x, y, to_x, to_y):
         """Drags with the left button, in ten steps."""
+        self._pressed = True
         self._display.move(x, y)
         self._display.button(1, True)
         for step in range(1, 11):
@@ -253,6 +259,7 @@ class Desktop:
     def type(self, text):
         """Types a text. What no key has gets a free one first."""
         display, rest = self._display, text.replace("\r\n", "\n")
+        self._pressed = "\n" in rest
         while rest:
             batch, new = len(rest), dict.fromkeys(())
             for at, character in enumerate(rest):
@@ -276,6 +283,7 @@ class Desktop:
 
     def press(self, keys):
         """Presses keys in order and releases them in reverse: `["ctrl", "s"]`."""
+        self._pressed = True
         try:
             symbols = symbols_of(keys, self._display.symbol)
         except ValueError as error:
@@ -305,17 +313,21 @@ class Desktop:
         """
         end = time.monotonic() + limit_s
         front, answers, last, same, pause = None, True, None, 0, PAUSE_S
-        while (front != self._display.active() or same < QUIET) and time.monotonic() < end:
+        still_s, self._pressed = PRESSED_S if self._pressed else 0, False
+        since = time.monotonic()
+        while time.monotonic() < end:
             if front != self._display.active():
                 front = self._display.active()
                 asked = time.monotonic()
                 answers, same = self._display.answers(front, end - asked), 0
                 pause = max(PAUSE_S, time.monotonic() - asked)  # on a busy machine it draws as late as it answers
             now = self._display.pixels()
-            same = same + 1 if now == last else 1
-            last = now
-            if same < QUIET:
-                time.sleep(min(pause, max(end - time.monotonic(), 0)))
+            if now != last:
+                last, same, since = now, 0, time.monotonic()
+            same += 1
+            if same >= QUIET and time.monotonic() - since >= still_s and front == self._display.active():
+                break
+            time.sleep(min(pause, max(end - time.monotonic(), 0)))
         windows = len(self._display.windows())
         return {"answers": answers, "windows": windows, "ended": self._ended()}
 

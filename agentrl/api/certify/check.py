@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ ALONE = 10
 """Tasks that are played with no other episode beside them, twice each."""
 FORGED = 4
 """Tasks that each forger plays."""
+ENDED = "ended"
+"""The file in the folder of the runs that says that the check came to its end."""
 GROUP = 8
 """Size of the groups in which rewards must differ."""
 
@@ -50,7 +53,7 @@ def check_environment(
         threshold: the reward, or value of the component `success`, from which an episode counts as a success.
         policy: play groups of the recipe's policy, too.
         out: folder of the runs; default: `runs/NAME-env-check`. In it, each state of the environment has its own
-            folder: the same call again plays only what is missing.
+            folder: a check that was interrupted goes on there, one that ended is played anew.
         note: receives each finding.
 
     Raises:
@@ -65,6 +68,8 @@ def check_environment(
         )
     about = environment_of(loaded)
     folder = (Path(out) if out is not None else Path("runs") / f"{loaded.name}-env-check") / about
+    if (folder / ENDED).exists():  # what lies outside the recipe's folder may have changed, and chance has a say
+        shutil.rmtree(folder)
     known = load_tasks(loaded.tasks, loaded.base, loaded.seed)
     n = min(n, len(known))
     plays = _Plays(loaded.with_sections(credit=CreditSettings(use="gigpo")), folder)  # which records state keys
@@ -72,6 +77,7 @@ def check_environment(
     for finding in _findings(plays, n, threshold, policy):
         found.append(finding)
         note(finding)
+    (folder / ENDED).touch()
     return Certificate(
         recipe=loaded.name,
         certified=all(finding.state != "fail" for finding in found),
