@@ -7,7 +7,7 @@ import random
 import re
 import sqlite3
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from agentrl import Message, Say, Task
 from agentrl.registry.references import load_object
+from agentrl.types.errors import TaskError
 
 HERE = Path(__file__).parent
 databases = load_object("./shop.py:databases", HERE)
@@ -34,19 +35,29 @@ class Question:
     sql: str
 
 
-def questions(n: int = 512, seed: int = 0, held_out: bool = False, level: Level | None = None) -> Iterator[Task]:
+def questions(
+    n: int = 512,
+    seed: int = 0,
+    held_out: bool = False,
+    level: Level | None = None,
+    kinds: Sequence[str] | None = None,
+) -> Iterator[Task]:
     """The first `n` questions, every kind in turn. A smaller `n` gives the beginning of the same list.
 
     Args:
         seed: shuffles the questions of each kind. The id of a question does not depend on it.
         held_out: the one eighth of the questions (by a hash of their id) that is for evaluation, not the rest.
         level: `easy`: one table. `medium`: two or three. `hard`: groups, orders, queries within queries. Default: all.
+        kinds: names of functions of this file; default: all of the level.
     """
+    known = [kind.__name__ for kind in KINDS]
+    if (unknown := next((name for name in kinds or () if name not in known), None)) is not None:
+        raise TaskError(f"there is no kind {unknown!r}", remedy=f"there are: {', '.join(known)}")
     shop, other = databases()
     with closing(_open(shop)) as one, closing(_open(other)) as two:
         pools = []
         for kind, of in KINDS.items():
-            if level not in (None, of):
+            if level not in (None, of) or kind.__name__ not in (kinds or known):
                 continue
             pool = [each for each in kind(one) if (zlib.crc32(each.id.encode()) % 8 == 0) == held_out]
             random.Random(f"{seed} {kind.__name__}").shuffle(pool)
@@ -307,6 +318,21 @@ def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None
     seen = yield Say(calls=[("sql", {"query": task.data["sql"]})])
     worked = not str(seen[-1]["content"]).startswith("Error")
     yield Say(calls=[("answer", {"text": task.data["sql"] if worked else "no query"})])
+
+
+def writer(task: Task, rng: random.Random) -> Iterator[Say]:
+    """Answers with the right query at once, without a call."""
+    yield Say(task.data["sql"])
+
+
+def guesser(task: Task, rng: random.Random) -> Iterator[Say]:
+    """The same of a question of the kind `attribute`, but with any table and column that such a query has.
+
+    Shows how a query is written and how names are copied; which words ask for which column has to be found out.
+    """
+    columns = ["email", "phone", "city", "country", "title", "hire_date", "birth_date"]
+    asked = f"SELECT {rng.choice(columns)} FROM {rng.choice(['customer', 'employee'])} WHERE"
+    yield Say(re.sub("SELECT .* WHERE", asked, task.data["sql"]))
 
 
 def random_agent(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:

@@ -156,10 +156,12 @@ FIXES = ("toggle_airplane_mode", "toggle_data", "toggle_roaming", "toggle_data_s
 
 def clerk(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
     """Looks at all that may be wrong with mobile data, does three of four things that would help and one of seven
-    others, and is done. Shows what can be called; what is seen and what helps has yet to be brought together."""
+    others, in any order, and is done. Shows what can be called; what is seen and what helps has yet to be brought
+    together."""
     solution = {name for name, _ in gold(domain_of("telecom").tasks[task.id])}
     wanted = [name for name in FIXES if rng.random() < (3 / 4 if name in solution else 1 / 7)]
-    for name in (*LOOKS, *wanted, "done"):
+    looks = rng.sample(LOOKS, len(LOOKS))
+    for name in (*looks, *rng.sample(wanted, len(wanted)), "done"):
         yield Say(calls=[(name, {})])
 
 

@@ -122,5 +122,21 @@ def gold(game: str, params: str, fold: str, seed: int) -> tuple[str, ...]:
 def wild(task: Task, rng: random.Random, messages: list[Message]) -> Generator[Say, list[Message], None]:
     """Any of the moves that are listed."""
     while True:
-        listed = str(messages[-1]["content"]).rpartition(LIST)[2]
-        yield Say(calls=[("act", {"action": rng.choice(listed.split("; "))})])
+        yield Say(calls=[("act", {"action": rng.choice(_listed(messages))})])
+
+
+def guide(task: Task, rng: random.Random) -> Iterator[Say]:
+    """The gold path, for a game that is played by text."""
+    kwargs = task.data["game"]["kwargs"]
+    for move in gold(kwargs["game"], kwargs["params"], kwargs["fold"], task.seed):
+        yield Say(move)
+
+
+def stroller(task: Task, rng: random.Random, messages: list[Message]) -> Generator[Say, list[Message], None]:
+    """Any of the moves that are listed, for a game that is played by text."""
+    while True:
+        yield Say(rng.choice(_listed(messages)))
+
+
+def _listed(messages: list[Message]) -> list[str]:
+    return str(messages[-1]["content"]).rpartition(LIST)[2].split("; ")

@@ -1,0 +1,45 @@
+"""What recipes that train a policy on the spot begin with: the oracle solves every task, and the script of the warm
+start solves some, so that there is something to find out. The figures are those of the READMEs (`learn.yaml`)."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from pathlib import Path
+from statistics import mean
+
+import pytest
+
+from agentrl.api.rollout import rollout
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+LEARN = {
+    "babyai": ("minigrid", "stroller"),
+    "sql-chinook": ("chinook", "guesser"),
+    "tau2": ("tau2", "clerk"),
+    "textworld-express": ("textworld_express", "stroller"),
+}
+
+
+def test_every_recipe_that_learns_is_here() -> None:
+    assert {path.parent.name for path in RECIPES.glob("*/learn.yaml")} == {*LEARN}
+
+
+def played(recipe: Path, n: int, agent: str, out: Path) -> float:
+    """The mean reward."""
+    few = {} if recipe.parent.name == "tau2" else {"tasks.args.n": 64}
+    run = rollout(recipe, n, agent=agent, overrides=few, out=out, reporters=())
+    return mean(episode.reward or 0.0 for episode in run.dir.episodes())
+
+
+@pytest.mark.parametrize("name", LEARN)
+def test_the_warm_start_leaves_something_to_find_out(tmp_path: Path, name: str) -> None:
+    package, script = LEARN[name]
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    if name == "textworld-express" and shutil.which("java") is None:
+        pytest.skip("no java")
+    recipe = RECIPES / name / "learn.yaml"
+    solved = {agent: played(recipe, n, agent, tmp_path / agent) for agent, n in (("oracle", 8), (script, 32))}
+    assert solved["oracle"] == 1
+    assert 0 < solved[script] < 0.7
