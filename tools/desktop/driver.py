@@ -36,9 +36,11 @@ dialog, pressed for 250 ms before it acts (`ACTIVATE_TIMEOUT` in gtkbutton.c).""
 _FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 <fontconfig><dir>/usr/share/fonts</dir><cachedir>{folder}/fonts</cachedir></fontconfig>
 """
+# Two actions are never a double click: between them the screen is still for longer (PRESSED_S).
 _GTK = """[Settings]
 gtk-cursor-blink=false
 gtk-enable-animations=false
+gtk-double-click-time=250
 gtk-recent-files-enabled=false
 gtk-theme-name=Adwaita
 gtk-font-name=DejaVu Sans 10
@@ -240,6 +242,7 @@ class Desktop:
         for _ in range(times):
             self._display.button(BUTTONS[button], True)
             self._display.button(BUTTONS[button], False)
+        self._display.sync()
         return {}
 
     def drag(self, x, y, to_x, to_y):
@@ -247,11 +250,13 @@ class Desktop:
         self._pressed = True
         self._display.move(x, y)
         self._display.button(1, True)
+        self._display.sync()
         for step in range(1, 11):
             time.sleep(PAUSE_S)
             self._display.move(x + (to_x - x) * step // 10, y + (to_y - y) * step // 10)
         time.sleep(PAUSE_S)
         self._display.button(1, False)
+        self._display.sync()
         return {}
 
     # Keyboard

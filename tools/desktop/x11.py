@@ -114,9 +114,9 @@ class Display:
         self.sync()
 
     def button(self, number, down):
-        """Presses or releases a button: 1 left, 2 middle, 3 right, 4 to 7 the wheel up, down, left, right."""
+        """Presses or releases a button with the next `sync`: 1 left, 2 middle, 3 right, 4 to 7 the wheel up, down,
+        left, right. Clicks that are sent together are a double click, however busy the machine is."""
         self._test.XTestFakeButtonEvent(self._display, number, int(down), 0)
-        self.sync()
 
     # Keyboard
 
