@@ -10,7 +10,7 @@ import functools
 import itertools
 import random
 import zlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,9 +42,14 @@ def corpus() -> list[Document]:
     return world().documents
 
 
+def large_corpus() -> list[Document]:
+    """The articles of a world of twelve times the size."""
+    return world(size=12).documents
+
+
 @functools.cache
-def world(seed: int = WORLD) -> World:
-    """The world of a seed."""
+def world(seed: int = WORLD, size: int = 1) -> World:
+    """The world of a seed, `size` times as large."""
     rng = random.Random(f"world {seed}")
     names = _names(rng)
     facts: dict[str, dict[str, str]] = {relation: {} for relation in RELATIONS}
@@ -54,28 +59,28 @@ def world(seed: int = WORLD) -> World:
         facts[relation][about] = str(value)
         articles.setdefault(about, []).append(sentence.format(about=about, value=value))
 
-    countries = [next(names) for _ in range(60)]
+    countries = [next(names) for _ in range(60 * size)]
     cities = {country: [next(names) for _ in range(4)] for country in countries}
     everywhere = [(city, country) for country, own in cities.items() for city in own]
-    people = [f"{next(names)} {next(names)}" for _ in range(240)]
+    people = [f"{next(names)} {next(names)}" for _ in range(240 * size)]
     for country, own in cities.items():
         say("capital", country, rng.choice(own), "{about} is a country. Its capital is {value}.")
         say("ruler", country, rng.choice(people), "It is ruled by {value}.")
     for city, country in everywhere:
         say("country", city, country, "{about} is a city in {value}.")
         say("founded", city, rng.randint(900, 1700), "It was founded in the year {value}.")
-    for _ in range(90):
+    for _ in range(90 * size):
         river, (city, country) = next(names), rng.choice(everywhere)
         say("rises", river, country, "The {about} is a river that rises in {value}.")
         say("passes", river, city, "It flows past the city of {value}.")
     for person in people:
         say("born_in", person, rng.choice(everywhere)[0], "{about} was born in {value}")
         say("born", person, rng.randint(1700, 1980), "in the year {value}.")
-    for person in rng.sample(people, 120):
+    for person in rng.sample(people, 120 * size):
         title = rng.choice(_TITLES).format(next(names))
         say("author", title, person, '"{about}" is a novel by {value}.')
         say("published", title, int(facts["born"][person]) + rng.randint(22, 60), "It appeared in {value}.")
-    for person in rng.sample(people, 100):
+    for person in rng.sample(people, 100 * size):
         company = f"{next(names)} {rng.choice(['Works', 'Company', 'Brothers'])}"
         say("founder", company, person, "The {about} was founded by {value}.")
         say("seat", company, rng.choice(everywhere)[0], "It has its seat in {value}")
@@ -121,7 +126,13 @@ CHAINS: list[tuple[str, ...]] = [
 
 
 def questions(
-    n: int = 512, seed: int = 0, k: int = 5, held_out: bool = False, hops: int | None = None
+    n: int = 512,
+    seed: int = 0,
+    k: int = 5,
+    held_out: bool = False,
+    hops: int | None = None,
+    relations: Sequence[str] = tuple(RELATIONS),
+    large: bool = False,
 ) -> Iterator[Task]:
     """The first `n` questions, every chain in turn. A smaller `n` gives the beginning of the same list.
 
@@ -130,18 +141,25 @@ def questions(
         k: a search must find its document among so many hits; as the recipe's `search.k`.
         held_out: the one eighth of the first entities (by a hash of their name) that is for evaluation, not the rest.
         hops: searches that a question needs, 1 to 3; default: all.
+        relations: those that questions go through.
+        large: questions about the world of `large_corpus`.
     """
-    index = open_index(corpus)
-    chains = [chain for chain in CHAINS if hops in (None, len(chain))]
-    pools = [_pool(chain, seed, held_out, k, index.find) for chain in chains]
+    index = open_index(large_corpus if large else corpus)
+    facts = world(size=12 if large else 1).facts
+    chains = [chain for chain in CHAINS if hops in (None, len(chain)) and set(chain) <= set(relations)]
+    pools = [_pool(facts, chain, seed, held_out, k, index.find) for chain in chains]
     dealt = (task for row in itertools.zip_longest(*pools) for task in row if task is not None)
     yield from itertools.islice(dealt, n)
 
 
 def _pool(
-    chain: tuple[str, ...], seed: int, held_out: bool, k: int, find: Callable[[str, int], list[Document]]
+    facts: Mapping[str, Mapping[str, str]],
+    chain: tuple[str, ...],
+    seed: int,
+    held_out: bool,
+    k: int,
+    find: Callable[[str, int], list[Document]],
 ) -> Iterator[Task]:
-    facts = world().facts
     first = sorted(name for name in facts[chain[0]] if (zlib.crc32(name.encode()) % 8 == 0) == held_out)
     for about in random.Random(f"{seed} {chain}").sample(first, len(first)):
         steps = []
@@ -162,6 +180,7 @@ def _pool(
                 answer=[here],
                 gold=[step["gold"] for step in steps],
                 hops=steps,
+                facts=[values[about] for values in facts.values() if about in values],
             )
 
 
@@ -171,3 +190,14 @@ def random_agent(task: Task, rng: random.Random) -> Generator[Say, list[Message]
     for _ in range(rng.randint(1, 3)):
         yield Say(calls=[("search", {"query": " ".join(rng.sample(words, 2))})])
     yield Say(calls=[("answer", {"text": rng.choice(corpus()).title})])
+
+
+def guesser(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
+    """Searches for what a question of one search is about, and answers with a fact of it: twice as often with the one
+    that is asked for as with each other one.
+
+    Shows how to search and how to copy from what was found, and hints at which words ask for which fact.
+    """
+    (hop,) = task.data["hops"]
+    yield Say(calls=[("search", {"query": hop["query"]})])
+    yield Say(calls=[("answer", {"text": rng.choice([*task.data["answer"], *task.data["facts"]])})])
