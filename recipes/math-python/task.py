@@ -7,7 +7,7 @@ import itertools
 import random
 import re
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,24 @@ from agentrl.types.sandbox import Sandbox
 KINDS = load_object("./problems.py:KINDS", Path(__file__).parent)
 
 
-def problems(n: int = 512, seed: int = 0, held_out: bool = False, level: str | None = None) -> Iterator[Task]:
+def problems(
+    n: int = 512,
+    seed: int = 0,
+    held_out: bool = False,
+    level: str | None = None,
+    only: Sequence[str] | None = None,
+) -> Iterator[Task]:
     """`n` problems, every kind in turn. A smaller `n` gives the beginning of the same list.
 
     Args:
         seed: another one gives other numbers.
         held_out: the one eighth of the problems (by a hash of their text) that is for evaluation, not the rest.
         level: `easy`, `medium` or `hard`; default: all.
+        only: names of kinds (functions of `problems.py`); default: all of the level.
     """
-    kinds = [kind for kind, of in KINDS.items() if level in (None, of)]
+    kinds = [kind for kind, of in KINDS.items() if level in (None, of) and kind.__name__ in (only or [kind.__name__])]
+    if only and (unknown := {*only} - {kind.__name__ for kind in KINDS}):
+        raise ValueError(f"no kinds {sorted(unknown)}; there are {', '.join(kind.__name__ for kind in KINDS)}")
     if not kinds:
         raise ValueError(f"no level {level!r}; there are easy, medium and hard")
     pools = [_pool(kind, seed, held_out) for kind in kinds]
@@ -82,6 +91,25 @@ def oracle(task: Task, rng: random.Random) -> Generator[Say, list[Message], None
     """Runs the program and answers with what it prints, not with the stored answer: both must agree."""
     seen = yield Say(calls=[("python", {"code": task.data["code"]})])
     yield Say(f"<answer>{str(seen[-1]['content']).strip()}</answer>")
+
+
+def clerk(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
+    """Has a calculator compute what a problem of the kind `sums` asks for, and answers with the result."""
+    yield from _calculated(task.data["code"].removeprefix("print(").removesuffix(")"))
+
+
+def guesser(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:
+    """The same, but in any of the forms of these problems: right one time in four.
+
+    Shows how to compute and how numbers are copied; that the form matters has to be found out.
+    """
+    form = rng.choice(["{} + {} * {}", "({} + {}) * {}", "{} * {} - {}", "({} - {}) * {}"])
+    yield from _calculated(form.format(*re.findall(r"\d+", task.data["code"])))
+
+
+def _calculated(expression: str) -> Generator[Say, list[Message], None]:
+    seen = yield Say(calls=[("calculate", {"expression": expression})])
+    yield Say(f"<answer>{seen[-1]['content']}</answer>")
 
 
 def in_the_head(task: Task, rng: random.Random) -> Generator[Say, list[Message], None]:

@@ -15,6 +15,7 @@ from agentrl.api.rollout import rollout
 RECIPES = Path(__file__).parents[2] / "recipes"
 LEARN = {
     "babyai": ("minigrid", "stroller"),
+    "math-python": ("math_verify", "guesser"),
     "search-qa": ("bm25s", "guesser"),
     "sql-chinook": ("chinook", "guesser"),
     "tau2": ("tau2", "clerk"),
