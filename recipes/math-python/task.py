@@ -25,7 +25,7 @@ def problems(
     seed: int = 0,
     held_out: bool = False,
     level: str | None = None,
-    only: Sequence[str] | None = None,
+    kinds: Sequence[str] | None = None,
 ) -> Iterator[Task]:
     """`n` problems, every kind in turn. A smaller `n` gives the beginning of the same list.
 
@@ -33,14 +33,15 @@ def problems(
         seed: another one gives other numbers.
         held_out: the one eighth of the problems (by a hash of their text) that is for evaluation, not the rest.
         level: `easy`, `medium` or `hard`; default: all.
-        only: names of kinds (functions of `problems.py`); default: all of the level.
+        kinds: names of functions of `problems.py`; default: all of the level.
     """
-    kinds = [kind for kind, of in KINDS.items() if level in (None, of) and kind.__name__ in (only or [kind.__name__])]
-    if only and (unknown := {*only} - {kind.__name__ for kind in KINDS}):
-        raise ValueError(f"no kinds {sorted(unknown)}; there are {', '.join(kind.__name__ for kind in KINDS)}")
-    if not kinds:
+    known = [kind.__name__ for kind in KINDS]
+    if unknown := {*(kinds or ())} - {*known}:
+        raise ValueError(f"no kinds {sorted(unknown)}; there are {', '.join(known)}")
+    dealt = [kind for kind, of in KINDS.items() if level in (None, of) and kind.__name__ in (kinds or known)]
+    if not dealt:
         raise ValueError(f"no level {level!r}; there are easy, medium and hard")
-    pools = [_pool(kind, seed, held_out) for kind in kinds]
+    pools = [_pool(kind, seed, held_out) for kind in dealt]
     yield from itertools.islice((next(pool) for pool in itertools.cycle(pools)), n)
 
 

@@ -6,7 +6,6 @@ environments with the broken tasks left out by name: here they are played with t
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -19,6 +18,7 @@ import yaml
 from agentrl.api.recipes import given_recipe
 from agentrl.curriculum.task_source import load_tasks
 from tests.command import agentrl
+from tests.environments.packages import needs
 
 pytestmark = [
     pytest.mark.skipif(not os.environ.get("AGENTRL_TEST_ENVS"), reason="takes long: make test-envs"),
@@ -51,11 +51,6 @@ agent: {max_turns: 6}
 rewards: {score: ./task.py:score}
 scripts: {oracle: ./task.py:oracle}
 """
-
-
-def needs(package: str) -> None:
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed")
 
 
 def found(folder: Path, n: int) -> dict[str, dict[str, Any]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from agentrl.api.rollout import rollout
 from agentrl.config.loader import load_recipe
 from agentrl.curriculum.task_source import load_tasks
 from agentrl.types.episode import Episode
+from tests.environments.packages import needs
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
@@ -36,10 +35,7 @@ LESS: dict[str, dict[str, Any]] = {"scienceworld": {"concurrency": 1, "agent.max
 
 def played(folder: Path, recipe: str, agent: str, args: dict[str, Any]) -> list[Episode]:
     package, _, _ = GAMES[recipe]
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed")
-    if package in ("textworld_express", "scienceworld") and shutil.which("java") is None:
-        pytest.skip("Java is not installed")
+    needs(package)
     overrides = {"tasks.args": args, "credit": {"use": "gigpo"}, **LESS.get(recipe, {})}
     run = rollout(RECIPES / recipe, args["n"], agent=agent, overrides=overrides, out=folder / agent, reporters=())
     return list(run.dir.episodes())

@@ -3,14 +3,13 @@ start solves some, so that there is something to find out. The figures are those
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
 from pathlib import Path
 from statistics import mean
 
 import pytest
 
 from agentrl.api.rollout import rollout
+from tests.environments.packages import needs
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 LEARN = {
@@ -37,10 +36,7 @@ def played(recipe: Path, n: int, agent: str, out: Path) -> float:
 @pytest.mark.parametrize("name", LEARN)
 def test_the_warm_start_leaves_something_to_find_out(tmp_path: Path, name: str) -> None:
     package, script = LEARN[name]
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed")
-    if name == "textworld-express" and shutil.which("java") is None:
-        pytest.skip("no java")
+    needs(package)
     recipe = RECIPES / name / "learn.yaml"
     solved = {agent: played(recipe, n, agent, tmp_path / agent) for agent, n in (("oracle", 8), (script, 32))}
     assert solved["oracle"] == 1
