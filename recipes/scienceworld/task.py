@@ -96,16 +96,12 @@ def fold(task: str, split: str) -> range:
 
 
 def _start() -> Any:
-    from py4j.java_gateway import launch_gateway
-    from scienceworld import scienceworld as package
+    from scienceworld import ScienceWorldEnv
 
-    # Sets of things have the order of their hashes, which Java makes of addresses: with one hash for all it is fixed.
-    options = ["-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2"]
-    package.launch_gateway = functools.partial(launch_gateway, javaopts=options)
-    return package.ScienceWorldEnv("")
+    return ScienceWorldEnv("")
 
 
-JAVA = JavaGames(_start)
+JAVA = JavaGames(_start, "scienceworld.scienceworld")
 
 
 class Laboratory(Play):
@@ -142,7 +138,7 @@ class Laboratory(Play):
         return Step(seen, self.score - before, done, self.score >= 1)
 
     def close(self) -> None:
-        """Leaves the Java process to the next experiment."""
+        """Leaves the environment to the next experiment."""
         if self.world is not None:
             JAVA.give(self.world)
 

@@ -55,7 +55,7 @@ def _start() -> Any:
     return TextWorldExpressEnv(envStepLimit=10**9)  # the recipe's `max_turns` ends an episode
 
 
-JAVA = JavaGames(_start)
+JAVA = JavaGames(_start, "textworld_express.textworld_express")
 
 
 class Express(Play):
@@ -87,7 +87,7 @@ class Express(Play):
         return Step(self._shown(seen.strip()), float(reward), bool(done), bool(self.info["tasksuccess"]))
 
     def close(self) -> None:
-        """Leaves the Java process to the next game."""
+        """Leaves the environment to the next game."""
         if self.express is not None:
             JAVA.give(self.express)
 

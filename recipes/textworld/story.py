@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import string
 import subprocess
 import sys
 import threading
@@ -26,8 +27,8 @@ _TO_INTERPRETER = re.compile(
 )
 """Words to the interpreter: they write files, ask back, or begin again."""
 _PLAIN = re.compile(r"[\w' -]+")
-_AFTER = re.compile(r"[>\s]*(?:Would you like to RESTART.*)?[>\s]*(?:-= [^\n]* =-\d+/\d+)?\s*$", re.DOTALL)
-"""What ends a text: a question of the interpreter, its prompt, its status line."""
+_STATUS = re.compile(r"[^\n]* =-\d+/\d+\s*")
+"""What follows the last `-= ` of a text that ends with the interpreter's status line."""
 _LOCK = threading.RLock()
 """Held while a game is loaded: its rules are parsed by a global parser."""
 
@@ -90,9 +91,16 @@ class Story(Play):
             self.world.close()
 
     def _shown(self, text: str) -> str:
-        said = re.sub(r"\n{2,}", "\n\n", _AFTER.sub("", text, count=1)).strip()
+        said = re.sub(r"\n{2,}", "\n\n", _said(text))
         over = self.state.won or self.state.lost
         return f"{said}{LIST}{'; '.join(self.state.admissible_commands)}" if self.moves and not over else said
+
+
+def _said(text: str) -> str:
+    """A text without what ends it: a question of the interpreter, its prompt, its status line."""
+    before, _, after = text.rpartition("-= ")
+    said = before if _STATUS.fullmatch(after) else text
+    return said.partition("Would you like to RESTART")[0].rstrip(f">{string.whitespace}").lstrip()
 
 
 # --- games ----------------------------------------------------------------------------------------------------------
