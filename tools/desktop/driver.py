@@ -30,8 +30,11 @@ PAUSE_S = 0.02
 QUIET = 3
 """Looks in a row that must be equal for the screen to count as still."""
 PRESSED_S = 0.3
-"""How long the screen must be equal behind clicks and keys: GTK shows a button that it activates itself, as that of a
-dialog, pressed for 250 ms before it acts (`ACTIVATE_TIMEOUT` in gtkbutton.c)."""
+"""How long the screen must be equal behind clicks and keys: GTK shows a button that it activates itself pressed for 250 ms
+before it acts (`ACTIVATE_TIMEOUT` in gtkbutton.c)."""
+DIALOG_S = 0.7
+"""How long behind whatever is done in a dialog: GTK takes half a second to find that a name of a file is one, and enables
+the button that saves it."""
 
 _FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 <fontconfig><dir>/usr/share/fonts</dir><cachedir>{folder}/fonts</cachedir></fontconfig>
@@ -80,7 +83,7 @@ class Desktop:
 
     def __init__(self):
         self._display = self._server = self._program = None
-        self._pressed = False
+        self._still_s = 0.0
 
     # Life
 
@@ -237,7 +240,7 @@ class Desktop:
 
     def click(self, x, y, button="left", times=1):
         """Clicks that often at a pixel."""
-        self._pressed = True
+        self._acts()
         self._display.move(x, y)
         for _ in range(times):
             self._display.button(BUTTONS[button], True)
@@ -247,7 +250,7 @@ class Desktop:
 
     def drag(self, x, y, to_x, to_y):
         """Drags with the left button, in ten steps."""
-        self._pressed = True
+        self._acts()
         self._display.move(x, y)
         self._display.button(1, True)
         self._display.sync()
@@ -264,7 +267,7 @@ class Desktop:
     def type(self, text):
         """Types a text. What no key has gets a free one first."""
         display, rest = self._display, text.replace("\r\n", "\n")
-        self._pressed = "\n" in rest
+        self._acts(pressed="\n" in rest)
         while rest:
             batch, new = len(rest), dict.fromkeys(())
             for at, character in enumerate(rest):
@@ -288,7 +291,7 @@ class Desktop:
 
     def press(self, keys):
         """Presses keys in order and releases them in reverse: `["ctrl", "s"]`."""
-        self._pressed = True
+        self._acts()
         try:
             symbols = symbols_of(keys, self._display.symbol)
         except ValueError as error:
@@ -306,6 +309,10 @@ class Desktop:
         self._display.sync()
         return {}
 
+    def _acts(self, pressed=True):
+        """How still the screen must be behind what is done now."""
+        self._still_s = DIALOG_S if self._display.dialog() else PRESSED_S if pressed else 0.0
+
     # What there is to see
 
     def settle(self, limit_s):
@@ -318,7 +325,7 @@ class Desktop:
         """
         end = time.monotonic() + limit_s
         front, answers, last, same, pause = None, True, None, 0, PAUSE_S
-        still_s, self._pressed = PRESSED_S if self._pressed else 0, False
+        still_s, self._still_s = self._still_s, 0.0
         since = time.monotonic()
         while time.monotonic() < end:
             if front != self._display.active():

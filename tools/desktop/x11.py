@@ -221,6 +221,11 @@ class Display:
         """The window that has the keyboard; 0: none."""
         return next(iter(self._property(self._root, "_NET_ACTIVE_WINDOW")), 0)
 
+    def dialog(self):
+        """Whether the window that has the keyboard belongs to another one."""
+        front = self.active()
+        return bool(front and self._property(front, "WM_TRANSIENT_FOR"))
+
     def answers(self, window, limit_s):
         """Whether the program of a window has processed everything that was sent to it before. Waits at most `limit_s`.
 
