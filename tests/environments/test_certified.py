@@ -19,7 +19,7 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 HELD_OUT = ("--set", "tasks.args.held_out=true")
 TEST = ("--set", "tasks.args.split=test")
 CERTIFIED = {
-    "agentdojo": 69, "alfworld": 50, "babyai": 50, "bfcl": 696, "bfcl/short.yaml": 175, "desktop-notes": 50,
+    "agentdojo": 69, "alfworld": 50, "babyai": 50, "bfcl": 696, "bfcl/short.yaml": 164, "desktop-notes": 50,
     "docs-browse": 50, "games": 50, "grounding": 50, "kernel": 50, "lookup-llm": 50, "math-python": 50, "miniwob": 50,
     "mixed": 50, "picture-maze": 50, "puzzles": 50, "quickstart": 8, "scienceworld": 50, "search-qa": 50,
     "search-qa/fiction.yaml": 50, "sql-chinook": 50, "sql-spider": 50, "staged": 7, "swe-inject": 50,
