@@ -2,8 +2,9 @@
 
 The oracle of a recipe plays once; `--engine replay:RUN` says its turns again, one episode at a time. Then the same
 moves go to the package's own environment in a bare loop, which makes no text, no record and no state key. The two take
-turns. Three figures a recipe:
+turns. Figures of each recipe:
 
+- `added_ms`: what the runner adds to a step: the call's checks, a thread, text, state key, record;
 - `tools`: time that the runner waits for an environment's steps / time of the package's own steps;
 - `rollout`: time of the whole rollout but for opening (prompts, parsing, tokens, states, grading) / the same;
 - episodes and steps a second with `--at-once` episodes, with the start and the record, and how many failed.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib.util
+import itertools
 import json
 import os
 import statistics
@@ -125,11 +127,19 @@ def chinook(task: Task, calls: Calls) -> Iterator[None]:
 
 
 def bfcl(task: Task, calls: Calls) -> Iterator[None]:
-    """The methods of the package's APIs."""
-    apis = load_object("./bfcl/backend.py:Apis", RECIPES)(load_object("./bfcl/backend.py:entry_of", RECIPES)(task.id))
+    """The function of the package that makes the calls of its own runs."""
+    from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils import execute_multi_turn_func_call as execute
+
+    entry = load_object("./bfcl/backend.py:entry_of", RECIPES)(task.id)
+    # It keeps the APIs by the name of the model and of the entry.
+    given = (entry["initial_config"], entry["involved_classes"], f"bare{next(_numbers)}", task.id, "long" in task.id)
+    execute([], *given)
     for name, arguments in calls:
         yield
-        getattr(apis.instances[apis.owners[name]], name)(**arguments)
+        execute([f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"], *given)
+
+
+_numbers = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -176,6 +186,7 @@ def _compared(arm: Arm, episodes: int, repeats: int, at_once: int, folder: Path)
         "package_ms": round(statistics.median(theirs) * 1e3, 4),
         "tools_ms": round(statistics.median(ours) * 1e3, 4),
         "rollout_ms": round(statistics.median(whole) * 1e3, 4),
+        "added_ms": round((statistics.median(ours) - statistics.median(theirs)) * 1e3, 4),
         "tools": round(statistics.median(ours) / statistics.median(theirs), 2),
         "rollout": round(statistics.median(whole) / statistics.median(theirs), 2),
         "at_once": at_once,
@@ -215,7 +226,17 @@ def alone(arm: Arm, episodes: Sequence[Episode]) -> float:
 
 def table(results: dict[str, dict[str, float]]) -> Table:
     """A line for each environment."""
-    columns = ("package_ms", "tools_ms", "rollout_ms", "tools", "rollout", "episodes_per_s", "steps_per_s", "failed")
+    columns = (
+        "package_ms",
+        "tools_ms",
+        "added_ms",
+        "rollout_ms",
+        "tools",
+        "rollout",
+        "episodes_per_s",
+        "steps_per_s",
+        "failed",
+    )
     out = Table("environment", *(name.replace("_", " ") for name in columns))
     for name, figures in results.items():
         out.add_row(name, *(f"{figures[column]:g}" for column in columns))
