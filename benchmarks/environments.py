@@ -28,6 +28,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from rich.console import Console
 from rich.table import Table
@@ -95,9 +96,11 @@ def textworld_express(task: Task, calls: Calls) -> Iterator[None]:
 
 @functools.cache
 def _express() -> Any:
-    from textworld_express import TextWorldExpressEnv
+    from py4j.java_gateway import launch_gateway
+    from textworld_express import TextWorldExpressEnv, textworld_express
 
-    return TextWorldExpressEnv(envStepLimit=10**9)
+    with patch.object(textworld_express, "launch_gateway", launch_gateway):  # not in a process of the recipe
+        return TextWorldExpressEnv(envStepLimit=10**9)
 
 
 def textworld(task: Task, calls: Calls) -> Iterator[None]:

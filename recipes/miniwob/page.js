@@ -97,9 +97,7 @@
     if ((seen || line) && element !== document.body) {
       const names = typeof element.className === 'string' ? element.className : element.className.baseVal;
       const text = mixed ? '' : words(texts.map((child) => child.data).join(' '));
-      // What hangs on the pointer comes and goes by a clock of the browser's own.
-      const lasting = names ? names.trim().split(/\s+/).filter((each) => !each.endsWith('-hover')) : [];
-      const classes = lasting.join('.');
+      const classes = names ? names.trim().split(/\s+/).join('.') : '';
       lines.push([depth, number(element), element.tagName.toLowerCase(), element.id || '', classes, text, box(rect),
                   traits(element, style, parent)]);
       below = depth + 1;

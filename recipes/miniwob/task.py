@@ -173,8 +173,10 @@ class MiniWob(Environment):
 
     async def _after(self, *steps: tuple[str, dict[str, Any]], at: Sequence[tuple[float, float]] = ()) -> ToolResult:
         """What the page shows after these operations of the browser driver, which act at these points."""
+        # What has come under the mouse the browser tells the page by a clock of its own, unless the mouse moves.
+        moved = [("mouse_move", {"x": x, "y": y}) for x, y in at[-1:]]
         at = at if self.observe in SEEN else ()
-        self.state = await self._evaluate("agentrl.shown()", before=steps)
+        self.state = await self._evaluate("agentrl.shown()", before=[*steps, *moved])
         if self.state["done"]:
             self.info = {"raw": float(self.state["raw"]), "done": True}
             return ToolResult("The episode has ended.", done=True, points=at)

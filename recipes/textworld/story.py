@@ -98,8 +98,8 @@ class Story(Play):
 
 def _said(text: str) -> str:
     """A text without what ends it: a question of the interpreter, its prompt, its status line."""
-    before, _, after = text.rpartition("-= ")
-    said = before if _STATUS.fullmatch(after) else text
+    before, mark, after = text.rpartition("-= ")
+    said = before if mark and _STATUS.fullmatch(after) else text
     return said.partition("Would you like to RESTART")[0].rstrip(f">{string.whitespace}").lstrip()
 
 

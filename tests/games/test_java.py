@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,16 +11,21 @@ import pytest
 from agentrl.tools.games import java
 from tests.environments.packages import needs
 
+MODULE = "textworld_express.textworld_express"
+
 
 @pytest.fixture
 def games(monkeypatch: pytest.MonkeyPatch) -> Iterator[java.JavaGames]:
+    """With processes of their own, whatever was played before."""
     needs("textworld_express")
+    from py4j.java_gateway import launch_gateway
     from textworld_express import TextWorldExpressEnv, textworld_express
 
-    monkeypatch.setattr(textworld_express, "launch_gateway", textworld_express.launch_gateway)  # as it was, at the end
-    games = java.JavaGames(TextWorldExpressEnv, "textworld_express.textworld_express")
-    yield games
-    for process in games._processes:
+    processes = java.Processes(launch_gateway)
+    monkeypatch.setattr(textworld_express, "launch_gateway", processes)
+    monkeypatch.setattr(java, "processes_of", lambda module: processes)
+    yield java.JavaGames(TextWorldExpressEnv, MODULE)
+    for process in processes.running:
         process.java.kill()
 
 
@@ -28,31 +34,50 @@ def begun(env: Any, seed: int) -> str:
     return str(env.reset(seed=seed, gameFold="train")[0])
 
 
+def held() -> list[int]:
+    """How many games each process has."""
+    gc.collect()
+    return [len(process.guests) for process in java.processes_of(MODULE).running]
+
+
 def test_a_game_that_begins_leaves_those_of_its_process_alone(games: java.JavaGames) -> None:
     """The worlds of `sorting` are made of what is static in Java."""
     envs = [games.take() for _ in range(3)]
     shown = [begun(env, seed) for seed, env in enumerate(envs)]
     assert len(set(shown)) == 3
-    assert len(games._processes) == 1
+    assert held() == [3]
     for env, first in zip(envs, shown, strict=True):
         assert env.step("look around")[0].strip() in first
 
 
 def test_processes_are_filled_and_environments_kept(games: java.JavaGames, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "GAMES", 2)
-    first, *others = [games.take() for _ in range(3)]
-    assert [process.games for process in games._processes] == [2, 1]
+    first, second, third = (games.take() for _ in range(3))
+    assert held() == [2, 1]
     games.give(first)
     assert games.take() is first
-    first.close()  # as when it is dropped: the process lives on for the other
-    assert begun(others[0], 0)
+    del first  # its place is free; the process lives on for the other
+    assert held() == [1, 1]
+    assert begun(second, 0)
+    assert begun(third, 1)
 
 
-def test_a_process_that_died_is_replaced(games: java.JavaGames) -> None:
+def test_what_does_not_answer_is_not_lent_again(games: java.JavaGames) -> None:
     with games.lent() as env:
-        env._gateway.java_process.poll.__self__.kill()
-        games._processes[0].java.wait()
+        env.close()
     with games.lent() as another:
         assert another is not env
         assert begun(another, 0)
-    assert len(games._processes) == 1
+
+
+def test_a_process_that_died_is_replaced(games: java.JavaGames) -> None:
+    with pytest.raises(ZeroDivisionError), games.lent() as env:
+        begun(env, 0)
+        raise ZeroDivisionError
+    (process,) = java.processes_of(MODULE).running
+    process.java.kill()
+    process.java.wait()
+    with games.lent() as another:
+        assert another is not env
+        assert begun(another, 0)
+    assert process not in java.processes_of(MODULE).running

@@ -30,11 +30,11 @@ PAUSE_S = 0.02
 QUIET = 3
 """Looks in a row that must be equal for the screen to count as still."""
 PRESSED_S = 0.3
-"""How long the screen must be equal behind clicks and keys: GTK shows a button that it activates itself pressed for 250 ms
-before it acts (`ACTIVATE_TIMEOUT` in gtkbutton.c)."""
+"""How long the screen must be equal behind clicks and keys: GTK shows a button that it activates itself pressed for
+250 ms before it acts (`ACTIVATE_TIMEOUT` in gtkbutton.c)."""
 DIALOG_S = 0.7
-"""How long behind whatever is done in a dialog: GTK takes half a second to find that a name of a file is one, and enables
-the button that saves it."""
+"""How long behind whatever is done in a dialog, or opens one: GTK takes half a second to find that a name of a file is
+one, and enables the button that saves it."""
 
 _FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 <fontconfig><dir>/usr/share/fonts</dir><cachedir>{folder}/fonts</cachedir></fontconfig>
@@ -311,7 +311,8 @@ class Desktop:
 
     def _acts(self, pressed=True):
         """How still the screen must be behind what is done now."""
-        self._still_s = DIALOG_S if self._display.dialog() else PRESSED_S if pressed else 0.0
+        still_s = DIALOG_S if self._display.dialog() else PRESSED_S if pressed else 0.0
+        self._still_s = max(self._still_s, still_s)
 
     # What there is to see
 
@@ -333,6 +334,8 @@ class Desktop:
                 asked = time.monotonic()
                 answers, same = self._display.answers(front, end - asked), 0
                 pause = max(PAUSE_S, time.monotonic() - asked)  # on a busy machine it draws as late as it answers
+                if still_s and self._display.dialog():
+                    still_s = DIALOG_S
             now = self._display.pixels()
             if now != last:
                 last, same, since = now, 0, time.monotonic()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import shutil
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
@@ -45,9 +47,6 @@ class JavaGames:
 
     def __init__(self, start: Callable[[], Any], module: str) -> None:
         self._start, self._module = start, module
-        self._lock = threading.Lock()
-        self._launch: Callable[..., tuple[int, Any]] | None = None
-        self._processes: list[_Process] = []
         self._idle: list[Any] = []
 
     def take(self) -> Any:
@@ -56,48 +55,84 @@ class JavaGames:
         Raises:
             RecipeError: there is no Java.
         """
-        with self._lock:
-            while self._idle:
-                env = self._idle.pop()
-                if env._gateway.java_process.poll() is None:
-                    return env
-            if self._launch is None:
-                require_java()
-                module = vars(import_module(self._module))
-                self._launch, module["launch_gateway"] = module["launch_gateway"], self._launched
+        with suppress(IndexError):
+            while not _answers(env := self._idle.pop()):
+                pass
+            return env
+        processes_of(self._module)
         return self._start()
 
     def give(self, env: Any) -> None:
         """Takes an environment back, for the next game."""
-        with self._lock:
-            self._idle.append(env)
+        self._idle.append(env)
 
     @contextmanager
     def lent(self) -> Iterator[Any]:
         """An environment for a while."""
         env = self.take()
-        yield env
-        self.give(env)
+        try:
+            yield env
+        finally:
+            self.give(env)
 
-    def _launched(self, javaopts: Sequence[str] = (), **settings: Any) -> tuple[int, _Guest]:
-        """A port, and what stands for the process there: in place of py4j's `launch_gateway`."""
-        assert self._launch is not None
+
+def _answers(env: Any) -> bool:
+    """Whether an environment's process lives, and its server there."""
+    from py4j.protocol import Py4JError
+
+    if env._gateway.java_process.poll() is not None:
+        return False
+    try:
+        return bool(env._gateway.jvm.System.nanoTime())
+    except (OSError, Py4JError):
+        return False
+
+
+@functools.cache
+def processes_of(module: str) -> Processes:
+    """The processes of the environments of a module, which start in them from now on.
+
+    Raises:
+        RecipeError: there is no Java.
+    """
+    require_java()
+    names = vars(import_module(module))
+    names["launch_gateway"] = processes = Processes(names["launch_gateway"])
+    return processes
+
+
+class Processes:
+    """In place of py4j's `launch_gateway`: a server in a process that has room, or in a new one."""
+
+    def __init__(self, launch: Callable[..., tuple[int, Any]]) -> None:
+        self.launch, self.running = launch, list[_Process]()
+        self._lock = threading.Lock()
+
+    def __call__(self, javaopts: Sequence[str] = (), **settings: Any) -> tuple[int, _Guest]:
+        """A port, and what stands for the process there."""
         with self._lock:
-            self._processes = [each for each in self._processes if each.java.poll() is None]
-            process = next((each for each in self._processes if each.games < GAMES), None)
+            self.running = [each for each in self.running if each.java.poll() is None]
+            process = next((each for each in self.running if len(each.guests) < GAMES), None)
             if process is None:
-                process = _Process(*self._launch(javaopts=[*javaopts, *OPTIONS], **settings))
-                self._processes.append(process)
-            return process.another(), _Guest(process.java)
+                process = _Process(*self.launch(javaopts=[*javaopts, *OPTIONS], **settings))
+                self.running.append(process)
+            port, guest = process.another(), _Guest(process.java)
+            process.guests.add(guest)
+            return port, guest
 
 
 class _Process:
-    """A Java process, and how many games it has."""
+    """A Java process.
+
+    Attributes:
+        guests: of the environments that it has.
+    """
 
     def __init__(self, port: int, java: Any) -> None:
         from py4j.java_gateway import GatewayParameters, JavaGateway
 
-        self.java, self.games = java, 0
+        self.java = java
+        self.guests = weakref.WeakSet[_Guest]()
         self._gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
         self._jvm = self._gateway.jvm
 
@@ -106,7 +141,7 @@ class _Process:
 
         Everything goes through reflection: py4j takes classes of one name for one class.
         """
-        jvm, self.games = self._jvm, self.games + 1
+        jvm = self._jvm
         paths = jvm.System.getProperty("java.class.path").split(os.pathsep)
         urls = self._array(jvm.java.net.URL, *(jvm.java.io.File(path).toURI().toURL() for path in paths))
         loader = jvm.java.net.URLClassLoader(urls, jvm.ClassLoader.getPlatformClassLoader())
