@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from agentrl.tools.calling import in_thread
 from agentrl.tools.games import java
 from tests.environments.packages import needs
 
@@ -21,11 +23,9 @@ def games(monkeypatch: pytest.MonkeyPatch) -> Iterator[java.JavaGames]:
     from py4j.java_gateway import launch_gateway
     from textworld_express import TextWorldExpressEnv, textworld_express
 
-    processes = java.Processes(launch_gateway)
-    monkeypatch.setattr(textworld_express, "launch_gateway", processes)
-    monkeypatch.setattr(java, "processes_of", lambda module: processes)
+    monkeypatch.setattr(textworld_express, "launch_gateway", launch_gateway)
     yield java.JavaGames(TextWorldExpressEnv, MODULE)
-    for process in processes.running:
+    for process in java.processes_of(MODULE).running:
         process.java.kill()
 
 
@@ -60,6 +60,11 @@ def test_processes_are_filled_and_environments_kept(games: java.JavaGames, monke
     assert held() == [1, 1]
     assert begun(second, 0)
     assert begun(third, 1)
+
+
+async def test_games_that_begin_at_once_share_a_process(games: java.JavaGames) -> None:
+    envs = await asyncio.gather(*(in_thread(games.take) for _ in range(8)))
+    assert held() == [len(envs)]
 
 
 def test_what_does_not_answer_is_not_lent_again(games: java.JavaGames) -> None:

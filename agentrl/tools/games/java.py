@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import os
 import shutil
@@ -88,7 +87,9 @@ def _answers(env: Any) -> bool:
         return False
 
 
-@functools.cache
+_FIRST = threading.Lock()
+
+
 def processes_of(module: str) -> Processes:
     """The processes of the environments of a module, which start in them from now on.
 
@@ -97,7 +98,10 @@ def processes_of(module: str) -> Processes:
     """
     require_java()
     names = vars(import_module(module))
-    names["launch_gateway"] = processes = Processes(names["launch_gateway"])
+    with _FIRST:
+        if not isinstance(names["launch_gateway"], Processes):
+            names["launch_gateway"] = Processes(names["launch_gateway"])
+        processes: Processes = names["launch_gateway"]
     return processes
 
 
