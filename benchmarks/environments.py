@@ -4,7 +4,7 @@ The oracle of a recipe plays once; `--engine replay:RUN` says its turns again, o
 moves go to the package's own environment in a bare loop, which makes no text, no record and no state key. The two take
 turns. Figures of each recipe:
 
-- `added_ms`: what the runner adds to a step: the call's checks, a thread, text, state key, record;
+- `added_ms`: what the runner adds to a step: the call's checks, a thread, the observation's text;
 - `tools`: time that the runner waits for an environment's steps / time of the package's own steps;
 - `rollout`: time of the whole rollout but for opening (prompts, parsing, tokens, states, grading) / the same;
 - episodes and steps a second with `--at-once` episodes, with the start and the record, and how many failed.
@@ -229,7 +229,7 @@ def alone(arm: Arm, episodes: Sequence[Episode]) -> float:
 
 def table(results: dict[str, dict[str, float]]) -> Table:
     """A line for each environment."""
-    columns = (
+    columns = [
         "package_ms",
         "tools_ms",
         "added_ms",
@@ -239,7 +239,7 @@ def table(results: dict[str, dict[str, float]]) -> Table:
         "episodes_per_s",
         "steps_per_s",
         "failed",
-    )
+    ]
     out = Table("environment", *(name.replace("_", " ") for name in columns))
     for name, figures in results.items():
         out.add_row(name, *(f"{figures[column]:g}" for column in columns))

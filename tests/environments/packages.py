@@ -11,8 +11,8 @@ JAVA = ("scienceworld", "textworld_express")
 
 
 def needs(package: str) -> None:
-    """Skips the test if the environment's package, or the Java that it runs in, is not installed (`make setup`)."""
+    """Skips the test if the environment's package, or the Java that it runs in, is missing. `make test` installs both."""
     if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed")
+        pytest.skip(f"{package} is not installed: make setup")
     if package in JAVA and shutil.which("java") is None:
-        pytest.skip("Java is not installed")
+        pytest.skip("Java is not installed: make programs, as root")

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
 from pathlib import Path
 
 import pytest
 
 from agentrl.registry.references import load_object
 from agentrl.types.errors import TaskError
+from tests.environments.packages import needs
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "scienceworld"
-READY = pytest.mark.skipif(
-    importlib.util.find_spec("scienceworld") is None or shutil.which("java") is None,
-    reason="scienceworld or Java is not installed",
-)
 
 
-@READY
 def test_tasks_and_splits_are_those_of_the_package() -> None:
+    needs("scienceworld")
     variations, fold = load_object("./task.py:VARIATIONS", RECIPE), load_object("./task.py:fold", RECIPE)
     with load_object("./task.py:JAVA", RECIPE).lent() as world:
         assert {name: world.get_max_variations(name) for name in world.get_task_names()} == variations
@@ -29,9 +24,9 @@ def test_tasks_and_splits_are_those_of_the_package() -> None:
         assert splits == [[*fold(name, split)] for split in ("train", "dev", "test")]
 
 
-@READY
 def test_an_experiment_is_the_same_whatever_was_played_before() -> None:
     """Things of one name are listed in the order of their hashes, which is another one in each world by default."""
+    needs("scienceworld")
 
     def played() -> list[object]:
         laboratory = load_object("./task.py:Laboratory", RECIPE)("find-animal", 1)
@@ -49,8 +44,8 @@ def test_an_experiment_is_the_same_whatever_was_played_before() -> None:
         assert played() == first
 
 
-@READY
 def test_an_open_question_is_part_of_the_state() -> None:
+    needs("scienceworld")
     laboratory = load_object("./task.py:Laboratory", RECIPE)("find-plant", 0)
     laboratory.reset(0)
     closed = laboratory.key()
@@ -61,8 +56,8 @@ def test_an_open_question_is_part_of_the_state() -> None:
     laboratory.close()
 
 
-@READY
 def test_a_task_that_is_not_there_is_named() -> None:
+    needs("scienceworld")
     experiments = load_object("./task.py:experiments", RECIPE)
     with pytest.raises(TaskError, match="no task 'cook'"):
         next(experiments(task="cook"))

@@ -25,7 +25,7 @@ def games(monkeypatch: pytest.MonkeyPatch) -> Iterator[java.JavaGames]:
 
     monkeypatch.setattr(textworld_express, "launch_gateway", launch_gateway)
     yield java.JavaGames(TextWorldExpressEnv, MODULE)
-    for process in java.processes_of(MODULE).running:
+    for process in java.launcher_of(MODULE).running:
         process.java.kill()
 
 
@@ -37,7 +37,7 @@ def begun(env: Any, seed: int) -> str:
 def held() -> list[int]:
     """How many games each process has."""
     gc.collect()
-    return [len(process.guests) for process in java.processes_of(MODULE).running]
+    return [len(process.handles) for process in java.launcher_of(MODULE).running]
 
 
 def test_a_game_that_begins_leaves_those_of_its_process_alone(games: java.JavaGames) -> None:
@@ -79,10 +79,10 @@ def test_a_process_that_died_is_replaced(games: java.JavaGames) -> None:
     with pytest.raises(ZeroDivisionError), games.lent() as env:
         begun(env, 0)
         raise ZeroDivisionError
-    (process,) = java.processes_of(MODULE).running
+    (process,) = java.launcher_of(MODULE).running
     process.java.kill()
     process.java.wait()
     with games.lent() as another:
         assert another is not env
         assert begun(another, 0)
-    assert process not in java.processes_of(MODULE).running
+    assert process not in java.launcher_of(MODULE).running

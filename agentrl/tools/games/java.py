@@ -15,14 +15,14 @@ from typing import Any
 from agentrl.types.errors import RecipeError
 
 GAMES = 16
-"""Of one Java process: all are lost if it dies, and with many more the loading of classes gets slow."""
+"""Most games of one Java process. If it dies, all of them fail; with many more, loading of classes gets slow."""
 OPTIONS = (
-    # Sets have the order of their items' hashes, which Java draws: with one hash for all, a world is always the same.
+    # Java iterates sets in the order of identity hashes, which are random. With one hash for all, worlds repeat.
     *("-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2"),
-    # Each game's classes are compiled anew, and played for some hundred moves: quickly, with space for all.
+    # Every game compiles its own copies of the classes and lasts some hundred moves: compile fast, reserve memory.
     *("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=512m", "-XX:+UseSerialGC"),
 )
-"""Of Java."""
+"""Options of every Java process."""
 
 
 def require_java() -> None:
@@ -35,9 +35,9 @@ def require_java() -> None:
 class JavaGames:
     """Environments that share Java processes, each kept for the next game.
 
-    Two games disturb each other where their worlds are made of what is static in Java. So each environment has a class
-    loader of its own: all classes of the package exist once for each. A process for each would take twice the time and
-    five times the memory or more.
+    These packages keep a game's world in static fields, so two games that shared classes would disturb each other. Each
+    environment therefore has its own class loader, and with it its own copy of all classes and static fields. A process
+    per environment would take several times the time and the memory.
 
     Args:
         start: makes an environment, with its process in `_gateway.java_process`.
@@ -58,7 +58,7 @@ class JavaGames:
             while not _answers(env := self._idle.pop()):
                 pass
             return env
-        processes_of(self._module)
+        launcher_of(self._module)
         return self._start()
 
     def give(self, env: Any) -> None:
@@ -87,84 +87,84 @@ def _answers(env: Any) -> bool:
         return False
 
 
-_FIRST = threading.Lock()
+_PATCHING = threading.Lock()
 
 
-def processes_of(module: str) -> Processes:
-    """The processes of the environments of a module, which start in them from now on.
+def launcher_of(module: str) -> SharedLauncher:
+    """The launcher that a module's environments use from now on, in place of py4j's `launch_gateway`.
 
     Raises:
         RecipeError: there is no Java.
     """
     require_java()
     names = vars(import_module(module))
-    with _FIRST:
-        if not isinstance(names["launch_gateway"], Processes):
-            names["launch_gateway"] = Processes(names["launch_gateway"])
-        processes: Processes = names["launch_gateway"]
-    return processes
+    with _PATCHING:
+        if not isinstance(names["launch_gateway"], SharedLauncher):
+            names["launch_gateway"] = SharedLauncher(names["launch_gateway"])
+        launcher: SharedLauncher = names["launch_gateway"]
+    return launcher
 
 
-class Processes:
-    """In place of py4j's `launch_gateway`: a server in a process that has room, or in a new one."""
+class SharedLauncher:
+    """Starts a py4j server in a process that has room, or in a new one."""
 
     def __init__(self, launch: Callable[..., tuple[int, Any]]) -> None:
         self.launch, self.running = launch, list[_Process]()
         self._lock = threading.Lock()
 
-    def __call__(self, javaopts: Sequence[str] = (), **settings: Any) -> tuple[int, _Guest]:
-        """A port, and what stands for the process there."""
+    def __call__(self, javaopts: Sequence[str] = (), **settings: Any) -> tuple[int, _ProcessHandle]:
+        """The server's port and a handle of its process, as `launch_gateway` returns them."""
         with self._lock:
             self.running = [each for each in self.running if each.java.poll() is None]
-            process = next((each for each in self.running if len(each.guests) < GAMES), None)
+            process = next((each for each in self.running if len(each.handles) < GAMES), None)
             if process is None:
                 process = _Process(*self.launch(javaopts=[*javaopts, *OPTIONS], **settings))
                 self.running.append(process)
-            port, guest = process.another(), _Guest(process.java)
-            process.guests.add(guest)
-            return port, guest
+            port, handle = process.start_server(), _ProcessHandle(process.java)
+            process.handles.add(handle)
+            return port, handle
 
 
 class _Process:
     """A Java process.
 
     Attributes:
-        guests: of the environments that it has.
+        handles: those of its environments.
     """
 
     def __init__(self, port: int, java: Any) -> None:
         from py4j.java_gateway import GatewayParameters, JavaGateway
 
         self.java = java
-        self.guests = weakref.WeakSet[_Guest]()
+        self.handles = weakref.WeakSet[_ProcessHandle]()
         self._gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
         self._jvm = self._gateway.jvm
 
-    def another(self) -> int:
-        """Starts a py4j server whose classes are its own. Its port.
+    def start_server(self) -> int:
+        """Starts a py4j server with a class loader of its own. Returns its port.
 
-        Everything goes through reflection: py4j takes classes of one name for one class.
+        All calls use reflection, because py4j caches methods by the name of a class, whichever loader it comes from.
         """
         jvm = self._jvm
         paths = jvm.System.getProperty("java.class.path").split(os.pathsep)
         urls = self._array(jvm.java.net.URL, *(jvm.java.io.File(path).toURI().toURL() for path in paths))
         loader = jvm.java.net.URLClassLoader(urls, jvm.ClassLoader.getPlatformClassLoader())
-        # By default py4j asks the thread's loader, which is the process's own.
-        strategy = self._made(loader.loadClass("py4j.reflection.RootClassLoadingStrategy"))
+        # By default py4j loads classes by the loader of the thread, which all servers would share.
+        strategy = self._construct(loader.loadClass("py4j.reflection.RootClassLoadingStrategy"))
         wanted = loader.loadClass("py4j.reflection.ClassLoadingStrategy")
-        self._called(
+        self._invoke(
             loader.loadClass("py4j.reflection.ReflectionUtil"), "setClassLoadingStrategy", None, (wanted, strategy)
         )
         kind = loader.loadClass("py4j.GatewayServer")
-        server = self._made(kind, (jvm.Object._java_lang_class, None), (jvm.Integer.TYPE, 0))
-        self._called(kind, "start", server)
-        return int(self._called(kind, "getListeningPort", server))
+        server = self._construct(kind, (jvm.Object._java_lang_class, None), (jvm.Integer.TYPE, 0))
+        self._invoke(kind, "start", server)
+        return int(self._invoke(kind, "getListeningPort", server))
 
-    def _made(self, kind: Any, *arguments: tuple[Any, Any]) -> Any:
+    def _construct(self, kind: Any, *arguments: tuple[Any, Any]) -> Any:
         """An object of a class. Each argument: its declared class, and its value."""
         return kind.getConstructor(self._classes(arguments)).newInstance(self._values(arguments))
 
-    def _called(self, kind: Any, name: str, owner: Any, *arguments: tuple[Any, Any]) -> Any:
+    def _invoke(self, kind: Any, name: str, owner: Any, *arguments: tuple[Any, Any]) -> Any:
         """What a method of a class returns."""
         return kind.getMethod(name, self._classes(arguments)).invoke(owner, self._values(arguments))
 
@@ -181,8 +181,8 @@ class _Process:
         return array
 
 
-class _Guest:
-    """A process as one of its games sees it. A newline to `stdin` would end it: an environment says that at its end."""
+class _ProcessHandle:
+    """A process for one of its environments, which ends its process by a newline to `stdin`: here that ends nothing."""
 
     def __init__(self, process: Any) -> None:
         self.poll: Callable[[], int | None] = process.poll
