@@ -112,7 +112,8 @@ class LaunchedRanks:
         finally:
             task.cancel()
             await asyncio.wait([task])
-        self.ranks.shutdown()
+        with suppress(RankUnreachable):  # it died after the last call: the training needs it no more
+            self.ranks.shutdown()
         await asyncio.wait(self._following, timeout=TOLD_S)
 
     async def _fail(self, task: asyncio.Task[None]) -> NoReturn:

@@ -25,6 +25,13 @@ class Deadly(Counter):
             except FileExistsError: continue
             os.kill(os.getpid(), signal.SIGKILL)
 
+class Held(Counter):
+    """Plays no episode once the checkpoint $HOLD exists, until the command was restarted."""
+    async def open(self, task, sandbox):
+        await super().open(task, sandbox)
+        while Path(os.environ.get("HOLD", "none")).exists() and "AGENTRL_RESTARTS" not in os.environ:
+            await asyncio.sleep(0.01)
+
 class Flood(Counter):
     @tool
     async def flood(self) -> str:

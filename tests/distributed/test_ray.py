@@ -94,13 +94,14 @@ def test_a_node_that_is_killed_costs_no_episode(cluster, counting: Path) -> None
 def test_trainer_ranks_on_a_cluster_outlive_a_node(cluster, trainable: Path) -> None:  # type: ignore[no-untyped-def]
     from ray.util import placement_group_table
 
-    here, few = trainable.parent, ("--set", "train.iterations=3")
-    done = run(command(trainable, "processes", *few, *TWO_RANKS))
+    here, held = trainable.parent, ("--set", "train.iterations=3", "--set", "tools=[./task.py:Held]")
+    done = run(command(trainable, "processes", *held, *TWO_RANKS))
     assert done.returncode == 0, done.stderr[-3000:]
+    first = here / "ray" / "checkpoints" / "it-00001"
     killed = []
 
     def kill_when_one_update_is_done() -> None:
-        while not (here / "ray" / "checkpoints" / "it-00001").exists():
+        while not first.exists():
             time.sleep(0.01)
         groups = [each for each in placement_group_table().values() if each["state"] == "CREATED"]
         ranks = next(each for each in groups if len(each["bundles"]) == 2)
@@ -112,7 +113,8 @@ def test_trainer_ranks_on_a_cluster_outlive_a_node(cluster, trainable: Path) -> 
     killer = threading.Thread(target=kill_when_one_update_is_done, daemon=True)
     killer.start()
     more = ("scale.use=ray", f"scale.address={cluster.address}", "scale.trainer_ranks=2", "scale.rank_gpus=0.5")
-    done = run(command(trainable, "ray", *few, *(part for each in more for part in ("--set", each))), timeout=600)
+    settings = (part for each in more for part in ("--set", each))
+    done = run(command(trainable, "ray", *held, *settings), timeout=600, HOLD=str(first))
     killer.join(timeout=60)
     add_node(cluster)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -9,12 +9,13 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from agentrl.config.loader import load_recipe
-from agentrl.distributed.ranks import LaunchedRanks
+from agentrl.distributed.ranks import LaunchedRanks, trainer_ranks
 from agentrl.train.parallel.ranks import Ranks
 from agentrl.types.errors import RankDied, RankFailed, RankUnreachable, RecipeError
 from tests.command import python
@@ -31,20 +32,26 @@ def run(arguments: list[str], timeout: float = 280, **environment: str) -> subpr
     return python(*arguments, ok=False, timeout=timeout, **environment)
 
 
-def kill_at(run: Path, moment: str, find: str) -> threading.Thread:
-    """Kills the process of a rank when the run has written a checkpoint; once."""
+def launched_ranks(held: Path) -> Iterator[int]:
+    """The processes of launched ranks with `held` in their environment."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            launched = b"agentrl.distributed.process" in (process / "cmdline").read_bytes()
+            mine = os.fsencode(str(held)) in (process / "environ").read_bytes()
+        except OSError:
+            continue
+        if launched and mine:
+            yield int(process.name)
+
+
+def kill_at(checkpoint: Path) -> threading.Thread:
+    """Kills the launched ranks of the command with HOLD=`checkpoint` when it has written the checkpoint; once."""
 
     def work() -> None:
-        while not (run / "checkpoints" / moment).exists():
+        while not checkpoint.exists():
             time.sleep(0.005)
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                words = (process / "cmdline").read_bytes().decode()
-                mine = os.fsencode(str(run.parent)) in (process / "environ").read_bytes()
-            except OSError:
-                continue
-            if find in words and mine:
-                os.kill(int(process.name), signal.SIGKILL)
+        for rank in launched_ranks(checkpoint):
+            os.kill(rank, signal.SIGKILL)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
@@ -52,25 +59,43 @@ def kill_at(run: Path, moment: str, find: str) -> threading.Thread:
 
 
 def test_ranks_of_ours_train_as_those_of_torchrun_also_when_some_die(trainable: Path) -> None:
-    here, few = trainable.parent, ("--set", "train.iterations=3")
+    here, held = trainable.parent, ("--set", "train.iterations=3", "--set", "tools=[./task.py:Held]")
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = run([*torchrun, *command(trainable, "torchrun", *few)])
+    done = run([*torchrun, *command(trainable, "torchrun", *held)])
     assert done.returncode == 0, done.stderr[-3000:]
 
-    killer = kill_at(here / "ours", "it-00001", "agentrl.distributed.process")
-    done = run(command(trainable, "ours", *few, *TWO, "--set", "scale.restarts=0"), HERE=str(here))
+    first, second = (here / "ours" / "checkpoints" / name for name in ("it-00001", "it-00002"))
+    killer = kill_at(first)
+    done = run(command(trainable, "ours", *held, *TWO, "--set", "scale.restarts=0"), HOLD=str(first))
     killer.join(timeout=10)
     assert done.returncode == 1
     assert "scale.trainer_ranks: ended before the training did: trainer rank 1: its process" in done.stderr
     assert "was killed by SIGKILL\n  -> the same command resumes from the last checkpoint" in done.stderr
 
-    killer = kill_at(here / "ours", "it-00002", "agentrl.distributed.process")
-    done = run(command(trainable, "ours", *few, *TWO, "--json"), HERE=str(here))
+    killer = kill_at(second)
+    done = run(command(trainable, "ours", *held, *TWO, "--json"), HOLD=str(second))
     killer.join(timeout=10)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "was killed by SIGKILL\nrestarting from the last checkpoint" in done.stderr
     assert json.loads(done.stdout)["run"] == str(here / "ours"), "the process that took its place writes the document"
     assert metrics(here / "ours") == metrics(here / "torchrun")
+
+
+async def test_a_rank_that_dies_when_all_is_trained_fails_nothing(
+    trainable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLD", str(trainable))
+    recipe = load_recipe(str(trainable), ["scale.use=process", "scale.trainer_ranks=2"])
+    killed = []
+
+    async def training() -> None:
+        (rank,) = launched_ranks(trainable)
+        os.kill(rank, signal.SIGKILL)
+        killed.append(rank)
+
+    async with trainer_ranks(recipe, Ranks()) as launched:
+        await launched.train(training())
+    assert killed
 
 
 def test_ranks_are_asked_for_where_they_can_be(trainable: Path) -> None:

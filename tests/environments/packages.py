@@ -11,7 +11,7 @@ JAVA = ("scienceworld", "textworld_express")
 
 
 def needs(package: str) -> None:
-    """Skips the test if the environment's package, or the Java that it runs in, is missing. `make test` installs both."""
+    """Skips the test if the environment's package, or the Java that it runs in, is missing."""
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed: make setup")
     if package in JAVA and shutil.which("java") is None:

@@ -89,10 +89,15 @@ class Ranks:
         return box[0]
 
     def shutdown(self) -> None:
-        """Ends the group, on rank 0: no further calls follow."""
+        """Ends the group, on rank 0: no further calls follow.
+
+        Raises:
+            RankUnreachable: a rank has ended. The group is left as it is.
+        """
         if self.size > 1:
             self.broadcast(None)
-            dist.barrier()
+            with named_failures("shutting down"):
+                dist.barrier()
             dist.destroy_process_group()
 
     @contextmanager
