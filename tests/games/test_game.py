@@ -108,6 +108,18 @@ def test_the_move_may_be_the_reply_or_its_answer(tmp_path: Path) -> None:
     assert not episodes[0].tools
 
 
+@pytest.mark.parametrize(
+    "how", [{}, {"act": "text"}, {"actions": ["wait", "left", "right"]}], ids=["call", "text", "named"]
+)
+def test_inline_moves_run_in_the_event_loop(tmp_path: Path, how: dict[str, Any]) -> None:
+    script = "said" if "act" in how else "moves"
+    for inline in (True, False):
+        game = {"library": "./task.py:Doors", "inline": inline, **how}
+        (episode,) = played(tmp_path, game, ["wait", "left"], script=script)
+        assert shown(episode)[0] == str(inline)
+        assert episode.reward == 1.25
+
+
 def test_rewards_of_turns(tmp_path: Path) -> None:
     (episode,) = played(tmp_path, {"library": "./task.py:Doors", "turn_rewards": True}, ["wait", "left"])
     assert [turn.reward for turn in episode.turns] == [0.25, 1.0]

@@ -110,6 +110,7 @@ def stop(folder: Path) -> None:
         deadline = time.monotonic() + 30
         while (folder / "pid").exists() and time.monotonic() < deadline:
             time.sleep(0.1)
+    subprocess.run(["umount", str(folder / "root")], capture_output=True, check=False)  # dockerd leaves it mounted
     shutil.rmtree(folder, ignore_errors=True)
 
 

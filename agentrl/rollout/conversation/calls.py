@@ -49,8 +49,9 @@ class CallRunner:
         """
         ended = list[str]()
         calls = [self._call_in_turn(k, call, methods, ended) for k, call in enumerate(reply.calls)]
-        owners = [method.owner for call in reply.calls if (method := methods.get(call.name)) is not None]
-        if len(calls) == 1 or any(owner.ends_replies for owner in owners):
+        owners = {id(method.owner): method.owner for call in reply.calls if (method := methods.get(call.name))}
+        share = len(owners) <= 1 and not any(owner.parallel for owner in owners.values())
+        if len(calls) == 1 or share or any(owner.ends_replies for owner in owners.values()):
             pairs = await _one_by_one(calls)
         else:
             pairs = await _together(calls)
