@@ -1,10 +1,10 @@
 """Steps a second of environments beside their packages' own loops: `python -m benchmarks.environments [NAME ...]`.
 
 The oracle of a recipe plays once; `--engine replay:RUN` says its turns again, one episode at a time. Then the same
-moves go to the package's own environment in a bare loop, which makes no text, no record and no state key. The two take
-turns. Figures of each recipe:
+moves go to the package's own environment in a bare loop, without checks, record and state keys. If the package gives no
+text, the loop makes it. The two take turns. Figures of each recipe:
 
-- `added_ms`: what the runner adds to a step: the call's checks, a thread, the observation's text;
+- `added_ms`: what the runner adds to a step: the call's checks, a thread, the observation;
 - `tools`: time that the runner waits for an environment's steps / time of the package's own steps;
 - `rollout`: time of the whole rollout but for opening (prompts, parsing, tokens, states, grading) / the same;
 - episodes and steps a second with `--at-once` episodes, with the start and the record, and how many failed.
@@ -70,18 +70,20 @@ def main() -> None:
 
 
 def babyai(task: Task, calls: Calls) -> Iterator[None]:
-    """MiniGrid's `reset` and `step`."""
+    """MiniGrid's `reset` and `step`, and the recipe's words for what it gives: numbers of cells."""
     import gymnasium
     import minigrid  # noqa: F401  # it adds its levels
     from minigrid.envs.babyai.core import roomgrid_level
 
     vars(roomgrid_level)["print"] = lambda *words: None
     moves = ("left", "right", "forward", "pickup", "drop", "toggle")
+    in_words = load_object("./babyai/task.py:in_words", RECIPES)
     with closing(gymnasium.make(task.data["game"]["kwargs"]["level"])) as env:
         env.reset(seed=task.seed)
         for _, arguments in calls:
             yield
-            env.step(moves.index(arguments["action"]))
+            seen = env.step(moves.index(arguments["action"]))[0]
+            in_words(seen["image"].tolist())
 
 
 def textworld_express(task: Task, calls: Calls) -> Iterator[None]:
