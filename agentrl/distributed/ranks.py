@@ -102,7 +102,7 @@ class LaunchedRanks:
         """
         if not self._following:
             await training
-            return self.ranks.shutdown()
+            return await self._shut_down()
         task = asyncio.create_task(training)
         try:
             await asyncio.wait([task, *self._following], return_when=asyncio.FIRST_COMPLETED)
@@ -112,9 +112,13 @@ class LaunchedRanks:
         finally:
             task.cancel()
             await asyncio.wait([task])
-        with suppress(RankUnreachable):  # it died after the last call: the training needs it no more
-            self.ranks.shutdown()
+        await self._shut_down()
         await asyncio.wait(self._following, timeout=TOLD_S)
+
+    async def _shut_down(self) -> None:
+        """Ends the process group. The training is complete: a rank that is dead or does not answer is not needed."""
+        with suppress(RankUnreachable, TimeoutError):
+            await asyncio.wait_for(in_thread(self.ranks.shutdown), TOLD_S)
 
     async def _fail(self, task: asyncio.Task[None]) -> NoReturn:
         """Raises the cause after a rank ended or a collective failed."""

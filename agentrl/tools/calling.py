@@ -10,6 +10,7 @@ import inspect
 import os
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +31,18 @@ async def called(owner: Any, function: Callable[..., Any], /, *args: Any, **kwar
         return await function(*args, **kwargs)
     result = await in_thread(functools.partial(function, *args, **kwargs), turn)
     return await result if inspect.isawaitable(result) else result
+
+
+GIVE_WAY_S = 0.01
+_gave_way = 0.0
+
+
+async def give_way() -> None:
+    """Lets other episodes and time limits run, once in 10 ms: for calls that may never wait for anything."""
+    global _gave_way
+    if time.monotonic() - _gave_way > GIVE_WAY_S:
+        await asyncio.sleep(0)
+        _gave_way = time.monotonic()
 
 
 # By id, and not in the object: its attributes are its state, which may be copied, compared or written out.

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -81,21 +82,23 @@ def test_ranks_of_ours_train_as_those_of_torchrun_also_when_some_die(trainable: 
     assert metrics(here / "ours") == metrics(here / "torchrun")
 
 
-async def test_a_rank_that_dies_when_all_is_trained_fails_nothing(
-    trainable: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_rank_that_is_gone_when_all_is_trained_fails_nothing(
+    trainable: Path, monkeypatch: pytest.MonkeyPatch, by: signal.Signals
 ) -> None:
+    monkeypatch.setattr("agentrl.distributed.ranks.TOLD_S", 1.0)
     monkeypatch.setenv("HOLD", str(trainable))
     recipe = load_recipe(str(trainable), ["scale.use=process", "scale.trainer_ranks=2"])
-    killed = []
+    lost = []
 
     async def training() -> None:
-        (rank,) = launched_ranks(trainable)
-        os.kill(rank, signal.SIGKILL)
-        killed.append(rank)
+        lost.extend(launched_ranks(trainable))
+        os.kill(lost[0], by)
 
     async with trainer_ranks(recipe, Ranks()) as launched:
         await launched.train(training())
-    assert killed
+        with suppress(ProcessLookupError):
+            os.kill(lost[0], signal.SIGKILL)
 
 
 def test_ranks_are_asked_for_where_they_can_be(trainable: Path) -> None:

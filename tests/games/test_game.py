@@ -17,7 +17,7 @@ from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError
 
 GAMES = """
-import itertools, random, threading
+import itertools, random, threading, time
 from agentrl import Say
 
 class Doors:
@@ -33,6 +33,9 @@ class Doors:
         self.n += 1
         if action == "wait":
             return f"{threading.current_thread() is threading.main_thread()}", 0.25, False, {}
+        if action == "slow":
+            time.sleep(0.02)
+            return "slow", 0.0, False, {}
         won = action == ["left", "right"][self.prize]
         return "prize" if won else "nothing", float(won), True, {}
     def key(self):
@@ -58,7 +61,13 @@ def said(task, rng):
 
 
 def played(
-    folder: Path, settings: dict[str, Any], /, *moves: Sequence[str], script: str = "moves", **data: Any
+    folder: Path,
+    settings: dict[str, Any],
+    /,
+    *moves: Sequence[str],
+    script: str = "moves",
+    limits: dict[str, float] | None = None,
+    **data: Any,
 ) -> list[Episode]:
     """The episodes of the tool with these settings, in which these moves are made."""
     folder.mkdir(exist_ok=True)
@@ -68,7 +77,7 @@ def played(
     recipe = {
         "name": "games",
         "tasks": {"jsonl": "./tasks.jsonl", "prompt": "{say}", "id": "id"},
-        "agent": {"max_turns": 30},
+        "agent": {"max_turns": 200},
         "tools": [{"game": settings}],
         "rewards": {
             "score": "agentrl.tools.games.game:score",
@@ -76,7 +85,7 @@ def played(
         },
         "scripts": {"moves": "./task.py:moves", "said": "./task.py:said"},
         "credit": {"use": "gigpo"},
-        "limits": {"user_errors": 100},
+        "limits": {"user_errors": 100, **(limits or {})},
     }
     (folder / "recipe.yaml").write_text(json.dumps(recipe))
     run = rollout(folder, len(rows), agent=script, out=folder / f"run-{random.random()}", reporters=())
@@ -118,6 +127,16 @@ def test_inline_moves_run_in_the_event_loop(tmp_path: Path, how: dict[str, Any])
         (episode,) = played(tmp_path, game, ["wait", "left"], script=script)
         assert shown(episode)[0] == str(inline)
         assert episode.reward == 1.25
+
+
+@pytest.mark.parametrize("how", [{}, {"act": "text"}], ids=["call", "text"])
+def test_inline_moves_end_with_the_time_of_the_episode(tmp_path: Path, how: dict[str, Any]) -> None:
+    game = {"library": "./task.py:Doors", "inline": True, **how}
+    script = "said" if "act" in how else "moves"
+    (episode,) = played(tmp_path, game, ["slow"] * 100, script=script, limits={"episode_s": 0.3})
+    assert (episode.status, episode.stop) == ("truncated", "wall")
+    with pytest.raises(RecipeError, match="inline is for environments of the recipe"):
+        Game("textarena", id="Wordle-v0", inline=True)
 
 
 def test_rewards_of_turns(tmp_path: Path) -> None:

@@ -110,7 +110,9 @@ def stop(folder: Path) -> None:
         deadline = time.monotonic() + 30
         while (folder / "pid").exists() and time.monotonic() < deadline:
             time.sleep(0.1)
-    subprocess.run(["umount", str(folder / "root")], capture_output=True, check=False)  # dockerd leaves it mounted
+    subprocess.run(
+        ["umount", str(folder / "root")], capture_output=True, check=False
+    )  # a dockerd that was killed leaves it mounted
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -12,6 +12,7 @@ from agentrl.chat.formats.parser import ParsedCall, ParseFault, Reply
 from agentrl.config.limits import Limits
 from agentrl.rollout.faults.failures import LimitReached, TookTooLong, check_answers
 from agentrl.tools.base import ToolResult
+from agentrl.tools.calling import give_way
 from agentrl.tools.methods import ToolMethod
 from agentrl.types import values
 from agentrl.types.engine import ContextOverflow
@@ -50,8 +51,8 @@ class CallRunner:
         ended = list[str]()
         calls = [self._call_in_turn(k, call, methods, ended) for k, call in enumerate(reply.calls)]
         owners = {id(method.owner): method.owner for call in reply.calls if (method := methods.get(call.name))}
-        share = len(owners) <= 1 and not any(owner.parallel for owner in owners.values())
-        if len(calls) == 1 or share or any(owner.ends_replies for owner in owners.values()):
+        in_order = len(owners) <= 1 and not any(owner.parallel for owner in owners.values())
+        if len(calls) == 1 or in_order or any(owner.ends_replies for owner in owners.values()):
             pairs = await _one_by_one(calls)
         else:
             pairs = await _together(calls)
@@ -163,8 +164,12 @@ def _unread(index: int, fault: ParseFault) -> CallRecord:
 
 async def _one_by_one(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """The results of calls that run in order. If one fails, the others do not run."""
+    results = list[T]()
     try:
-        return [await call for call in calls]
+        for call in calls:
+            await give_way()
+            results.append(await call)
+        return results
     finally:
         for call in calls:
             call.close()

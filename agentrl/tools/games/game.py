@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentrl.tools.base import Environment, Observation, ToolResult, tool
-from agentrl.tools.calling import in_thread, turn_of
+from agentrl.tools.calling import give_way, in_thread, turn_of
 from agentrl.tools.games.libraries import Wanted, maker
 from agentrl.tools.games.play import GameFailed, any_move
 from agentrl.types.errors import AgentRLError, RecipeError, TaskError, ToolError
@@ -39,8 +39,8 @@ class Game(Environment):
         opponent: who takes the others: `random`, or a function (seen, moves, rng) of the recipe.
         solved_at: the return from which on the game counts as solved.
         turn_rewards: whether each move's reward is a reward of its turn, under the name `game`.
-        inline: whether moves run in the event loop instead of a thread. It is faster for an environment in Python whose
-            steps take well below a millisecond. All other episodes wait for the move, and no timeout ends it.
+        inline: whether moves run in the event loop instead of a thread. It is faster for an environment of the recipe
+            whose steps take well below a millisecond. Nothing else runs during a move, and no time limit ends it.
     """
 
     def __init__(
@@ -61,6 +61,10 @@ class Game(Environment):
             raise RecipeError(f"game: act is {act!r}", place="tools", remedy="tool, or text")
         if opponent != "random" and not callable(opponent):
             raise RecipeError(f"game: opponent is {opponent!r}", place="tools", remedy="random, or ./task.py:NAME")
+        if inline and not callable(library):  # some block until another game is open
+            raise RecipeError(
+                "game: inline is for environments of the recipe", place="tools", remedy="library: ./task.py:NAME"
+            )
         self._make = maker(library)
         self.library = library if isinstance(library, str) else getattr(library, "__name__", "game")
         self.settings: dict[str, Any] = {"id": id, "kwargs": kwargs or {}, "player": player}
@@ -72,7 +76,7 @@ class Game(Environment):
         elif self.actions:
             one = {"type": "string", "enum": self.actions}
             schema = {"type": "object", "properties": {"action": one}, "required": ["action"]}
-            self.act = tool.from_schema("act", _ABOUT, schema, self._chosen)  # type: ignore[assignment, method-assign]
+            self.act = tool.from_schema("act", _ABOUT, schema, self._act_by_schema)  # type: ignore[assignment, method-assign]
 
     async def open(self, task: Task, sandbox: object) -> None:
         """Begins the game of the task's seed.
@@ -107,20 +111,21 @@ class Game(Environment):
         Args:
             action: the move.
         """
-        return await self._moved(action)
+        return await self._run_move(action)
 
     async def respond(self, reply: Reply) -> Observation | None:
         if not self.by_text:
             return None
         said = reply.text if reply.answer is None else reply.answer
-        moved = await self._moved(said)
+        moved = await self._run_move(said)
         return Observation(moved.text, moved.done, moved.answer, moved.rewards)
 
-    async def _chosen(self, given: dict[str, Any]) -> ToolResult:
-        return await self._moved(given["action"])
+    async def _act_by_schema(self, given: dict[str, Any]) -> ToolResult:
+        return await self._run_move(given["action"])
 
-    async def _moved(self, action: str) -> ToolResult:
+    async def _run_move(self, action: str) -> ToolResult:
         if self.inline:
+            await give_way()
             return self._move(action)
         moved: ToolResult = await in_thread(partial(self._move, action), turn_of(self))
         return moved

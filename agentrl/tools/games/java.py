@@ -182,7 +182,7 @@ class _Process:
 
 
 class _ProcessHandle:
-    """A process for one of its environments, which ends its process by a newline to `stdin`: here that ends nothing."""
+    """A shared process as one environment sees it. It ends its process by a newline to `stdin`: here without effect."""
 
     def __init__(self, process: Any) -> None:
         self.poll: Callable[[], int | None] = process.poll

@@ -92,7 +92,7 @@ class Ranks:
         """Ends the group, on rank 0: no further calls follow.
 
         Raises:
-            RankUnreachable: a rank has ended. The group is left as it is.
+            RankUnreachable: a rank has ended. The process group is not destroyed.
         """
         if self.size > 1:
             self.broadcast(None)
