@@ -1,12 +1,15 @@
 """Steps a second of environments beside their packages' own loops: `python -m benchmarks.environments [NAME ...]`.
 
-The oracle of a recipe plays once; `--engine replay:RUN` says its turns again, one episode at a time. Then the same
-moves go to the package's own environment in a bare loop, without checks, record and state keys. If the package gives no
-text, the loop makes it. The two take turns. Figures of each recipe:
+The oracle of a recipe plays once. Then two loops make its moves, episode by episode in turn, and nothing between two
+moves: the recipe's environment as the runner calls it (checks of the call, a thread if it may block, the observation,
+the record), and the package's own environment. If the package gives no text, its loop makes it. Opening is not counted
+in either. Every episode is repeated in both, and its fastest repeat counts: other work on the machine only adds to it.
+Figures of each recipe:
 
-- `added_ms`: what the runner adds to a step: the call's checks, a thread, the observation;
-- `tools`: time that the runner waits for an environment's steps / time of the package's own steps;
-- `rollout`: time of the whole rollout but for opening (prompts, parsing, tokens, states, grading) / the same;
+- `package_ms`, `runner_ms`, `added_ms`: a step in both loops, and the difference;
+- `overhead`: the ratio of both;
+- `rollout_ms`: a step of whole rollouts that `--engine replay:RUN` plays, one at a time: prompts, parsing, tokens,
+  states and grading, too;
 - episodes and steps a second with `--at-once` episodes, with the start and the record, and how many failed.
 
 The last line is JSON. An environment whose package is not installed is left out, and said.
@@ -15,12 +18,13 @@ The last line is JSON. An environment whose package is not installed is left out
 from __future__ import annotations
 
 import argparse
+import asyncio
 import functools
 import importlib.util
 import itertools
 import json
+import math
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -34,8 +38,18 @@ from rich.console import Console
 from rich.table import Table
 
 from agentrl.api.rollout import rollout
+from agentrl.chat.formats.parser import ParsedCall, Reply
+from agentrl.config.limits import Limits
+from agentrl.config.loader import load_recipe
 from agentrl.registry.references import load_object
+from agentrl.rollout.builder import build
+from agentrl.rollout.conversation.calls import CallRunner
+from agentrl.rollout.garbage import rare_collections
+from agentrl.tools.calling import called
+from agentrl.tools.games.java import OPTIONS
+from agentrl.tools.toolset import ToolSet
 from agentrl.types.episode import Episode
+from agentrl.types.parts.intake import Images
 from agentrl.types.task import Task
 
 RECIPES = Path(__file__).parents[1] / "recipes"
@@ -49,8 +63,8 @@ Bare = Callable[[Task, Calls], Iterator[None]]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"default: all of {', '.join(ARMS)}")
-    parser.add_argument("--episodes", type=int, default=32, help="of each repeat")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--episodes", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=7, help="of both loops")
     parser.add_argument("--at-once", type=int, default=256)
     given = parser.parse_args()
     if unknown := [name for name in given.names if name not in ARMS]:
@@ -77,23 +91,25 @@ def babyai(task: Task, calls: Calls) -> Iterator[None]:
 
     vars(roomgrid_level)["print"] = lambda *words: None
     moves = ("left", "right", "forward", "pickup", "drop", "toggle")
-    in_words = load_object("./babyai/task.py:in_words", RECIPES)
+    in_words, carried = (load_object(f"./babyai/task.py:{name}", RECIPES) for name in ("in_words", "carried"))
     with closing(gymnasium.make(task.data["game"]["kwargs"]["level"])) as env:
         env.reset(seed=task.seed)
+        inner = env.unwrapped
         for _, arguments in calls:
             yield
             seen = env.step(moves.index(arguments["action"]))[0]
-            in_words(seen["image"].tolist())
+            _ = f"{in_words(seen['image'].tolist())}\nYou carry {carried(inner) or 'nothing'}."
 
 
 def textworld_express(task: Task, calls: Calls) -> Iterator[None]:
-    """One TextWorldExpressEnv for all games."""
+    """One TextWorldExpressEnv for all games; its Java with the recipe's options, without which worlds do not repeat."""
     env, kwargs = _express(), task.data["game"]["kwargs"]
     env.load(kwargs["game"], kwargs["params"])
     env.reset(seed=task.seed, gameFold=kwargs["fold"])
     for _, arguments in calls:
         yield
-        env.step(arguments["action"])
+        seen, _, _, info = env.step(arguments["action"])
+        _ = f"{seen.strip()}\nMoves: {'; '.join(sorted(info['validActions']))}"
 
 
 @functools.cache
@@ -101,7 +117,10 @@ def _express() -> Any:
     from py4j.java_gateway import launch_gateway
     from textworld_express import TextWorldExpressEnv, textworld_express
 
-    with patch.object(textworld_express, "launch_gateway", launch_gateway):  # not in a process of the recipe
+    def launch(javaopts: Sequence[str], **settings: Any) -> Any:
+        return launch_gateway(javaopts=[*javaopts, *OPTIONS], **settings)
+
+    with patch.object(textworld_express, "launch_gateway", launch):  # not in a process of the recipe
         return TextWorldExpressEnv(envStepLimit=10**9)
 
 
@@ -121,14 +140,16 @@ def textworld(task: Task, calls: Calls) -> Iterator[None]:
 
 
 def chinook(task: Task, calls: Calls) -> Iterator[None]:
-    """Python's sqlite3, as many rows as the tool shows."""
+    """Python's sqlite3; as many rows as the tool shows, as text."""
     import sqlite3
 
     with closing(sqlite3.connect(f"file:{task.data['database']}?mode=ro", uri=True)) as shop:
+        shop.execute("SELECT sql FROM sqlite_master").fetchall()  # the runner's tool has seen the tables, too
         for name, arguments in calls:
             if name == "sql":
                 yield
-                shop.execute(arguments["query"]).fetchmany(100)
+                rows = shop.execute(arguments["query"]).fetchmany(20)
+                _ = "\n".join(" | ".join(map(str, row)) for row in rows)
 
 
 def bfcl(task: Task, calls: Calls) -> Iterator[None]:
@@ -170,35 +191,61 @@ ARMS = {
 
 
 def compare(arm: Arm, episodes: int, repeats: int, at_once: int) -> dict[str, float]:
-    """Medians over the repeats; the first rollout, which imports and makes games, does not count."""
+    """The figures of a recipe."""
     with tempfile.TemporaryDirectory() as folder:
-        return _compared(arm, episodes, repeats, at_once, Path(folder))
-
-
-def _compared(arm: Arm, episodes: int, repeats: int, at_once: int, folder: Path) -> dict[str, float]:
-    told = folder / "told"
-    played(arm, max(episodes, at_once), 8, told, agent=arm.agent)
-    played(arm, episodes, 1, folder / "first", engine=f"replay:{told}")
-    ours, theirs, whole = [], [], []
-    for number in range(repeats):
-        found, _ = played(arm, episodes, 1, folder / f"{number}", engine=f"replay:{told}")
-        steps = sum(len(calls_of(episode)) for episode in found)
-        ours.append(sum(turn.tools_s for episode in found for turn in episode.turns) / steps)
-        whole.append(sum(e.timings["total"] - e.timings["open"] for e in found) / steps)
-        theirs.append(alone(arm, found) / steps)
-    many, seconds = played(arm, at_once, at_once, folder / "many", engine=f"replay:{told}")
+        told = Path(folder, "told")
+        moves, _ = played(arm, max(episodes, at_once), 8, told, agent=arm.agent)
+        tools = build(load_recipe(str(RECIPES / arm.recipe))).tools
+        ours, theirs = asyncio.run(loops(arm, tools, moves[:episodes], repeats))
+        found, _ = played(arm, episodes, 1, Path(folder, "one"), engine=f"replay:{told}")
+        whole = sum(e.timings["total"] - e.timings["open"] for e in found) / count(found)
+        many, seconds = played(arm, at_once, at_once, Path(folder, "many"), engine=f"replay:{told}")
     return {
-        "package_ms": round(statistics.median(theirs) * 1e3, 4),
-        "tools_ms": round(statistics.median(ours) * 1e3, 4),
-        "rollout_ms": round(statistics.median(whole) * 1e3, 4),
-        "added_ms": round((statistics.median(ours) - statistics.median(theirs)) * 1e3, 4),
-        "tools": round(statistics.median(ours) / statistics.median(theirs), 2),
-        "rollout": round(statistics.median(whole) / statistics.median(theirs), 2),
+        "package_ms": round(theirs * 1e3, 4),
+        "runner_ms": round(ours * 1e3, 4),
+        "added_ms": round((ours - theirs) * 1e3, 4),
+        "overhead": round(ours / theirs, 2),
+        "rollout_ms": round(whole * 1e3, 4),
         "at_once": at_once,
         "failed": sum(not episode.scored for episode in many),
         "episodes_per_s": round(at_once / seconds, 1),
-        "steps_per_s": round(sum(len(calls_of(episode)) for episode in many) / seconds, 1),
+        "steps_per_s": round(count(many) / seconds, 1),
     }
+
+
+async def loops(arm: Arm, tools: ToolSet, episodes: Sequence[Episode], repeats: int) -> tuple[float, float]:
+    """Seconds a step through the runner, and of the package alone: of each episode's repeats the fastest."""
+    ours, theirs = ([math.inf] * len(episodes) for _ in range(2))
+    with rare_collections():  # as in rollouts
+        for _ in range(repeats):
+            for number, episode in enumerate(episodes):
+                ours[number] = min(ours[number], await through_runner(tools, episode))
+                theirs[number] = min(theirs[number], alone(arm, episode))
+    return sum(ours) / count(episodes), sum(theirs) / count(episodes)
+
+
+async def through_runner(tools: ToolSet, episode: Episode) -> float:
+    """Seconds of an episode's steps as the runner makes them. The results must be those that were recorded."""
+    task, limits, seconds = episode.task.copied(), Limits(), 0.0
+    box, runner = tools.box(task), CallRunner(limits, None, None, Images(None, limits))
+    for tool in box.instances:
+        await called(tool, tool.open, task, None)
+    methods = box.read()
+    for turn in episode.turns:
+        calls = [call for call in turn.calls if call.name != "answer"]
+        reply = Reply(turn.text, calls=[ParsedCall(call.name, dict(call.arguments)) for call in calls])
+        if calls:
+            began = time.perf_counter()
+            records, _ = await runner.run(reply, methods)
+            seconds += time.perf_counter() - began
+            if [record.result for record in records] != [call.result for call in calls]:
+                raise SystemExit(f"{episode.id}: the environment answers otherwise than in the rollout")
+        elif box.environments:
+            await called(box.environments[0], box.environments[0].respond, reply)
+        methods = box.read() if box.changes else methods
+    for tool in box.instances:
+        await called(tool, tool.close)
+    return seconds
 
 
 def played(arm: Arm, episodes: int, at_once: int, out: Path, **who: str) -> tuple[list[Episode], float]:
@@ -210,34 +257,35 @@ def played(arm: Arm, episodes: int, at_once: int, out: Path, **who: str) -> tupl
     return list(run.dir.episodes()), seconds
 
 
+def count(episodes: Sequence[Episode]) -> int:
+    """Steps of all of them."""
+    return sum(len(calls_of(episode)) for episode in episodes)
+
+
 def calls_of(episode: Episode) -> Calls:
     """What was called, without the answer that ends an episode."""
     calls = (call for turn in episode.turns for call in turn.calls)
     return [(call.name, dict(call.arguments)) for call in calls if call.name != "answer"]
 
 
-def alone(arm: Arm, episodes: Sequence[Episode]) -> float:
+def alone(arm: Arm, episode: Episode) -> float:
     """Seconds of the package's own steps."""
-    seconds = 0.0
-    for episode in episodes:
-        loop = arm.bare(episode.task, calls_of(episode))
-        next(loop, None)
-        began = time.perf_counter()
-        for _ in loop:
-            pass
-        seconds += time.perf_counter() - began
-    return seconds
+    loop = arm.bare(episode.task, calls_of(episode))
+    next(loop, None)
+    began = time.perf_counter()
+    for _ in loop:
+        pass
+    return time.perf_counter() - began
 
 
 def table(results: dict[str, dict[str, float]]) -> Table:
     """A line for each environment."""
     columns = [
         "package_ms",
-        "tools_ms",
+        "runner_ms",
         "added_ms",
+        "overhead",
         "rollout_ms",
-        "tools",
-        "rollout",
         "episodes_per_s",
         "steps_per_s",
         "failed",

@@ -51,14 +51,22 @@ class Database(ABC):
         Raises:
             QueryFailed: see there.
         """
-        if not query.strip(" \t\r\n;"):
-            raise QueryFailed("the query is empty")
-        if "\0" in query or (not query.isascii() and any("\ud800" <= character <= "\udfff" for character in query)):
-            raise QueryFailed("the query holds what is no character")
+        if (wrong := _wrong(query)) is not None:
+            raise QueryFailed(wrong)
         return self._run(query, limits)
 
     @abstractmethod
     def _run(self, query: str, limits: Limits) -> Result: ...
+
+    def glance(self, query: str, limits: Limits) -> Result | None:
+        """Runs one statement if that takes a few milliseconds at most. Does not block.
+
+        None if it takes longer or fails: `run` then gives the result or the reason. Nothing has changed.
+        """
+        return self._glance(query, limits) if _wrong(query) is None else None
+
+    def _glance(self, query: str, limits: Limits) -> Result | None:
+        return None
 
     @abstractmethod
     def schema(self) -> dict[str, str]:
@@ -75,6 +83,15 @@ class Database(ABC):
             found = self.run('SELECT * FROM "{}"'.format(name.replace('"', '""')), Limits())
             digest.update(f"{made}\n{found.rows}\n".encode())
         return digest.hexdigest()[:16]
+
+
+def _wrong(query: str) -> str | None:
+    """Why a text is no query of any database."""
+    if not query.strip(" \t\r\n;"):
+        return "the query is empty"
+    if "\0" in query or (not query.isascii() and any("\ud800" <= character <= "\udfff" for character in query)):
+        return "the query holds what is no character"
+    return None
 
 
 def read(columns: list[str], found: Iterable[tuple[Any, ...]], limits: Limits) -> Result:

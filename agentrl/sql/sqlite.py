@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,14 @@ STEPS = 50_000_000
 _LONGEST = 32 << 20  # bytes of one value
 _LARGEST = 256 << 20  # bytes of a database that is written
 _EVERY = 10_000  # steps between two looks at the clock
+_FAILURES = (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError)
+
+GLANCE_S = 0.002
+"""What a query may take at a glance. One step may take longer than that: the other bounds keep it short."""
+_GLANCE_EVERY = 2000  # steps
+_GLANCE_BYTES = 8 << 20  # of a database: counting the rows of a table is one step
+_GLANCE_LIMITS = {sqlite3.SQLITE_LIMIT_LENGTH: 4000, sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 30}
+_LOCKED_S = 0.02  # between two tries while another process writes the file
 _READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 _OUTSIDE = {sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_CREATE_VTABLE}
 _ASKING = {"table_info", "table_xinfo", "table_list", "foreign_key_list", "index_list", "index_info"}
@@ -46,8 +55,19 @@ class Sqlite(Database):
         self.write = write
         self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
         self.connection.execute(f"PRAGMA max_page_count = {_LARGEST // 4096}")
-        self.connection.text_factory = lambda raw: raw.decode(errors="replace")
+        self._glances = not write and self._size(None if script else Path(where)) <= _GLANCE_BYTES
+        self._limits = {limit: self.connection.getlimit(limit) for limit in _GLANCE_LIMITS}
+        self._until = 0.0
+        self._keep_short()
+        self.connection.execute("PRAGMA busy_timeout = 0")  # `run` waits for other processes, `glance` may not
         self.connection.set_authorizer(self._allows)
+
+    def _size(self, file: Path | None) -> int:
+        """Bytes of the file, or of the database in memory."""
+        if file is not None:
+            return file.stat().st_size
+        pages, size = (self.connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+        return int(pages * size)
 
     def _allows(self, action: int, what: str | None, more: str | None, *_: str | None) -> int:
         if action == sqlite3.SQLITE_PRAGMA:
@@ -72,14 +92,43 @@ class Sqlite(Database):
                 over = f"the query took longer than {limits.seconds:g} s"
             return int(bool(over))
 
-        self.connection.set_progress_handler(tick, _EVERY)
+        try:
+            self._let_run(tick)
+            while True:
+                try:
+                    with closing(self.connection.execute(query.strip().rstrip(";"))) as cursor:
+                        return read(_columns(cursor), cursor, limits)
+                except _FAILURES as error:
+                    if "is locked" not in str(error) or time.monotonic() > until:
+                        raise QueryFailed(over or self._said(error)) from None
+                time.sleep(_LOCKED_S)
+        finally:
+            self._keep_short()
+
+    def _glance(self, query: str, limits: Limits) -> Result | None:
+        if not self._glances:
+            return None
+        self._until = time.monotonic() + GLANCE_S
         try:
             with closing(self.connection.execute(query.strip().rstrip(";"))) as cursor:
-                return read([column[0] for column in cursor.description or ()], cursor, limits)
-        except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError) as error:
-            raise QueryFailed(over or self._said(error)) from None
-        finally:
-            self.connection.set_progress_handler(None, _EVERY)
+                rows = cursor.fetchmany(limits.rows + 1)
+                return Result(_columns(cursor), rows[: limits.rows], more=len(rows) > limits.rows)
+        except _FAILURES:
+            return None
+
+    def _let_run(self, tick: Callable[[], int]) -> None:
+        """Settings of a query in a thread. `tick` is called now and then, and ends it if it returns what is true."""
+        for limit, most in self._limits.items():
+            self.connection.setlimit(limit, most)
+        self.connection.text_factory = _decoded
+        self.connection.set_progress_handler(tick, _EVERY)
+
+    def _keep_short(self) -> None:
+        """Settings of a query at a glance."""
+        for limit, most in _GLANCE_LIMITS.items():
+            self.connection.setlimit(limit, most)
+        self.connection.text_factory = str
+        self.connection.set_progress_handler(lambda: time.monotonic() > self._until, _GLANCE_EVERY)
 
     def _said(self, error: Exception) -> str:
         text = str(error) or type(error).__name__
@@ -113,3 +162,12 @@ class Sqlite(Database):
 
     def close(self) -> None:
         self.connection.close()
+
+
+def _decoded(raw: bytes) -> str:
+    """Text, also if the bytes are no UTF-8."""
+    return raw.decode(errors="replace")
+
+
+def _columns(cursor: sqlite3.Cursor) -> list[str]:
+    return [column[0] for column in cursor.description or ()]

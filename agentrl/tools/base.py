@@ -7,7 +7,7 @@ are the episode's state. A plain function marked with `@tool` is a tool without 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class ToolResult:
     """What a tool may return instead of a string.
 
@@ -47,26 +47,37 @@ class ToolResult:
     """
 
     text: str
-    done: bool = False
-    answer: str | None = None
-    rewards: dict[str, float] | None = None
-    images: Sequence[Any] = ()
-    points: Sequence[tuple[float, float]] = ()
-    ends_reply: bool = False
+    done: bool
+    answer: str | None
+    rewards: dict[str, float] | None
+    images: tuple[Any, ...]
+    points: tuple[tuple[float, float], ...]
+    ends_reply: bool
 
-    def __post_init__(self) -> None:
-        if is_pil(self.text):
-            object.__setattr__(self, "images", (self.text, *self.images))
-            object.__setattr__(self, "text", "")
-        object.__setattr__(self, "images", tuple(map(checked_image, self.images)))
-        object.__setattr__(self, "text", values.text(self.text))
-        object.__setattr__(self, "done", bool(self.done))
-        object.__setattr__(self, "points", tuple(map(values.point, self.points)))
-        if self.answer is not None:
-            object.__setattr__(self, "answer", values.text(self.answer))
+    def __init__(
+        self,
+        text: Any,
+        done: Any = False,
+        answer: Any = None,
+        rewards: dict[str, Any] | None = None,
+        images: Iterable[Any] = (),
+        points: Iterable[Sequence[Any]] = (),
+        ends_reply: bool = False,
+    ) -> None:
+        if is_pil(text):
+            images, text = (text, *images), ""
+        vars(self).update(
+            text=values.text(text),
+            done=bool(done),
+            answer=None if answer is None else values.text(answer),
+            rewards=rewards,
+            images=tuple(map(checked_image, images)),
+            points=tuple(map(values.point, points)),
+            ends_reply=ends_reply,
+        )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Observation(ToolResult):
     """What an environment may answer to a reply, instead of a string.
 
@@ -74,11 +85,11 @@ class Observation(ToolResult):
         role: of the message that the model is shown.
     """
 
-    role: str = "user"
+    role: str
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "role", values.text(self.role))
+    def __init__(self, text: Any, *given: Any, role: Any = "user", **named: Any) -> None:
+        super().__init__(text, *given, **named)
+        vars(self)["role"] = values.text(role)
 
 
 class _ToolMarker:

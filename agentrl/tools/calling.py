@@ -12,10 +12,12 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, TypeVar
 
 from agentrl.types.errors import InfraError
+
+T = TypeVar("T")
 
 
 async def called(owner: Any, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -24,13 +26,56 @@ async def called(owner: Any, function: Callable[..., Any], /, *args: Any, **kwar
     Args:
         owner: whose synchronous methods run one after another, unless it is a tool whose calls may run side by side.
     """
-    turn = turn_of(owner)
     if inspect.iscoroutinefunction(function):
+        turn = _turns.get(id(owner))
         if turn is not None and turn.locked():  # a thread that was cancelled goes on
             await in_thread(_nothing, turn)
         return await function(*args, **kwargs)
-    result = await in_thread(functools.partial(function, *args, **kwargs), turn)
+    result = await in_thread(functools.partial(function, *args, **kwargs), turn_of(owner))
     return await result if inspect.isawaitable(result) else result
+
+
+class OutOfTime(Exception):
+    """A call took longer than it may."""
+
+
+async def timed(seconds: float, call: Coroutine[Any, Any, T]) -> T:
+    """The result of a call. Its time begins when it first waits for something: a call that never does needs no timer.
+
+    Raises:
+        OutOfTime: the time is over. A `TimeoutError` is the call's own.
+    """
+    try:
+        waits_for = call.send(None)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
+    try:
+        async with asyncio.timeout(seconds) as deadline:
+            return await _Rest(call, waits_for)
+    except TimeoutError:
+        if deadline.expired():
+            raise OutOfTime from None
+        raise
+
+
+class _Rest(Awaitable[T]):
+    """The rest of a coroutine that has begun and waits for a future."""
+
+    def __init__(self, call: Coroutine[Any, Any, T], waits_for: Any) -> None:
+        self.call, self.waits_for = call, waits_for
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        while True:
+            try:
+                step = functools.partial(self.call.send, (yield self.waits_for))
+            except BaseException as error:
+                step = functools.partial(self.call.throw, error)
+            try:
+                self.waits_for = step()
+            except StopIteration as ended:
+                result: T = ended.value
+                return result
 
 
 GIVE_WAY_S = 0.01

@@ -55,8 +55,7 @@ class ToolMethod:
 
     def _by_hints(self, arguments: dict[str, Any]) -> Mapping[str, Any]:
         assert self.arguments is not None
-        unknown = set(arguments) - set(self.schema["properties"])
-        if unknown:
+        if unknown := arguments.keys() - self.schema["properties"].keys():
             raise ToolError(f"unknown argument {sorted(unknown)[0]!r}; allowed: {sorted(self.schema['properties'])}")
         try:
             checked: Mapping[str, Any] = vars(self.arguments.validate_python(arguments))

@@ -118,8 +118,8 @@ def _complaints(
     if (wrong := _of_type(schema.get("type"), value)) is not None:
         yield f"{_at(path)}{wrong}"
         return
-    for keyword, check in _CHECKS.items():
-        if keyword in schema and (wrong := check(schema[keyword], value)) is not None:
+    for keyword in schema:
+        if (check := _CHECKS.get(keyword)) is not None and (wrong := check(schema[keyword], value)) is not None:
             yield f"{_at(path)}{wrong}"
     if isinstance(value, dict):
         yield from _of_object(root, schema, value, path, depth, known)

@@ -67,11 +67,12 @@ class Grid(Play):
     def reset(self, seed: int) -> str:
         """The mission, and what is seen."""
         self.grid = opened(self.level)
+        self.inner = self.grid.unwrapped
         seen, _ = self.grid.reset(seed=seed)
         return f"Your mission: {seen['mission']}.\n{self._shown(seen)}"
 
-    def step(self, action: str) -> Step:
-        """Makes a move."""
+    async def step(self, action: str) -> Step:
+        """Makes a move. A thread would take longer than it does."""
         seen, reward, won, over, _ = self.grid.step(MOVES.index(action.strip()))
         return Step(self._shown(seen), float(reward), bool(won or over), bool(reward > 0))
 
@@ -81,14 +82,14 @@ class Grid(Play):
 
     def key(self) -> str:
         """What is in the grid and where, the player, and what remains of the mission."""
-        inner = self.grid.unwrapped
+        inner = self.inner
         done = [[each.a_done, each.b_done] for each in _sequences(inner.instrs)]
         things = [(i, *cell.encode()) for i, cell in enumerate(inner.grid.grid) if cell and cell.type != "wall"]
         where = *(int(part) for part in inner.agent_pos), int(inner.agent_dir)
-        return f"{things} {where} {_carried(inner)} {done}"
+        return f"{things} {where} {carried(inner)} {done}"
 
     def _shown(self, seen: dict[str, Any]) -> str:
-        return f"{self.view(seen['image'].tolist())}\nYou carry {_carried(self.grid.unwrapped) or 'nothing'}."
+        return f"{self.view(seen['image'].tolist())}\nYou carry {carried(self.inner) or 'nothing'}."
 
 
 def opened(level: str) -> Any:
@@ -109,7 +110,8 @@ def _sequences(instructions: Any) -> Iterator[Any]:
             yield from _sequences(getattr(instructions, part))
 
 
-def _carried(inner: Any) -> str:
+def carried(inner: Any) -> str:
+    """What the player of an unwrapped level carries; empty if nothing."""
     return f"a {inner.carrying.color} {inner.carrying.type}" if inner.carrying else ""
 
 

@@ -81,8 +81,8 @@ class Express(Play):
         seen, self.info = self.express.reset(seed=seed, gameFold=self.fold)
         return self._shown(f"{self.info['taskDescription'].strip()}\n{seen.strip()}")
 
-    def step(self, action: str) -> Step:
-        """Makes a move. What the game does not understand, it says."""
+    async def step(self, action: str) -> Step:
+        """Makes a move. What the game does not understand, it says. A thread would take longer than a move does."""
         seen, reward, done, self.info = self.express.step(action.strip())
         return Step(self._shown(seen.strip()), float(reward), bool(done), bool(self.info["tasksuccess"]))
 

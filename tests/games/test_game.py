@@ -17,8 +17,9 @@ from agentrl.types.episode import Episode
 from agentrl.types.errors import RecipeError
 
 GAMES = """
-import itertools, random, threading, time
+import asyncio, itertools, random, threading, time
 from agentrl import Say
+from agentrl.tools.games.play import Play, Step
 
 class Doors:
     "The prize is behind one of two doors; what is drawn comes from the global generator."
@@ -40,6 +41,21 @@ class Doors:
         return "prize" if won else "nothing", float(won), True, {}
     def key(self):
         return self.n
+
+class Awaited(Doors):
+    async def step(self, action):
+        return super().step(action)
+
+class OfOwn(Play):
+    env = None
+    def __init__(self):
+        self.doors = Doors()
+    def reset(self, seed):
+        return self.doors.reset(seed)
+    async def step(self, action):
+        seen, reward, done, info = self.doors.step(action)
+        await asyncio.sleep(0)
+        return Step(seen, reward, done)
 
 class Odd(Doors):
     def step(self, action):
@@ -117,26 +133,25 @@ def test_the_move_may_be_the_reply_or_its_answer(tmp_path: Path) -> None:
     assert not episodes[0].tools
 
 
-@pytest.mark.parametrize(
-    "how", [{}, {"act": "text"}, {"actions": ["wait", "left", "right"]}], ids=["call", "text", "named"]
+HOW = pytest.mark.parametrize(
+    "how", [{}, {"act": "text"}, {"actions": ["wait", "left", "right", "slow"]}], ids=["call", "text", "named"]
 )
-def test_inline_moves_run_in_the_event_loop(tmp_path: Path, how: dict[str, Any]) -> None:
-    script = "said" if "act" in how else "moves"
-    for inline in (True, False):
-        game = {"library": "./task.py:Doors", "inline": inline, **how}
-        (episode,) = played(tmp_path, game, ["wait", "left"], script=script)
-        assert shown(episode)[0] == str(inline)
-        assert episode.reward == 1.25
 
 
-@pytest.mark.parametrize("how", [{}, {"act": "text"}], ids=["call", "text"])
-def test_inline_moves_end_with_the_time_of_the_episode(tmp_path: Path, how: dict[str, Any]) -> None:
-    game = {"library": "./task.py:Doors", "inline": True, **how}
-    script = "said" if "act" in how else "moves"
+@HOW
+@pytest.mark.parametrize("name", ["Awaited", "OfOwn"])
+def test_a_step_that_is_async_runs_in_the_event_loop(tmp_path: Path, how: dict[str, Any], name: str) -> None:
+    game, script = {"library": f"./task.py:{name}", **how}, "said" if "act" in how else "moves"
+    (episode,) = played(tmp_path, game, ["wait", "left"], script=script)
+    assert shown(episode)[0] == "True"
+    assert episode.reward == 1.25
+
+
+@HOW
+def test_steps_that_never_wait_end_with_the_time_of_the_episode(tmp_path: Path, how: dict[str, Any]) -> None:
+    game, script = {"library": "./task.py:Awaited", **how}, "said" if "act" in how else "moves"
     (episode,) = played(tmp_path, game, ["slow"] * 100, script=script, limits={"episode_s": 0.3})
     assert (episode.status, episode.stop) == ("truncated", "wall")
-    with pytest.raises(RecipeError, match="inline is for environments of the recipe"):
-        Game("textarena", id="Wordle-v0", inline=True)
 
 
 def test_rewards_of_turns(tmp_path: Path) -> None:
@@ -146,8 +161,9 @@ def test_rewards_of_turns(tmp_path: Path) -> None:
 
 def test_who_crashes_is_infra_and_who_is_not_there_is_the_user(tmp_path: Path) -> None:
     game = {"library": "./task.py:Doors"}
-    for episode in played(tmp_path / "a", game, ["wait", "crash"], ["quit"]):
-        assert episode.status == "infra_error"
+    for name in ("Doors", "Awaited"):
+        for episode in played(tmp_path / name, {"library": f"./task.py:{name}"}, ["wait", "crash"], ["quit"]):
+            assert episode.status == "infra_error"
         assert episode.error is not None
         assert "failed in step" in episode.error.message
     (odd,) = played(tmp_path / "b", {"library": "./task.py:Odd"}, ["left"])

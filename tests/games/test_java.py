@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -86,3 +87,20 @@ def test_a_process_that_died_is_replaced(games: java.JavaGames) -> None:
         assert another is not env
         assert begun(another, 0)
     assert process not in java.launcher_of(MODULE).running
+
+
+async def test_an_answer_is_waited_for_only_so_long(games: java.JavaGames, monkeypatch: pytest.MonkeyPatch) -> None:
+    from py4j.protocol import Py4JError
+
+    monkeypatch.setattr(java, "ANSWER_S", 0.3)
+    env = games.take()
+    begun(env, 0)
+    (process,) = java.launcher_of(MODULE).running
+    process.java.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(Py4JError):
+            env.step("look around")
+    finally:
+        process.java.send_signal(signal.SIGCONT)
+    games.give(env)
+    assert begun(games.take(), 1)

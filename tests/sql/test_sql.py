@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentrl.sql.opening import open_database
-from agentrl.sql.query import Limits, QueryFailed
+from agentrl.sql.query import Limits, QueryFailed, Result
 from agentrl.tools.sql.tool import Sql
 from agentrl.types.errors import RecipeError, TaskError, ToolError
 from agentrl.types.task import Task
@@ -38,11 +39,11 @@ async def opened(engine: Any = None, where: str = SHOP, **settings: Any) -> Sql:
 async def test_what_is_shown(engine: Any) -> None:
     shop = await opened(engine, rows=2)
     assert (
-        shop.sql("SELECT name, price FROM item ORDER BY id")
+        await shop.sql("SELECT name, price FROM item ORDER BY id")
         == "name | price\ntea | 2.5\npot | 12.0\n(the first 2 rows)"
     )
-    assert shop.sql("SELECT name FROM item WHERE id = 3;") == "name\nNULL\n(1 row)"
-    assert shop.sql("SELECT name FROM item WHERE id > 3") == "name\n(0 rows)"
+    assert await shop.sql("SELECT name FROM item WHERE id = 3;") == "name\nNULL\n(1 row)"
+    assert await shop.sql("SELECT name FROM item WHERE id > 3") == "name\n(0 rows)"
     assert "CREATE TABLE item" in shop.schema()
     assert "sale" in shop.schema()
     assert "sale" not in shop.schema("Item")
@@ -63,8 +64,8 @@ async def test_what_is_shown(engine: Any) -> None:
 async def test_what_is_refused_is_an_observation(engine: Any, query: str) -> None:
     shop = await opened(engine)
     with pytest.raises(ToolError):
-        shop.sql(query)
-    assert shop.sql("SELECT COUNT(*) AS n FROM item") == "n\n3\n(1 row)"
+        await shop.sql(query)
+    assert await shop.sql("SELECT COUNT(*) AS n FROM item") == "n\n3\n(1 row)"
     await shop.close()
 
 
@@ -83,7 +84,7 @@ async def test_a_result_is_bounded(engine: Any) -> None:
     with pytest.raises(QueryFailed, match="MiB"):
         database.run(many, Limits(bytes=1000))
     shop = await opened(engine, chars=30)
-    shown = shop.sql("SELECT name, price FROM item ORDER BY id")
+    shown = await shop.sql("SELECT name, price FROM item ORDER BY id")
     assert "more characters]" in shown
     assert len(shown) < 80
 
@@ -101,8 +102,8 @@ async def test_a_file_is_only_read(tmp_path: Path, engine: Any) -> None:
     before = path.read_bytes()
     shop = await opened(where=str(path))
     with pytest.raises(ToolError, match="can only be read"):
-        shop.sql("DELETE FROM item")
-    assert shop.sql("SELECT COUNT(*) AS n FROM item") == "n\n3\n(1 row)"
+        await shop.sql("DELETE FROM item")
+    assert await shop.sql("SELECT COUNT(*) AS n FROM item") == "n\n3\n(1 row)"
     await shop.close()
     assert path.read_bytes() == before
 
@@ -114,20 +115,20 @@ async def test_writing_changes_a_copy(tmp_path: Path) -> None:
     one, other = await opened(where=str(path), write=True), await opened(where=str(path), write=True)
     same = one.state_key()
     assert same == other.state_key()
-    assert one.sql("UPDATE item SET price = 3 WHERE id = 1") == "done"
+    assert await one.sql("UPDATE item SET price = 3 WHERE id = 1") == "done"
     assert one.state_key() != same
     for outside in (f"ATTACH '{tmp_path}/x.db' AS x", f"VACUUM INTO '{tmp_path}/x.db'"):
         with pytest.raises(ToolError):
-            one.sql(outside)
-    assert other.sql("SELECT price FROM item WHERE id = 1") == "price\n2.5\n(1 row)"
+            await one.sql(outside)
+    assert await other.sql("SELECT price FROM item WHERE id = 1") == "price\n2.5\n(1 row)"
     assert [each.name for each in tmp_path.iterdir()] == ["shop.db"]
 
 
 async def test_writing_in_duckdb_needs_a_script(tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb", reason="pip install 'agentrl[duckdb]'")
     shop = await opened("duckdb", write=True)
-    shop.sql("DELETE FROM item WHERE id = 1")
-    assert shop.sql("SELECT COUNT(*) AS n FROM item") == "n\n2\n(1 row)"
+    await shop.sql("DELETE FROM item WHERE id = 1")
+    assert await shop.sql("SELECT COUNT(*) AS n FROM item") == "n\n2\n(1 row)"
     path = tmp_path / "shop.duckdb"
     duckdb.connect(str(path)).close()
     with pytest.raises(TaskError, match="can only be read"):
@@ -137,11 +138,11 @@ async def test_writing_in_duckdb_needs_a_script(tmp_path: Path) -> None:
 async def test_the_state_is_what_has_been_seen(engine: Any) -> None:
     one, other = await opened(engine), await opened(engine)
     assert one.state_key() == other.state_key()
-    one.sql("SELECT 1 AS a")
+    await one.sql("SELECT 1 AS a")
     assert one.state_key() != other.state_key()
-    other.sql("SELECT 2 AS b")
-    one.sql("SELECT 2 AS b")
-    other.sql("SELECT 1 AS a")
+    await other.sql("SELECT 2 AS b")
+    await one.sql("SELECT 2 AS b")
+    await other.sql("SELECT 1 AS a")
     assert one.state_key() == other.state_key()
 
 
@@ -156,3 +157,69 @@ async def test_bad_input_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match="text.db"):
         await Sql(database=str(text)).open(Task.of("t", ""), None)
     await Sql().close()
+
+
+async def test_a_short_query_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = await opened()
+    calls = list[str]()
+    monkeypatch.setattr(shop._database, "run", lambda query, limits: calls.append(query) or Result(["one"], [(1,)]))
+    assert await shop.sql("SELECT name FROM item WHERE id = 1") == "name\ntea\n(1 row)"
+    assert calls == []
+    await shop.sql("SELECT zeroblob(20000)")
+    assert calls == ["SELECT zeroblob(20000)"]
+
+
+HELD = "BEGIN EXCLUSIVE; INSERT INTO item VALUES (4, 'cup', 4.0)"
+LIKES = "SELECT COUNT(*) FROM item, item AS b WHERE replace(hex(zeroblob(4000)), '0', 'ab') LIKE '%b%a%b%c%'"
+
+
+@pytest.mark.parametrize("query", [LIKES, "SELEC 1", "SELECT replace(hex(zeroblob(4000)), '0', 'abc')"])
+def test_a_query_at_a_glance_is_bounded(query: str) -> None:
+    """None, and the connection is as it was: with its own limits `run` gives the result, or the reason."""
+    database = open_database(SHOP)
+    assert database.glance(query, Limits()) is None
+    if query == "SELEC 1":
+        with pytest.raises(QueryFailed, match="syntax error"):
+            database.run(query, Limits())
+    else:
+        assert len(database.run(query, Limits()).rows) == 1
+    assert database.glance("SELECT COUNT(*) AS n FROM item", Limits()) == Result(["n"], [(3,)])
+
+
+def test_what_may_take_long_is_not_tried_at_a_glance() -> None:
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n"
+    assert open_database(SHOP).glance(endless, Limits()) is None
+    assert open_database(SHOP, write=True).glance("SELECT 1", Limits()) is None
+    large = "CREATE TABLE b (a); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 100) "
+    assert open_database(f"{large} INSERT INTO b SELECT zeroblob(100000) FROM n").glance("SELECT 1", Limits()) is None
+
+
+def waits(shop: Sql) -> int:
+    """Milliseconds for which SQLite itself waits for another process."""
+    connection = shop._database.connection
+    connection.set_authorizer(None)
+    found: int = connection.execute("PRAGMA busy_timeout").fetchone()[0]
+    connection.set_authorizer(shop._database._allows)
+    return found
+
+
+async def test_a_file_that_is_written_is_waited_for_in_a_thread(tmp_path: Path) -> None:
+    path = tmp_path / "shop.db"
+    with sqlite3.connect(path) as connection:
+        connection.executescript(SHOP)
+    shop = await opened(where=str(path))
+    other = sqlite3.connect(path, isolation_level=None)
+    other.executescript(HELD)
+    assert waits(shop) == 0
+    assert shop._database.glance("SELECT COUNT(*) FROM item", Limits()) is None
+    with pytest.raises(QueryFailed, match="locked"):
+        shop._database.run("SELECT COUNT(*) FROM item", Limits(seconds=0.1))
+    told, second = (
+        asyncio.create_task(shop.sql("SELECT COUNT(*) AS n FROM item")),
+        asyncio.create_task(opened(where=str(path))),
+    )
+    await asyncio.sleep(0.1)
+    assert not told.done()
+    assert not second.done()
+    other.execute("COMMIT")
+    assert await told == await (await second).sql("SELECT COUNT(*) AS n FROM item") == "n\n4\n(1 row)"

@@ -12,7 +12,7 @@ from agentrl.chat.formats.parser import ParsedCall, ParseFault, Reply
 from agentrl.config.limits import Limits
 from agentrl.rollout.faults.failures import LimitReached, TookTooLong, check_answers
 from agentrl.tools.base import ToolResult
-from agentrl.tools.calling import give_way
+from agentrl.tools.calling import OutOfTime, give_way, timed
 from agentrl.tools.methods import ToolMethod
 from agentrl.types import values
 from agentrl.types.engine import ContextOverflow
@@ -48,14 +48,14 @@ class CallRunner:
 
         All run in that order if one of their tools may end the reply. Faults of the reply are recorded as calls, too.
         """
-        ended = list[str]()
-        calls = [self._call_in_turn(k, call, methods, ended) for k, call in enumerate(reply.calls)]
-        owners = {id(method.owner): method.owner for call in reply.calls if (method := methods.get(call.name))}
-        in_order = len(owners) <= 1 and not any(owner.parallel for owner in owners.values())
-        if len(calls) == 1 or in_order or any(owner.ends_replies for owner in owners.values()):
-            pairs = await _one_by_one(calls)
+        ended: list[str] = []
+        if len(reply.calls) > 1 and _side_by_side([methods.get(call.name) for call in reply.calls]):
+            pairs = await _together([self._call_in_turn(k, call, methods, ended) for k, call in enumerate(reply.calls)])
         else:
-            pairs = await _together(calls)
+            pairs = []
+            for k, call in enumerate(reply.calls):
+                await give_way()
+                pairs.append(await self._call_in_turn(k, call, methods, ended))
         faults = [_unread(k, fault) for k, fault in enumerate(reply.errors)]
         return [*faults, *(record for record, _ in pairs)], [result for _, result in pairs]
 
@@ -70,7 +70,9 @@ class CallRunner:
         method = methods.get(call.name)
         if method is None or method.owner.parallel:
             return await self._call(index, call, methods, ended)
-        async with self._locks.setdefault(id(method.owner), asyncio.Lock()):
+        if (lock := self._locks.get(id(method.owner))) is None:
+            lock = self._locks[id(method.owner)] = asyncio.Lock()
+        async with lock:
             return await self._call(index, call, methods, ended)
 
     async def _call(
@@ -81,28 +83,27 @@ class CallRunner:
         started = time.perf_counter()
         method = methods.get(call.name)
         outcome: Any = "ok"
-        raised, shown = "", list[Part]()
+        raised = ""
+        shown: list[Part] = []
         if method is None:
             outcome = "unknown"
             result = ToolResult(f"Error: there is no tool {call.name!r}; tools: {', '.join(methods)}")
         else:
             try:
-                async with asyncio.timeout(method.owner.timeout_s) as deadline:
-                    result = await method.call(call.arguments)
+                result = await timed(method.owner.timeout_s, method.call(call.arguments))
                 shown = [self.images.take(image) for image in result.images]
             except ToolError as error:
                 outcome, result = "error", ToolResult(f"Error: {values.said(error)}", ends_reply=error.ends_reply)
+            except OutOfTime:
+                await check_answers(self.sandbox)
+                message = f"Error: {call.name} took longer than {method.owner.timeout_s:g} s"
+                outcome, result = "timeout", ToolResult(message)
             except BaseException as error:
                 if asked_to_stop(error) or _goes_up(error):
                     raise
-                if isinstance(error, TimeoutError) and deadline.expired():
-                    await check_answers(self.sandbox)
-                    outcome, message = "timeout", f"took longer than {method.owner.timeout_s:g} s"
-                    result = ToolResult(f"Error: {call.name} {message}")
-                else:
-                    kind, message = type(error).__name__, values.said(error)
-                    outcome, result = "raised", ToolResult(f"Error: {call.name}: {kind}: {message}")
-                    raised = described(kind, message, place_of(error))
+                kind, message = type(error).__name__, values.said(error)
+                outcome, result = "raised", ToolResult(f"Error: {call.name}: {kind}: {message}")
+                raised = described(kind, message, place_of(error))
             if result.rewards is not None:
                 given = values.rewards(result.rewards, method.place)
                 # a subclass may be built otherwise
@@ -162,17 +163,12 @@ def _unread(index: int, fault: ParseFault) -> CallRecord:
     )
 
 
-async def _one_by_one(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results of calls that run in order. If one fails, the others do not run."""
-    results = list[T]()
-    try:
-        for call in calls:
-            await give_way()
-            results.append(await call)
-        return results
-    finally:
-        for call in calls:
-            call.close()
+def _side_by_side(methods: Sequence[ToolMethod | None]) -> bool:
+    """Whether calls need not wait for one another: for tools of several instances, or that allow it."""
+    owners = {id(method.owner): method.owner for method in methods if method is not None}
+    if any(owner.ends_replies for owner in owners.values()):
+        return False
+    return len(owners) > 1 or any(owner.parallel for owner in owners.values())
 
 
 async def _together(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:

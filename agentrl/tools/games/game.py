@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentrl.tools.base import Environment, Observation, ToolResult, tool
 from agentrl.tools.calling import give_way, in_thread, turn_of
 from agentrl.tools.games.libraries import Wanted, maker
-from agentrl.tools.games.play import GameFailed, any_move
+from agentrl.tools.games.play import GameFailed, Step, any_move
 from agentrl.types.errors import AgentRLError, RecipeError, TaskError, ToolError
 from agentrl.types.task import Task
 
@@ -39,8 +40,6 @@ class Game(Environment):
         opponent: who takes the others: `random`, or a function (seen, moves, rng) of the recipe.
         solved_at: the return from which on the game counts as solved.
         turn_rewards: whether each move's reward is a reward of its turn, under the name `game`.
-        inline: whether moves run in the event loop instead of a thread. It is faster for an environment of the recipe
-            whose steps take well below a millisecond. Nothing else runs during a move, and no time limit ends it.
     """
 
     def __init__(
@@ -55,22 +54,17 @@ class Game(Environment):
         opponent: Any = "random",
         solved_at: float | None = None,
         turn_rewards: bool = False,
-        inline: bool = False,
     ) -> None:
         if act not in ("tool", "text"):
             raise RecipeError(f"game: act is {act!r}", place="tools", remedy="tool, or text")
         if opponent != "random" and not callable(opponent):
             raise RecipeError(f"game: opponent is {opponent!r}", place="tools", remedy="random, or ./task.py:NAME")
-        if inline and not callable(library):  # some block until another game is open
-            raise RecipeError(
-                "game: inline is for environments of the recipe", place="tools", remedy="library: ./task.py:NAME"
-            )
         self._make = maker(library)
         self.library = library if isinstance(library, str) else getattr(library, "__name__", "game")
         self.settings: dict[str, Any] = {"id": id, "kwargs": kwargs or {}, "player": player}
         self.opponent = any_move if opponent == "random" else opponent
         self.by_text, self.actions, self.state = act == "text", [*actions] if actions else None, state
-        self.solved_at, self.turn_rewards, self.inline = solved_at, turn_rewards, inline
+        self.solved_at, self.turn_rewards = solved_at, turn_rewards
         if self.by_text:
             self.offers = ()
         elif self.actions:
@@ -98,8 +92,10 @@ class Game(Environment):
         except Exception as error:
             what = f"{self.library} makes no {wanted['id']!r} of {wanted['kwargs']}: {type(error).__name__}: {error}"
             raise TaskError(what, place=f"task {task.id!r}", remedy="see id and kwargs of the game") from error
+        self._blocks = not inspect.iscoroutinefunction(self.play.step)
         self.info |= {"return": 0.0, "steps": 0, "ended": False, "success": False}
-        self.seen: str = self._asked("reset", self.play.reset, task.seed)
+        with _Blamed(self.library, "reset", task.seed):
+            self.seen = self.play.reset(task.seed)
 
     async def opening(self) -> str:
         return self.seen
@@ -117,6 +113,7 @@ class Game(Environment):
         if not self.by_text:
             return None
         said = reply.text if reply.answer is None else reply.answer
+        await give_way()
         moved = await self._run_move(said)
         return Observation(moved.text, moved.done, moved.answer, moved.rewards)
 
@@ -124,20 +121,29 @@ class Game(Environment):
         return await self._run_move(given["action"])
 
     async def _run_move(self, action: str) -> ToolResult:
-        if self.inline:
-            await give_way()
-            return self._move(action)
-        moved: ToolResult = await in_thread(partial(self._move, action), turn_of(self))
-        return moved
+        if self._blocks:
+            moved: ToolResult = await in_thread(partial(self._move, action), turn_of(self))
+            return moved
+        self._check(action)
+        with _Blamed(self.library, "step", action):
+            step: Any = await self.play.step(action)  # type: ignore[misc]
+        return self._after(step)
 
     def _move(self, action: str) -> ToolResult:
+        self._check(action)
+        with _Blamed(self.library, "step", action):
+            step: Any = self.play.step(action)
+        return self._after(step)
+
+    def _check(self, action: str) -> None:
         if not action.strip():
             raise ToolError("say a move")
         if self.by_text and self.actions and action.strip() not in self.actions:
             raise ToolError(f"there is no action {action.strip()[:60]!r}; there are: {', '.join(self.actions)}")
         if self.info["ended"]:
             raise ToolError("the game has ended")
-        step = self._asked("step", self.play.step, action)
+
+    def _after(self, step: Step) -> ToolResult:
         self.seen = step.text
         self.info["return"] += step.reward
         self.info["steps"] += 1
@@ -162,15 +168,20 @@ class Game(Environment):
         if hasattr(self, "play"):
             await in_thread(self.play.close, turn_of(self))
 
-    def _asked(self, what: str, method: Callable[..., Any], *args: Any) -> Any:
-        """What the environment answers. An exception of its own is a failure of the machinery, not of the model."""
-        try:
-            return method(*args)
-        except (ToolError, AgentRLError):
-            raise
-        except (Exception, SystemExit) as error:
+
+class _Blamed:
+    """An exception of the environment's own is a failure of the machinery, not of the model."""
+
+    def __init__(self, library: str, what: str, given: Any) -> None:
+        self.library, self.what, self.given = library, what, given
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception | SystemExit) and not isinstance(error, ToolError | AgentRLError):
             raise GameFailed(
-                f"{self.library} failed in {what}{args!r:.100}: {type(error).__name__}: {error}"
+                f"{self.library} failed in {self.what}({self.given!r:.100}): {type(error).__name__}: {error}"
             ) from error
 
 

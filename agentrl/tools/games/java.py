@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import socket
+import struct
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +18,8 @@ from agentrl.types.errors import RecipeError
 
 GAMES = 16
 """Most games of one Java process. If it dies, all of them fail; with many more, loading of classes gets slow."""
+ANSWER_S = 120.0
+"""Most seconds that Java may take for an answer: many games that open at once keep each other waiting."""
 OPTIONS = (
     # Java iterates sets in the order of identity hashes, which are random. With one hash for all, worlds repeat.
     *("-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2"),
@@ -59,7 +63,9 @@ class JavaGames:
                 pass
             return env
         launcher_of(self._module)
-        return self._start()
+        env = self._start()
+        _limit_waits(env._gateway)
+        return env
 
     def give(self, env: Any) -> None:
         """Takes an environment back, for the next game."""
@@ -73,6 +79,27 @@ class JavaGames:
             yield env
         finally:
             self.give(env)
+
+
+def _limit_waits(gateway: Any) -> None:
+    """Ends a wait for Java with an error, in the connections that there are and in those to come."""
+    client = gateway._gateway_client
+    connect = client._create_connection
+
+    def connected() -> Any:
+        connection = connect()
+        _limit_wait(connection.socket)
+        return connection
+
+    client._create_connection = connected
+    for connection in client.deque:
+        _limit_wait(connection.socket)
+
+
+def _limit_wait(connection: socket.socket) -> None:
+    # Not by `settimeout`, which adds a system call to every read and write.
+    seconds, part = divmod(ANSWER_S, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(seconds), int(part * 1e6)))
 
 
 def _answers(env: Any) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from agentrl.tools.games.play import Match, Opponent, Play, Seat, any_move
-from agentrl.tools.games.reset_step import ResetStep
+from agentrl.tools.games.reset_step import AsyncStep, ResetStep
 from agentrl.types.errors import RecipeError, nearest
 
 
@@ -116,4 +117,7 @@ def _own(make: Callable[..., Any], wanted: Wanted) -> Play:
     made = make(**({} if wanted.id is None else {"id": wanted.id}), **wanted.kwargs)
     if isinstance(made, Play):
         return made
-    return Seat(made, wanted.player, wanted.opponent) if isinstance(made, Match) else ResetStep(made, wanted.actions)
+    if isinstance(made, Match):
+        return Seat(made, wanted.player, wanted.opponent)
+    waits = inspect.iscoroutinefunction(made.step) if hasattr(made, "step") else False
+    return (AsyncStep if waits else ResetStep)(made, wanted.actions)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+
+import msgspec
 
 from agentrl.types.errors import InfraError
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """What a move led to.
 
     Attributes:
@@ -32,14 +32,17 @@ class GameFailed(InfraError):
 
 
 class Play(ABC):
-    """A game as one player sees it. The methods may block; they do not overlap."""
+    """A game as one player sees it. The methods may block, and then run in a thread; they do not overlap.
+
+    `step` may be `async def` in a subclass. It then runs in the event loop: it awaits what takes long.
+    """
 
     @abstractmethod
     def reset(self, seed: int) -> str:
         """Begins a game, and returns what the player is shown first."""
 
     @abstractmethod
-    def step(self, action: str) -> Step:
+    def step(self, action: str) -> Step | Awaitable[Step]:
         """Makes a move.
 
         Raises:

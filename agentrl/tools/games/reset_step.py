@@ -56,17 +56,18 @@ class ResetStep(Play):
 
     def step(self, action: str) -> Step:
         """Makes a move. An unknown name of a discrete action is answered with those that there are."""
-        move = self._move(action)
         with self._random or contextlib.nullcontext():
-            found = self._env.step(move)
-            if not isinstance(found, tuple) or len(found) not in (4, 5):
-                raise GameFailed(
-                    f"{type(self._env).__name__}.step returned {found!r:.80}",
-                    remedy="return (observation, reward, terminated, truncated, info)",
-                )
-            observation, reward, *ended, info = found
-            says = next((bool(info[key]) for key in WON if isinstance(info, Mapping) and key in info), None)
-            return Step(self._shown(observation), float(reward), any(map(bool, ended)), says)
+            return self._read(self._env.step(self._move(action)))
+
+    def _read(self, found: Any) -> Step:
+        if not isinstance(found, tuple) or len(found) not in (4, 5):
+            raise GameFailed(
+                f"{type(self._env).__name__}.step returned {found!r:.80}",
+                remedy="return (observation, reward, terminated, truncated, info)",
+            )
+        observation, reward, *ended, info = found
+        says = next((bool(info[key]) for key in WON if isinstance(info, Mapping) and key in info), None)
+        return Step(self._shown(observation), float(reward), any(map(bool, ended)), says)
 
     def close(self) -> None:
         """Closes the environment, if it can be."""
@@ -90,3 +91,11 @@ class ResetStep(Play):
         if getattr(self._env, "render_mode", None) == "ansi":
             return _COLOUR.sub("", _COLOURED.sub(r"[\1]", str(self._env.render()))).strip("\n")
         return str(observation)
+
+
+class AsyncStep(ResetStep):
+    """An environment of a recipe whose `step` is `async def`."""
+
+    async def step(self, action: str) -> Step:  # type: ignore[override]  # as `Play` says
+        """Makes a move, in the event loop."""
+        return self._read(await self._env.step(self._move(action)))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from agentrl.sql.opening import Engine, open_database
 from agentrl.sql.query import Limits, QueryFailed, Result
 from agentrl.tools.base import Tool, tool
+from agentrl.tools.calling import in_thread, turn_of
 from agentrl.types.errors import RecipeError, TaskError, ToolError
 from agentrl.types.sandbox import Sandbox
 from agentrl.types.task import Task
@@ -76,14 +78,17 @@ class Sql(Tool):
             self._database.close()
 
     @tool
-    def sql(self, query: str) -> str:
+    async def sql(self, query: str) -> str:
         """Run one SQL query. Shows the first rows of what it returns.
 
         Args:
             query: One statement.
         """
         try:
-            shown = self._table(self._database.run(query, self.limits))
+            found = self._database.glance(query, self.limits)  # most queries: a thread would take longer than they do
+            if found is None:
+                found = await in_thread(partial(self._database.run, query, self.limits), turn_of(self))
+            shown = self._table(found)
         except QueryFailed as failure:
             raise ToolError(str(failure)) from None
         self._seen.add(shown)
@@ -122,9 +127,12 @@ class Sql(Tool):
 
 
 def _cell(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    text = f"x'{value.hex()}'" if isinstance(value, bytes) else " ".join(str(value).split())
+    if isinstance(value, str):
+        text = " ".join(value.split())
+    elif isinstance(value, bytes):
+        text = f"x'{value.hex()}'"
+    else:
+        text = "NULL" if value is None else str(value)
     return text if len(text) <= _CELL else f"{text[:_CELL]}..."
 
 

@@ -67,7 +67,7 @@ def checked_image(given: Any) -> bytes:
 
 def is_pil(value: Any) -> bool:
     """Whether it is an image of Pillow, which is not imported for the question."""
-    return type(value).__module__.partition(".")[0] == "PIL" and hasattr(value, "save")
+    return type(value) is not str and type(value).__module__.partition(".")[0] == "PIL" and hasattr(value, "save")
 
 
 def image_info(data: bytes) -> ImageInfo:
