@@ -27,7 +27,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,8 +56,8 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 
 Calls = list[tuple[str, dict[str, Any]]]
 """Names and arguments of an episode's calls."""
-Bare = Callable[[Task, Calls], Iterator[None]]
-"""Opens the package's environment of a task before the first item, then makes a step for each."""
+Bare = Callable[[Task, Calls], Generator[None, None, None]]
+"""Opens the package's environment of a task before the first item, and makes a step before each of the others."""
 
 
 def main() -> None:
@@ -83,7 +83,7 @@ def main() -> None:
 # --- packages' own environments -------------------------------------------------------------------------------------
 
 
-def babyai(task: Task, calls: Calls) -> Iterator[None]:
+def babyai(task: Task, calls: Calls) -> Generator[None, None, None]:
     """MiniGrid's `reset` and `step`, and the recipe's words for what it gives: numbers of cells."""
     import gymnasium
     import minigrid  # noqa: F401  # it adds its levels
@@ -95,21 +95,23 @@ def babyai(task: Task, calls: Calls) -> Iterator[None]:
     with closing(gymnasium.make(task.data["game"]["kwargs"]["level"])) as env:
         env.reset(seed=task.seed)
         inner = env.unwrapped
+        yield
         for _, arguments in calls:
-            yield
             seen = env.step(moves.index(arguments["action"]))[0]
             _ = f"{in_words(seen['image'].tolist())}\nYou carry {carried(inner) or 'nothing'}."
+            yield
 
 
-def textworld_express(task: Task, calls: Calls) -> Iterator[None]:
+def textworld_express(task: Task, calls: Calls) -> Generator[None, None, None]:
     """One TextWorldExpressEnv for all games; its Java with the recipe's options, without which worlds do not repeat."""
     env, kwargs = _express(), task.data["game"]["kwargs"]
     env.load(kwargs["game"], kwargs["params"])
     env.reset(seed=task.seed, gameFold=kwargs["fold"])
+    yield
     for _, arguments in calls:
-        yield
         seen, _, _, info = env.step(arguments["action"])
         _ = f"{seen.strip()}\nMoves: {'; '.join(sorted(info['validActions']))}"
+        yield
 
 
 @functools.cache
@@ -124,7 +126,7 @@ def _express() -> Any:
         return TextWorldExpressEnv(envStepLimit=10**9)
 
 
-def textworld(task: Task, calls: Calls) -> Iterator[None]:
+def textworld(task: Task, calls: Calls) -> Generator[None, None, None]:
     """The game's file, with the same information asked for."""
     import textworld as package
 
@@ -134,25 +136,26 @@ def textworld(task: Task, calls: Calls) -> Iterator[None]:
     names = ("admissible_commands", "won", "lost", "score", "max_score", "policy_commands")
     with closing(package.start(str(path), package.EnvInfos(**dict.fromkeys(names, True)))) as env:
         env.reset()
+        yield
         for _, arguments in calls:
-            yield
             env.step(arguments["action"])
+            yield
 
 
-def chinook(task: Task, calls: Calls) -> Iterator[None]:
+def chinook(task: Task, calls: Calls) -> Generator[None, None, None]:
     """Python's sqlite3; as many rows as the tool shows, as text."""
     import sqlite3
 
     with closing(sqlite3.connect(f"file:{task.data['database']}?mode=ro", uri=True)) as shop:
         shop.execute("SELECT sql FROM sqlite_master").fetchall()  # the runner's tool has seen the tables, too
-        for name, arguments in calls:
-            if name == "sql":
-                yield
-                rows = shop.execute(arguments["query"]).fetchmany(20)
-                _ = "\n".join(" | ".join(map(str, row)) for row in rows)
+        yield
+        for _, arguments in calls:
+            rows = shop.execute(arguments["query"]).fetchmany(20)
+            _ = "\n".join(" | ".join(map(str, row)) for row in rows)
+            yield
 
 
-def bfcl(task: Task, calls: Calls) -> Iterator[None]:
+def bfcl(task: Task, calls: Calls) -> Generator[None, None, None]:
     """The function of the package that makes the calls of its own runs."""
     from bfcl_eval.eval_checker.multi_turn_eval.multi_turn_utils import execute_multi_turn_func_call as execute
 
@@ -160,9 +163,10 @@ def bfcl(task: Task, calls: Calls) -> Iterator[None]:
     # It keeps the APIs by the name of the model and of the entry.
     given = (entry["initial_config"], entry["involved_classes"], f"bare{next(_numbers)}", task.id, "long" in task.id)
     execute([], *given)
+    yield
     for name, arguments in calls:
-        yield
         execute([f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"], *given)
+        yield
 
 
 _numbers = itertools.count()
@@ -270,12 +274,13 @@ def calls_of(episode: Episode) -> Calls:
 
 def alone(arm: Arm, episode: Episode) -> float:
     """Seconds of the package's own steps."""
-    loop = arm.bare(episode.task, calls_of(episode))
-    next(loop, None)
-    began = time.perf_counter()
-    for _ in loop:
-        pass
-    return time.perf_counter() - began
+    calls = calls_of(episode)
+    with closing(arm.bare(episode.task, calls)) as loop:
+        next(loop)
+        began = time.perf_counter()
+        for _ in calls:
+            next(loop)
+        return time.perf_counter() - began
 
 
 def table(results: dict[str, dict[str, float]]) -> Table:

@@ -7,7 +7,7 @@ are the episode's state. A plain function marked with `@tool` is a tool without 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class ToolResult:
     """What a tool may return instead of a string.
 
@@ -47,37 +47,26 @@ class ToolResult:
     """
 
     text: str
-    done: bool
-    answer: str | None
-    rewards: dict[str, float] | None
-    images: tuple[Any, ...]
-    points: tuple[tuple[float, float], ...]
-    ends_reply: bool
+    done: bool = False
+    answer: str | None = None
+    rewards: dict[str, float] | None = None
+    images: Sequence[Any] = ()
+    points: Sequence[tuple[float, float]] = ()
+    ends_reply: bool = False
 
-    def __init__(
-        self,
-        text: Any,
-        done: Any = False,
-        answer: Any = None,
-        rewards: dict[str, Any] | None = None,
-        images: Iterable[Any] = (),
-        points: Iterable[Sequence[Any]] = (),
-        ends_reply: bool = False,
-    ) -> None:
-        if is_pil(text):
-            images, text = (text, *images), ""
-        vars(self).update(
-            text=values.text(text),
-            done=bool(done),
-            answer=None if answer is None else values.text(answer),
-            rewards=rewards,
-            images=tuple(map(checked_image, images)),
-            points=tuple(map(values.point, points)),
-            ends_reply=ends_reply,
-        )
+    def __post_init__(self) -> None:
+        if is_pil(self.text):
+            object.__setattr__(self, "images", (self.text, *self.images))
+            object.__setattr__(self, "text", "")
+        object.__setattr__(self, "images", tuple(map(checked_image, self.images)))
+        object.__setattr__(self, "text", values.text(self.text))
+        object.__setattr__(self, "done", bool(self.done))
+        object.__setattr__(self, "points", tuple(map(values.point, self.points)))
+        if self.answer is not None:
+            object.__setattr__(self, "answer", values.text(self.answer))
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class Observation(ToolResult):
     """What an environment may answer to a reply, instead of a string.
 
@@ -85,11 +74,11 @@ class Observation(ToolResult):
         role: of the message that the model is shown.
     """
 
-    role: str
+    role: str = "user"
 
-    def __init__(self, text: Any, *given: Any, role: Any = "user", **named: Any) -> None:
-        super().__init__(text, *given, **named)
-        vars(self)["role"] = values.text(role)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "role", values.text(self.role))
 
 
 class _ToolMarker:
@@ -148,7 +137,8 @@ class Tool:
         ends_replies: whether a call may end the reply (`ToolResult.ends_reply`). The calls of a reply with a call of
             such a tool all run one after another, those of other tools, too, so that none behind it has begun.
         offers: which of its `@tool` methods the model may call, by name; None: all.
-        timeout_s: bound on one call; a call that runs longer is cancelled and the model is told.
+        timeout_s: bound on one call, from when it first waits for something; a call that runs longer is cancelled and
+            the model is told.
     """
 
     needs_sandbox: bool = False

@@ -66,16 +66,21 @@ class _Rest(Awaitable[T]):
         self.call, self.waits_for = call, waits_for
 
     def __await__(self) -> Generator[Any, Any, T]:
-        while True:
-            try:
-                step = functools.partial(self.call.send, (yield self.waits_for))
-            except BaseException as error:
-                step = functools.partial(self.call.throw, error)
-            try:
-                self.waits_for = step()
-            except StopIteration as ended:
-                result: T = ended.value
-                return result
+        fault: BaseException | None = None
+        try:
+            while True:
+                try:
+                    given = yield self.waits_for
+                except BaseException as error:
+                    fault = error
+                try:
+                    self.waits_for = self.call.send(given) if fault is None else self.call.throw(fault)
+                except StopIteration as ended:
+                    result: T = ended.value
+                    return result
+                fault = None
+        finally:
+            fault = None  # its traceback knows this frame, which would know it
 
 
 GIVE_WAY_S = 0.01

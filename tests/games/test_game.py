@@ -57,6 +57,10 @@ class OfOwn(Play):
         await asyncio.sleep(0)
         return Step(seen, reward, done)
 
+class Handed(OfOwn):
+    def step(self, action):
+        return super().step(action)
+
 class Odd(Doors):
     def step(self, action):
         return "only this"
@@ -161,6 +165,9 @@ def test_rewards_of_turns(tmp_path: Path) -> None:
 
 def test_who_crashes_is_infra_and_who_is_not_there_is_the_user(tmp_path: Path) -> None:
     game = {"library": "./task.py:Doors"}
+    assert [episode.status for episode in played(tmp_path, {"library": "./task.py:Handed"}, ["wait"])] == [
+        "infra_error"
+    ]
     for name in ("Doors", "Awaited"):
         for episode in played(tmp_path / name, {"library": f"./task.py:{name}"}, ["wait", "crash"], ["quit"]):
             assert episode.status == "infra_error"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+import socket
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -100,7 +102,31 @@ async def test_an_answer_is_waited_for_only_so_long(games: java.JavaGames, monke
     try:
         with pytest.raises(Py4JError):
             env.step("look around")
+        assert env._gateway._gateway_client.lost
     finally:
         process.java.send_signal(signal.SIGCONT)
     games.give(env)
-    assert begun(games.take(), 1)
+    other = games.take()
+    assert other is not env, "Java may still be at the move"
+    assert begun(other, 1)
+
+
+class Connection:
+    """Its server sends a part of a line, and nothing more."""
+
+    def __init__(self) -> None:
+        self.socket, self.server = socket.socketpair()
+        self.stream = self.socket.makefile("rb")
+        self.server.sendall(b"ysThe door is cl")
+
+
+def test_a_part_of_an_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And neither is nothing, upon which py4j would send the move again."""
+    monkeypatch.setattr(java, "ANSWER_S", 0.1)
+    connection, client = Connection(), SimpleNamespace()
+    java._limit_wait(connection, client)
+    for _ in range(2):
+        with pytest.raises(TimeoutError, match="no answer"):
+            connection.stream.readline()
+    connection.server.sendall(b"osed.\n")
+    assert client.lost

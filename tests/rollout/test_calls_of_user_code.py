@@ -6,6 +6,7 @@ import asyncio
 import copy
 import gc
 import threading
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from agentrl.engines.scripted import Say, ScriptedEngine
 from agentrl.rollout.specs import EpisodeSpec
 from agentrl.tools import calling, methods
 from agentrl.tools.base import Environment, tool
-from agentrl.tools.calling import called, in_thread
+from agentrl.tools.calling import OutOfTime, called, in_thread, timed
 from agentrl.types.engine import Completion, Sampling
 from agentrl.types.task import Task
 from tests.rollout.test_environments import finds
@@ -288,3 +289,77 @@ async def test_stop_strings_follow_the_tools_and_keep_those_of_the_recipe(tmp_pa
     own = ("</unlock>", "END")
     assert [(*own, "</look>"), (*own, "</look>", "</unlock>")] == STOPPED
     assert episode.answer == "red"
+
+
+# Time limits of calls.
+
+
+async def gives(value: int) -> int:
+    return value
+
+
+async def waits(seen: list[str], error: BaseException | None = None) -> int:
+    try:
+        await asyncio.sleep(0)
+        if error is not None:
+            raise error
+        await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+        seen.append("cancelled")
+        await asyncio.sleep(0)
+        seen.append("cleaned up")
+        raise
+    return 1
+
+
+async def test_a_call_that_never_waits_has_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(asyncio, "timeout")
+    assert await timed(1.0, gives(3)) == 3
+
+
+async def test_a_call_that_waits_too_long_is_cancelled_and_may_clean_up() -> None:
+    seen: list[str] = []
+    with pytest.raises(OutOfTime):
+        await timed(0.02, waits(seen))
+    assert seen == ["cancelled", "cleaned up"]
+
+
+@pytest.mark.parametrize("kind", [TimeoutError, ValueError])
+async def test_what_a_call_raises_is_its_own(kind: type[Exception]) -> None:
+    with pytest.raises(kind, match="mine"):
+        await timed(60.0, waits([], kind("mine")))
+
+
+async def test_who_cancels_a_call_cancels_it() -> None:
+    seen: list[str] = []
+    task = asyncio.create_task(timed(60.0, waits(seen)))
+    await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == ["cancelled", "cleaned up"]
+
+
+class Held:
+    """What a call holds."""
+
+
+async def test_a_call_that_is_over_is_forgotten() -> None:
+    """At once: cycles are looked for rarely while episodes run."""
+    known: list[weakref.ref[Held]] = []
+
+    async def holds() -> None:
+        held = Held()
+        known.append(weakref.ref(held))
+        await asyncio.sleep(3600)
+
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            with pytest.raises(OutOfTime):
+                await timed(0.01, holds())
+        await asyncio.sleep(0)
+        assert [each() for each in known] == [None] * 3
+    finally:
+        gc.enable()

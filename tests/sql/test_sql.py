@@ -170,20 +170,53 @@ async def test_a_short_query_needs_no_thread(monkeypatch: pytest.MonkeyPatch) ->
 
 
 HELD = "BEGIN EXCLUSIVE; INSERT INTO item VALUES (4, 'cup', 4.0)"
-LIKES = "SELECT COUNT(*) FROM item, item AS b WHERE replace(hex(zeroblob(4000)), '0', 'ab') LIKE '%b%a%b%c%'"
+LIKE = f"SELECT COUNT(*) FROM item WHERE name LIKE '%{'t%' * 20}'"
+LONG = "SELECT replace(hex(zeroblob(1500)), '0', 'ab') AS a"
+NESTED = (
+    "WITH c0 AS (SELECT 1 AS a), "
+    + ", ".join(f"c{k} AS (SELECT 1 AS a FROM c{k - 1}, c{k - 1} AS b)" for k in range(1, 6))
+    + " SELECT a FROM c5"
+)
 
 
-@pytest.mark.parametrize("query", [LIKES, "SELEC 1", "SELECT replace(hex(zeroblob(4000)), '0', 'abc')"])
-def test_a_query_at_a_glance_is_bounded(query: str) -> None:
-    """None, and the connection is as it was: with its own limits `run` gives the result, or the reason."""
+@pytest.mark.parametrize(
+    "query",
+    [
+        LIKE, LONG, NESTED, f"SELECT 1 AS a WHERE 1 IN ({','.join(map(str, range(400)))})",
+        "SELECT printf('%5000d', 1) AS a", "SELECT format('%.5000c', 'x') IS NULL AS a",
+    ],
+)  # fmt: skip
+def test_what_meets_a_bound_at_a_glance_is_left_to_a_thread(query: str) -> None:
+    """None, and the connection is as it was: with limits of its own `run` gives the result."""
     database = open_database(SHOP)
     assert database.glance(query, Limits()) is None
-    if query == "SELEC 1":
-        with pytest.raises(QueryFailed, match="syntax error"):
-            database.run(query, Limits())
-    else:
-        assert len(database.run(query, Limits()).rows) == 1
+    assert database.run(query, Limits(rows=1)).rows
+    assert database.glance(query, Limits()) is None, "nothing of a query that ran is kept for a glance"
     assert database.glance("SELECT COUNT(*) AS n FROM item", Limits()) == Result(["n"], [(3,)])
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM item ORDER BY price DESC", "SELECT quote(name), hex(name), upper(name) FROM item",
+        "SELECT group_concat(name, '; ') FROM item", "SELECT json_object('a', name) FROM item",
+        "SELECT strftime('%Y', '2024-02-03'), round(2.5), instr('tea', 'e'), substr('tea', 2)", "SELECT 1 WHERE 0",
+        "SELECT day, COUNT(*) FROM sale JOIN item ON item.id = item_id GROUP BY day HAVING COUNT(*) > 1",
+    ],
+)  # fmt: skip
+def test_a_glance_sees_what_a_thread_sees(query: str) -> None:
+    database = open_database(SHOP)
+    assert database.glance(query, Limits(rows=2)) == database.run(query, Limits(rows=2))
+
+
+def test_a_glance_gives_no_more_than_was_asked_for() -> None:
+    database = open_database(SHOP)
+    assert database.glance("SELECT name FROM item", Limits(bytes=1000)) is None
+    assert database.glance("SELEC 1", Limits()) is None
+    with pytest.raises(QueryFailed, match="syntax error"):
+        database.run("SELEC 1", Limits())
+    with pytest.raises(QueryFailed, match="no such column"):  # at once: nothing is locked
+        database.run("SELECT 1 FROM item WHERE [is locked] = 1", Limits(seconds=1000.0))
 
 
 def test_what_may_take_long_is_not_tried_at_a_glance() -> None:

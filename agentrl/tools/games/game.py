@@ -132,7 +132,9 @@ class Game(Environment):
     def _move(self, action: str) -> ToolResult:
         self._check(action)
         with _Blamed(self.library, "step", action):
-            step: Any = self.play.step(action)
+            step = self.play.step(action)
+            if not isinstance(step, Step):
+                raise TypeError(f"step returned {step!r:.80}, and is no 'async def'")
         return self._after(step)
 
     def _check(self, action: str) -> None:

@@ -68,8 +68,9 @@ class JavaGames:
         return env
 
     def give(self, env: Any) -> None:
-        """Takes an environment back, for the next game."""
-        self._idle.append(env)
+        """Takes an environment back, for the next game, unless it has not answered."""
+        if not getattr(env._gateway._gateway_client, "lost", False):
+            self._idle.append(env)
 
     @contextmanager
     def lent(self) -> Iterator[Any]:
@@ -88,18 +89,35 @@ def _limit_waits(gateway: Any) -> None:
 
     def connected() -> Any:
         connection = connect()
-        _limit_wait(connection.socket)
+        _limit_wait(connection, client)
         return connection
 
     client._create_connection = connected
     for connection in client.deque:
-        _limit_wait(connection.socket)
+        _limit_wait(connection, client)
 
 
-def _limit_wait(connection: socket.socket) -> None:
+def _limit_wait(connection: Any, client: Any) -> None:
     # Not by `settimeout`, which adds a system call to every read and write.
     seconds, part = divmod(ANSWER_S, 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(seconds), int(part * 1e6)))
+    limit = struct.pack("ll", int(seconds), int(part * 1e6))
+    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+    connection.stream = _WholeLines(connection.stream, client)
+
+
+class _WholeLines:
+    """What Java answers. Part of a line is none, upon nothing py4j would send the command again: both are errors."""
+
+    def __init__(self, stream: Any, client: Any) -> None:
+        self._stream, self._client = stream, client
+        self.close = stream.close
+
+    def readline(self) -> bytes:
+        line: bytes = self._stream.readline()
+        if not line.endswith(b"\n"):
+            self._client.lost = True  # Java may be at it still
+            raise TimeoutError(f"Java gave no answer for {ANSWER_S:g} s, or has ended")
+        return line
 
 
 def _answers(env: Any) -> bool:
@@ -165,6 +183,7 @@ class _Process:
         self.java = java
         self.handles = weakref.WeakSet[_ProcessHandle]()
         self._gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
+        _limit_waits(self._gateway)
         self._jvm = self._gateway.jvm
 
     def start_server(self) -> int:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from agentrl.types.errors import InfraError
 
 
-class Step(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Step:
     """What a move led to.
 
     Attributes:

@@ -84,13 +84,8 @@ class Sql(Tool):
         Args:
             query: One statement.
         """
-        try:
-            found = self._database.glance(query, self.limits)  # most queries: a thread would take longer than they do
-            if found is None:
-                found = await in_thread(partial(self._database.run, query, self.limits), turn_of(self))
-            shown = self._table(found)
-        except QueryFailed as failure:
-            raise ToolError(str(failure)) from None
+        found = self._database.glance(query, self.limits)  # most queries: a thread would take longer than they do
+        shown = await in_thread(partial(self._run, query), turn_of(self)) if found is None else self._table(found)
         self._seen.add(shown)
         return shown
 
@@ -116,6 +111,12 @@ class Sql(Tool):
         held = self._database.state() if self.write else ""
         return hashlib.sha256("\n\n".join([held, *sorted(self._seen)]).encode()).hexdigest()[:16]
 
+    def _run(self, query: str) -> str:
+        try:
+            return self._table(self._database.run(query, self.limits))
+        except QueryFailed as failure:
+            raise ToolError(str(failure)) from None
+
     def _table(self, result: Result) -> str:
         if not result.columns:
             return "done"
@@ -127,12 +128,11 @@ class Sql(Tool):
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, str):
-        text = " ".join(value.split())
-    elif isinstance(value, bytes):
-        text = f"x'{value.hex()}'"
-    else:
-        text = "NULL" if value is None else str(value)
+    if value is None:
+        return "NULL"
+    if isinstance(value, int | float):
+        return str(value)
+    text = f"x'{value.hex()}'" if isinstance(value, bytes) else " ".join(str(value).split())
     return text if len(text) <= _CELL else f"{text[:_CELL]}..."
 
 
