@@ -26,13 +26,18 @@ async def called(owner: Any, function: Callable[..., Any], /, *args: Any, **kwar
     Args:
         owner: whose synchronous methods run one after another, unless it is a tool whose calls may run side by side.
     """
-    if inspect.iscoroutinefunction(function):
+    if _is_async(function):
         turn = _turns.get(id(owner))
         if turn is not None and turn.locked():  # a thread that was cancelled goes on
             await in_thread(_nothing, turn)
         return await function(*args, **kwargs)
     result = await in_thread(functools.partial(function, *args, **kwargs), turn_of(owner))
     return await result if inspect.isawaitable(result) else result
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    code = getattr(function, "__code__", None)  # of most: quicker to ask than `inspect` is
+    return bool(code is not None and code.co_flags & inspect.CO_COROUTINE) or inspect.iscoroutinefunction(function)
 
 
 class OutOfTime(Exception):
@@ -88,7 +93,10 @@ _gave_way = 0.0
 
 
 async def give_way() -> None:
-    """Lets other episodes and time limits run, once in 10 ms: for calls that may never wait for anything."""
+    """Lets other episodes and time limits run, once in 10 ms: for calls that may never wait for anything.
+
+    To wait for a thread counts, too.
+    """
     global _gave_way
     if time.monotonic() - _gave_way > GIVE_WAY_S:
         await asyncio.sleep(0)
@@ -126,6 +134,7 @@ async def in_thread(call: Callable[[], Any], turn: threading.Lock | None = None)
     Raises:
         InfraError: the system starts no more threads.
     """
+    global _gave_way
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[Any] = loop.create_future()
     context = contextvars.copy_context()
@@ -140,7 +149,9 @@ async def in_thread(call: Callable[[], Any], turn: threading.Lock | None = None)
         return functools.partial(_tell, loop, done)
 
     _worker().calls.put(run)
-    return await ended
+    found = await ended
+    _gave_way = time.monotonic()
+    return found
 
 
 class _Worker(threading.Thread):

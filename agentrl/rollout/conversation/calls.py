@@ -72,8 +72,11 @@ class CallRunner:
             return await self._call(index, call, methods, ended)
         if (lock := self._locks.get(id(method.owner))) is None:
             lock = self._locks[id(method.owner)] = asyncio.Lock()
-        async with lock:
+        await lock.acquire()
+        try:
             return await self._call(index, call, methods, ended)
+        finally:
+            lock.release()
 
     async def _call(
         self, index: int, call: ParsedCall, methods: Mapping[str, ToolMethod], ended: list[str]

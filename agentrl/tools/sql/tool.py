@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Callable
 from functools import partial
@@ -70,7 +69,7 @@ class Sql(Tool):
                 remedy="give a file's path, or SQL that makes it, in task.data or as the tool's `database`",
             )
         # In a thread: a script or a copy takes a while.
-        self._database = await asyncio.to_thread(open_database, where, engine=self.engine, write=self.write)
+        self._database = await in_thread(partial(open_database, where, engine=self.engine, write=self.write))
 
     async def close(self) -> None:
         """Closes the database."""
